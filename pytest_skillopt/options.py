@@ -58,6 +58,8 @@ class Mode:
     answers: Mapping[str, tuple[str, Tone]] = field(default_factory=dict)
     """First words of a report and their tone, by the result's status; a verdict may have a word of
     its own instead, under the mode's name. Without an entry, the figure that was measured."""
+    noise: bool = False
+    """True if it compares a version with itself, so that only ``noise_floor`` is its result."""
     fails: tuple[str, ...] = ("unmeasured",)
     """Statuses of a result that make pytest exit with 1."""
 
@@ -181,24 +183,6 @@ CORE = (
         },
         fails=("rejected",),
     ),
-    Mode(
-        name="compare",
-        help="compare two skills: files, revisions, run versions, none",
-        function="pytest_skillopt.modes.measure:compare",
-        doing="comparing",
-        samples=lambda task, settings: 2 * settings.final_rollouts,
-        option={"nargs": 2, "metavar": ("A", "B")},
-        sides=("first", "second"),
-    ),
-    Mode(
-        name="aa",
-        help="measure the noise: compare the skill with itself",
-        function="pytest_skillopt.modes.measure:aa",
-        doing="comparing with itself",
-        samples=lambda task, settings: 2 * settings.rollouts,
-        typical=1.0,
-        sides=("first", "second"),
-    ),
 )
 
 
@@ -209,8 +193,8 @@ def modes() -> dict[str, Mode]:
 
 
 def mode_named(name: str) -> Mode:
-    """Return the mode of a result; if it was an add-on's that is gone, a comparison like any."""
-    return modes().get(name) or modes()["compare"]
+    """Return the mode of a result; if it was an add-on's that is gone, one without words."""
+    return modes().get(name) or modes()["evaluate"]
 
 
 def add_mode_options(group: pytest.OptionGroup) -> None:

@@ -17,7 +17,9 @@ from pytest_skillopt.addons import addons
 ROOT = Path(pytest_skillopt.__file__).parents[1]
 FOLDERS = sorted(path.parent.name for path in ROOT.glob("pytest_skillopt/addons/*/__init__.py"))
 SHOWN = {
+    "aa": {"--skillopt-aa"},
     "bridges": set(),
+    "compare": {"--skillopt-compare"},
     "doctor": {"doctor"},
     "drift": {"--skillopt-drift"},
     "evals": {"--skillopt-evals", "skillopt_evals", "skillopt_evals_pass"},
@@ -47,7 +49,7 @@ class Copy:
         for name in addons:
             shutil.rmtree(self.root / "pytest_skillopt" / "addons" / name)
 
-    def run(self, *arguments: str, cwd: Path | None = None) -> str:
+    def run(self, *arguments: str, cwd: Path | None = None, code: int = 0) -> str:
         environ = os.environ | {"PYTHONPATH": str(self.root), "COLUMNS": "100"}
         for name in ("PYTEST_XDIST_WORKER", "PYTHONDONTWRITEBYTECODE"):
             environ.pop(name, None)
@@ -58,7 +60,7 @@ class Copy:
             capture_output=True,
             text=True,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 
     def words(self) -> set[str]:
@@ -168,3 +170,52 @@ def pytest_report_header(config):
     )
     with pytest.raises(AssertionError, match="polite must be True or False"):
         copy.run(*arguments, cwd=project)
+
+
+def test_an_add_on_declares_a_mode_in_one_place(copy: Copy) -> None:
+    """Its option, line at the start, plan, first words of the report, and exit status."""
+    folder = copy.root / "pytest_skillopt" / "addons" / "greeter"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "addon.py").write_text(
+        """
+from pytest_skillopt.options import Mode
+
+MODES = (
+    Mode(
+        name="greet",
+        help="greet the skill",
+        function="pytest_skillopt.addons.greeter.measure:greet",
+        doing="greeting",
+        samples=lambda task, settings: 7,
+        option={"metavar": "NAME"},
+        answers={"rejected": ("Nobody answers", "bad")},
+        fails=("rejected",),
+    ),
+)
+"""
+    )
+    (folder / "measure.py").write_text(
+        """
+from pytest_skillopt.modes.measure import of_one_version, only_skill
+
+def greet(run, display):
+    skill = only_skill(run, "greets")
+    reason = f"{run.mode.argument} was not there"
+    found = of_one_version(skill, run.documents[skill], "rejected", reason)
+    return run.result("rejected", reason, [found])
+"""
+    )
+    project = copy.root / "project"
+    project.mkdir()
+    (project / "SKILL.md").write_text("---\nname: s\ndescription: d\n---\n\nBe kind.\n")
+    (project / "test_it.py").write_text(
+        "import pytest\n\n@pytest.mark.skill_task\ndef test_it(): pass\n"
+    )
+    arguments = ("-m", "pytest", "-c", os.devnull, "--rootdir", ".", "test_it.py")
+    plan = copy.run(*arguments, "--skillopt-greet=Ann", "--collect-only", cwd=project)
+    assert "rollouts: about 3, at most 7" in plan
+    told = copy.run(*arguments, "--skillopt-greet=Ann", cwd=project, code=1)
+    assert "skillopt: greeting SKILL.md on 1 task" in told
+    assert "Nobody answers.\nAnn was not there." in told
+    assert "--skillopt-greet" in copy.words()

@@ -1,24 +1,20 @@
-"""Modes that only measure: evaluation, comparison of two versions, A/A test, and check."""
+"""Modes that only measure: evaluation and check, and what other modes that compare share."""
 
 from __future__ import annotations
 
 import json
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_skillopt.gate.data import TAPE, Verdict
 from pytest_skillopt.gate.engine import run_gate
-from pytest_skillopt.gate.power import smallest_gain
 from pytest_skillopt.gate.regression import RegressionCheck
-from pytest_skillopt.gate.statistics import noise_floor
-from pytest_skillopt.modes.skills import RevisionError, at_revision, named_skill
-from pytest_skillopt.report import words
+from pytest_skillopt.modes.skills import RevisionError, at_revision
 from pytest_skillopt.run.directory import JOURNAL, mode_of
 from pytest_skillopt.run.journal import entries_of
 from pytest_skillopt.run.result import Arm, Comparison, ScanRow, SkillResult
-from pytest_skillopt.search.extensions import configured_gate, gate_options, gate_tasks
+from pytest_skillopt.search.extensions import gate_options, gate_tasks
 from pytest_skillopt.search.outcome import (
     arm_of,
     comparison,
@@ -129,12 +125,13 @@ def _skill_result(run: Run, skill: str, rollouts: dict[str, list[Rollout]]) -> S
         status, reason = "measured", f"{skill}: pass rate {rate.rate:.1%} over {rate.tasks} tasks"
     suite = Comparison(before=rate) if rate else None
     cost = cost_of({task.id: rollouts[task.id] for task in tasks}, {})
-    return _of_one_version(skill, document, status, reason, suite=suite, tasks=rows, cost=cost)
+    return of_one_version(skill, document, status, reason, suite=suite, tasks=rows, cost=cost)
 
 
-def _of_one_version(
+def of_one_version(
     skill: str, document: Document, status: Status, reason: str, **found: Any
 ) -> SkillResult:
+    """Make the result of a skill that did not change."""
     return SkillResult(
         path=skill,
         name=document.name,
@@ -265,86 +262,6 @@ def only_skill(run: Run, does: str) -> str:
     return next(iter(run.documents))
 
 
-def compare(run: Run, display: Display) -> Result:
-    """Let the gate decide between two versions of the suite's only skill.
-
-    Raises:
-        pytest.UsageError: several skills, an unknown version, or twice the same one.
-    """
-    skill = only_skill(run, "compares")
-    display.begin("comparison")
-    first, second = run.mode.argument
-    try:
-        before, after = (
-            named_skill(
-                run.root, run.home, skill, name, run.documents[skill], Trained.of(run.settings)
-            )
-            for name in (first, second)
-        )
-    except RevisionError as error:
-        raise pytest.UsageError(f"--skillopt-compare: {error}") from None
-    if before.version == after.version:
-        same = f"{first} and {second} are the same; --skillopt-aa compares a skill with itself"
-        raise pytest.UsageError(f"--skillopt-compare: {same}")
-    gate = configured_gate(run.settings, gate_tasks(run.tasks_of(skill)))
-    result = compared(run, skill, gate, before, after)
-    return run.result(result.status, result.reason, [result])
-
-
-def aa(run: Run, display: Display) -> Result:
-    """Evaluate each skill twice, in the same version: any difference is noise."""
-    display.begin("comparison with itself")
-    skills = [_measure(run, skill) for skill in run.documents]
-    unmeasured = any(skill.status == "unmeasured" for skill in skills)
-    status: Status = "unmeasured" if unmeasured else "measured"
-    return run.result(status, joined_reasons(skills), skills)
-
-
-def _measure(run: Run, skill: str) -> SkillResult:
-    document = run.documents[skill]
-    version = run.sampler.add_version(skill, document.packed)
-    tasks = run.tasks_of(skill)
-    rollouts = run.settings.rollouts
-    taken = run.sampler.take(
-        [
-            run.sampler.request(task.id, version, stream, index)
-            for index in range(rollouts)
-            for stream in ("aa/1", "aa/2")
-            for task in tasks
-        ]
-    )
-    of: dict[tuple[str, str], list[Rollout]] = {}
-    for rollout in taken:
-        of.setdefault((rollout.request.task, rollout.request.stream), []).append(rollout)
-    rows = [task_row(task, of[task.id, "aa/1"], of[task.id, "aa/2"]) for task in tasks]
-    arms = [(row.before, row.after or Arm()) for row in rows]
-    counts = [(first.passed + second.passed, first.n + second.n) for first, second in arms]
-    floor = noise_floor(counts, rollouts)
-    least = smallest_gain(counts, partial(configured_gate, run.settings))
-    flaky = sum(row.flaky for row in rows)
-    seen = (
-        "the suite leaves no room for a gain that the gate could detect"
-        if least is None
-        else f"the smallest gain that the gate detects in 80% of cases is {100 * least:.1f} points"
-    )
-    reason = (
-        f"two evaluations of {words.plural(rollouts, 'rollout')} a task differ by "
-        f"{100 * floor:.1f} points (one standard deviation) by chance; {flaky} of "
-        f"{words.plural(len(rows), 'task')} {'is' if flaky == 1 else 'are'} flaky; {seen}"
-    )
-    measured = any(n for _, n in counts)
-    return _of_one_version(
-        skill,
-        document,
-        "measured" if measured else "unmeasured",
-        reason if measured else f"{skill}: nothing could be measured",
-        suite=comparison(rows),
-        noise_floor=floor,
-        smallest_gain=least,
-        tasks=rows,
-    )
-
-
 BASELINE = ".skillopt-baseline.json"
 """File to commit: the outcomes of an evaluation, reused by checks of later changes."""
 _WORST_FIRST: tuple[Status, ...] = ("rejected", "unmeasured", "accepted", "unchanged")
@@ -376,7 +293,7 @@ def _check_skill(run: Run, skill: str) -> SkillResult:
         gate = RegressionCheck(tasks, gate_options(run.settings), drawn=drawn)
         result = compared(run, skill, gate, then, now, stored)
         return result.model_copy(update={"val": result.suite})
-    return _of_one_version(skill, now, status, reason)
+    return of_one_version(skill, now, status, reason)
 
 
 def write_baseline(run: Run, rollouts: Mapping[str, Sequence[Rollout]]) -> Path:

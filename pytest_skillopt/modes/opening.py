@@ -16,7 +16,6 @@ from pytest_skillopt.modes.plan import notes_on_tasks
 from pytest_skillopt.modes.skills import (
     RevisionError,
     at_revision,
-    check_name,
     read_documents,
     skills_of,
     split_tasks,
@@ -138,16 +137,14 @@ def refuse_early(config: pytest.Config, mode: Mode, settings: Settings) -> None:
     """Refuse wrong settings before any worker is started.
 
     Raises:
-        pytest.UsageError: no such run to continue, no such revision, no such version to compare,
-            no scanner, no usable share, or an optimizer that is not configured or has no key.
+        pytest.UsageError: no such run to continue, no such revision, no scanner, no usable share,
+            or an optimizer that is not configured or has no key.
     """
     root = config.rootpath
     home = Home(root / settings.dir)
     try:
         if mode.resume is not None:
             home.find(mode.resume, "training")
-        for name in mode.argument if mode.name == "compare" else ():
-            check_name(root, home, name)
         if mode.name == "check":  # any path: only the revision matters
             at_revision(root, "the project", mode.argument)
         if settings.scan and mode.splits:  # modes that judge a new version

@@ -11,7 +11,7 @@ import yaml
 
 from pytest_skillopt.git import Clone, GitError
 from pytest_skillopt.report.advice import full_stop
-from pytest_skillopt.skill.document import NO_SKILL, SKILL_FILE, Document, SkillError
+from pytest_skillopt.skill.document import NO_SKILL, Document, SkillError
 from pytest_skillopt.skill.files import Trained, read_version, slug, unnamed
 from pytest_skillopt.suite.splits import assign_splits
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pytest_skillopt.options import Mode
-    from pytest_skillopt.run.directory import Home
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.tasks import SkillTask
 
@@ -27,7 +26,6 @@ _DESCRIPTION_LIMIT = 1000
 """The Agent Skills format allows 1,024 characters."""
 
 _SKILL_LIMIT = 10_000_000
-_SHORTEST_VERSION = 6
 NONE = "none"
 """Version name that stands for no skill at all."""
 
@@ -141,53 +139,3 @@ def at_revision(
         return document
     except (GitError, SkillError) as error:
         raise RevisionError(f"{skill} at {ref}: {error}") from error
-
-
-def named_skill(
-    root: Path, home: Home, skill: str, name: str, now: Document, trained: Trained
-) -> Document:
-    """Return the skill that a user names: by file, git revision, version of a run, or ``none``.
-
-    A version may be shortened. ``now`` is the skill on disk; a named file replaces its SKILL.md.
-
-    Raises:
-        RevisionError: the name is none of them, or is ambiguous.
-    """
-    path = root / name
-    if path.is_file():
-        try:
-            return now.with_file(SKILL_FILE, Document.from_bytes(path.read_bytes()))
-        except SkillError as error:
-            raise RevisionError(f"{name}: {error}") from error
-    kept = _kept_versions(home, name)
-    if len(kept) == 1:
-        return Document.unpack(kept[0].read_bytes())
-    if len(kept) > 1:
-        raise RevisionError(f"several versions of runs begin with {name!r}: write more characters")
-    try:
-        document = at_revision(root, skill, name, trained)
-    except RevisionError as error:
-        raise _nothing_so_called(home, name, error) from error
-    if document is None:
-        raise RevisionError(f"{skill} did not exist at git revision {name!r}")
-    return document
-
-
-def check_name(root: Path, home: Home, name: str) -> None:
-    """Refuse a name under which ``named_skill`` finds no skill, whichever it is; RevisionError."""
-    if not (root / name).is_file() and not _kept_versions(home, name):
-        try:
-            at_revision(root, "the project", name)  # no file is called so
-        except RevisionError as error:
-            raise _nothing_so_called(home, name, error) from error
-
-
-def _nothing_so_called(home: Home, name: str, error: RevisionError) -> RevisionError:
-    words = f"{name!r} is neither a file nor a version of a run in {home.runs}, and {error}"
-    return RevisionError(words)
-
-
-def _kept_versions(home: Home, name: str) -> list[Path]:
-    plain = len(name) >= _SHORTEST_VERSION and all(c in "0123456789abcdef" for c in name)
-    found = home.runs.glob(f"*/skills/{name}*.md") if plain else ()
-    return list({path.name: path for path in found}.values())

@@ -78,11 +78,11 @@ def _answer(result: Result, skill: SkillResult, *, doubtful: bool) -> tuple[str,
 def _figure(result: Result, skill: SkillResult) -> str:
     """Name the main figure of a measurement."""
     measured = skill.suite or skill.val
-    if result.mode == "aa" and skill.noise_floor is not None:
+    if mode_named(result.mode).noise and skill.noise_floor is not None:
         return f"Noise of {100 * skill.noise_floor:.1f} points"
     if measured is None:
         return "Measured"
-    if result.mode == "compare" and measured.after is not None:
+    if measured.after is not None:
         return f"Difference of {words.points(measured.before.rate, measured.after.rate)} points"
     return f"Pass rate {words.percent(measured.before.rate)}"
 
@@ -99,9 +99,11 @@ def _sentence(result: Result, skill: SkillResult) -> str:
     if result.mode == "train" and skill.status == "accepted":
         where = "on" if skill.from_search else "on fresh samples of"
         return f"{_change(measured, where)} {_fixed_and_broken(skill)}"
-    if result.mode == "compare" and skill.status == "accepted":
+    mode = mode_named(result.mode)
+    if not mode.answers and skill.status == "accepted":
         return f"{_change(measured, 'on')} {_fixed_and_broken(skill)}"
-    return reason if result.mode in ("aa", "train") else f"{_change(measured, 'on')} {reason}"
+    without = result.mode == "train" or mode.noise
+    return reason if without else f"{_change(measured, 'on')} {reason}"
 
 
 def _single(measured: Comparison) -> str:

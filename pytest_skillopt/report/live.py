@@ -49,8 +49,7 @@ def header_line(run: Run) -> str:
     for role, model in run.roles.items():
         roles.setdefault(model, []).append(role)
     said = "; ".join(f"{' and '.join(names)} {one_line(model)}" for model, names in roles.items())
-    gated = run.mode.name in ("check", "compare")
-    samples = run.settings.gate_k0 if gated else run.settings.rollouts
+    samples = run.settings.gate_k0 if run.mode.name == "check" else run.settings.rollouts
     return (
         f"skillopt: {run.mode.doing} {', '.join(map(one_line, run.documents))} on {tasks}, "
         f"K={samples}" + (f"; {said}" if said else "") + (" (simulated)" if run.simulated else "")

@@ -82,8 +82,8 @@ def _skill(
         yield from paragraph(step_line(row), width, hang="  ")
     yield from _rates_lines(skill, result.mode, width)
     yield from _tasks_lines(skill.tasks, result.mode, width, verbose=verbose)
-    if muted := words.muted(skill):
-        yield from paragraph(muted, width, indent="  ", hang="  ")
+    if listed := words.uninformative_listed(skill):
+        yield from paragraph(listed, width, indent="  ", hang="  ")
     yield from _edit_lines(skill.edits, width, verbose=verbose)
     yield from diff(skill.patch, verbose=verbose)
     yield from _warning_lines(skill, width)

@@ -112,20 +112,6 @@ CHANGES = {
     "same": "about alike under both",
 }
 """Changes of a task, in the order of the reports."""
-PHASES = {
-    "train": "looking at train tasks",
-    "trial": "trying edits",
-    "prune": "leaving edits out",
-    "tape": "the gate: the skill as it is",
-    "screen": "the gate: the candidate",
-    "focus": "the gate: tasks in doubt",
-    "prior": "evidence for the gate",
-    "final": "final comparison",
-    "test": "test split",
-    "eval": "evaluation",
-    "aa": "comparison with itself",
-}
-"""Purpose of a rollout, by its stage or the first part of its stream."""
 _KINDS = {"+": "add", "-": "remove", "@": "place"}
 _DIGITS = re.compile(r"(\d+)")
 
@@ -327,8 +313,10 @@ def changed_settings(result: Result) -> list[tuple[str, str]]:
 
 
 def precision(skill: SkillResult, mode: str) -> list[str]:
-    """Write sentences on the origin and precision of the figures."""
-    said = []
+    """Write sentences on the origin and precision of the figures, unless these are the result."""
+    said: list[str] = []
+    if mode_named(mode).noise:
+        return said
     if skill.from_search:
         tasks = plural(skill.from_search, "task")
         said.append(f"The rate before of {tasks} is that of the search; all else is fresh.")
@@ -351,11 +339,6 @@ def precision(skill: SkillResult, mode: str) -> list[str]:
             f"Two evaluations of one version differ by {100 * skill.noise_floor:.1f} points "
             "(standard deviation)."
         )
-    if skill.smallest_gain is not None:
-        said.append(
-            f"The gate sees a gain of {100 * skill.smallest_gain:.1f} points or more with "
-            "probability 0.8."
-        )
     if skill.test is not None and skill.test_openings > 1:
         said.append(f"The test split has been measured {skill.test_openings} times over all runs.")
     return said
@@ -369,7 +352,7 @@ def _took(tokens: float, dollars: float | None, seconds: float) -> str:
 def explained(skill: SkillResult, mode: str) -> str:
     """Explain the pass rates above."""
     said = ["In brackets: 95 % interval over rollouts."] if comparisons(skill) else []
-    return " ".join([*said, *(precision(skill, mode) if mode != "aa" else [])])
+    return " ".join([*said, *precision(skill, mode)])
 
 
 OPENED = "Skills that agents opened (rollouts), by the skill that the trigger tasks wanted"
@@ -427,7 +410,7 @@ def marks(row: TaskRow) -> list[str]:
     return said + ([plural(errors, "error")] if errors else [])
 
 
-def mute(skill: SkillResult) -> list[tuple[TaskRow, str]]:
+def uninformative(skill: SkillResult) -> list[tuple[TaskRow, str]]:
     """List tasks that tell nothing about the skill, with the reason."""
     found = []
     for row in skill.tasks:
@@ -443,10 +426,10 @@ def mute(skill: SkillResult) -> list[tuple[TaskRow, str]]:
     return found
 
 
-def muted(skill: SkillResult) -> str:
-    """Name the tasks of ``mute``; empty if there is no comparison or no such task."""
+def uninformative_listed(skill: SkillResult) -> str:
+    """Name the tasks of ``uninformative``; empty if there is no comparison or no such task."""
     by_reason: dict[str, list[str]] = {}
-    for row, why in mute(skill):
+    for row, why in uninformative(skill):
         by_reason.setdefault(why, []).append(row.id)
     compared = skill.none or any(row.after for row in skill.tasks)
     said = "; ".join(f"{why} ({some(names)})" for why, names in by_reason.items())
@@ -492,7 +475,7 @@ def _arm_properties(arm: Arm, suffix: str) -> Iterator[tuple[str, str]]:
 FILTERS = {
     function.__name__: function
     for function in (
-        comparisons, duration, explained, hunks, interval, moment, money, muted,
+        comparisons, duration, explained, hunks, interval, moment, money, uninformative_listed,
         not_kept, number, opened, ordered, percent, precision, rollouts, scanned, verdict, version,
     )
 }  # fmt: skip

@@ -107,7 +107,7 @@ def test_the_first_line_is_what_it_was_run_for(
 def test_a_mode_of_an_add_on_that_is_gone_is_shown_as_a_comparison(make_result: MakeResult) -> None:
     gone = make_result(mode="compare").model_copy(update={"mode": "gone"})
     report = joined(gone)
-    assert "first" in report
+    assert "before" in report
     assert "The suite's pass rate rose from" in report
 
 

@@ -10,7 +10,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.types import Usage
-from pytest_skillopt.report.words import PHASES
 from pytest_skillopt.run.directory import JOURNAL, is_held
 from pytest_skillopt.run.journal import unseal
 from pytest_skillopt.untrusted import bound, printable
@@ -23,6 +22,20 @@ MOST_EDITS = 300
 MOST_FAULTS = 30
 MOST_TURN = 4_000
 """Maximum characters of one message of a transcript."""
+_PHASES = {
+    "train": "looking at train tasks",
+    "trial": "trying edits",
+    "prune": "leaving edits out",
+    "tape": "the gate: the skill as it is",
+    "screen": "the gate: the candidate",
+    "focus": "the gate: tasks in doubt",
+    "prior": "evidence for the gate",
+    "final": "final comparison",
+    "test": "test split",
+    "eval": "evaluation",
+    "aa": "comparison with itself",
+}
+"""Purpose of a rollout, by its stage or the first part of its stream."""
 
 
 class Follower:
@@ -102,7 +115,7 @@ class Follower:
 
     def _rollout(self, data: Mapping[str, Any], offset: int) -> None:
         request, outcome = data["request"], data["outcome"]
-        self._phase = PHASES.get(request["stream"].split("/")[0], request["stream"])
+        self._phase = _PHASES.get(request["stream"].split("/")[0], request["stream"])
         score = data["score"] if outcome in ("passed", "failed") else None
         if outcome == "passed":
             score = 1.0

@@ -1,0 +1,1 @@
+"""Mode ``--skillopt-aa``: how noisy is the suite?"""

@@ -1,0 +1,1 @@
+"""Mode ``--skillopt-compare``: which of two skills is better?"""

@@ -1,0 +1,30 @@
+"""Mode ``--skillopt-compare``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.options import Mode
+
+if TYPE_CHECKING:
+    import pytest
+
+MODES = (
+    Mode(
+        name="compare",
+        help="compare two skills: files, revisions, run versions, none",
+        function="pytest_skillopt.addons.compare.measure:compare",
+        doing="comparing",
+        samples=lambda task, settings: 2 * settings.final_rollouts,
+        option={"nargs": 2, "metavar": ("A", "B")},
+        sides=("first", "second"),
+    ),
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse names that stand for no skill before any worker is started."""
+    if config.option.skillopt_compare and not hasattr(config, "workerinput"):
+        from pytest_skillopt.addons.compare.measure import check_names
+
+        check_names(config)
