@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import toy_world
+import warm_sessions
 from browser import Browser, find_browser
 from chat_server import ChatServer
 from hypothesis import HealthCheck, settings
@@ -97,6 +98,7 @@ def lean_sessions() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTEST_ADDOPTS", WITHOUT_OTHERS)
         yield
+    warm_sessions.stop()
 
 
 @pytest.fixture

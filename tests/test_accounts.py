@@ -5,12 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 import signal
-import subprocess
-import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import warm_sessions
 from patience import PATIENCE, wait_until
 from sessions import WITHOUT_TIME_OUTS
 
@@ -171,9 +170,7 @@ def test_an_interrupt_waits_for_no_reply(
         return "Hello!"
 
     chat_server.reply = reply
-    command = [sys.executable, "-m", "pytest", "--skillopt", *arguments]
-    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
-    session = project.popen(command, **quiet, stderr=subprocess.DEVNULL)
+    session = warm_sessions.start("--skillopt", *arguments, cwd=project.path, quiet=True)
     try:
         wait_until(lambda: chat_server.probes if probe else asked.is_set())
         session.send_signal(signal.SIGINT)

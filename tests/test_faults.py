@@ -13,7 +13,6 @@ import json
 import math
 import os
 import random
-import resource
 import shutil
 import signal
 import socket
@@ -488,7 +487,7 @@ def test_a_full_disk_stops_the_run_and_loses_nothing(
 ) -> None:
     resume: tuple[str, ...] = ()
     for size in (5_000, 40_000):
-        output = project.run(*resume, expect=1, preexec_fn=functools.partial(_limit_files, size))
+        output = project.run(*resume, expect=1, largest_file=size)
         assert "The journal could not be written" in output
         assert project.skill.read_bytes() == SKILL
         resume = (f"--skillopt-resume={project.run_directory.name}",)
@@ -498,12 +497,6 @@ def test_a_full_disk_stops_the_run_and_loses_nothing(
     assert outcome(project.result) == undisturbed
     _check_paid_once(project, lost=2)
     assert project.target_calls > paid
-
-
-def _limit_files(size: int) -> None:
-    """No file may grow beyond so many bytes: a write fails as on a full disk."""
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
 def _has_cached(project: FaultProject, replies: int) -> bool:

@@ -6,11 +6,11 @@ import json
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import warm_sessions
 from chat_server import Answer
 from patience import PATIENCE
 from sessions import clean_environment
@@ -324,10 +324,10 @@ def test_a_run_killed_while_it_writes_two_files_is_finished_by_the_next(
 ) -> None:
     top = two_files.folder.parent.parent
     (top / "conftest.py").write_text(MEANWHILE.format("pass"))
-    command = [sys.executable, "-m", "pytest", "--skillopt-train", "-p", "no:xdist"]
     environment = clean_environment(OPENAI_API_KEY="sk-test-0123456789", LEFT=str(left))
-    done = subprocess.run(command, cwd=top, env=environment, capture_output=True, timeout=PATIENCE)
-    assert done.returncode == -signal.SIGKILL, done.stdout
+    done = warm_sessions.start("--skillopt-train", "-p", "no:xdist", cwd=top, env=environment)
+    said, _ = done.communicate(PATIENCE)
+    assert done.returncode == -signal.SIGKILL, said
     assert RULE not in two_files.read("references/style.md") or NAMED not in two_files.read(
         "SKILL.md"
     )

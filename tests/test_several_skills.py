@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import warm_sessions
 from patience import PATIENCE
 
 if TYPE_CHECKING:
@@ -63,14 +62,9 @@ class Project:
     def file(self, skill: str) -> Path:
         return self.path / "skills" / skill / "SKILL.md"
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "pytest", "--skillopt-train", "-p", "no:xdist", *arguments],
-            cwd=self.path,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
+    def start(self, *arguments: str) -> warm_sessions.Session:
+        train = ("--skillopt-train", "-p", "no:xdist")
+        return warm_sessions.start(*train, *arguments, cwd=self.path)
 
     def train(self, *arguments: str) -> str:
         done = self._pytester.runpytest_inprocess("--skillopt-train", "-p", "no:xdist", *arguments)
@@ -141,7 +135,7 @@ def test_two_skills_are_made_shorter_in_one_run(project: Project) -> None:
 
 
 def test_an_interrupted_training_writes_no_skill_and_a_resumed_one_all(project: Project) -> None:
-    running: list[subprocess.Popen[str]] = []
+    running: list[warm_sessions.Session] = []
 
     def interrupt(body: dict[str, Any]) -> str:
         if "hello" in body["messages"][-1]["content"] and RULE in body["messages"][0]["content"]:

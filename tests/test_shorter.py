@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import warm_sessions
 from chat_server import Answer
 from patience import PATIENCE
 from sessions import clean_environment
@@ -237,10 +236,9 @@ def test_a_shortening_that_is_killed_ends_as_one_that_was_not(
         return str(play(body))
 
     chat_server.reply = killed
-    command = [sys.executable, "-m", "pytest", *BOTH, "--skillopt-cache=off"]
     environment = clean_environment(OPENAI_API_KEY="sk-test-0123456789")
-    process = subprocess.Popen(
-        command, cwd=project.path, env=environment, stdout=subprocess.DEVNULL
+    process = warm_sessions.start(
+        *BOTH, "--skillopt-cache=off", cwd=project.path, env=environment, quiet=True
     )
     assert process.wait(PATIENCE) == -signal.SIGKILL
     assert skill.read_text() == START

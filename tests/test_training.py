@@ -14,6 +14,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import warm_sessions
 from chat_server import Answer
 from patience import PATIENCE
 
@@ -89,10 +90,8 @@ class Project:
         few = ("--skillopt-rollouts=2", "-oskillopt_final_rollouts=2", "-oskillopt_patience=1")
         return self.run("--skillopt-train", *few, *arguments)
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "pytest", *arguments]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        return subprocess.Popen(command, cwd=self.path, text=True, **pipes)  # type: ignore[call-overload,no-any-return]
+    def start(self, *arguments: str) -> warm_sessions.Session:
+        return warm_sessions.start(*arguments, cwd=self.path)
 
     @property
     def runs(self) -> list[Path]:
@@ -709,7 +708,7 @@ def test_a_train_task_that_breaks_is_counted_and_named_first(
         assert shown.index(name) < min(rates.start(), shown.index("test_guest"))
 
 
-def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+def wait_for(condition: Callable[[], bool], process: warm_sessions.Session) -> None:
     deadline = time.monotonic() + PATIENCE
     while not condition():
         assert process.poll() is None, process.communicate()[0]

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+import warm_sessions
 from patience import PATIENCE
 from sessions import clean_environment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     import pytest
@@ -103,17 +102,18 @@ class FaultProject:
         definition = f"\ndef misbehave(name):\n    {misbehaviour}\n"
         (self.path / "test_greeting.py").write_text(TESTS + definition)
 
-    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
-        """A training in a process of its own; its output is to be read from ``stdout``."""
-        command = [sys.executable, "-m", "pytest", "--skillopt-train", *QUICK, *arguments]
-        return subprocess.Popen(
-            command,
-            cwd=self.path,
-            env=clean_environment(OPENAI_API_KEY="sk-test-0123456789", **options.pop("env", {})),
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            **options,
+    def start(
+        self, *arguments: str, env: Mapping[str, str] | None = None, largest_file: int = 0
+    ) -> warm_sessions.Session:
+        """A training in a process of its own; its output is to be read from ``stdout``.
+
+        Args:
+            largest_file: bytes beyond which no file may grow: a write fails as on a full disk.
+        """
+        environment = clean_environment(OPENAI_API_KEY="sk-test-0123456789", **(env or {}))
+        command = ("--skillopt-train", *QUICK, *arguments)
+        return warm_sessions.start(
+            *command, cwd=self.path, env=environment, largest_file=largest_file
         )
 
     def run(self, *arguments: str, expect: int = 0, **options: Any) -> str:
@@ -124,7 +124,7 @@ class FaultProject:
         else:
             process = self.start(*arguments, **options)
             output, _ = process.communicate(timeout=PATIENCE)
-            status = process.returncode
+            status = process.wait()
         assert status == expect, output
         assert "INTERNALERROR" not in output, output
         assert "Traceback" not in output, output
@@ -181,7 +181,7 @@ def outcome(result: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> bool:
+def wait_for(condition: Callable[[], bool], process: warm_sessions.Session) -> bool:
     """Wait until something has happened; False where the process ended before."""
     deadline = time.monotonic() + PATIENCE
     while not condition():

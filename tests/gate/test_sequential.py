@@ -464,7 +464,7 @@ def test_a_candidate_that_always_passes_is_never_called_broken(
     assert not judge(before, dict.fromkeys(before, 1.0)).names("broken")
 
 
-# Statistics, with fixed seeds.
+# Statistics, with fixed seeds; ``benchmarks/verdict.py`` measures the same on far more of them.
 
 
 def accepted(
@@ -515,32 +515,32 @@ def dilute(p: Rates, rng: random.Random) -> Rates:
 
 
 def test_chance_is_not_accepted() -> None:
-    assert accepted(lambda p, rng: dict(p), 80) <= 0.02
+    assert accepted(lambda p, rng: dict(p), 40) <= 0.02
 
 
 def test_harm_is_not_accepted() -> None:
-    assert accepted(break_one, 60) == 0
+    assert accepted(break_one, 30) == 0
 
 
 def test_four_fixed_tasks_are_nearly_always_seen() -> None:
     assert accepted(fix, 60, named=True) >= 0.85
-    assert accepted(lambda p, rng: fix(p, rng, 8), 60, named=True, cap=100) >= 0.5
+    assert accepted(lambda p, rng: fix(p, rng, 8), 30, named=True, cap=100) >= 0.5
 
 
 def test_what_only_suits_the_train_tasks_is_not_accepted() -> None:
-    assert accepted(memorise, 60, named=True) <= 0.15
-    assert accepted(memorise_and_harm, 60, named=True) <= 0.1
+    assert accepted(memorise, 30, named=True) <= 0.15
+    assert accepted(memorise_and_harm, 30, named=True) <= 0.1
 
 
 @pytest.mark.parametrize("cap", [0, 100])
 def test_a_loss_spread_over_all_tasks_is_seen_beside_a_few_lifted_ones(cap: int) -> None:
-    assert accepted(dilute, 60, named=True, cap=cap) <= 0.15
+    assert accepted(dilute, 30, named=True, cap=cap) <= 0.15
 
 
 @pytest.mark.parametrize("rate", [0.3, 0.45, 0.6, 0.75, 0.9])
 def test_suites_unlike_the_prior_keep_the_bound(rate: float) -> None:
     flat = dict.fromkeys(ids(20), rate)
-    assert sum(judge(flat, flat, seed).accepted for seed in range(120)) / 120 <= 0.05
+    assert sum(judge(flat, flat, seed).accepted for seed in range(60)) / 60 <= 0.05
 
 
 def test_a_thin_gain_is_seen_in_a_large_suite() -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import warm_sessions
 from patience import PATIENCE
 
 from pytest_skillopt.suite.rollouts import Rollout
@@ -26,7 +26,7 @@ class Driven:
     """What a session left behind."""
 
     path: Path
-    result: pytest.RunResult
+    output: str
     rollouts: list[Rollout]
 
     def of(self, test: str) -> list[Rollout]:
@@ -36,10 +36,6 @@ class Driven:
     def one(self, test: str) -> Rollout:
         (rollout,) = self.of(test)
         return rollout
-
-    @property
-    def output(self) -> str:
-        return self.result.stdout.str() + self.result.stderr.str()
 
 
 @pytest.fixture
@@ -68,11 +64,12 @@ def drive(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Drive:
             pytester.makepyfile(jobs=jobs)
         pytester.mkdir("skills").joinpath("demo").mkdir()
         (pytester.path / "skills/demo/SKILL.md").write_text("---\nname: demo\n---\non disk\n")
-        command = [sys.executable, "-m", "pytest", "-p", "rollout_driver", f"--drive={job}", *args]
-        result = pytester.run(*command, timeout=PATIENCE)
-        assert result.ret == expect, result.stdout.str() + result.stderr.str()
+        driver = ("-p", "rollout_driver", f"--drive={job}")
+        session = warm_sessions.start(*driver, *args, cwd=pytester.path)
+        output, _ = session.communicate(PATIENCE)
+        assert session.returncode == expect, output
         kept = pytester.path / "rollouts.json"
         data = json.loads(kept.read_text()) if kept.exists() else []
-        return Driven(pytester.path, result, [Rollout.from_json(one) for one in data])
+        return Driven(pytester.path, output, [Rollout.from_json(one) for one in data])
 
     return run

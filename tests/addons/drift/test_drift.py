@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import warm_sessions
 from patience import PATIENCE
 
 from pytest_skillopt import __version__, cli
@@ -198,7 +197,6 @@ def test_a_cap_decides_nothing_and_the_same_command_goes_on(project: Project) ->
 
 
 def test_after_a_kill_nothing_that_was_paid_is_asked_again(project: Project) -> None:
-    command = [sys.executable, "-m", "pytest", "--skillopt-drift", "--skillopt-model=openai:old"]
     started = threading.Event()
     answer = project.reply
 
@@ -209,9 +207,8 @@ def test_after_a_kill_nothing_that_was_paid_is_asked_again(project: Project) -> 
         return answer(body)
 
     project.server.reply = kill_at_twenty
-    victim = subprocess.Popen(
-        command, cwd=project.root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    drift = ("--skillopt-drift", "--skillopt-model=openai:old")
+    victim = warm_sessions.start(*drift, cwd=project.root, quiet=True)
     started.set()
     assert victim.wait(PATIENCE) != 0
     assert (len(project.asked), project.folder.exists()) == (21, False)

@@ -1,0 +1,187 @@
+"""Sessions of pytest in processes of their own that begin with everything imported.
+
+A server without threads imports pytest, the plugin and the model's SDK once, and forks a process
+for each session: with an id, signals and an exit status of its own, but without 2 s of CPU for
+imports.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import pkgutil
+import resource
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Session:
+    """A session that runs or has ended, as far as the tests need a ``subprocess.Popen``.
+
+    Attributes:
+        pid: its process.
+        returncode: its exit status, minus the signal that ended it, None while it is not known.
+        stdout: its output and errors, if they are not discarded.
+    """
+
+    def __init__(self, told: IO[str], stdout: IO[str] | None) -> None:
+        self._told = told
+        self.pid = int(told.readline())
+        self.returncode: int | None = None
+        self.stdout = stdout
+
+    def poll(self) -> int | None:
+        """Return its exit status if it has ended."""
+        if self.returncode is None and select.select([self._told], [], [], 0)[0]:
+            return self.wait()
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return its exit status once it has ended."""
+        if self.returncode is None:
+            if not select.select([self._told], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired("pytest", timeout or 0)
+            self.returncode = os.waitstatus_to_exitcode(int(self._told.readline()))
+            self._told.close()
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, None]:
+        """Return its output and errors once it has ended."""
+        assert self.stdout is not None
+        with self.stdout:
+            said = self.stdout.read()
+        self.wait(timeout)
+        return said, None
+
+    def send_signal(self, signum: int) -> None:
+        """Send a signal if it has not ended."""
+        if self.poll() is None:
+            os.kill(self.pid, signum)
+
+    def kill(self) -> None:
+        """End it, whatever it does."""
+        self.send_signal(signal.SIGKILL)
+
+
+def start(
+    *arguments: str,
+    cwd: Path,
+    env: Mapping[str, str] | None = None,
+    quiet: bool = False,
+    largest_file: int = 0,
+) -> Session:
+    """Start ``python -m pytest`` with these arguments.
+
+    Args:
+        cwd: folder in which it starts.
+        env: its environment, that of this process by default.
+        quiet: discard its output.
+        largest_file: bytes beyond which no file may grow: a write fails as on a full disk.
+    """
+    asked = {
+        "arguments": arguments,
+        "cwd": str(cwd),
+        "env": dict(os.environ if env is None else env),
+        "largest_file": largest_file,
+    }
+    told, tell = os.pipe()
+    out, put = (None, os.open(os.devnull, os.O_WRONLY)) if quiet else os.pipe()
+    requests, _ = _server()
+    socket.send_fds(requests, [json.dumps(asked).encode()], [put, tell])
+    os.close(put)
+    os.close(tell)
+    stdout = None if out is None else os.fdopen(out, encoding="utf-8", errors="replace")
+    return Session(os.fdopen(told, buffering=1), stdout)
+
+
+@cache
+def _server() -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """Start the server of this process; it ends when the returned socket is closed."""
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with its:
+        command = [sys.executable, __file__, str(its.fileno())]
+        server = subprocess.Popen(command, pass_fds=[its.fileno()], stdin=subprocess.DEVNULL)
+    return ours, server
+
+
+def stop() -> None:
+    """End the server if there is one."""
+    if _server.cache_info().currsize:
+        requests, server = _server()
+        requests.close()
+        server.wait()
+        _server.cache_clear()
+
+
+class _Imports:
+    """Import the plugin as a session does, in which pytest rewrites its assertions."""
+
+    def pytest_configure(self) -> None:
+        for package in ("pytest_skillopt", "xdist"):
+            path = importlib.import_module(package).__path__
+            for found in pkgutil.walk_packages(path, f"{package}."):
+                with contextlib.suppress(ImportError):
+                    importlib.import_module(found.name)
+
+
+def _serve(requests: socket.socket) -> None:
+    """Fork a watcher for each request, which forks the session and tells its id and its end."""
+    with tempfile.TemporaryDirectory() as empty, contextlib.redirect_stdout(None):
+        pytest.main(["-q", "-p", "no:cacheprovider", empty], plugins=[_Imports()])
+    while True:
+        data, fds, _, _ = socket.recv_fds(requests, 1 << 20, 2)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        if not data:
+            return None
+        if os.fork() == 0:
+            requests.close()
+            put, tell = fds
+            session = os.fork()
+            if session == 0:
+                os.close(tell)
+                return _run(put, **json.loads(data))
+            os.close(put)
+            os.write(tell, f"{session}\n".encode())
+            os.write(tell, f"{os.waitpid(session, 0)[1]}\n".encode())
+            os._exit(0)
+        for fd in fds:
+            os.close(fd)
+
+
+def _run(
+    output: int, arguments: list[str], cwd: str, env: dict[str, str], largest_file: int
+) -> None:
+    """Become the session."""
+    if largest_file:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(env)
+    for fd in (1, 2):
+        os.dup2(output, fd)
+    os.close(output)
+    sys.argv = [pytest.__file__, *arguments]
+    sys.path[:0] = [cwd, *filter(None, env.get("PYTHONPATH", "").split(os.pathsep))]
+    raise SystemExit(pytest.console_main())
+
+
+if __name__ == "__main__":
+    sys.path.remove(str(Path(__file__).parent))
+    _serve(socket.socket(fileno=int(sys.argv[1])))
