@@ -55,6 +55,8 @@ class Mode:
     """True if its tasks are split into train, val and test."""
     sides: tuple[str, str] = ("before", "after")
     """Names of the two versions in a report."""
+    on_targets: bool = False
+    """True if its two versions are compared on further targets, too."""
     answers: Mapping[str, tuple[str, Tone]] = field(default_factory=dict)
     """First words of a report and their tone, by the result's status; a verdict may have a word of
     its own instead, under the mode's name. Without an entry, the figure that was measured."""
@@ -154,6 +156,7 @@ CORE = (
             ),
             "--skillopt-init": ("with --skillopt-train: create a missing SKILL.md", _ON),
         },
+        on_targets=True,
         splits=True,
         answers={
             "accepted": ("Accepted, ready to merge", "good"),

@@ -205,6 +205,11 @@ class Settings:
         found = next((value for value in self.addons if isinstance(value, kind)), None)
         return kind() if found is None else found
 
+    @property
+    def more_targets(self) -> list[str]:
+        """Targets on which a comparison of two versions is made once more; add-ons declare them."""
+        return [name for part in self.addons for name in getattr(part, "more_targets", ())]
+
     def to_json(self) -> dict[str, Any]:
         """Return every setting, those of add-ons included, by its name."""
         return {field.name: value for field, value in self.fields()}

@@ -57,18 +57,19 @@ class RemoteModels(Models):
     def build(self, role: Role, server: Server | None = None) -> Model:
         from pytest_skillopt.model.config import model_config
 
-        return RemoteModel(self._wire, model_config(self.settings, role, server))
+        return RemoteModel(self._wire, model_config(self.settings, role, server), self.target)
 
 
 class RemoteModel:
     """The controller's model of a role; arguments and replies cross the channel as JSON."""
 
-    def __init__(self, wire: Link, config: ModelConfig) -> None:
-        self._wire = wire
+    def __init__(self, wire: Link, config: ModelConfig, target: str) -> None:
+        self._wire, self._target = wire, target
         self.config = config
         self.name, self.fingerprint = config.name, config.fingerprint
         self.simulated = config.simulated
 
     def complete(self, messages: Sequence[dict[str, Any]], **options: Any) -> Completion:
-        reply = self._wire.ask("model.complete", self.config.role, list(messages), options)
+        asked = self._target, self.config.role, list(messages), options
+        reply = self._wire.ask("model.complete", *asked)
         return Completion.from_json(reply)

@@ -29,6 +29,7 @@ SHOWN = {
     "propose": {"propose", "adopt", "job", "schedule", "unschedule", "skillopt_propose_skills"},
     "published": {"batch", "confirm", "margin", "paired", "export"},
     "tries": {"--skillopt-try"},
+    "verify": {"skillopt_verify", "skillopt_verify_rule"},
     "watch": {"watch"},
 }
 """What each adds to the two helps: options, ini keys, choices and commands."""

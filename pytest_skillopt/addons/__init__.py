@@ -13,6 +13,14 @@ need them. The core also reads these names:
     Entries of the registries in ``search/extensions.py`` and ``gate/gates.py``.
 ``MODES``
     Modes, each an ``options.Mode``.
+``TARGETS``
+    Kinds of targets: by the text before the colon, a function from the settings and the rest of the
+    name to settings and a text that identifies what they add. ``SETTINGS`` may have a property
+    ``more_targets``: targets on which a comparison of two versions is made once more.
+``compared``
+    A function that is called with each accepted training, before its files are written, and with
+    each result of ``--skillopt-compare``: from the open run, the result of a skill, the version
+    before and the version after, to the result that counts.
 ``CASES``
     Readers of ``read_cases``: by the suffix of a file, a function from its path to places and
     cases, each with a ``skill`` (or "").

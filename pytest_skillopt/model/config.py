@@ -12,10 +12,11 @@ import subprocess
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from pytest_skillopt.addons import merged
 from pytest_skillopt.model.faults import estimate_tokens
 from pytest_skillopt.model.limits import CallEstimate
 from pytest_skillopt.model.types import NO_KEY, ROLES, ModelConfigError, ModelFault, Price, Usage
@@ -205,6 +206,18 @@ def model_config(settings: Settings, role: Role, server: Server | None = None) -
         server=server,
         **read_requests(settings.requests, role),
     )
+
+
+def retargeted(settings: Settings, target: str) -> tuple[Settings, str]:
+    """Return the settings with another target, and what its kind adds to its fingerprint.
+
+    ``target`` is ``provider:model[@URL]``, or ``KIND:NAME`` of an add-on's table ``TARGETS``.
+    """
+    kind, _, name = target.partition(":")
+    if retarget := merged("TARGETS").get(kind):
+        settings, more = retarget(settings, name)
+        return settings, more
+    return replace(settings, target=target), ""
 
 
 def check_prices(configs: Iterable[ModelConfig]) -> None:

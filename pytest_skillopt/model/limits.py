@@ -59,14 +59,14 @@ class Caps(NamedTuple):
     def of(cls, settings: Settings) -> Caps:
         return cls(*(getattr(settings, name) for name in CAPS))
 
-    def share(self, spent: Caps, parts: int) -> Caps:
+    def share(self, spent: Caps, parts: float) -> Caps:
         """Divide the rest of each cap by ``parts``; never zero, which would be no cap."""
 
         def part(cap: Any, used: Any) -> Any:
             if not cap:
                 return cap
             left = cap - used
-            return max(1, left // parts) if isinstance(cap, int) else max(_LEAST, left / parts)
+            return max(1, int(left // parts)) if isinstance(cap, int) else max(_LEAST, left / parts)
 
         return Caps(*map(part, self, spent))
 

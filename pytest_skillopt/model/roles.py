@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import threading
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.model.config import Server, model_config, provider_of, secret_names
+from pytest_skillopt.model.config import (
+    Server,
+    model_config,
+    provider_of,
+    retargeted,
+    secret_names,
+)
 from pytest_skillopt.model.limits import CallEstimate, Meter
-from pytest_skillopt.model.types import CapReached, Price, Usage
+from pytest_skillopt.model.types import TARGET, CapReached, Price, Usage
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.untrusted import protect
 
@@ -48,16 +56,41 @@ class Models:
         self.throttle: Throttle = throttle or Meter()
         self._cache = cache
         self._made: dict[Role, Model] = {}
+        self._others: dict[str, Models] = {}
         self._making = threading.RLock()
+        self.target = self.kind = ""
+        """Name of another target as ``other`` takes it, and what its kind adds to its address."""
         protect(secret_names(settings))
 
     @classmethod
-    def of(cls, config: pytest.Config) -> Models:
-        """Return the models of this session; in an ordinary run without cache, caps or files."""
+    def of(cls, config: pytest.Config, target: str | None = None) -> Models:
+        """Return the models of this session; in an ordinary run without cache, caps or files.
+
+        ``target`` is as in ``other``; None is that of the current rollout.
+        """
         if MODELS not in config.stash:
             models = config.stash[MODELS] = cls(config, Settings.from_config(config))
             config.add_cleanup(models.close)
-        return config.stash[MODELS]
+        return config.stash[MODELS].other(TARGET.get() if target is None else target)
+
+    def other(self, target: str) -> Models:
+        """Return the models with another target, and with all else shared.
+
+        ``target`` is as in ``retargeted``; empty for these models.
+        """
+        with self._making:
+            if target and target not in self._others:
+                settings, kind = retargeted(self.settings, target)
+                made = self._others[target] = copy.copy(self)
+                made.settings, made.kind, made.target, made._made = settings, kind, target, {}
+            return self._others[target] if target else self
+
+    @property
+    def address(self) -> str:
+        """Fingerprint of the target, with what a kind of target adds to it."""
+        fingerprint = self.get("target").fingerprint
+        whole = f"{fingerprint} {self.kind}".encode()
+        return hashlib.sha256(whole).hexdigest() if self.kind else fingerprint
 
     @property
     def replies(self) -> Replies | None:
@@ -69,10 +102,15 @@ class Models:
 
     def get(self, role: Role) -> Model:
         """Return the model of a role; raise ModelConfigError if the settings name no usable one."""
+        if self.target and role != "target":
+            return Models.of(self._config, "").get(role)
         with self._making:
             if role not in self._made:
-                ask = self._config.hook.pytest_skillopt_client
-                self._made[role] = ask(config=self._config, role=role) or self.build(role)
+                ask, token = self._config.hook.pytest_skillopt_client, TARGET.set(self.target)
+                try:
+                    self._made[role] = ask(config=self._config, role=role) or self.build(role)
+                finally:
+                    TARGET.reset(token)
             return self._made[role]
 
     def probe(self, roles: Iterable[Role], ended: Callable[[], str]) -> None:
@@ -108,9 +146,10 @@ class Models:
                 raise error
 
     def close(self) -> None:
-        for model in self._made.values():
-            if hasattr(model, "close"):
-                model.close()
+        for models in (self, *self._others.values()):
+            for model in models._made.values():
+                if hasattr(model, "close"):
+                    model.close()
         if self._cache is not None:
             self._cache.close()
 
@@ -144,8 +183,8 @@ class Services:
     def open(self, meter: Meter, models: Models) -> None:
         from pytest_skillopt.model.cache import DiskCache
 
-        def complete(role: Role, messages: Any, options: dict[str, Any]) -> dict[str, Any]:
-            return models.get(role).complete(messages, **options).to_json()
+        def complete(target: str, role: Role, messages: Any, options: Any) -> dict[str, Any]:
+            return models.other(target).get(role).complete(messages, **options).to_json()
 
         def ask(call: str, wish: dict[str, Any]) -> float:
             return meter.ask(call, CallEstimate(**{**wish, "price": Price(*wish["price"])}))

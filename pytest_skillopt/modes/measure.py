@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_skillopt.addons import declared
 from pytest_skillopt.gate.data import TAPE, Verdict
 from pytest_skillopt.gate.engine import run_gate
 from pytest_skillopt.gate.regression import RegressionCheck
@@ -150,11 +151,19 @@ def compared(
     before: Document,
     after: Document,
     stored: Mapping[str, Sequence[tuple[bool, float]]] = {},
+    target: str = "",
 ) -> SkillResult:
     """Let a gate decide between two versions of a skill; undecided if a cap is reached first.
 
-    ``stored`` holds, by task, (passed, score) of the first samples of ``before``: those that the
-    committed baseline has already measured.
+    Args:
+        run: the open run.
+        skill: path of the skill.
+        gate: decides.
+        before: the incumbent.
+        after: the candidate.
+        stored: by task, (passed, score) of the first samples of ``before``: those that the
+            committed baseline has already measured.
+        target: a key of ``Sampler.targets``.
     """
     incumbent = run.sampler.add_version(skill, before.packed)
     candidate = run.sampler.add_version(skill, after.packed)
@@ -163,7 +172,13 @@ def compared(
 
     def take(draws: Sequence[Draw]) -> list[Sample]:
         requests = {
-            draw: run.sampler.request(draw.task, versions[draw.arm], draw.stream, draw.index)
+            draw: run.sampler.request(
+                draw.task,
+                versions[draw.arm],
+                f"targets/{draw.stream}" if target else draw.stream,
+                draw.index,
+                target,
+            )
             for draw in draws
         }
         recalled = {draw: found for draw in draws if (found := recall(draw, requests[draw]))}
@@ -189,7 +204,8 @@ def compared(
         # Keep what was measured; samples that a cap prevented are not evidence.
         undecided = f"stopped before it was decided: {stop.reason}"
         verdict = Verdict("unmeasured", undecided, gate=getattr(gate, "name", type(gate).__name__))
-    run.journal.write("verdict", {"candidate": candidate, **verdict.to_json()})
+    about = {"candidate": candidate, **({"target": target} if target else {})}
+    run.journal.write("verdict", {**about, **verdict.to_json()})
     old, new = rollouts["incumbent"], rollouts["candidate"]
     rows = task_rows(run.tasks_of(skill), old, new, verdict)
     # A gate may skip tasks: compare only those that were measured under both versions.
@@ -207,6 +223,13 @@ def compared(
         tasks=rows,
         cost=cost_of(old, new) if old and new else None,
     )
+
+
+def looked_at(run: Run, result: SkillResult, before: Document, after: Document) -> SkillResult:
+    """Return what the add-ons make of a comparison: see ``compared`` in ``addons/__init__.py``."""
+    for look in declared("compared"):
+        result = look(run, result, before, after)
+    return result
 
 
 def scanned(run: Run, result: SkillResult, after: Document) -> SkillResult:

@@ -92,6 +92,7 @@ def opened(
             replies.cache = DiskCache(home.cache)
         services.open(limits, models)
         models.probe(probed_roles(roles, tasks), lambda: executor.ended)
+        told = config.hook.pytest_skillopt_opened(config=config, tasks=tasks)
         directory = RunDirectory.open(resumed) if resumed else home.new_run()
         stack.callback(directory.close)
         journal = stack.enter_context(Journal(directory.journal))
@@ -126,7 +127,7 @@ def opened(
             documents=documents,
             command=command_line(config.invocation_params.args),
             fingerprint=fingerprint,
-            notes=[*notes, *_notes(config, mode, settings, tasks, documents, journal)],
+            notes=[*notes, *_notes(mode, settings, tasks, documents, journal), *filter(None, told)],
             used=found,
             earlier=earlier_usage(journal.path) if resumed else {},
             unfinished=_unfinished(home, mode, directory, about),
@@ -189,7 +190,6 @@ def _target_of_own_agents(settings: Settings) -> str:
 
 
 def _notes(
-    config: pytest.Config,
     mode: Mode,
     settings: Settings,
     tasks: Sequence[SkillTask],
@@ -205,7 +205,6 @@ def _notes(
     if mode.resume is not None:
         kept = sum(entry.kind == "rollout" for entry in journal.entries)
         yield f"continued with {kept} rollouts of earlier sessions; caps count this session only"
-    yield from filter(None, config.hook.pytest_skillopt_opened(config=config, tasks=tasks))
     yield from (f"journal line {n} was corrupt and is measured again" for n in journal.corrupt)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_skillopt.gate.shorter import LOOKS
-from pytest_skillopt.model.config import model_config
+from pytest_skillopt.model.config import model_config, retargeted
 from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.model.types import ROLES, ModelConfigError
 from pytest_skillopt.modes.skills import judged, skills_of, split_tasks
@@ -18,7 +18,7 @@ from pytest_skillopt.report import words
 from pytest_skillopt.run.directory import JOURNAL, Home
 from pytest_skillopt.run.journal import entries_of
 from pytest_skillopt.search.extensions import added_search, notes_on_search
-from pytest_skillopt.search.final_comparison import kept_back, shortage
+from pytest_skillopt.search.final_comparison import caps_of_training, kept_back, shortage
 from pytest_skillopt.search.parameters import TrialParameters
 from pytest_skillopt.suite.selection import describe_tasks, keep_tasks
 from pytest_skillopt.suite.splits import BOTH, SPLITS, SplitError
@@ -102,7 +102,7 @@ def plan_lines(
 def _hopeless(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[str]:
     """Name the skills for which a cap on rollouts would leave no budget for the search."""
     skills = skills_of(tasks)
-    shared = Caps.of(settings).share(Caps(), len(skills)).put_into(settings)
+    shared = caps_of_training(settings).share(Caps(), len(skills)).put_into(settings)
     for skill in skills:
         group = judged(tasks, skill, settings)
         suite = sum(task.split != "test" for task in group)
@@ -118,17 +118,21 @@ class Expected:
     calls: int
     """Upper bound of optimizer calls."""
     typical_calls: int
+    others: int = 0
+    """Part of ``most`` on further targets."""
 
 
 def expected(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Expected:
     """Return the upper bounds and, for a training, typical values (``benchmarks/plan.py``)."""
     if mode.name == "train":
         tasks = [task for skill in skills_of(tasks) for task in judged(tasks, skill, settings)]
-    most = most_rollouts(tasks, mode, settings)
+    others = _on_each_other(tasks, mode, settings) * len(settings.more_targets)
+    most = most_rollouts(tasks, mode, settings) + others
     typical = round(mode.typical * most)
     cap = settings.max_rollouts or most
     calls = _most_of_search(tasks, settings)[1] if mode.name == "train" else 0
-    return Expected(min(most, cap), min(typical, cap), calls, round(_TYPICAL_CALLS * calls))
+    typical_calls = round(_TYPICAL_CALLS * calls)
+    return Expected(min(most, cap), min(typical, cap), calls, typical_calls, min(others, cap))
 
 
 def _forecast(
@@ -154,7 +158,15 @@ def _forecast(
     if judged:
         calls = _of(round(judged * plan.typical), round(judged * plan.most))
         yield f"judge calls: {calls}, if a rollout of a task with skill_judge makes one"
-    yield from _money(plan, _prices(tasks, mode, settings, home), settings.max_cost)
+    prices = _prices(tasks, mode, settings, home)
+    yield from _money(plan, prices, settings.max_cost)
+    most, each = _on_each_other(tasks, mode, settings), prices.get("target")
+    for name in settings.more_targets if most else ():
+        other = retargeted(settings, name)[0]
+        price = model_config(other, "target").price if each else None
+        cost = f", about {words.money(most * price.cost(*each.tokens))}" if price and each else ""
+        after = " after an acceptance" if mode.name == "train" else ""
+        yield f"on {name}{after}: at most {words.plural(most, 'rollout')} of these{cost}"
 
 
 def _of(typical: int, most: int) -> str:
@@ -220,6 +232,7 @@ def _measured(home: Home, tasks: Sequence[SkillTask], role: Role) -> tuple[float
                 for data in rollouts
                 if (data["request"]["task"], data["request"]["source"]) in sources
                 and data["usage"]["calls"]
+                and not data["request"].get("target")
             ]
             if len(found) >= _ENOUGH:
                 read, said = (
@@ -234,8 +247,9 @@ def _money(plan: Expected, prices: Mapping[Role, _Each], cap: float) -> Iterator
     typical = most = 0.0
     for role, each in prices.items():
         calls = role == "optimizer"
-        typical += each.cost * (plan.typical_calls if calls else plan.typical)
-        most += each.cost * (plan.calls if calls else plan.most)
+        ours = plan.most - plan.others
+        typical += each.cost * (plan.typical_calls if calls else min(plan.typical, ours))
+        most += each.cost * (plan.calls if calls else ours)
         if each.cost:
             unit = {"optimizer": "call of the optimizer", "judge": "rollout for its judge"}
             read, said = each.tokens
@@ -271,6 +285,14 @@ def most_rollouts(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) ->
     """Return the upper bound of a mode's rollouts, without retries after infrastructure errors."""
     most = sum(mode.samples(task, settings) for task in tasks)
     return most + _most_of_search(tasks, settings)[0] if mode.name == "train" else most
+
+
+def _on_each_other(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> int:
+    """Return the upper bound of the rollouts of a comparison on one further target."""
+    if not mode.on_targets:
+        return 0
+    compared = [task for task in tasks if mode.name != "train" or task.split != "test"]
+    return 2 * max(2, settings.final_rollouts) * len(compared)
 
 
 def _most_of_search(tasks: Sequence[SkillTask], settings: Settings) -> tuple[int, int]:

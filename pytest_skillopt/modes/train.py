@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.gate.shorter import MARGIN
 from pytest_skillopt.model.limits import Caps
-from pytest_skillopt.modes.measure import joined_reasons, scanned, without_skill
+from pytest_skillopt.modes.measure import joined_reasons, looked_at, scanned, without_skill
 from pytest_skillopt.modes.skills import judged
 from pytest_skillopt.run.directory import write_skill
 from pytest_skillopt.run.journal import JournaledModel
 from pytest_skillopt.run.result import EditRow, Hunk, SkillResult, WarningRow
 from pytest_skillopt.search.extensions import Stages
-from pytest_skillopt.search.final_comparison import BEGUN
+from pytest_skillopt.search.final_comparison import BEGUN, caps_of_training
 from pytest_skillopt.search.history import Observer
 from pytest_skillopt.search.outcome import check_together, suite_rate
 from pytest_skillopt.search.parameters import TrialParameters
@@ -44,7 +44,7 @@ def train(run: Run, display: Display) -> Result:
     The skills are trained one after the other, each with an equal part of the budget that is left.
     """
     outcomes: list[TrainOutcome] = []
-    caps, spent, parameters = Caps.of(run.settings), Caps(), _parameters(run)
+    caps, spent, parameters = caps_of_training(run.settings), Caps(), _parameters(run)
     for number, skill in enumerate(run.documents):
         start = replace(run.documents[skill], beside=_changed(run, outcomes))
         share = caps.share(spent, len(run.documents) - number)
@@ -67,8 +67,11 @@ def train(run: Run, display: Display) -> Result:
     for outcome in outcomes:
         lost = [r.path for r in results if r.status == "accepted" and not r.written]
         results.append(_written(run, outcome, lost if together else []))
+    resumable = any(outcome.resumable for outcome in outcomes) or any(
+        result.status == "unmeasured" != outcome.status
+        for result, outcome in zip(results, outcomes, strict=True)
+    )
     status = next(s for s in _RANK if any(r.status == s for r in results))
-    resumable = any(outcome.resumable for outcome in outcomes)
     resume = run.resume_command if resumable else ""
     return run.result(status, joined_reasons(results), results, resume=resume)
 
@@ -169,8 +172,10 @@ def _written(run: Run, outcome: TrainOutcome, lost: Sequence[str]) -> SkillResul
     if outcome.status != "accepted":
         return result
     result = scanned(run, result, outcome.after)
+    if result.status == "accepted":
+        result = looked_at(run, result, outcome.before, outcome.after)
     if result.status != "accepted":
-        return result
+        return result.model_copy(update={"after": result.before})
     if not run.settings.write:
         run.notes.append(f"{outcome.skill} was not written: skillopt_write is no")
         return result

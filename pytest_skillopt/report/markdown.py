@@ -100,6 +100,7 @@ def environment(finalize: Callable[[Any], Any]) -> jinja2.Environment:
         finalize=finalize,
     )
     made.filters |= words.FILTERS
+    made.globals |= {"heads": words.TARGETS}
     made.globals |= {"plural": words.plural, "points": words.points, "move": words.move}
     made.globals["opened_title"] = words.OPENED
     return made

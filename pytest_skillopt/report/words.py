@@ -312,6 +312,25 @@ def changed_settings(result: Result) -> list[tuple[str, str]]:
     return [(n, v) for n, v in settings(result) if n not in usual or v != shown(usual[n])]
 
 
+TARGETS = ("target", "version", "pass rate", "95 % interval", "points", "cost", "verdict")
+"""Head of the table of ``by_target``."""
+
+
+def by_target(skill: SkillResult, mode: str) -> list[tuple[str, ...]]:
+    """Lay out the comparison on each target: two rows a target, one for each version."""
+    rows: list[tuple[str, ...]] = []
+    for row in skill.targets:
+        arms = (row.suite.before, row.suite.after) if row.suite else (None, None)
+        moved = points(arms[0].rate, arms[1].rate) if arms[0] and arms[1] else ""
+        last = (moved, money(row.cost), row.verdict)
+        for n, (side, rate) in enumerate(zip(sides(mode), arms, strict=True)):
+            shown = (percent(rate.rate), interval(rate)) if rate else (UNKNOWN, "")
+            rows.append(
+                ("" if n else one_line(row.target), side, *shown, *(last if n else [""] * 3))
+            )
+    return rows
+
+
 def precision(skill: SkillResult, mode: str) -> list[str]:
     """Write sentences on the origin and precision of the figures, unless these are the result."""
     said: list[str] = []
@@ -475,8 +494,9 @@ def _arm_properties(arm: Arm, suffix: str) -> Iterator[tuple[str, str]]:
 FILTERS = {
     function.__name__: function
     for function in (
-        comparisons, duration, explained, hunks, interval, moment, money, uninformative_listed,
-        not_kept, number, opened, ordered, percent, precision, rollouts, scanned, verdict, version,
+        by_target, comparisons, duration, explained, hunks, interval, moment, money,
+        uninformative_listed, not_kept, number, opened, ordered, percent, precision, rollouts,
+        scanned, verdict, version,
     )
 }  # fmt: skip
 """Filters of the templates."""

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_skillopt.gate.data import Seen
 from pytest_skillopt.gate.sequential import DefaultGate
 from pytest_skillopt.gate.shorter import ShorterGate
+from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.search.budget import Purpose
 from pytest_skillopt.search.extensions import gate_options, gate_tasks
 from pytest_skillopt.suite.sampler import StopRun
@@ -49,6 +50,14 @@ _LOOKS = 3
 """Samples of each broken task with one edit left out."""
 _MENDED = 0.7
 """Pass rate of the broken tasks without an edit from which the edit is the cause."""
+
+
+def caps_of_training(settings: Settings) -> Caps:
+    """Return the caps without the part of comparisons on further targets.
+
+    For each of them as large a share is left as is reserved for the final comparison.
+    """
+    return Caps.of(settings).share(Caps(), 1 + _SHARE * len(settings.more_targets))
 
 
 def kept_back(settings: Settings, tasks: int) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.types import (
     NO_KEY,
+    TARGET,
     ModelConfigError,
     ModelError,
     ModelFault,
@@ -252,11 +253,12 @@ class Recorder:
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
         """Make this the current rollout of the calling thread."""
-        token = _CURRENT.set(self)
+        token, target = _CURRENT.set(self), TARGET.set(self.request.target)
         try:
             yield
         finally:
             _CURRENT.reset(token)
+            TARGET.reset(target)
 
     def _price(self, model: str) -> Price | None:
         from pytest_skillopt.model.config import OPENAI_URL, price_of
@@ -272,7 +274,8 @@ class Recorder:
         from pytest_skillopt.model.roles import Models
         from pytest_skillopt.settings import Settings
 
-        return Models.of(self.config).settings if self.config else Settings()
+        models = Models.of(self.config, self.request.target) if self.config else None
+        return models.settings if models else Settings()
 
     @contextlib.contextmanager
     def _refusing(self, name: str) -> Iterator[None]:

@@ -100,7 +100,9 @@ class ToySampler(Sampler):
         self.versions[version] = content.decode()
         return version
 
-    def request(self, task: str, version: str, stream: str, index: int) -> RolloutRequest:
+    def request(
+        self, task: str, version: str, stream: str, index: int, target: str = ""
+    ) -> RolloutRequest:
         return RolloutRequest(task, "source", "SKILL.md", version, "toy", stream, index)
 
     def take(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:

@@ -401,7 +401,7 @@ class RoundCounter(Sampler):
     def add_version(self, skill: str, content: bytes) -> str:
         return str(self.inner.add_version(skill, content))
 
-    def request(self, task: str, version: str, stream: str, index: int) -> Any:
+    def request(self, task: str, version: str, stream: str, index: int, target: str = "") -> Any:
         return self.inner.request(task, version, stream, index)
 
     def take(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:

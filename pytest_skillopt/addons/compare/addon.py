@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 MODES = (
     Mode(
         name="compare",
+        on_targets=True,
         help="compare two skills: files, revisions, run versions, none",
         function="pytest_skillopt.addons.compare.measure:compare",
         doing="comparing",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.modes.measure import compared, only_skill
+from pytest_skillopt.modes.measure import compared, looked_at, only_skill
 from pytest_skillopt.modes.skills import RevisionError, at_revision
 from pytest_skillopt.run.directory import Home
 from pytest_skillopt.search.extensions import configured_gate, gate_tasks
@@ -46,7 +46,7 @@ def compare(run: Run, display: Display) -> Result:
         same = f"{first} and {second} are the same; --skillopt-aa compares a skill with itself"
         raise pytest.UsageError(f"--skillopt-compare: {same}")
     gate = configured_gate(run.settings, gate_tasks(run.tasks_of(skill)))
-    result = compared(run, skill, gate, before, after)
+    result = looked_at(run, compared(run, skill, gate, before, after), before, after)
     return run.result(result.status, result.reason, [result])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -42,6 +43,21 @@ SCRIPTS = {
     )
     for suffix in suffixes
 }
+
+
+def _other_harness(settings: Settings, name: str) -> tuple[Settings, str]:
+    """Return the settings with another harness, and its name with its version."""
+    from pytest_skillopt.addons.harness.adapters import installed
+
+    ours = settings.of(HarnessSettings)
+    if name == ours.harness:
+        raise pytest.UsageError(f"skillopt_verify: harness:{name} is skillopt_harness itself")
+    others = (part for part in settings.addons if part is not ours)
+    changed = replace(settings, addons=(*others, replace(ours, harness=name)))
+    return changed, str(installed(name))
+
+
+TARGETS = {"harness": _other_harness}
 
 
 @pytest.fixture

@@ -48,7 +48,8 @@ if TYPE_CHECKING:
 _SHARE = 0.9
 """Part of ``skillopt_timeout`` an agent may take, so that the rollout itself is not killed."""
 _USE = re.compile(r"""\buse\(\s*["']([^"']+)["']""")
-_OPENED = pytest.StashKey[tuple["Proxy | SignedIn", Runner]]()
+_OPENED = pytest.StashKey[dict[str, tuple["Proxy | SignedIn", Runner]]]()
+"""The provider and the runner of each target."""
 _LOCK = threading.RLock()
 _URLS: dict[Recorder | pytest.Config, str] = {}
 
@@ -240,14 +241,14 @@ def _named(item: Any, settings: Settings, param: object) -> str:
 
 
 def _opened(config: pytest.Config) -> tuple[Proxy | SignedIn, Runner]:
-    """Return the provider and the runner of this process, made when first needed.
+    """Return the provider and the runner of the current target, made when first needed.
 
     Raises:
         ModelConfigError: the target is not a model on a server.
     """
     with _LOCK:
-        if _OPENED not in config.stash:
-            models = Models.of(config)
+        models, opened = Models.of(config), config.stash.setdefault(_OPENED, {})
+        if models.target not in opened:
             model = models.get("target")
             target = getattr(model, "config", None)
             if target is None:
@@ -263,5 +264,5 @@ def _opened(config: pytest.Config) -> tuple[Proxy | SignedIn, Runner]:
             config.add_cleanup(runner.close)
             config.add_cleanup(provider.close)
             before_the_end(runner.close)
-            config.stash[_OPENED] = provider, runner
-        return config.stash[_OPENED]
+            opened[models.target] = provider, runner
+        return opened[models.target]

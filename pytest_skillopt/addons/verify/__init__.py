@@ -1,0 +1,1 @@
+"""Add-on that repeats a comparison of two versions on further targets."""
