@@ -170,8 +170,9 @@ class TrainingState:
         """Take the best of some candidates through the gate, and end a step.
 
         If it is accepted, it becomes the incumbent. Each candidate enters its gate with an equal
-        part of alpha, and the best by its first look goes on, the shorter document in a tie. A
-        candidate that the checks refuse is not measured, whoever made it.
+        part of alpha, and the best by its first look goes on; in a tie the one whose rollouts took
+        fewer tokens, then the shorter document. A candidate that the checks refuse is not measured,
+        whoever made it.
 
         Args:
             candidates: documents, each with the edits that make it out of the incumbent.
@@ -206,7 +207,7 @@ class TrainingState:
         looks = {
             i: self.samples.first_look(gates[i], self.incumbent, candidates[i][0]) for i in running
         }
-        best = min(running, key=lambda i: (-looks[i], candidates[i][0].tokens, i))
+        best = min(running, key=lambda i: (-looks[i][0], looks[i][1], candidates[i][0].tokens, i))
         for loser in (i for i in running if i != best):
             why = "another candidate of the step looked better"
             self.history.settle(candidates[loser][1], "dropped", why)

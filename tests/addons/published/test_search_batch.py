@@ -14,6 +14,7 @@ from pytest_skillopt.addons.published.search_batch import batch_size
 from pytest_skillopt.addons.published.stages import aggregate_published
 from pytest_skillopt.edits.combine import Patch
 from pytest_skillopt.edits.update import Update
+from pytest_skillopt.model.types import Usage
 from pytest_skillopt.search.extensions import Stages
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
@@ -21,6 +22,8 @@ from pytest_skillopt.skill.document import Document
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+    from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
 
 
 def train(toy: ModuleType, world: Any, model: Any, **settings: Any) -> Any:
@@ -175,6 +178,44 @@ def test_candidates_are_raced_and_the_best_goes_on(toy: ModuleType) -> None:
     dropped = [row for row in outcome.edits if row.status == "dropped"]
     assert [row.why for row in dropped] == ["another candidate of the step looked better"]
     assert outcome.verdict.accepted
+
+
+@pytest.mark.parametrize("cheaper", [0, 1])
+def test_of_candidates_that_pass_alike_the_cheaper_one_goes_on(
+    toy: ModuleType, cheaper: int
+) -> None:
+    """Its rollouts take fewer tokens, whichever of the documents is the longer."""
+    world = toy.make_world(rules=1, strong=1.0, weak=0.0)
+    lines = [toy.rule(0), f"{toy.rule(0)} Do it in this way and in no other."]
+    run, turns = world.run, list[str]()
+
+    def priced(request: RolloutRequest, text: str) -> Rollout:
+        dear = (lines[1] in text) is (cheaper == 0)
+        rollout: Rollout = run(request, text)
+        return replace(rollout, usage=Usage(calls=1, input_tokens=900 if dear else 100))
+
+    world.run = priced
+
+    def script(form: str, messages: Any) -> str | None:
+        if form != "Edits" or "# Rollouts" not in messages[-1]["content"]:
+            return None
+        turns.append("")
+        edits = [{"op": "append", "target": "", "content": lines[len(turns) % 2]}]
+        return json.dumps({"reasoning": "", "edits": edits})
+
+    outcome = train(
+        toy,
+        world,
+        toy.ToyOptimizer(script=script),
+        candidates=2,
+        failure_only=True,
+        minibatch_size=40,
+        optimizer_workers=1,
+        batch_size=40,
+        epochs=1,
+    )
+    assert outcome.steps[0].verdict == "accepted"
+    assert (lines[1] in outcome.after.text) is (cheaper == 1)
 
 
 def test_the_slow_update_writes_its_block_through_the_gate(toy: ModuleType) -> None:
