@@ -55,7 +55,7 @@ def _skillopt_skill(request: pytest.FixtureRequest) -> Skill:
 
 @pytest.fixture(scope="session")
 def skill(_skillopt_skill: Skill) -> Skill:
-    """Provide the skill under test: .text, .body, .path, .name, .version, .proxy_url."""
+    """Provide the skill under test: .text, .body, .path, .name, .version, .memory, .proxy_url."""
     return _skillopt_skill
 
 

@@ -404,9 +404,10 @@ def installed(name: str, own: bool = False) -> Harness:
     return replace(harness, executable=path, version=version[0] if version else "0")
 
 
-def memory_name(path: str) -> str:
-    """Return the part of a path that is a name of ``MEMORY``, empty if there is none."""
-    return next((name for name in MEMORY if f"/{path}".endswith(f"/{name}")), "")
+def memory_name(harness: Harness, path: str) -> str:
+    """Return the part of a path that is a document's name, known or a harness's own, or ""."""
+    names = (*MEMORY, *harness.memory)
+    return next((name for name in names if f"/{path}".endswith(f"/{name}")), "")
 
 
 def placed(harness: Harness, path: str) -> tuple[str, list[str]]:
@@ -418,7 +419,7 @@ def placed(harness: Harness, path: str) -> tuple[str, list[str]]:
         harness: the harness.
         path: the document's path in the project, with ``/``.
     """
-    name = memory_name(path)
+    name = memory_name(harness, path)
     if not name:
         return path, [path]
     folder = path.removesuffix(name)

@@ -254,7 +254,7 @@ class HarnessAgent:
     @property
     def _folder(self) -> str:
         """Folder of the workspace in which the agent starts: that of the document under test."""
-        start = self.skill.file.removesuffix(memory_name(self.skill.file))
+        start = self.skill.file.removesuffix(memory_name(self.harness, self.skill.file))
         return start.rstrip("/") if self.is_document else ""
 
     def _documents(self, harness: Harness) -> tuple[dict[str, bytes], list[str]]:

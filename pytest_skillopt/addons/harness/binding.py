@@ -56,7 +56,7 @@ _URLS: dict[Recorder | pytest.Config, str] = {}
 
 def _check_kind(path: str, harness: Harness) -> None:
     """Raise UsageError unless the agent finds this file in a project, and by itself."""
-    name = memory_name(path)
+    name = memory_name(harness, path)
     if PurePosixPath(path).name == SKILL_FILE or (name and harness.memory):
         return
     if name:

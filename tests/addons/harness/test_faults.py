@@ -354,6 +354,7 @@ say(text=f"{{sorted(os.listdir())}} {{text}}")
     ("file", "memory", "place"),
     [
         ("AGENTS.md", ["MINE.md"], "MINE.md"),
+        ("MINE.md", ["MINE.md"], "MINE.md"),
         ("AGENTS.md", ["MINE.md", "AGENTS.md"], "AGENTS.md"),
         (".github/copilot-instructions.md", ["AGENTS.md"], "AGENTS.md"),
         ("AGENTS.md", [".github/copilot-instructions.md"], ".github/copilot-instructions.md"),

@@ -68,7 +68,7 @@ def test_the_skill_is_found_read_and_followed(project: Project, agent: str) -> N
 )
 def test_a_document_is_read_in_every_rollout(project: Project, agent: str, file: str) -> None:
     """Under the name that the agent reads, in its folder; other documents there are removed."""
-    folder = file.removesuffix(memory_name(file))
+    folder = file.removesuffix(memory_name(KNOWN[agent], file))
     for top, word in (("", "Ahoy"), ("fixture", "Old")):
         for name in MEMORY:
             path = project.path / top / folder / name
