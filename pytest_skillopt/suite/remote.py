@@ -7,7 +7,7 @@ one execnet channel for all messages, besides xdist's own.
 To the worker: ``skill`` (path, files by name in bytes, which need not be UTF-8), ``version`` (path,
 version, content), ``run`` (request), ``answer`` (number, value, error), ``stop``.
 To the controller: ``hello`` (facts), ``result`` (key, rollout), ``leaving``, ``ask`` (number,
-method, arguments), ``stray`` (text).
+method, arguments), ``stray`` (text), ``log`` (name, level, file, line, time, text).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import contextlib
 import gc
 import itertools
 import json
+import logging
 import os
 import queue
 import signal
@@ -36,9 +37,9 @@ from pytest_skillopt.suite.interrupts import (
     interrupt_main_thread,
     kill_descendants,
 )
-from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
+from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest, shorten
 from pytest_skillopt.suite.runner import RolloutRunner, rollouts_only
-from pytest_skillopt.untrusted import logger
+from pytest_skillopt.untrusted import logger, printable, redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,6 +121,40 @@ class Link:
             self.inbox.put(message)
 
 
+_MOST_LINES, _LONGEST_LINE = 20_000, 4_000
+"""Log lines of a worker that are carried, and characters of each."""
+
+
+def _keeps_log(config: pytest.Config) -> bool:
+    """Return whether pytest writes log lines to a file or, as they come, to the terminal."""
+    if not config.pluginmanager.hasplugin("logging"):
+        return False
+    chosen = (config.getoption(name, None) for name in ("log_file", "log_cli_level"))
+    return any(chosen) or any(config.getini(name) for name in ("log_file", "log_cli"))
+
+
+class _LogCarrier(logging.Handler):
+    """Sends a worker's log lines to the controller, whose log shows them."""
+
+    def __init__(self, send: Callable[..., None]) -> None:
+        super().__init__()
+        self._send, self._left, self._pid = send, _MOST_LINES, os.getpid()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if os.getpid() != self._pid or self._left <= 0:
+            return  # A forked process must not write to the channel.
+        self._left -= 1
+        try:
+            text = self.format(record) if self._left else "further lines are left out"
+            text = shorten(redact(printable(text)), _LONGEST_LINE)
+            place = shorten(record.filename, _LONGEST_LINE), record.lineno, record.created
+            self._send("log", shorten(record.name, _LONGEST_LINE), record.levelno, *place, text)
+        except OSError:
+            pass  # The controller is gone.
+        except Exception:
+            self.handleError(record)
+
+
 def _restored(kind: str, message: str, fatal: bool) -> Exception:
     if kind == "ModelFault":
         return types.ModelFault(message, fatal=fatal)
@@ -175,6 +210,9 @@ class WorkerLoop:
         self._muted = False
         """True after an interrupt: no more rollouts are sent."""
         self._watchdog = Watchdog(timeout, self._give_up)
+        self._keeps_log = _keeps_log(config)
+        if self._keeps_log:
+            config.option.log_file = os.devnull  # The file is the controller's to write.
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -184,6 +222,8 @@ class WorkerLoop:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         session.config.option.no_summary = True  # not shown, and some plugins are slow at it
         self._link.open(self._give_up_rollouts)
+        if self._keeps_log:
+            logging.getLogger().addHandler(_LogCarrier(self._link.send))
         with contextlib.suppress(OSError), handling(signal.SIGINT, self._interrupted):
             facts: dict[str, Any] = {"slots": self._lanes, "collection_errors": session.testsfailed}
             engine, tasks = None, []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import threading
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -186,12 +187,25 @@ class XdistRun:
             self._threads.run(functools.partial(self._answer, worker, *rest))
         elif kind == "stray":
             self._stray.append(f"{worker.name}: {rest[0]}")
+        elif kind == "log":
+            self._log(worker, *rest)
         elif kind == "hello":
             self._greet(worker, json.loads(rest[0]))
         elif kind == "end":
             _LOG.info("worker %s has ended with %d rollouts", worker.name, len(worker.running))
             self._executor.lost(worker)
             self._on_lost(f"{worker.name}:")
+
+    def _log(
+        self, worker: Worker, name: str, level: int, file: str, line: int, when: float, text: str
+    ) -> None:
+        """Repeat a worker's log line in this process."""
+        logger = logging.getLogger(name)
+        if logger.isEnabledFor(level):
+            words = f"{worker.name}: {text}"
+            record = logging.LogRecord(name, level, file, line, words, None, None)
+            record.created = when
+            logger.handle(record)
 
     def _answer(self, worker: Worker, number: int, method: str, arguments: str) -> None:
         """Call a service for a worker, in a separate thread, since a model may be slow."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import subprocess
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from socket_servers import SocketServers
+
+from pytest_skillopt.suite.remote import _LogCarrier
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -123,3 +126,76 @@ def test_workers_in_networks_of_their_own(
         for folder, (name, address) in zip(folders, namespaces, strict=True)
     ]
     _check(drive, specs, folders)
+
+
+LOGGED = """
+import logging, os
+import pytest
+
+@pytest.mark.skill_task
+@pytest.mark.parametrize("n", range(3))
+def test_log(skill, n):
+    logging.getLogger("mine").info("task %d with %s", n, os.environ["MY_TOKEN"])
+    logging.getLogger("mine").debug("a detail")
+    if n == 2 and os.fork() == 0:
+        logging.getLogger("mine").info("from a forked process")
+        os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("level", ["INFO", "DEBUG"])
+@pytest.mark.parametrize("where", ["file", "cli"])
+def test_log_lines_of_workers_reach_the_log(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, where: str, level: str
+) -> None:
+    monkeypatch.setenv("MY_TOKEN", "a-secret-of-this-test-0123456789")
+    pytester.path.joinpath("SKILL.md").write_text("---\nname: log\n---\nLog.\n")
+    pytester.makepyfile(test_log=LOGGED)
+    options = {"file": ["--log-file=all.log", f"--log-file-level={level}"]}
+    options["cli"] = [f"--log-cli-level={level}"]
+    arguments = ["--skillopt", "--skillopt-rollouts=1", "-p", "no:cacheprovider"]
+    done = pytester.runpytest_subprocess(*arguments, "-n1", *options[where])
+    assert done.ret == 0
+    shown = done.stdout.str()
+    if where == "file":
+        assert "a-secret" not in shown + done.stderr.str()
+        shown = (pytester.path / "all.log").read_text()
+    for number in range(3):
+        assert shown.count(f"gw0: task {number} with [redacted MY_TOKEN]") == 1
+    assert ("gw0: a detail" in shown) == (level == "DEBUG")
+    assert "--skillopt begins with 3 tasks" in shown, "lines of the controller are there, too"
+    assert "from a forked process" not in shown
+    assert "a-secret" not in shown
+
+
+def test_log_lines_are_carried_only_if_somebody_reads_them(pytester: pytest.Pytester) -> None:
+    pytester.path.joinpath("SKILL.md").write_text("---\nname: log\n---\nLog.\n")
+    pytester.makepyfile(
+        test_log="""
+import logging
+import pytest
+
+@pytest.mark.skill_task
+def test_log(skill):
+    kinds = [type(handler).__name__ for handler in logging.getLogger().handlers]
+    assert "_LogCarrier" not in kinds
+"""
+    )
+    arguments = ("--skillopt", "--skillopt-rollouts=1", "-n1", "-p", "no:cacheprovider")
+    assert pytester.runpytest_subprocess(*arguments).ret == 0
+
+
+def test_a_flood_of_log_lines_is_bounded() -> None:
+    sent: list[tuple[Any, ...]] = []
+    carrier = _LogCarrier(lambda *message: sent.append(message))
+    carrier._left = 3
+    for number in range(5):
+        record = logging.LogRecord("x", logging.INFO, "f.py", 1, f"{number}" * 9_000, None, None)
+        carrier.handle(record)
+    texts = [message[-1] for message in sent]
+    assert len(texts) == 3
+    assert texts[-1] == "further lines are left out"
+    assert len(texts[0]) < 4_100
+    carrier._left = 9
+    carrier.handle(logging.LogRecord("x", logging.INFO, "f.py", 1, "%d", ("no number",), None))
+    assert len(sent) == 3, "an unreadable line disturbs no test"
