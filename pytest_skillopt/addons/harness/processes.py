@@ -9,6 +9,7 @@ import os
 import select
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -120,6 +121,7 @@ class Runner:
             _LOG.debug("the guard of %s says %r, its end: %s", harness.name, said, why)
             seconds, texts = time.monotonic() - started, (read_text(out), read_text(err))
             if not said.isdigit():
+                _end_unguarded(made.path)
                 return Ended(1, "start" if said else "guard", seconds, *texts)
             return Ended(os.waitstatus_to_exitcode(int(said)), why, seconds, *texts)
 
@@ -237,6 +239,26 @@ def find_bwrap() -> str:
                 subprocess.run([path, *probe], capture_output=True, timeout=20, check=True)
                 return path
     return ""
+
+
+def _end_unguarded(folder: Path) -> None:
+    """Kill what is left of a run whose guard was killed, perhaps together with its parent (Linux).
+
+    The environment of each process that an agent starts names the run's own folder.
+    """
+    mark, until = os.fsencode(f"{folder}/home\0"), time.monotonic() + _PATIENCE
+    while time.monotonic() < until:
+        left = []
+        for name in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc/self") else ()):
+            with contextlib.suppress(OSError):
+                if mark in Path("/proc", name, "environ").read_bytes():
+                    left.append(int(name))
+        if not left:
+            return
+        for pid in left:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
 
 
 @functools.cache

@@ -104,6 +104,20 @@ def test_a_guard_that_was_killed_is_no_answer(tmp_path: Path) -> None:
     runner.close()
 
 
+def test_a_guard_that_was_killed_together_with_its_parent_leaves_no_agent(tmp_path: Path) -> None:
+    word = f"skillopt-unguarded-{os.getpid()}"
+    sleep = f"{sys.executable} -c 'import time; time.sleep(1000)' {word}"
+    runner = processes.Runner("none", tmp_path, {})
+    harness = Harness("shell", "/bin/sh -c {prompt}", lambda event, trace: None, "")
+    both = "$(cut -d' ' -f4 /proc/$PPID/stat) $PPID"
+    prompt = f"(setsid {sleep} &) ; {sleep} & kill -9 {both}; {sleep}"
+    ended = runner.run(harness, {"prompt": prompt}, tmp_path, 0)
+    assert (ended.status, ended.why) == (1, "guard")
+    wait_until(lambda: not processes_with(word), "the agent was left")
+    assert runner.run(harness, {"prompt": "echo hi"}, tmp_path, 0).out == "hi\n"
+    runner.close()
+
+
 def test_an_agent_that_kills_its_guard_ends_one_rollout_and_not_the_run(project: Project) -> None:
     project.settings |= {"skillopt_sandbox": "none", "skillopt_max_attempts": 1}
     project.use_stub(
