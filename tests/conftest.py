@@ -109,6 +109,15 @@ def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pyte
 
 
 @pytest.fixture
+def api_key(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A key in the environment, and no address of another server there."""
+    key = "sk-test-0123456789"
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    return key
+
+
+@pytest.fixture
 def chat_server() -> Iterator[ChatServer]:
     """An OpenAI-compatible server on loopback; see ``tests/_support/chat_server.py``.
 

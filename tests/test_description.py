@@ -43,11 +43,8 @@ def skill_harness(skill):
 
 
 @pytest.fixture
-def project(
-    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
-) -> pytest.Pytester:
+def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) -> pytest.Pytester:
     """A skill that nobody asks for, a stand-in for the agent, and an optimizer on loopback."""
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
     folder = pytester.path / "skills" / "house-greeting"
     folder.mkdir(parents=True)
     (folder / "SKILL.md").write_text(START)

@@ -48,11 +48,7 @@ WORKERS = ("-n", "2")
 
 
 @pytest.fixture
-def project(
-    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
-) -> FaultProject:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) -> FaultProject:
     return FaultProject(pytester.path, chat_server, pytester)
 
 

@@ -34,11 +34,7 @@ EXECUTORS = [("-p", "no:xdist"), ("-n1",)]
 
 
 @pytest.fixture
-def project(
-    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
-) -> pytest.Pytester:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) -> pytest.Pytester:
     edit = {"op": "append", "target": "", "content": "End with an exclamation mark."}
     chat_server.reply = lambda body: json.dumps({"reasoning": "missing", "edits": [edit]})
     pytester.makefile(".md", SKILL="---\nname: greet\ndescription: Greets.\n---\nSay hello.\n")

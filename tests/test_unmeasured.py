@@ -14,10 +14,7 @@ SEARCHES = ["trials", "batch"]
 
 
 @pytest.fixture
-def project(
-    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
-) -> FaultProject:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
+def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) -> FaultProject:
     return FaultProject(pytester.path, chat_server, pytester)
 
 

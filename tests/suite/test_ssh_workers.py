@@ -153,10 +153,7 @@ def keys(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def project(
-    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
-) -> FaultProject:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
+def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) -> FaultProject:
     project = FaultProject(pytester.path, chat_server, pytester)
     project.write_tests(WHERE)
     author = ("-c", "user.name=n", "-c", "user.email=e@example.com")

@@ -88,12 +88,8 @@ test_names = tasks_of(Adapter(), cfg={{"train": 6}}, chat=f"{{__name__}}:chat_ta
 
 
 @pytest.fixture
-def project(
-    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
-) -> pytest.Pytester:
+def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) -> pytest.Pytester:
     """Models that wrap the name in brackets once the skill asks for capitals."""
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     pytester.makefile(".md", SKILL=SKILL)
     pytester.makepyprojecttoml(
         f"""

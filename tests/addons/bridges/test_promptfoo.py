@@ -46,10 +46,7 @@ def test_promptfoo(skill, skill_agent, skill_judge, rollout, case):
 
 
 @pytest.fixture
-def project(
-    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
-) -> pytest.Pytester:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
+def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) -> pytest.Pytester:
     pytester.makepyprojecttoml(
         f"""
         [tool.pytest.ini_options]

@@ -77,11 +77,7 @@ class Project:
 
 
 @pytest.fixture
-def project(
-    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
-) -> Project:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) -> Project:
     return Project(pytester, chat_server)
 
 

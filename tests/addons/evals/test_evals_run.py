@@ -20,12 +20,8 @@ RULE = "End with an exclamation mark."
 
 
 @pytest.fixture
-def project(
-    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
-) -> pytest.Pytester:
+def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) -> pytest.Pytester:
     """A project with a skill; ``answer`` of the world: greets, with a mark if the skill says so."""
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     (pytester.path / "skills" / "greet" / "evals").mkdir(parents=True)
     (pytester.path / "skills" / "greet" / "SKILL.md").write_text(SKILL)
     pytester.makepyprojecttoml(

@@ -123,15 +123,11 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
 
 
 @pytest.fixture
-def project(
-    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
-) -> pytest.Pytester:
+def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) -> pytest.Pytester:
     def reply(body: dict[str, Any]) -> str:
         return "Hello!" if "exclamation" in body["messages"][0]["content"] else "Hello."
 
     chat_server.reply = reply
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     (pytester.path / "SKILL.md").write_text("---\nname: greet\n---\nSay hello.\n")
     pytester.makepyfile(test_greeting=TESTS)
     pytester.makeini(

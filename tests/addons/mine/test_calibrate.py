@@ -18,12 +18,8 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def project(
-    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
-) -> pytest.Pytester:
+def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) -> pytest.Pytester:
     """A judge who likes whatever says ``good``."""
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     pytester.makeini(
         f"[pytest]\nskillopt_judge = openai:j\nskillopt_base_url = {chat_server.url}\n"
     )

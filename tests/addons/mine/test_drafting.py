@@ -114,12 +114,8 @@ def test_a_place_without_requests_says_so(tmp_path: Path, content: str | None) -
 
 
 @pytest.fixture
-def project(
-    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
-) -> pytest.Pytester:
+def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) -> pytest.Pytester:
     """A model that drafts a test for the first request, answers, and grades."""
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     (pytester.path / "notes").mkdir()
     (pytester.path / "notes" / "SKILL.md").write_text("---\nname: notes\n---\nWrite notes.\n")
     pytester.makeini(f"[pytest]\nskillopt_model = openai:m\nskillopt_base_url={chat_server.url}\n")

@@ -29,11 +29,8 @@ def test_judged(skill_agent, skill_judge):
 
 
 @pytest.fixture
-def project(
-    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
-) -> pytest.Pytester:
+def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) -> pytest.Pytester:
     """A model that answers by the asked word, with and without the skill."""
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
     folder = pytester.mkdir("words")
     (folder / "SKILL.md").write_text("---\nname: words\n---\nSay yes.\n")
     pytester.makepyprojecttoml(

@@ -17,11 +17,8 @@ SKILL = "---\nname: names\ndescription: Repeats names.\n---\nRepeat the name.\n"
 
 
 @pytest.fixture
-def project(
-    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
-) -> pytest.Pytester:
+def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) -> pytest.Pytester:
     """A finished training that accepted a rule."""
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
     pytester.makefile(".md", SKILL=SKILL)
     pytester.makepyprojecttoml(
         f"""
