@@ -249,6 +249,32 @@ def test_a_training_says_how_much_the_suite_moves_by_itself(project: Project) ->
     assert said in (project.runs[0] / "report.html").read_text()
 
 
+@pytest.mark.parametrize(
+    ("line", "step"),
+    [
+        ("Read https://rules.acme-corp.io first.", "refused: "),
+        ("Mind the reader.", "1 of them lost a trial before"),
+    ],
+)
+def test_an_optimizer_with_one_edit_that_is_refused_or_lost_is_soon_asked_no_more(
+    project: Project, line: str, step: str
+) -> None:
+    edits = [{"op": "append", "target": "", "content": line}]
+    answer = json.dumps({"reasoning": "", "edits": edits})
+    project.server.reply = lambda body: answer if is_optimizer(body) else greet(body)
+    assert project.run("--skillopt-train", "-p", "no:xdist").ret == 0
+    assert len(list(filter(is_optimizer, project.server.bodies))) <= 40
+    (skill,) = project.result["skills"]
+    assert "more replies brought no edit to try" in skill["reason"]
+    (note,) = [note for note in project.result["notes"] if "asked no more" in note]
+    lines = [row["reason"] for row in skill["steps"]]
+    assert any(step in line for line in lines)
+    if step == "refused: ":
+        why = next(line for line in lines if step in line).partition(step)[2]
+        assert why in note
+        assert why in skill["reason"]
+
+
 def test_unreadable_replies_are_counted_and_never_guessed(project: Project) -> None:
     project.server.reply = lambda body: "I would rather not." if is_optimizer(body) else greet(body)
     result = project.train()

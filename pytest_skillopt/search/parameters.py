@@ -26,6 +26,9 @@ class TrialParameters:
     calls_per_way: int = 9
     """Analyst calls of one round about tasks with the same pattern of failure."""
     calls_per_round: int = 30
+    repeats: int = 5
+    """Replies without an edit to try, after a round of such replies, from which the optimizer is
+    asked no more."""
 
     lifted: float = 0.85
     """Pass rate, in (0, 1), that a task which asked for a useful edit has with it."""

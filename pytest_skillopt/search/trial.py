@@ -177,6 +177,9 @@ class Pool:
         """Return whether the edit was tried alone often enough."""
         return edit.key in self._banned or self._losses[edit.key] >= self._tries
 
+    def has_lost(self, edit: Edit) -> bool:
+        return self._losses[edit.key] > 0
+
     def add(self, edit: Edit) -> None:
         """Add an edit that is to be tried."""
         for number, known in enumerate(self._waiting):

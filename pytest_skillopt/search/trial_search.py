@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from pytest_skillopt.skill.edits import Edit
 
 
+_AFTER_A_POOR_ROUND = 2
+"""Most tasks that analysts are asked about if they brought next to nothing new before."""
+
+
 @dataclass(slots=True)
 class Round:
     """One round of the search: the row of a step."""
@@ -48,6 +52,12 @@ class Round:
     """Number of different edits of the analysts."""
     again: int = 0
     """Number of these edits that had lost a trial before."""
+    open: int = 0
+    """Number of edits of the analysts that are to be tried."""
+    new: int = 0
+    """Number of these edits that were never tried before."""
+    why: str = ""
+    """Reason why an edit of the analysts was refused."""
     came: str = ""
     """Description of replies that could not be read."""
     tried: int = 0
@@ -63,6 +73,8 @@ class Round:
             said.append(f"{count} proposed{lost}")
         elif self.asked and not self.came:
             said.append("nothing new was proposed")
+        if self.why:
+            said.append(f"refused: {self.why}")
         if self.came:
             said.append(f"replies could not be read: {self.came}")
         if self.tried:
@@ -108,6 +120,13 @@ class TrialSearch:
         """Samplings of all tasks in a row without a change of the working skill between them."""
         self._together: set[tuple[str, str]] = set()
         """Tasks, each with the key of an edit that was tried with others for it."""
+        self._repeats: int | None = None
+        """Replies since a round brought no edit to try, of which the optimizer was told; None if
+        the last round brought one."""
+        self._poor = False
+        """Whether the last round brought fewer new edits than one for ``repeats`` replies."""
+        self._why = ""
+        """Why the optimizer is asked no more."""
         self._drawn = 0
         """Times that new groups were drawn since all tasks were sampled."""
         self._last_look = state.incumbent
@@ -169,13 +188,15 @@ class TrialSearch:
                 if not (self._dropped and self._sample_all_again()):
                     return "every train task passes"
             if not self._act():
-                return "no edit is left that might help, and nothing new is proposed"
+                return f"no edit is left that might help, and nothing new is proposed{self._why}"
             self._end_round()
             if not self._wide:
                 tasks.look(self._state.incumbent)
 
     def _act(self) -> bool:
         """Do the most promising action; return False if there is none."""
+        if self._asks_no_more and not self._state.edits:
+            return self._try_waiting() or self._try_together()
         actions = (
             self._leave_out_if_many,
             self._ask,
@@ -211,16 +232,31 @@ class TrialSearch:
         row, context = self._row, self._context()
         row.asked = len(batch)
         context.memory.remember_patterns(record.pattern for record in batch)
-        unreadable = context.calls.unreadable
+        calls = context.calls
+        unreadable, answered = calls.unreadable, calls.asked - calls.lost
         patches = self._state.stages.reflect(batch, context)
-        if context.calls.unreadable > unreadable:
-            row.came = context.calls.came
+        if calls.unreadable > unreadable:
+            row.came = calls.came
         merged = self._merge(patches, context)
         self._state.history.note(merged.note)
         for edit in merged.edits:
             self._take_in(edit, context)
+        replies = calls.asked - calls.lost - answered
+        self._poor = row.new * self._parameters.repeats < replies
+        if row.open:
+            self._repeats = None
+        else:
+            self._repeats = 0 if self._repeats is None else self._repeats + replies
+        if self._asks_no_more:
+            refused = f" (refused: {row.why})" if row.why else ""
+            self._why = f": {self._repeats} more replies brought no edit to try{refused}"
+            self._state.history.note(f"the optimizer is asked no more{self._why}")
         self._try_waiting()
         return True
+
+    @property
+    def _asks_no_more(self) -> bool:
+        return self._repeats is not None and self._repeats >= self._parameters.repeats
 
     def _merge(self, patches: Sequence[Patch], context: Context) -> Patch:
         edits = [patch for patch in patches if patch.body is None]
@@ -245,17 +281,23 @@ class TrialSearch:
         update = as_edits(handed, edit, context)
         self._state.history.note(update.note)
         self._state.history.refuse(update.refused)
+        self._row.why = next((refusal.why for refusal in update.refused), self._row.why)
         for made in update.applied:
             if made == edit or not self._pool.is_spent(made):
+                self._row.open += 1
+                self._row.new += not self._pool.has_lost(made)
                 self._pool.add(made)
 
     def _room_for_tasks(self) -> int:
         """Return how many tasks analysts may be asked about in this round."""
         p = self._parameters
+        if self._asks_no_more:
+            return 0
         most = p.search_calls(len(self._state.train), self._state.budget.samples)
         left = most - self._state.context.calls.asked
         calls = max(0, min(p.calls_per_round, left))
-        return calls // p.calls_per_task
+        tasks = calls // p.calls_per_task
+        return min(tasks, _AFTER_A_POOR_ROUND) if self._poor else tasks
 
     def _context(self) -> Context:
         return self._state.context.at(

@@ -264,7 +264,7 @@ def test_a_document_of_the_update_stage_passes_the_checks(toy: ModuleType) -> No
 
 def test_samples_under_an_edit_that_did_nothing_count_for_its_tasks(toy: ModuleType) -> None:
     model = toy.ToyOptimizer(script=script_of(JUNK))
-    train(toy, toy.make_world(weak=0.0), model, TrialParameters(first_calls=999))
+    train(toy, toy.make_world(weak=0.0), model, TrialParameters(first_calls=999, repeats=999))
     assert any("Passed 0 of 3" in prompt for _, _, prompt in model.asked)
 
 
