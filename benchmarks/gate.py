@@ -33,6 +33,7 @@ from pytest_skillopt.gate.data import (
     GateOptions,
     GateTask,
     Sample,
+    Seen,
     Verdict,
 )
 from pytest_skillopt.gate.engine import run_gate
@@ -260,8 +261,13 @@ def final_verdict(
     targets: Sequence[int],
     cap: int,
     prior: float = 1.0,
+    seen: Sequence[tuple[int, int, int, int]] = (),
 ) -> tuple[Verdict, int]:
-    """The verdict of ``final_reference``, and how many rounds it took one after the other."""
+    """The verdict of ``final_reference``, and how many rounds it took one after the other.
+
+    ``seen``: tasks of an ablation, each with the pairs of samples, with its passes with the edit,
+    and without it.
+    """
     ids = [f"{i:05d}" for i in range(n)]
     options = GateOptions(
         final=True,
@@ -269,6 +275,7 @@ def final_verdict(
         targets=tuple(ids[i] for i in targets),
         budget=cap or None,
         prior=prior,
+        seen=tuple(Seen(ids[i], new, n, old, n) for i, n, new, old in seen),
     )
     rounds = 0
 

@@ -3,6 +3,7 @@
     python benchmarks/verdict.py              the figures of docs/gate.md
     python benchmarks/verdict.py --quick      the same with few replicates, about two minutes
     python benchmarks/verdict.py --rules paired   only rules whose name contains this
+    python benchmarks/verdict.py --ablated    the default gate knows ablations
 
 Every rule decides the same cases, without a cap and with 250, 150 and 100 samples; the peers' rules
 know no cap and take what they take. A third of the tasks is held out. The targets are other tasks
@@ -28,12 +29,14 @@ from gate import RULES, Rates, World, final_verdict, suite
 from recorded import edits, versions
 from worlds.world import make_world, wording
 
-from pytest_skillopt.gate.statistics import exact_test
+from pytest_skillopt.gate.statistics import exact_test, log_bayes_factor
+from pytest_skillopt.search.parameters import TrialParameters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 CAPS = (0, 250, 150, 100)
+MOST_ABLATIONS = 300
 NO_CAP = 10
 """Samples of a task that the gate may take without a cap."""
 LEVELS = (0.05, 0.25)
@@ -186,7 +189,30 @@ def _passes(rate: float, samples: int, rng: random.Random) -> int:
     return sum(rng.random() < rate for _ in range(samples))
 
 
-def decide(rule: str, kind: str, cap: int, replicate: int) -> Decided:
+def _ablate(case: Case, rng: random.Random) -> list[tuple[int, int, int, int]]:
+    """The ablation of every second target, repeated until its edit stays, if it ever does.
+
+    Returns:
+        Targets, each with the pairs of samples, the passes with the edit, and those without.
+    """
+    p = TrialParameters()
+    stayed = []
+    for task in case.targets[::2]:
+        for _ in range(MOST_ABLATIONS):
+            new = old = pairs = 0
+            odds = 0.0
+            while pairs < p.pairs and p.idle < odds < p.missed:
+                pairs += 1
+                new += rng.random() < case.after[task]
+                old += rng.random() < case.before[task]
+                odds = log_bayes_factor(new, pairs, old, pairs)
+            if odds > p.stays:
+                stayed.append((task, pairs, new, old))
+                break
+    return stayed
+
+
+def decide(rule: str, ablated: bool, kind: str, cap: int, replicate: int) -> Decided:
     """One decision; every rule and cap meets the same case in the same replicate."""
     case = _case(kind, replicate)
     rng = random.Random(f"{kind}/{replicate}/{rule}/{cap}")
@@ -201,6 +227,7 @@ def decide(rule: str, kind: str, cap: int, replicate: int) -> Decided:
         targets=case.targets,
         cap=cap,
         prior=case.prior,
+        seen=_ablate(case, random.Random(f"{kind}/{replicate}/ablation")) if ablated else (),
     )
     return Decided(verdict.accepted, verdict.candidate_samples + verdict.incumbent_samples, rounds)
 
@@ -287,18 +314,19 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="number of the first replicate")
     parser.add_argument("--quick", action="store_true", help="60 replicates, about two minutes")
     parser.add_argument("--rules", default="", help="only peers whose name contains this")
+    parser.add_argument("--ablated", action="store_true", help="with the samples of ablations")
     args = parser.parse_args()
     replicates = range(args.first, args.first + (60 if args.quick else args.replicates))
     wanted = [(OURS, cap) for cap in CAPS]
-    wanted += [(rule, 0) for rule in PEERS if args.rules in rule]
+    wanted += [(rule, 0) for rule in PEERS if args.rules in rule and not args.ablated]
     table: Table = {}
     with ProcessPoolExecutor() as executor:
         for rule, cap in wanted:
             for kind in KINDS:
-                one = functools.partial(decide, rule, kind, cap)
+                one = functools.partial(decide, rule, args.ablated, kind, cap)
                 found = executor.map(one, replicates, chunksize=10)
                 table[rule, cap, kind] = list(found)
-        one = functools.partial(decide, OURS, *NEARLY)
+        one = functools.partial(decide, OURS, args.ablated, *NEARLY)
         nearly = list(executor.map(one, replicates, chunksize=10))
         print_rules(table)
         print_requirements(table)

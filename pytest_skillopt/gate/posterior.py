@@ -25,10 +25,7 @@ Given a hypothesis the tasks are independent, and the net effect ``D = sum(q_i -
 normal with the sums of their posterior means and variances:
 
 * ``P(rise) = sum over h in E, M of P(h | samples) P(D > 0 | h, samples)``; ``N`` adds nothing.
-* ``B = e P(samples | E or M) / P(samples | N)`` is the evidence of a change, with ``e`` an earlier
-  e-value against ``N`` from other samples. Except for the fit of the rates, ``B`` is a martingale
-  under ``N`` for any choice of tasks. ``e`` is used nowhere else, since it is evidence of a change
-  and not of its direction.
+* ``B = P(samples | E or M) / P(samples | N)`` is the evidence of a change.
 
 Source of the weights: recorded edits of real agents, their random splits, and simulated edits that
 help train tasks only or some tasks at the cost of others (``benchmarks/gate.py``,
@@ -242,7 +239,6 @@ class Posterior:
         *,
         held_out: Iterable[str],
         targets: Iterable[str],
-        earlier: float = 1.0,
         seen: Iterable[Seen] = (),
     ) -> None:
         """Open the posterior.
@@ -250,14 +246,12 @@ class Posterior:
         Args:
             held_out: tasks that the search has not seen.
             targets: tasks on which the search expects a change.
-            earlier: e-value ``e`` against ``N`` from samples that are not weighed here, at least 0.
-            seen: earlier samples of tasks that are not targets; they have not chosen the edit.
+            seen: earlier samples of train tasks, which have not proposed the edit.
         """
         self._seen = {one.task: one for one in seen}
         self._targets = frozenset(targets)
         self._held_out = frozenset(held_out) - self._targets
         self._shares = SHARES
-        self._log_earlier = math.log(max(earlier, _TINY))
 
     def role(self, task: str) -> Role:
         """Return the role of the task."""
@@ -292,7 +286,7 @@ class Posterior:
             for logs in zip(prior, seen.logs, copied.logs, strict=True)
         ]
         nothing = math.fsum(row.log_nothing for row in known.values())
-        nothing += math.log(NOTHING_PRIOR) - self._log_earlier
+        nothing += math.log(NOTHING_PRIOR)
         top = max(*general, *memorised, nothing)
         of_general = [math.exp(log - top) for log in general]
         of_memorised = [math.exp(log - top) for log in memorised]
@@ -358,7 +352,7 @@ class Posterior:
 
 
 _TINY = 1e-9
-"""Smallest variance and e-value, so that no division or logarithm of zero occurs."""
+"""Smallest variance, so that no division by zero occurs."""
 
 
 @dataclass(frozen=True, slots=True)

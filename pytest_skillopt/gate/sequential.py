@@ -19,8 +19,9 @@ as its last condition. With ``alpha`` of the options, and ``P(rise)``, ``P(M | E
 5. the observed suite mean is strictly greater.
 
 Samples are taken in few large rounds: the targets, then every other task, then tasks with the
-largest uncertainty of the posterior and noise of the observed mean. The search's own samples of
-other train tasks count for the net effect (2), and never for the p-value (1).
+largest uncertainty of the posterior and noise of the observed mean. The search's own samples count
+for the net effect (2), and never for the p-value (1): those of train tasks that are not targets,
+and those of targets from ablations.
 
 Source of the constants: ``benchmarks/verdict.py`` measures the gate; ``docs/gate.md`` has the
 figures.
@@ -95,7 +96,6 @@ class DefaultGate(SequentialGate):
         self._posterior = Posterior(
             held_out=self.options.held_out,
             targets=self.options.targets,
-            earlier=self.options.prior,
             seen=self.options.seen,
         )
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.records import goes_further
+from pytest_skillopt.gate.data import Seen
 from pytest_skillopt.gate.statistics import log_bayes_factor
 from pytest_skillopt.search.budget import Purpose
 
@@ -139,8 +140,14 @@ class Ablation:
         return not clear and len(entry.pairs) < entry.most and self._state.budget.covers(2)
 
     def _hold(self) -> None:
-        """Reserve samples for the untested edits."""
+        """Reserve samples for the untested edits, and record those of all edits."""
         self._state.budget.hold(Purpose.ABLATION, _SAMPLES * self.untested)
+        seen: dict[str, Seen] = {}
+        for entry in sorted(self._entries, key=lambda entry: -len(entry.pairs)):
+            n = len(entry.pairs)
+            passed, without = (sum(pair[arm].passed for pair in entry.pairs) for arm in (0, 1))
+            seen.setdefault(entry.task, Seen(entry.task, passed, n, without, n))
+        self._state.set_ablated(seen.values())
 
     def _sample(self, entries: Sequence[_Tested]) -> Activity:
         """Yield pairs of samples until each edit is clearly useful or clearly not.

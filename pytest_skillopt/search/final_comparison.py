@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 BEGUN = "final"
 """Kind of the journal's record with the parameters of a final comparison."""
-_SHARE = 2 / 7
+_SHARE = 0.3
 """Part of the cap that is reserved, in (0, 1)."""
 _LEAST, _MOST = 1.5, 3.0
 """Least and most reserved samples for each task under a cap."""
@@ -102,7 +102,7 @@ class Begun:
     prior: float
     """E-value of the search's own samples against "no edit does anything"."""
     seen: tuple[Seen, ...] = ()
-    """The search's own samples of train tasks that are not targets."""
+    """The search's own samples of train tasks that have not proposed the edits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,15 +230,16 @@ class FinalComparison:
         return begun
 
     def _seen(self) -> Iterator[Seen]:
-        """Yield the samples of both skills on the train tasks that are not targets.
+        """Yield samples of both skills on train tasks: of ablations, and of no target.
 
-        They have not chosen the edits. Only the first comparison uses them:
+        They have not proposed the edits. Only the first comparison uses them:
         the samples of the first have chosen what a second one compares.
         """
         state = self._state
         if state.settings.metric != "hard":
             return
-        expected = {*state.targets, *(task.id for task in state.val)}
+        ablated = {one.task for one in state.ablated}
+        expected = {*state.targets, *ablated, *(task.id for task in state.val)}
         taken = {document.version: outcomes for document, outcomes in state.samples.outcomes()}
         passed, n = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
         for version in (state.incumbent.version, state.start.version):
@@ -248,6 +249,7 @@ class FinalComparison:
         for task in sorted({task for _, task in n} - expected):
             new, old = (state.incumbent.version, task), (state.start.version, task)
             yield Seen(task, passed[new], n[new], passed[old], n[old])
+        yield from state.ablated
 
     def _stream(self, begun: Begun) -> str:
         """Return the name of the stream: 12 hexadecimal digits of a hash of all parameters."""

@@ -28,10 +28,11 @@ from pytest_skillopt.search.samples import Samples
 from pytest_skillopt.suite.sampler import StopRun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pytest_skillopt.edits.context import Context
     from pytest_skillopt.edits.records import TaskRecord
+    from pytest_skillopt.gate.data import Seen
     from pytest_skillopt.gate.engine import Gate
     from pytest_skillopt.search.budget import Budget
     from pytest_skillopt.search.extensions import Stages
@@ -95,6 +96,8 @@ class TrainingState:
         self.verdicts: list[Verdict] = []
         self.prior = 1.0
         """E-value of the search's own samples against "no edit does anything"."""
+        self.ablated: tuple[Seen, ...] = ()
+        """Fresh samples of train tasks with an edit of the incumbent, and without it."""
         self._older: list[Edit] = []
         self._drawn: dict[str, int] = {}
         self._judged: set[str] = set()
@@ -136,6 +139,10 @@ class TrainingState:
     def set_prior(self, e_value: float) -> None:
         """Record what the search's own samples say against "no edit does anything"."""
         self.prior = e_value
+
+    def set_ablated(self, seen: Iterable[Seen]) -> None:
+        """Record the samples of the ablation of the incumbent's edits."""
+        self.ablated = tuple(seen)
 
     # The gate.
 

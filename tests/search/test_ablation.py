@@ -39,6 +39,9 @@ class FakeState:
     def set_prior(self, e_value: float) -> None:
         self.prior = e_value
 
+    def set_ablated(self, seen: Any) -> None:
+        self.ablated = list(seen)
+
     def without(self, edit: Any) -> str | None:
         return None if edit.content == "built on" else str(edit.content)
 
@@ -71,10 +74,16 @@ def make_ablation(toy: ModuleType, state: FakeState, *names: str) -> Ablation:
 
 
 def test_an_edit_that_is_missed_stays_and_one_that_is_not_goes(toy: ModuleType) -> None:
+    """The samples of the one that stays are handed on."""
     state = FakeState(toy, all="+", useful="-", idle="+")
     ablation = make_ablation(toy, state, "useful", "idle")
     assert [edit.content for edit in ablation.leave_out()] == ["idle"]
     assert ablation.untested == 0
+    ((task, *counts),) = state.ablated
+    assert task == "t useful"
+    passed, n, without, other_n = counts
+    assert (passed, without) == (n, 0)
+    assert n == other_n > 1
     assert state.taken <= 2 * 2 * TrialParameters().pairs
 
 

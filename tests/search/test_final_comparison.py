@@ -225,3 +225,16 @@ def test_the_tasks_that_the_search_has_mended_are_its_targets(toy: ModuleType, s
     assert set(targets) <= set(train_tasks)
     assert len(lifted.intersection(targets)) >= 0.4 * len(lifted)
     assert len(lifted.intersection(targets)) >= 0.8 * len(targets)
+
+
+def test_it_knows_the_samples_with_an_edit_and_without_it(toy: ModuleType) -> None:
+    world = toy.make_world()
+    sampler, journal = toy.ToySampler(world, toy.make_tasks(world)), Journal()
+    assert train(toy, sampler, journal).status == "accepted"
+    begun = journal.begun[0]
+    ablated = [seen for seen in begun["seen"] if seen[0] in begun["targets"]]
+    assert ablated
+    for _, passed, pairs, without, others in ablated:
+        assert pairs == others
+        assert passed > without
+    assert len({seen[0] for seen in begun["seen"]}) == len(begun["seen"])
