@@ -24,7 +24,9 @@ SHOWN = {
     "drift": {"--skillopt-drift"},
     "evals": {"--skillopt-evals", "skillopt_evals", "skillopt_evals_pass"},
     "guide": {"skill"},
-    "harness": {"skillopt_harness", "skillopt_harness_env", "skillopt_sandbox"},
+    "harness": {
+        *("skillopt_harness", "skillopt_harness_env", "skillopt_sandbox", "skillopt_proposer"),
+    },
     "mine": {"init", "mine", "handoff", "judge"},
     "propose": {"propose", "adopt", "job", "schedule", "unschedule", "skillopt_propose_skills"},
     "published": {"batch", "confirm", "margin", "paired", "export"},

@@ -19,7 +19,10 @@ from sessions import LIKE_WINDOWS, clean_environment
 if TYPE_CHECKING:
     from chat_server import ChatServer
 
-POSIX_ONLY = {f"addons.harness.{name}" for name in ("agent", "guard", "kept", "tree", "workspace")}
+POSIX_ONLY = {
+    f"addons.harness.{name}"
+    for name in ("agent", "guard", "kept", "proposal", "proposer", "tree", "workspace")
+}
 IMPORTS = """
 import importlib, json, pkgutil, pytest_skillopt
 failed = []

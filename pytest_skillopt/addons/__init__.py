@@ -21,6 +21,8 @@ need them. The core also reads these names:
     A function that is called with each accepted training, before its files are written, and with
     each result of ``--skillopt-compare``: from the open run, the result of a skill, the version
     before and the version after, to the result that counts.
+``plan``
+    A function from the mode and the settings to further lines of ``--collect-only``.
 ``CASES``
     Readers of ``read_cases``: by the suffix of a file, a function from its path to places and
     cases, each with a ``skill`` (or "").

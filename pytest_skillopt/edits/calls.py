@@ -26,7 +26,7 @@ from pytest_skillopt.untrusted import redact, strip_invisible
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_skillopt.model.types import Model, Usage
+    from pytest_skillopt.model.types import Completion, Model, Usage
 
 _BUILT_IN = Path(__file__).parent / "prompts"
 NAMES = tuple(sorted(path.stem for path in _BUILT_IN.glob("*.md")))
@@ -197,7 +197,7 @@ class Calls:
         self._unreadable_in_a_row = 0
         self._workers = workers
         self._on_usage = on_usage
-        self._interrupted = interrupted
+        self.interrupted = interrupted
         self.prompts = prompts
         self.asked = 0
         self.unreadable = 0
@@ -243,8 +243,33 @@ class Calls:
             StopRun: as ``ask``.
             ModelFault: the call was lost.
         """
+        return self._told(
+            lambda: self._model.complete(messages, sample=label, stage="reflect")
+        ).text
+
+    def once(self, asked: str, make: Callable[[], Completion], *, label: str, stage: str) -> str:
+        """Return the text that ``make`` returns, or has returned in this run, for ``asked``.
+
+        For a stage that has its replies from elsewhere. A run that is continued asks it again.
+
+        Args:
+            asked: everything that the reply depends on.
+            make: called if the journal has no reply yet.
+            label: place in the training.
+            stage: purpose, for the accounts.
+
+        Raises:
+            StopRun, ModelFault: as ``complete``.
+        """
+        journaled = getattr(self._model, "once", None)
+        if journaled is None:
+            return self._told(make).text
+        return self._told(lambda: journaled(asked, make, sample=label, stage=stage)).text
+
+    def _told(self, ask: Callable[[], Completion]) -> Completion:
+        """Count a reply, or the loss of one."""
         try:
-            reply = self._model.complete(messages, sample=label, stage="reflect")
+            reply = ask()
         except ModelError as error:
             self._lose(error)
             raise
@@ -252,7 +277,7 @@ class Calls:
         if self._on_usage:
             self._on_usage(reply.usage)
         self._lost_in_a_row = 0
-        return reply.text
+        return reply
 
     def _begin(
         self, question: Question[FormT], before: Future[Answer[FormT]] | None
@@ -284,7 +309,7 @@ class Calls:
         """
         try:
             while not wait([call], _POLL_SECONDS).done:
-                if reason := self._interrupted():
+                if reason := self.interrupted():
                     raise StopRun(reason, kind=Stop.INTERRUPTED)
         except KeyboardInterrupt as interrupt:
             raise StopRun("the session was interrupted", kind=Stop.INTERRUPTED) from interrupt

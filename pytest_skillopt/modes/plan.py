@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_skillopt.addons import declared
 from pytest_skillopt.gate.shorter import LOOKS
 from pytest_skillopt.model.config import model_config, retargeted
 from pytest_skillopt.model.limits import Caps
@@ -154,6 +155,8 @@ def _forecast(
     if mode.name == "train":
         calls = _of(plan.typical_calls, plan.calls)
         yield f"optimizer calls: {calls}; plus repairs of unreadable replies"
+    for lines in declared("plan"):
+        yield from lines(mode, settings)
     judged = sum("judge" in task.roles for task in tasks) / max(1, len(tasks))
     if judged:
         calls = _of(round(judged * plan.typical), round(judged * plan.most))

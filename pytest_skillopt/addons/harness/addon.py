@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.addons.harness.settings import HarnessSettings
+from pytest_skillopt.addons.harness.settings import MOST_PROPOSALS, HarnessSettings
+from pytest_skillopt.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
     from pathlib import Path
 
-    from pytest_skillopt import Model, Role, Skill, SkillTask
+    from pytest_skillopt import Context, Model, Patch, Role, Skill, SkillTask, TaskRecord
     from pytest_skillopt.addons.harness.agent import HarnessAgent
-    from pytest_skillopt.settings import Settings
+    from pytest_skillopt.options import Mode
 
 
 SETTINGS = HarnessSettings
@@ -177,11 +178,56 @@ def pytest_skillopt_proxy_url(config: pytest.Config, skill: Skill) -> str:
     return open_url(config, skill)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_skillopt_reflect(
+    config: pytest.Config, records: Sequence[TaskRecord], context: Context
+) -> Generator[None, Sequence[Patch] | None, Sequence[Patch] | None]:
+    """Add the edits of a coding agent to those of the analysts."""
+    found = yield
+    if not context.settings.of(HarnessSettings).proposer:
+        return found
+    from pytest_skillopt.addons.harness.proposer import propose
+    from pytest_skillopt.search.extensions import Stages
+
+    if found is None:
+        found = Stages.of(context.settings).reflect(records, context)
+    return [*found, *propose(config, records, context)]
+
+
+def pytest_skillopt_notes(config: pytest.Config) -> str | None:
+    """Report the runs of the agent that proposed nothing."""
+    if not Settings.from_config(config).of(HarnessSettings).proposer:
+        return None
+    from pytest_skillopt.addons.harness.proposer import PROPOSER
+
+    proposer = config.stash.get(PROPOSER, None)
+    return "; ".join(dict.fromkeys(proposer.notes)) if proposer else None
+
+
+def plan(mode: Mode, settings: Settings) -> Iterator[str]:
+    """Say how often the agent that proposes would run."""
+    if mode.name == "train" and (name := settings.of(HarnessSettings).proposer):
+        yield (
+            f"{name}: at most {MOST_PROPOSALS} runs for each skill, often 10 to 50 calls of the "
+            "optimizer each; its rollouts are among those above"
+        )
+
+
 def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) -> str | None:
     """Warn of agents that are not confined or signed in, and of too long a catalogue of skills."""
-    if not any(task.agent for task in tasks):
+    from pytest_skillopt.model.roles import Models
+    from pytest_skillopt.options import Mode
+
+    ours, mode = Models.of(config).settings.of(HarnessSettings), Mode.from_config(config)
+    proposing = ours.proposer and mode and mode.name == "train"
+    if proposing:
+        _check_system()
+        from pytest_skillopt.addons.harness.proposer import open_proposer
+
+        open_proposer(config)
+    if not proposing and not any(task.agent for task in tasks):
         return None
-    notes = [_confinement(config)]
+    notes = [_confinement(config, ours)]
     if any(task.trigger is not None for task in tasks):
         from pytest_skillopt.skill.files import catalogue
         from pytest_skillopt.skill.lint import CATALOGUE, listed
@@ -195,11 +241,10 @@ def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) ->
     return "; ".join(filter(None, notes)) or None
 
 
-def _confinement(config: pytest.Config) -> str | None:
+def _confinement(config: pytest.Config, ours: HarnessSettings) -> str | None:
     from pytest_skillopt.addons.harness.processes import resolve
-    from pytest_skillopt.model.roles import Models
 
-    ours, said = Models.of(config).settings.of(HarnessSettings), list[str]()
+    said = list[str]()
     confined = resolve(ours.sandbox)
     if confined == "none":
         said.append("ran without a sandbox, with all your permissions (skillopt_sandbox)")

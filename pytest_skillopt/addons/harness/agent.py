@@ -385,7 +385,7 @@ class HarnessAgent:
                     "tells nothing about it",
                     fatal=True,
                 )
-        problem = self._problem(ticket, ended, trace, told, limit)
+        problem = problem_of(harness, ticket, ended, trace, told, limit)
 
         def placeless(text: str) -> str:
             """Replace paths that differ in every run, so that optimizer calls can be cached."""
@@ -404,39 +404,42 @@ class HarnessAgent:
             usage=ticket.usage,
         )
 
-    def _problem(self, ticket: Ticket, ended: Ended, trace: Trace, told: bool, limit: float) -> str:
-        """Return the reason for a missing answer that the agent is to blame for, or "".
 
-        Raises:
-            ModelError: the infrastructure is to blame.
-        """
-        said = " ".join(ended.err.split())[-300:]
-        how = f"ended after {limit:g} s" if ended.why == "time" else f"exit status {ended.status}"
-        if not told:
-            tested = self.harness.tested or "no version"
-            how += f", no event recognised in its output (tested with {tested})"
-        words = {
-            "start": f"could not be started: {said}",
-            "guard": "the process that guards the agent was killed, so its result is unknown",
-            "printed": f"printed more than {processes.MOST_PRINTED} bytes",
-            "disk": "the disk is full, so the run was ended",
-        }.get(ended.why, "")
-        if failure := ticket.failure or (None if words else ticket.fault):
-            raise failure
-        if ticket.stop_when_read and ticket.skill_read:
-            return ""
-        if not words and not ticket.calls:
-            words = f"made no model call, {how}: {trace.error or trace.text[-300:] or said}"
-        if not words and (ended.why == "time" or ticket.out_of_calls):
-            within = f"after {ticket.most_calls} model calls"
-            within = f"within {limit:g} s" if ended.why == "time" else within
-            last = " | ".join((_command(run) or run.name)[:120] for run in trace.tools[-3:])
-            return f"no final answer {within}; last commands: {last or 'none'}"
-        if not words and not trace.done:
-            words = trace.error[-300:] or f"ended without an answer, {how}: {said}"
-        if words := words or trace.error[-300:]:
-            raise ModelFault(f"{self.harness}: {words}", fatal=ended.why == "start")
+def problem_of(
+    harness: Harness, ticket: Ticket, ended: Ended, trace: Trace, told: bool, limit: float
+) -> str:
+    """Return the reason for a missing answer that the agent is to blame for, or "".
+
+    Raises:
+        ModelError: the infrastructure is to blame.
+    """
+    said = " ".join(ended.err.split())[-300:]
+    how = f"ended after {limit:g} s" if ended.why == "time" else f"exit status {ended.status}"
+    if not told:
+        tested = harness.tested or "no version"
+        how += f", no event recognised in its output (tested with {tested})"
+    words = {
+        "start": f"could not be started: {said}",
+        "guard": "the process that guards the agent was killed, so its result is unknown",
+        "printed": f"printed more than {processes.MOST_PRINTED} bytes",
+        "disk": "the disk is full, so the run was ended",
+    }.get(ended.why, "")
+    if failure := ticket.failure or (None if words else ticket.fault):
+        raise failure
+    if ticket.stop_when_read and ticket.skill_read:
         return ""
+    if not words and not ticket.calls:
+        words = f"made no model call, {how}: {trace.error or trace.text[-300:] or said}"
+    if not words and (ended.why == "time" or ticket.out_of_calls):
+        within = f"after {ticket.most_calls} model calls"
+        within = f"within {limit:g} s" if ended.why == "time" else within
+        last = " | ".join((_command(run) or run.name)[:120] for run in trace.tools[-3:])
+        return f"no final answer {within}; last commands: {last or 'none'}"
+    if not words and not trace.done:
+        words = trace.error[-300:] or f"ended without an answer, {how}: {said}"
+    if words := words or trace.error[-300:]:
+        raise ModelFault(f"{harness}: {words}", fatal=ended.why == "start")
+    return ""
 
 
 @contextlib.contextmanager

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_skillopt.addons.harness.agent import HarnessAgent
+    from pytest_skillopt.model.config import ModelConfig
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.context import Recorder, Skill
 
@@ -85,17 +86,9 @@ def make_agent(
 
     def find(name: str) -> Harness:
         signed = provider if isinstance(provider, SignedIn) else None
-        harness = installed(name) if signed is None else _checked(name, signed)
+        harness = _checked(name, signed) if signed else served(provider.config, name)
         _check_kind(skill.file, harness)
-        if signed is not None:
-            return signed_in(harness, signed.model)
-        if provider.config.base_url == OPENAI_URL and harness.speaks in ("messages", "gemini"):
-            raise ModelConfigError(
-                f"{name} cannot use {OPENAI_URL}: set a server with its protocol, as in "
-                "skillopt_target = openai:MODEL@URL, and the variable that holds its key, as in "
-                "'target.key_env = VARIABLE' in skillopt_requests"
-            )
-        return harness
+        return signed_in(harness, signed.model) if signed else harness
 
     return HarnessAgent(
         harness=find(_named(request.node, models.settings, getattr(request, "param", None))),
@@ -220,6 +213,18 @@ def open_url(config: pytest.Config, skill: Skill) -> str:
 
     (context.at_end.callback if context is not None else config.add_cleanup)(end)
     return _URLS[owner]
+
+
+def served(config: ModelConfig, name: str) -> Harness:
+    """Find a harness for a model; ModelConfigError if the server lacks its protocol."""
+    harness = installed(name)
+    if config.base_url == OPENAI_URL and harness.speaks in ("messages", "gemini"):
+        raise ModelConfigError(
+            f"{name} cannot use {OPENAI_URL}: set a server with its protocol, as in "
+            f"skillopt_{config.role} = openai:MODEL@URL, and the variable that holds its key, as "
+            f"in '{config.role}.key_env = VARIABLE' in skillopt_requests"
+        )
+    return harness
 
 
 def shared_variables(settings: Settings) -> dict[str, str]:

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from pytest_skillopt.settings import setting
 
+MOST_PROPOSALS, MOST_ROLLOUTS = 6, 8
+"""Runs of the agent that proposes in one training, and rollouts that it may ask for in each."""
+
 
 @dataclass(frozen=True, slots=True)
 class HarnessSettings:
@@ -15,3 +18,4 @@ class HarnessSettings:
     harness_env: str = setting("", "environment variables to share with the agent", many=",")
     harness_login: bool = setting(False, "run agents under your own sign-in")
     sandbox: str = setting("auto", "sandbox: auto, bwrap, none or a command")
+    proposer: str = setting("", "agent that proposes edits, too: agent:NAME")

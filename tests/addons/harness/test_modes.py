@@ -277,3 +277,30 @@ def test_drift_asks_an_updated_command_line_anew_and_names_its_version(greeter: 
     assert second["model"] == "openai:fake-model, stub 99.1.2"
     assert greeter.provider.calls == again + whole, "nothing of the older version counts"
     assert second["compared_with"] == first["run"]
+
+
+def test_an_accepted_skill_is_compared_on_another_agent(project: Project) -> None:
+    """The other agent never reads the skill, so that nothing changes for it."""
+    project.use_stub(AGENT)
+    stub = (project.path / "stub.py").read_text()
+    other = stub.replace("AGENT =", "OTHER =").replace('"stub"', '"other"')
+    _, begin, end = other.replace("agent.py", "other.py").partition("OTHER =")
+    (project.path / "stub.py").write_text(stub + begin + end)
+    agent = (project.path / "agent.py").read_text()
+    (project.path / "other.py").write_text(agent.replace('"Ahoy" if "Ahoy" in skill else ', ""))
+    (project.path / "test_greeting.py").write_text(TASKS.replace("{READ}", "READ"))
+    better = project.path / "better.md"
+    better.write_text(project.skill.read_text())
+    project.skill.write_text(better.read_text().replace("Ahoy", "Hello"))
+    project.settings |= {"skillopt_sandbox": "none", "skillopt_verify": "harness:stub:OTHER"}
+    skill = str(project.skill.relative_to(project.path))
+    done = project.pytest("--skillopt-compare", skill, "better.md", "-p", "no:xdist")
+    assert done.ret == 0, done.stdout.str()
+    rows = project.result["skills"][0]["targets"]
+    rates = [(row["suite"]["before"]["rate"], row["suite"]["after"]["rate"]) for row in rows]
+    assert [row["target"] for row in rows] == ["openai:fake-model", "harness:stub:OTHER"]
+    assert [row["verdict"] for row in rows] == ["better", "not better"]
+    assert rates == [(0, 1), (0, 0)]
+    assert project.provider.calls == sum(row["rollouts"] for row in rows)
+    twin = project.pytest("--skillopt-train", "-o", "skillopt_verify=harness:stub:AGENT")
+    assert twin.ret == pytest.ExitCode.USAGE_ERROR

@@ -1,0 +1,181 @@
+"""A coding agent that proposes edits beside the analysts: ``skillopt_proposer = agent:NAME``."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import pytest
+
+from pytest_skillopt.addons.harness.adapters import Ended, Trace
+from pytest_skillopt.addons.harness.agent import problem_of
+from pytest_skillopt.addons.harness.binding import served, shared_variables
+from pytest_skillopt.addons.harness.command_line import CommandLineModel
+from pytest_skillopt.addons.harness.processes import Runner, resolve
+from pytest_skillopt.addons.harness.proposal import SOCKET, Folder, proposed
+from pytest_skillopt.addons.harness.proxy import Proxy, Ticket
+from pytest_skillopt.addons.harness.settings import MOST_PROPOSALS, MOST_ROLLOUTS, HarnessSettings
+from pytest_skillopt.addons.harness.workspace import leaking
+from pytest_skillopt.model.roles import Models
+from pytest_skillopt.model.types import CacheMiss, ModelConfigError, ModelFault, Usage
+from pytest_skillopt.skill.files import skill_files
+from pytest_skillopt.suite.interrupts import before_the_end
+from pytest_skillopt.suite.sampler import Stop, StopRun
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pytest_skillopt import Context, Patch, TaskRecord
+    from pytest_skillopt.addons.harness.adapters import Harness
+    from pytest_skillopt.edits.calls import Calls
+
+_MOST_CALLS = 60
+"""Model calls of one run, after which it is ended and proposes nothing."""
+_LOOK, _PATIENCE = 0.1, 5.0
+"""Seconds between two looks at a running agent, and for its request."""
+
+
+@dataclass
+class Proposer:
+    """The agent of a session, with its proxy to the optimizer's server."""
+
+    harness: Harness
+    proxy: Proxy
+    runner: Runner
+    limit: float
+    """Seconds that a run may take, rollouts not counted; 0: no limit."""
+    runs: WeakKeyDictionary[Calls, int] = field(default_factory=WeakKeyDictionary)
+    """Number of runs by training."""
+    notes: list[str] = field(default_factory=list)
+
+    def work(self, folder: Folder, context: Context) -> tuple[str, Usage]:
+        """Run the agent in a folder; return its last message and its usage.
+
+        Raises:
+            ModelError: it gave no answer.
+            StopRun: a cap, a fault or an interrupt ended the run.
+        """
+        if leak := leaking(folder.root, self.runner.hidden):
+            raise ModelFault(f"{leak} is above the agent's folder: set TMPDIR", fatal=True)
+        ticket = Ticket(account=("optimizer", "agent", ""), most_calls=_MOST_CALLS)
+        values = {"executable": self.harness.executable, "prompt": folder.prompt}
+        values |= {"workspace": str(folder.root), "key": "skillopt"}
+        values["model"] = self.proxy.config.model
+        with contextlib.ExitStack() as stack:
+            values["url"] = stack.enter_context(self.proxy.serving(ticket))
+            server = stack.enter_context(socket.socket(socket.AF_UNIX))
+            server.bind(str(folder.root / SOCKET))
+            server.listen()
+            server.settimeout(_LOOK)
+            pool = stack.enter_context(ThreadPoolExecutor(1))
+            arguments = (self.harness, values, folder.root, self.limit, (), ticket)
+            running = pool.submit(self.runner.run, *arguments)
+            try:
+                _serve(folder, server, running, ticket, context)
+            finally:
+                ticket.stopped = True
+            ended = running.result()
+        trace = Trace()
+        told = trace.read(self.harness, ended.out)
+        problem = problem_of(self.harness, ticket, ended, trace, told, self.limit)
+        if problem:
+            raise ModelFault(problem)
+        return trace.text, ticket.usage
+
+
+def _serve(
+    folder: Folder, server: socket.socket, running: Future[Ended], ticket: Ticket, context: Context
+) -> None:
+    """Answer requests for rollouts until the agent ends."""
+    while not running.done():
+        try:
+            if reason := context.calls.interrupted():
+                raise StopRun(reason, kind=Stop.INTERRUPTED)
+            try:
+                asking = server.accept()[0]
+            except TimeoutError:
+                continue
+            with asking:
+                asking.settimeout(_PATIENCE)
+                asked = b""
+                with contextlib.suppress(OSError):
+                    asked = asking.recv(32)
+                with ticket.excused():
+                    said = folder.answer(asked.decode(errors="replace").strip())
+                with contextlib.suppress(OSError):
+                    asking.sendall(said.encode(errors="replace"))
+        except KeyboardInterrupt as interrupt:
+            raise StopRun("the session was interrupted", kind=Stop.INTERRUPTED) from interrupt
+
+
+PROPOSER = pytest.StashKey[Proposer]()
+
+
+def open_proposer(config: pytest.Config) -> None:
+    """Find the agent and open a proxy to the optimizer's server.
+
+    Raises:
+        pytest.UsageError: the agent is unknown or not installed.
+        ModelConfigError: the optimizer is not a model on a server with its protocol.
+    """
+    models = Models.of(config)
+    ours, optimizer = models.settings.of(HarnessSettings), models.get("optimizer")
+    target = getattr(optimizer, "config", None)
+    kind, _, name = ours.proposer.partition(":")
+    if kind != "agent" or not name:
+        said = f"skillopt_proposer: {ours.proposer!r} is not of the form agent:NAME"
+        raise ModelConfigError(f"{said}, as in agent:codex")
+    if target is None or isinstance(optimizer, CommandLineModel):
+        raise ModelConfigError(
+            f"skillopt_proposer = {ours.proposer} calls the optimizer's server, and "
+            f"{optimizer.name} is not a model on one: set skillopt_optimizer = openai:MODEL[@URL]"
+        )
+    harness = served(target, name)
+    runner = Runner(resolve(ours.sandbox), config.rootpath, shared_variables(models.settings))
+    proxy = Proxy(target, models.throttle)
+    config.add_cleanup(runner.close)
+    config.add_cleanup(proxy.close)
+    before_the_end(runner.close)
+    config.stash[PROPOSER] = Proposer(harness, proxy, runner, models.settings.timeout)
+
+
+def propose(config: pytest.Config, records: Sequence[TaskRecord], context: Context) -> list[Patch]:
+    """Have the agent propose edits for failing tasks.
+
+    Raises:
+        StopRun: a cap, a fatal fault or an interrupt ends the run.
+    """
+    proposer = config.stash[PROPOSER]
+    failing = [record for record in records if record.failed]
+    runs = proposer.runs.get(context.calls, 0)
+    if not failing or runs >= MOST_PROPOSALS:
+        return []
+    proposer.runs[context.calls] = runs + 1
+
+    def work(folder: Folder) -> tuple[str, Usage]:
+        if context.settings.cache == "ro":
+            raise CacheMiss("--skillopt-cache=ro starts no agent")
+        return proposer.work(folder, context)
+
+    patches, note = proposed(
+        failing,
+        context,
+        work,
+        name=str(proposer.harness),
+        others=_others(config.rootpath, failing[0].task.skill, context),
+        rollouts=MOST_ROLLOUTS,
+    )
+    proposer.notes += [note] if note else []
+    return patches
+
+
+def _others(root: Path, skill: str, context: Context) -> dict[str, bytes]:
+    """Read the files of the skill that are not trained."""
+    path = root / skill
+    trained = {path.name, *context.document.names}
+    return {name: data for name, data in skill_files(path, root).items() if name not in trained}
