@@ -110,7 +110,7 @@ class Proposer:
         if form == "Edits" and stage == "update":
             return _edits([])
         if form in ("Edits", "CausedEdits"):
-            answer = self._strayed(_edits(self._propose(prompt, luck)), luck)
+            answer = self._strayed(_edits(self.lines(prompt, luck)), luck)
             answer["edits"] += self._remind(prompt, luck) if form == "CausedEdits" else []
             return answer
         if form == "Ranking":
@@ -122,10 +122,11 @@ class Proposer:
         if stage == "meta":
             return {"text": "Name one thing and its exact form; general advice did not help."}
         if form == "Guidance":
-            return {"text": "\n".join(self._propose(prompt, luck)[:1])}
-        return {"body": START.split("---\n\n")[1] + "\n".join(self._propose(prompt, luck))}
+            return {"text": "\n".join(self.lines(prompt, luck)[:1])}
+        return {"body": START.split("---\n\n")[1] + "\n".join(self.lines(prompt, luck))}
 
-    def _propose(self, prompt: str, luck: random.Random) -> list[str]:
+    def lines(self, prompt: str, luck: random.Random) -> list[str]:
+        """Return the lines that it would add, from the document and rollouts of a prompt."""
         document, _, rest = prompt.partition("[end of data")
         tried, _, evidence = rest.rpartition("# Rollouts")
         known = statements(document)
