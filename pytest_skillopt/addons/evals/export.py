@@ -55,13 +55,16 @@ def write_benchmarks(run: Path, result: Result) -> list[Path]:
         rollout = Rollout.from_json(data)
         if rollout.measured and _ITEM.search(rollout.request.task):
             found[rollout.request.skill].append(rollout)
-    written = []
+    written: list[Path] = []
     for skill in result.skills:
         if rows := found.get(skill.path):
             name = skill.name or skill.path
             if [other.name for other in result.skills].count(skill.name) > 1:
                 name = skill.path.removesuffix(f"/{SKILL_FILE}")
             folder = run / "evals" / re.sub(r"[^\w.-]+", "-", name).lstrip(".-")
+            others = {path.parent.name.casefold() for path in written}
+            while folder.name.casefold() in others:  # Two names may be written in the same way.
+                folder = folder.with_name(f"{folder.name}-2")
             written.append(_write(folder, rows, skill, result))
     return written
 

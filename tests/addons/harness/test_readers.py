@@ -216,6 +216,13 @@ def test_tokens_and_calls_are_told(
     assert (trace.tokens, len(trace.spent)) == (tokens, calls)
 
 
+def test_a_line_that_is_nested_too_deeply_is_passed_over() -> None:
+    """It ended in an error of the test, hence as a wrong answer."""
+    event = {"type": "result", "result": "Hello."}
+    trace, _ = read("claude", "[" * 200_000, json.dumps({"a": 1})[:-1] + ', "b": ' * 9, event)
+    assert (trace.text, trace.done) == ("Hello.", True)
+
+
 @pytest.mark.parametrize("usage", [None, [], "many", {"input_tokens": "7"}, {"input_tokens": -7}])
 def test_malformed_counts_hide_nothing_else(usage: Any) -> None:
     block = [{"type": "text", "text": "Hello."}]
