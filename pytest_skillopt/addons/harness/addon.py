@@ -119,15 +119,17 @@ def pytest_configure(config: pytest.Config) -> None:
     """Refuse a wrong use of the user's own sign-in before any worker is started."""
     from pytest_skillopt.options import Mode
 
-    is_worker = hasattr(config, "workerinput")
-    if is_worker or not config.getini("skillopt_harness_login") or not Mode.from_config(config):
+    if hasattr(config, "workerinput") or not Mode.from_config(config):
+        return
+    from pytest_skillopt.settings import Settings
+
+    settings = Settings.from_config(config)
+    if not settings.of(HarnessSettings).harness_login:
         return
     from pytest_skillopt.addons.harness.binding import check_streams
     from pytest_skillopt.addons.harness.login import refuse_in_ci
     from pytest_skillopt.model.types import ModelConfigError
-    from pytest_skillopt.settings import Settings
 
-    settings = Settings.from_config(config)
     try:
         refuse_in_ci("skillopt_harness_login")
     except ModelConfigError as error:

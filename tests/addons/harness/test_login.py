@@ -398,6 +398,7 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...], dict[str, str], str]] = [
     ({"skillopt_harness": "gemini"}, (), {}, "is for claude and codex only"),
     ({"skillopt_target": "openai:gpt-5"}, (), {}, "not with skillopt_target = openai:gpt-5"),
     ({"skillopt_target": "cli:codex"}, (), {}, "is for codex, and a test uses claude"),
+    ({"skillopt_harness_login": "maybe"}, (), {}, "skillopt_harness_login"),
     ({"skillopt_requests": "temperature = 0"}, (), {}, "takes nothing of skillopt_requests"),
 ]
 
