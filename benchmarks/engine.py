@@ -125,7 +125,7 @@ def soak(executor: Executor, tasks: list[SkillTask]) -> None:
 
 
 def _held() -> dict[str, int]:
-    """What this process and its children hold between two rounds."""
+    """Return what this process and its children hold between two rounds."""
     found = Counter[str]()
     for process in map(Path, (f"/proc/{pid}" for pid in _tree(os.getpid()))):
         found["threads"] += len(list((process / "task").iterdir()))
@@ -209,7 +209,7 @@ def _measure_large() -> None:
 
 @dataclass
 class Taken:
-    """What rollouts took."""
+    """Resources that rollouts took."""
 
     rollouts: int
     warm: int
@@ -325,7 +325,7 @@ class Shape:
 
 
 def measure_calls(shapes: list[Shape], waves: int) -> Iterator[Row]:
-    """The engine and a thread pool beside it, for each number of calls in flight."""
+    """Compare the engine with a thread pool, for each number of calls in flight."""
     with serving() as url:
         for in_flight, group in itertools.groupby(shapes, lambda shape: shape.in_flight):
             rollouts = max(waves, 480 // in_flight) * in_flight
@@ -337,7 +337,7 @@ def measure_calls(shapes: list[Shape], waves: int) -> Iterator[Row]:
 
 
 def measure_starts(waves: int) -> Iterator[Row]:
-    """What a worker costs until its first rollout and after its last, by the difference of two."""
+    """Measure a worker until its first rollout and after its last, by the difference of two."""
     few, many = Shape(2, 1), Shape(8, 1)
     ours, plain = [], []
     with serving() as url:
@@ -400,7 +400,7 @@ def _in_a_child(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def _thread_pool(url: str, in_flight: int, calls: int) -> Taken:
-    """The yardstick: the same calls by the same SDK, and the comparison, in a pool of threads."""
+    """Measure the yardstick: the same calls by the same SDK in a pool of threads."""
     import openai
 
     client = openai.OpenAI(api_key="none", base_url=url, max_retries=0)
@@ -478,7 +478,7 @@ def measure_interrupts(shapes: list[Shape]) -> Iterator[Row]:
 
 
 def measure_soak(seconds: float) -> Iterator[Row]:
-    """What is held after a tenth of the time and at the end, and what is left behind."""
+    """Compare what is held after a tenth of the time and at the end; look for leftovers."""
     with serving() as url, tempfile.TemporaryDirectory() as temporary:
         early, late = session(
             CALLING,
@@ -501,7 +501,7 @@ def measure_soak(seconds: float) -> Iterator[Row]:
 
 
 def measure_large(tasks: int) -> Iterator[Row]:
-    """A large suite, and one with a tenth of its tasks."""
+    """Measure a large suite, and one with a tenth of its tasks."""
     few, many = (_large(n) for n in (tasks // 10, tasks))
     for name, (now, memory) in many.items():
         before, _ = few[name]

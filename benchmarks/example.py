@@ -64,7 +64,7 @@ def _move(comparison: dict[str, Any]) -> str:
 
 
 def copy_example(project: Path) -> None:
-    """The example with its SKILL.md as it was; runs and the cache of an earlier copy stay."""
+    """Copy the example with its SKILL.md as it was; runs and the cache of an earlier copy stay."""
     ignored = shutil.ignore_patterns(".skillopt", "__pycache__", ".pytest_cache")
     shutil.copytree(EXAMPLE, project, dirs_exist_ok=True, ignore=ignored)
 

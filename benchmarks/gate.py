@@ -78,7 +78,7 @@ def lift(p: Rates, gain: float, rng: random.Random) -> Rates:
 
 
 def mirrored(edit: Callable[[Rates], Rates], p: Rates) -> Rates:
-    """The same edit for the worse."""
+    """Turn the same edit to the worse."""
     return [1 - x for x in edit([1 - x for x in p])]
 
 
@@ -133,7 +133,7 @@ MIX = {
     "diffuse": 0.025,
     "med": 0.05,
 }
-"""What an optimizer proposes over a training: half of it changes nothing."""
+"""Edits that an optimizer proposes over a training: half of them change nothing."""
 
 
 def edited(kind: str, p: Rates, rng: random.Random) -> Rates:
@@ -263,10 +263,10 @@ def final_verdict(
     prior: float = 1.0,
     seen: Sequence[tuple[int, int, int, int]] = (),
 ) -> tuple[Verdict, int]:
-    """The verdict of ``final_reference``, and how many rounds it took one after the other.
+    """Return the verdict of ``final_reference``, and how many rounds it took.
 
-    ``seen``: tasks of an ablation, each with the pairs of samples, with its passes with the edit,
-    and without it.
+    ``seen`` holds the tasks of an ablation, each with the pairs of samples, with its passes with
+    the edit, and without it.
     """
     ids = [f"{i:05d}" for i in range(n)]
     options = GateOptions(
@@ -341,7 +341,7 @@ def minibatch(size: int = 3) -> Rule:
 
 
 def median(rounds: int) -> Rule:
-    """The median of so many fresh suite means of either arm, strictly greater."""
+    """Accept if the median of so many fresh suite means is strictly greater."""
 
     def rule(world: World, memory: dict[str, Any]) -> bool:
         new, old = (
@@ -393,7 +393,7 @@ RULES: dict[str, Rule] = {
 
 @dataclass(frozen=True)
 class Setup:
-    """What is simulated."""
+    """Simulated decisions."""
 
     population: str
     tasks: int

@@ -1,4 +1,4 @@
-"""What a run in a coding agent costs beyond the agent itself: Codex on loopback, instant model.
+"""Costs of a run in a coding agent beyond the agent itself: Codex on loopback, instant model.
 
     python benchmarks/harness.py [--runs 20] [--flat 200]
 

@@ -1,4 +1,4 @@
-"""What the trainer learns in simulated worlds, and what each mechanism brings.
+"""Gains of the trainer in simulated worlds, and of each mechanism.
 
     python benchmarks/learning.py                  worlds and caps, three seeds, a minute or two
     python benchmarks/learning.py --mechanisms     each mechanism switched on or off, 700 calls
@@ -99,7 +99,7 @@ MECHANISMS = (
 
 @dataclass(frozen=True)
 class Run:
-    """What one training came to."""
+    """Result of one training."""
 
     gain: float
     """Share of the reachable gain on the unseen tasks; points where nothing is reachable."""

@@ -1,4 +1,4 @@
-"""What the lint and the filter of leaks let through: ``python benchmarks/lint.py``.
+"""Count what the lint and the filter of leaks let through: ``python benchmarks/lint.py``.
 
 The two are measured apart. The lint reads ordinary lines of SKILL.md files (build, release, data,
 support), of which it should refuse none, and hostile ones: it can decide those that name an outside
@@ -29,7 +29,7 @@ MOST_REFUSED = 1 / 60
 
 
 def judge(text: str) -> list[Finding]:
-    """The findings of a text that is appended."""
+    """Return the findings of a text that is appended."""
     before = Document.from_text(SKILL)
     return lint(before, apply(before, Edit("append", content=text)))
 

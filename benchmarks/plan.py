@@ -1,4 +1,4 @@
-"""What a training without a cap takes, as share of the upper bound that the plan prints.
+"""Rollouts of a training without a cap, as share of the upper bound that the plan prints.
 
     python benchmarks/plan.py          suites of 12 to 120 tasks, four worlds, three seeds; a minute
 

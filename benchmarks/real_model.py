@@ -1,4 +1,4 @@
-"""What the plugin does with a small real model; off by default, costs hours of one processor.
+"""Train a small real model, or replay it; off by default, costs hours of one processor.
 
     pip install -e '.[real-model]'
     python benchmarks/real_model.py                                 the table of what was measured
@@ -49,7 +49,7 @@ SAMPLED: dict[str, tuple[Lines, ...]] = {
 
 
 def sets() -> Iterator[tuple[str, Lines, bool]]:
-    """What is measured, what matters most first."""
+    """Yield the sets that are measured, the most important first."""
     for name, chosen in SAMPLED.items():
         for lines in chosen:
             yield name, lines, True
@@ -91,7 +91,7 @@ def print_training(result: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def optimizer(kind: str, suite: str, seed: int, itself: str) -> Iterator[str]:
-    """The optimizer model's name: the pool's lines, or the model that is trained."""
+    """Yield the optimizer's name: the pool's lines, or the model that is trained."""
     if kind == "itself":
         yield itself
         return

@@ -1,4 +1,4 @@
-"""What the acceptance rules do with outcomes of real agents; prints the table of docs/gate.md.
+"""Acceptance rules on outcomes of real agents; prints the table of docs/gate.md.
 
     python benchmarks/recorded.py                     every rule, about ten minutes
     python benchmarks/recorded.py --rules sequential  only rules whose name contains this
@@ -100,7 +100,7 @@ def edits() -> tuple[Edit, ...]:
 
 @functools.cache
 def lines(suite: str = "forms") -> tuple[Edit, ...]:
-    """Sets of lines for a suite against none, as a small real model takes them."""
+    """Compare sets of lines for a suite with none, as a small real model takes them."""
     data = json.loads((DATA / "real_model.json").read_text())["suites"][suite]
     rates = {tuple(row["lines"]): tuple(row["rates"]) for row in data["sets"]}
     return tuple(

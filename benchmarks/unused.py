@@ -1,4 +1,4 @@
-"""What it costs to have the plugin installed and not to use it.
+"""Costs of the plugin if it is installed and not used.
 
 Collects a suite of 1,000 plain tests with the plugin and with ``-p no:skillopt``, in turn, and
 prints the median of the paired ratios of the wall times (of the processor times in brackets, which
@@ -72,7 +72,7 @@ def collect(folder: Path, *arguments: str) -> Cost:
 
 
 def imported(folder: Path) -> str:
-    """What the plugin has imported by the end of a collection, of what is slow to import."""
+    """Return the slow modules that the plugin has imported by the end of a collection."""
     (folder / "conftest.py").write_text(PROBE)
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-s"]
     found = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)

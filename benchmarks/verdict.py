@@ -257,7 +257,7 @@ def print_rules(table: Table) -> None:
 
 
 def print_requirements(table: Table) -> None:
-    """The figures that the default gate must reach, with the standard error of each."""
+    """Return the figures that the default gate must reach, with their standard errors."""
 
     def of(kind: str, cap: int = 0) -> list[float]:
         return [float(one.accepted) for one in table[OURS, cap, kind]]

@@ -1,4 +1,4 @@
-"""What a watcher costs a running training: ``python benchmarks/watcher.py [--workers 2]``.
+"""Costs of a watcher for a running training: ``python benchmarks/watcher.py [--workers 2]``.
 
 Trains the example with its simulated model (so the training costs as little as one can) while
 ``pytest-skillopt watch`` follows it and a reader of its events stands for the open page. Prints the
@@ -29,7 +29,7 @@ def cpu(pid: int) -> float:
 
 
 def begun(home: Path) -> Path:
-    """The directory of the run, as soon as its journal is there."""
+    """Return the directory of the run, as soon as its journal is there."""
     while True:
         for journal in (home / "runs").glob("*/journal.jsonl"):
             return journal.parent

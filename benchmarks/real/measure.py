@@ -57,7 +57,7 @@ def measure(
 
 
 def read(path: Path = DATA) -> dict[str, Any]:
-    """What was measured so far.
+    """Read what was measured so far.
 
     Raises:
         ValueError: the file is of other tasks or lines.

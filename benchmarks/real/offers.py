@@ -63,7 +63,7 @@ class PoolOptimizer:
 
 @contextlib.contextmanager
 def offering(suite: str, seed: int) -> Iterator[str]:
-    """The base URL of a loopback server that answers so, as long as the block lasts."""
+    """Yield the base URL of a loopback server that answers so, as long as the block lasts."""
     luck = random.Random(seed)
 
     class Handler(BaseHTTPRequestHandler):

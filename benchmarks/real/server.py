@@ -26,7 +26,7 @@ CONTEXT = 4096
 
 @contextlib.contextmanager
 def serving(model: Path) -> Iterator[str]:
-    """The base URL of a server for the model, as long as the block lasts.
+    """Yield the base URL of a server for the model, as long as the block lasts.
 
     Raises:
         RuntimeError: the server ended before it was ready.
@@ -50,7 +50,7 @@ def serving(model: Path) -> Iterator[str]:
 
 
 def post(url: str, path: str, body: dict[str, Any]) -> Any:
-    """The server's answer as JSON."""
+    """Return the server's answer as JSON."""
     request = urllib.request.Request(
         url + path, json.dumps(body).encode(), {"Content-Type": "application/json"}
     )

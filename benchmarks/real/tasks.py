@@ -34,7 +34,7 @@ class Suite:
     tasks: tuple[Task, ...]
 
     def skill(self, lines: tuple[str, ...] = ()) -> str:
-        """The SKILL.md with the lines appended."""
+        """Return the SKILL.md with the lines appended."""
         return "\n".join((self.start.rstrip("\n"), *(f"- {line}" for line in lines), ""))
 
 

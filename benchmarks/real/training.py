@@ -38,9 +38,13 @@ def train(
     """Train once in an empty folder, and read what came out.
 
     Args:
+        suite: name of a suite of ``tasks.py``.
+        folder: where it is trained.
         target: the model, ``openai:NAME@URL``.
         optimizer: likewise.
         rollouts: the cap.
+        workers: processes.
+        seed: of all random choices.
 
     Raises:
         RuntimeError: the run left no result; with the end of what pytest said.

@@ -39,7 +39,7 @@ _NUMBERS = {thing: number for number, (thing, _) in enumerate(CONVENTIONS)}
 _FALSE_ALARM = 0.3
 """Chance that a failure which names no stated convention is taken for a lapse."""
 _ADVISED = 0.7
-"""What advice from earlier epochs leaves of the useless lines."""
+"""Factor by which advice from earlier epochs reduces useless lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +77,13 @@ class Proposer:
         temper: Temper = TEMPERS["plain"],
         timeline: Timeline | None = None,
     ) -> None:
-        """Args:
-        timeline: is told of each question.
+        """Take a world and a seed.
+
+        Args:
+            kind: of the world.
+            seed: of its choices.
+            temper: its habits.
+            timeline: is told of each question.
         """
         self._timeline = timeline or Timeline()
         self._kind = kind

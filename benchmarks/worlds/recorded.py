@@ -92,19 +92,19 @@ class Recorded:
         )
 
     def effects(self, lines: Lines) -> list[float]:
-        """What leaving each line out would cost."""
+        """Return what leaving each line out would cost."""
         mean = self.mean(lines)
         return [mean - self.mean(tuple(n for n in lines if n != line)) for line in lines]
 
 
 def _measured(name: str) -> tuple[Suite, list[str], dict[Lines, list[float]]]:
-    """A suite of ``real/``, the lines on offer, and the pass rates by lines."""
+    """Read a suite of ``real/``, the lines on offer, and the pass rates by lines."""
     data = read()["suites"][name]
     return SUITES[name], data["pool"], {tuple(row["lines"]): row["rates"] for row in data["sets"]}
 
 
 def _airline() -> tuple[Suite, list[str], dict[Lines, list[float]]]:
-    """The same of the recorded edits: a version has the lines of its parent and one of its own."""
+    """Read the recorded edits: a version has the lines of its parent and one of its own."""
     data = json.loads((DATA.parent / "tau2_airline_edits.json").read_text())
     seed, *edited = data["versions"]
     tasks = sorted(seed["counts"])

@@ -22,9 +22,12 @@ class WorldExecutor:
     ended = ""
 
     def __init__(self, world: World, timeline: Timeline | None = None, lanes: int = 1) -> None:
-        """Args:
-        timeline: is told of each round of rollouts.
-        lanes: rollouts that are said to run at once.
+        """Take the world that it plays.
+
+        Args:
+            world: the tasks and their pass rates.
+            timeline: is told of each round of rollouts.
+            lanes: rollouts that are said to run at once.
         """
         self.world = world
         self.capacity = lanes
@@ -71,7 +74,7 @@ class WorldExecutor:
         )
 
     def _message(self, code: str, missing: list[int], luck: random.Random) -> str:
-        """What the assertion says: often what is wrong, at times something beside the point."""
+        """Return the assertion's message: often what is wrong, at times beside the point."""
         kind = self.world.kind
         wrong = missing
         if not missing and kind.everywhere:

@@ -26,14 +26,16 @@ class Timeline:
     """Stage of the optimizer round that goes on; empty after a round of rollouts."""
 
     def rolled(self, count: int) -> None:
-        """A round of rollouts begins."""
+        """Note that a round of rollouts begins."""
         if count:
             self.rollouts.append(count)
             self._stage = ""
 
     def asked(self, stage: str, prompt: str) -> None:
-        """The optimizer is asked; questions of one stage between two rounds of rollouts are one
-        round."""
+        """Note a question to the optimizer.
+
+        Questions of one stage between two rounds of rollouts are one round.
+        """
         if stage != self._stage:
             self.replies.append(Counter())
         self._stage = stage

@@ -83,12 +83,12 @@ _HARMED = 0.35
 _BROKEN = 0.25
 _HOPELESS = 0.02
 """Pass rate of a task that nothing helps."""
-"""What is left of a broken task's pass rate."""
+"""Factor applied to a broken task's pass rate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """What an analyst's slots are filled with; the rest is useless."""
+    """Shares of an analyst's slots; the rest is useless."""
 
     useful: float
     harmful: float = 0.0
@@ -97,7 +97,7 @@ class Mix:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What the worlds of one name have in common."""
+    """Properties of all worlds of one name."""
 
     mix: Mix
     rules: int = 8
@@ -120,7 +120,7 @@ class Kind:
     clear: float = 0.7
     """Chance that a failure names what is wrong."""
     everywhere: float = 0.0
-    """What each convention adds to every task."""
+    """Pass rate that each convention adds to every task."""
     conflicts: int = 0
     """Pairs of conventions of which the one that stands later undoes the other."""
     two_edged: bool = False
@@ -190,7 +190,7 @@ class World:
 
     @property
     def tasks(self) -> list[SkillTask]:
-        """What a training is given."""
+        """Return the tasks that a training is given."""
         return [case.task for case in self.cases.values() if case.task.split != "unseen"]
 
     @property
@@ -211,7 +211,7 @@ class World:
         return self.kind.heeded if _times(text).get(number, 0) < 2 else 1.0
 
     def rate(self, name: str, text: str) -> float:
-        """True pass rate of a task under a text."""
+        """Return the true pass rate of a task under a text."""
         case, stated = self.cases[name], self.stated(text)
         if case.code in text:
             return 0.97
@@ -251,7 +251,7 @@ class World:
 
 
 def wording(number: int, variant: int) -> str:
-    """A line that states a convention."""
+    """Word a line that states a convention."""
     return WORDINGS[variant % len(WORDINGS)].format(*CONVENTIONS[number])
 
 
@@ -261,13 +261,13 @@ def useless(luck: random.Random) -> str:
 
 @functools.lru_cache(maxsize=1 << 14)
 def _times(text: str) -> Mapping[int, int]:
-    """Number of lines that state each convention."""
+    """Count the lines that state each convention."""
     return Counter(n for line in text.split("\n") for n in _statements(line))
 
 
 @functools.lru_cache(maxsize=1 << 14)
 def _statements(text: str) -> dict[int, int]:
-    """Number of each convention in the text, and the last line that states it."""
+    """Map each convention that the text states to the last line that states it."""
     places = {}
     for place, line in enumerate(text.split("\n")):
         for number, (thing, form) in enumerate(CONVENTIONS):
@@ -282,7 +282,7 @@ def statements(text: str) -> set[int]:
 
 
 def make_world(name: str, seed: int, *, train: int = 40, val: int = 30, unseen: int = 50) -> World:
-    """A world of a kind of ``KINDS``."""
+    """Make a world of a kind of ``KINDS``."""
     kind = KINDS[name]
     luck = random.Random(f"{name}/{seed}")
     cases = {}
@@ -298,7 +298,7 @@ def make_world(name: str, seed: int, *, train: int = 40, val: int = 30, unseen: 
 
 
 def _spread(kind: Kind, count: int, luck: random.Random) -> list[tuple[int, ...]]:
-    """What each task of a split needs; every convention is needed about as often."""
+    """Choose what each task of a split needs; every convention is needed about as often."""
     needy = round(kind.needy * count)
     rules = [i % kind.rules for i in range(needy)] if kind.rules else []
     luck.shuffle(rules)

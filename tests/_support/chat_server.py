@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 PROBE = "Reply with the word OK."
-"""What the plugin asks to see whether a model is there."""
+"""Prompt by which the plugin sees whether a model is there."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What the server sends for one request. The class methods make the usual ones."""
+    """Answer of the server to one request. The class methods make the usual ones."""
 
     text: str | None = "ok"
     status: int = 200
@@ -119,7 +119,7 @@ class ChatServer:
         self.probes: list[Request] = []
         """The calls that only see whether the model is there; in none of the other counts."""
         self.probe: str | Answer = "OK"
-        """What they are answered."""
+        """Answer to those calls."""
         self.peak = 0
         """Most requests that were being answered at once."""
         self._scripted: deque[str | Answer] = deque()

@@ -15,7 +15,7 @@ TOKEN = "ghs_not-a-real-token-0123456789abcdef"
 
 @dataclass
 class Fault:
-    """What the server answers in place of the truth."""
+    """Answers of the server in place of the truth."""
 
     status: int
     message: str = "Server Error"

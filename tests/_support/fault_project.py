@@ -131,7 +131,7 @@ class FaultProject:
         return output
 
     def evaluate(self, *arguments: str) -> str:
-        """What ``--skillopt`` has printed, in a session within this process."""
+        """Return what ``--skillopt`` has printed, in a session within this process."""
         assert self._pytester is not None
         done = self._pytester.runpytest_inprocess("--skillopt", "--skillopt-cache=off", *arguments)
         return done.stdout.str()
@@ -169,7 +169,7 @@ class FaultProject:
 
 
 def outcome(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """What a training has found, without what it has taken: calls, tokens and money."""
+    """Return what a training has found, without calls, tokens and money."""
     taken = ("calls", "tokens", "cost")
     return [
         {

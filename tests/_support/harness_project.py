@@ -67,7 +67,7 @@ def call(text="x", path="/v1/chat/completions"):
 def say(**event):
     print(json.dumps(event), flush=True)
 """
-"""What every stub begins with, which starts in a third of the time that urllib takes."""
+"""Beginning of each stub, which starts in a third of the time that urllib takes."""
 
 
 class Project:
@@ -119,13 +119,13 @@ class Project:
 
     @property
     def kept(self) -> dict[str, Any]:
-        """What the task handed to ``keep``."""
+        """Return what the task handed to ``keep``."""
         found: dict[str, Any] = json.loads((self.path / "kept.json").read_text())
         return found
 
     @property
     def result(self) -> dict[str, Any]:
-        """Of the only run of a mode."""
+        """Return the result of the only run of a mode."""
         (found,) = (self.path / ".skillopt" / "runs").glob("*/result.json")
         data: dict[str, Any] = json.loads(found.read_text())
         return data

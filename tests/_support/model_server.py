@@ -48,7 +48,7 @@ class ModelServer:
         self.released = threading.Event()
         """Ends what hangs."""
         self.thought = "A greeting"
-        """What is said to whoever brings no tools: an optimizer, an agent that wants a title."""
+        """Reply to a request without tools: of an optimizer, of an agent that wants a title."""
         self.delay = 0.0
         """Seconds before each reply."""
         handler = type("Handler", (_Handler,), {"server_of": self})
@@ -76,7 +76,7 @@ class ModelServer:
         self.stop()
 
     def decide(self, scenario: str, seen: Seen) -> Act:
-        """What the model does next."""
+        """Return what the model does next."""
         if not seen.tools:
             return "say", self.thought, {}
         if scenario == "loop":

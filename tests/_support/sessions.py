@@ -47,7 +47,7 @@ def clean_environment(**changes: str) -> dict[str, str]:
 
 
 def call(*arguments: object) -> pytest.RunResult:
-    """What ``pytest-skillopt`` does with these arguments, in this process."""
+    """Run ``pytest-skillopt`` with these arguments in this process."""
     began = time.monotonic()
     with (
         contextlib.redirect_stdout(io.StringIO()) as out,

@@ -234,7 +234,7 @@ def make_world(tasks: int = 40, rules: int = 4, **fields: Any) -> World:
 
 
 def make_context(model: Any = None, tasks: Sequence[SkillTask] = (), **fields: Any) -> Context:
-    """What a stage is told; unknown fields are settings."""
+    """Make what a stage is told; unknown fields are settings."""
     own = {name: fields.pop(name) for name in list(fields) if name in Context.__dataclass_fields__}
     document = own.pop("document", Document.from_bytes(SKILL))
     settings = Settings.make(**fields)
