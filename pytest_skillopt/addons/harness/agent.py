@@ -220,8 +220,11 @@ class HarnessAgent:
                 replaced=replaced,
             )
         given = (said, max_turns, self.limit if timeout is None else timeout, only_trigger)
-        texts = {name: laid_files[SKILL_FILE] for name, laid_files in list(files.items())[1:]}
-        rivals = {n: Document(text).body for n, text in texts.items()} if only_trigger else {}
+        rivals = {
+            name: Document(parts[SKILL_FILE]).body
+            for name, parts in files.items()
+            if only_trigger and name != tested
+        }
         with contextlib.closing(laid), contextlib.ExitStack() as stack:
             run, replies = None, self.replies if cache and laid.digest else None
             if replies is not None:
