@@ -190,7 +190,7 @@ def _passes(rate: float, samples: int, rng: random.Random) -> int:
 
 
 def _ablate(case: Case, rng: random.Random) -> list[tuple[int, int, int, int]]:
-    """The ablation of every second target, repeated until its edit stays, if it ever does.
+    """Leave out every second target, again until its edit stays, if it ever does.
 
     Returns:
         Targets, each with the pairs of samples, the passes with the edit, and those without.
