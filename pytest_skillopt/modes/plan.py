@@ -292,10 +292,10 @@ def most_rollouts(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) ->
 
 def _on_each_other(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> int:
     """Return the upper bound of the rollouts of a comparison on one further target."""
-    if not mode.on_targets:
-        return 0
-    compared = [task for task in tasks if mode.name != "train" or task.split != "test"]
-    return 2 * max(2, settings.final_rollouts) * len(compared)
+    most = max(2, settings.final_rollouts)
+    if mode.name == "train":
+        return (2 * most + most // 2) * sum(task.split != "test" for task in tasks)
+    return 2 * most * len(tasks) if mode.on_targets else 0
 
 
 def _most_of_search(tasks: Sequence[SkillTask], settings: Settings) -> tuple[int, int]:

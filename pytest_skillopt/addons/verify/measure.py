@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_skillopt import Document, Gate, SkillTask
+    from pytest_skillopt.gate.data import GateTask
     from pytest_skillopt.model.roles import Models
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import SkillResult, Status
+    from pytest_skillopt.settings import Settings
 
 _WORDS: dict[str, dict[Status, str]] = {
     "train": {"accepted": "not worse", "rejected": "worse"},
@@ -112,10 +114,13 @@ def _gate(run: Run, skill: str, target: str, candidate: str, left: int) -> Gate:
         if (rollouts := run.sampler.rollouts_left) is not None:  # two looks at both versions
             rounds = min(rounds, max(1, rollouts // (4 * len(tasks) * left)))
         run.journal.write("verify", {**about, "rounds": rounds})
-    most = max(2 * rounds, run.settings.final_rollouts)
-    return RegressionCheck(
-        tasks, replace(gate_options(run.settings), k0=rounds, kc=rounds, kmax=most)
-    )
+    return last_check(tasks, run.settings, rounds)
+
+
+def last_check(tasks: Sequence[GateTask], settings: Settings, rounds: int) -> RegressionCheck:
+    """Make the check of a target, with ``rounds`` of both versions in each of its two looks."""
+    most = max(2 * rounds, settings.final_rollouts)
+    return RegressionCheck(tasks, replace(gate_options(settings), k0=rounds, kc=rounds, kmax=most))
 
 
 def _row(run: Run, target: str, found: SkillResult) -> TargetRow:

@@ -282,12 +282,12 @@ def test_the_plan_counts_the_targets_with_their_prices(project: Project) -> None
     _, shown = project.run(*BOTH, "--collect-only")
     assert project.server.calls == 0
     for name in ("dear", "odd"):
-        line = f"on openai:{name} after an acceptance: at most 90 rollouts of these, about $1.80"
+        line = f"on openai:{name} after an acceptance: at most 108 rollouts of these, about $2.16"
         assert line in shown
     most = [
         int(text.split("rollouts: about ")[1].split()[3].rstrip(";")) for text in (alone, shown)
     ]
-    assert most[1] - most[0] == 2 * 90
+    assert most[1] - most[0] == 2 * 108
     _, shown = project.run(*BOTH, "--collect-only", mode="--skillopt-compare none SKILL.md")
     assert "on openai:dear: at most 120 rollouts of these" in shown
 
