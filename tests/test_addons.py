@@ -22,13 +22,17 @@ SHOWN = {
     "compare": {"--skillopt-compare"},
     "doctor": {"doctor"},
     "drift": {"--skillopt-drift"},
-    "evals": {"--skillopt-evals", "skillopt_evals", "skillopt_evals_pass"},
+    "evals": {"--skillopt-evals"},
     "guide": {"skill"},
     "harness": {
-        *("skillopt_harness", "skillopt_harness_env", "skillopt_sandbox", "skillopt_proposer"),
+        *("skillopt_harness", "skillopt_harness_env", "skillopt_harness_login"),
+        *("skillopt_sandbox", "skillopt_proposer"),
     },
     "mine": {"init", "mine", "handoff", "judge"},
-    "propose": {"propose", "adopt", "job", "schedule", "unschedule", "skillopt_propose_skills"},
+    "propose": {
+        *("propose", "adopt", "job", "publish-receipts", "schedule", "unschedule"),
+        "skillopt_propose_skills",
+    },
     "published": {"batch", "confirm", "margin", "paired", "export"},
     "tries": {"--skillopt-try"},
     "verify": {"skillopt_verify", "skillopt_verify_rule"},
@@ -75,7 +79,7 @@ class Copy:
         assert "continues without" not in options + commands
         ours = options[options.index("training of agent skills") :]
         choices = re.findall(r"--skillopt-(?:search|gate)=NAME\s+([^()]+)", ours)
-        listed = re.findall(r"^ {4}(\w+)", commands, re.MULTILINE)
+        listed = re.findall(r"^ {4}([\w-]+)", commands, re.MULTILINE)
         keys = re.findall(r"^  (--skillopt[\w-]*|skillopt_\w+)", ours, re.MULTILINE)
         return {*keys, *listed, *re.findall(r"[\w,]+\w", " ".join(choices))}
 
