@@ -11,7 +11,8 @@ as its last condition. With ``alpha`` of the options, and ``P(rise)``, ``P(M | E
    e-value ``E`` against the same null raises the level: ``P(p <= LUCK alpha E) <= LUCK alpha E[E]
    <= LUCK alpha``. For scores that are not passes, ``p = 1 / B``;
 2. the net effect is a rise: ``P(rise) >= 1 - alpha``, or ``1 - ENOUGH alpha`` once the samples are
-   used up (``1 - THIN alpha`` if there were fewer than ``THIN_SAMPLES`` for each task);
+   used up (``1 - THIN alpha`` if there were fewer than ``THIN_SAMPLES`` for each task, ``1 -
+   ABLATED alpha`` if samples of ablations count besides);
 3. the gain is not confined to train tasks: ``P(M | E or M) <= MEMORISED``, and the expected
    change of the val tasks over its standard deviation is at least ``FALLEN``;
 4. no task broke that must pass (with ``veto``: no task at all), and neither side of the trigger
@@ -47,9 +48,10 @@ if TYPE_CHECKING:
 
 TARGETS, OTHERS = 0.9, 0.44
 """Weights of the targets and of the other tasks in the test; the sum of their squares is 1."""
-ENOUGH, THIN, THIN_SAMPLES = 5.0, 2.0, 3
+ENOUGH, THIN, ABLATED, THIN_SAMPLES = 5.0, 2.0, 1.25, 3
 """Largest ``1 - P(rise)`` in multiples of alpha once the samples are used up; the second one if
-there were fewer samples for each task than the third, since the prior then counts most."""
+there were fewer samples for each task than the last, since the prior then counts most, and the
+third one if samples of ablations count besides: they speak of targets, not of a common loss."""
 MEMORISED, UNLIKELY = 0.22, 0.02
 """Largest ``P(M | E or M)`` with which an edit is accepted, and with which the val tasks are not
 sampled further."""
@@ -230,7 +232,10 @@ class DefaultGate(SequentialGate):
 
     @property
     def _enough(self) -> float:
-        return ENOUGH if self._limit >= THIN_SAMPLES * len(self.tasks) else THIN
+        if self._limit >= THIN_SAMPLES * len(self.tasks):
+            return ENOUGH
+        ablated = not {one.task for one in self.options.seen}.isdisjoint(self._targets)
+        return ABLATED if ablated else THIN
 
     def _good(
         self,

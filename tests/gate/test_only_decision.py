@@ -131,10 +131,10 @@ def test_a_gate_that_is_another_or_can_be_paid_for_stays_on_the_way(
 
 
 def test_what_is_kept_for_the_decision_follows_the_cap() -> None:
-    assert kept_back(Settings(max_rollouts=350), 50) == 100
+    assert kept_back(Settings(max_rollouts=350), 50) == 105
     assert kept_back(Settings(max_rollouts=200), 50) == 75
     assert kept_back(Settings(max_rollouts=5000), 50) == 150
-    assert kept_back(Settings(max_calls=350), 50) == 100
+    assert kept_back(Settings(max_calls=350), 50) == 105
     assert kept_back(Settings(), 50) == 500
     assert kept_back(Settings(max_rollouts=350, final_rollouts=1), 50) == 100
 
