@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -252,8 +254,14 @@ def test_it_is_said_why_the_search_ended(
     toy: ModuleType, settings: dict[str, Any], reason: str, resumable: bool
 ) -> None:
     """A run that only a cap has ended may go on with a higher one."""
-    model = toy.ToyOptimizer(script=lambda form, messages: '{"reasoning": "", "edits": []}')
-    outcome = train(toy, toy.make_world(), model, **settings)
+    numbers = itertools.count()
+
+    def script(form: str, messages: Any) -> str:
+        """Propose no edit, or ever new useless ones if the cap is to end the search."""
+        line = {"op": "append", "target": "", "content": f"Mind small thing {next(numbers)}."}
+        return json.dumps({"reasoning": "", "edits": [line] if resumable else []})
+
+    outcome = train(toy, toy.make_world(), toy.ToyOptimizer(script=script), **settings)
     assert (outcome.status, outcome.resumable) == ("unchanged", resumable)
     assert outcome.reason.startswith(f"no better skill was found: {reason}")
     assert any("the search ended early" in note for note in outcome.notes) == resumable
