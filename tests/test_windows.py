@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from fault_project import SKILL, FaultProject
+from fault_project import QUICK, SKILL, FaultProject
 from patience import PATIENCE, wait_until
 from sessions import LIKE_WINDOWS, clean_environment
 
@@ -85,8 +85,11 @@ def test_a_training(tmp_path: Path, chat_server: ChatServer, workers: tuple[str,
     with (tmp_path / "pytest.ini").open("a") as file:
         file.write(scanner)
     (temporary := tmp_path / "temporary").mkdir()
-    environment = {**LIKE_WINDOWS, "TMPDIR": str(temporary)}
-    said = project.run(*workers, "--skillopt-cache=rw", env=environment, encoding="cp1252")
+    options = ("--skillopt-train", *QUICK, *workers, "--skillopt-cache=rw")
+    environment = {"TMPDIR": str(temporary), "OPENAI_API_KEY": "sk-test-0123456789"}
+    done = run(tmp_path, "-m", "pytest", *options, **environment)
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
     assert list(temporary.glob("skillopt-*")) == []
     assert "Accepted" in said
     (skill,) = project.result["skills"]

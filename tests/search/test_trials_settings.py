@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +65,13 @@ def test_patience_bounds_the_fresh_looks_that_find_nothing(toy: ModuleType) -> N
     def looks(patience: int) -> int:
         world = toy.make_world(weak=0.0)
         tasks = toy.make_tasks(world)
-        model = toy.ToyOptimizer(script=lambda form, messages: '{"reasoning": "", "edits": []}')
+        numbers = itertools.count()  # an edit that is proposed again is not a new one
+
+        def propose(form: str, messages: object) -> str:
+            edit = {"op": "append", "target": "", "content": f"- Prefer plan {next(numbers)}."}
+            return json.dumps({"reasoning": "", "edits": [edit]})
+
+        model = toy.ToyOptimizer(script=propose)
         document, sampler = Document.from_bytes(toy.SKILL), toy.ToySampler(world, tasks)
         settings = Settings(patience=patience)
         steps = Trainer(document, tasks, sampler, model, settings).run().steps
