@@ -179,7 +179,9 @@ def _run(
     os.close(output)
     sys.argv = [pytest.__file__, *arguments]
     sys.path[:0] = [cwd, *filter(None, env.get("PYTHONPATH", "").split(os.pathsep))]
-    raise SystemExit(pytest.console_main())
+    # xdist keeps the path of the time at which it was imported, for its workers.
+    importlib.import_module("xdist.plugin")._sys_path[:] = sys.path
+    raise SystemExit(pytest.main(arguments))
 
 
 if __name__ == "__main__":
