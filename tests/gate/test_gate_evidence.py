@@ -74,7 +74,7 @@ RATES = (0.02, 0.10, 0.25, 0.50, 0.75, 0.90, 0.98)
 
 @given(arms(6))
 def test_bayes_factor_is_the_ratio_of_two_mean_chances(arm: tuple[int, int, int, int]) -> None:
-    """Of the very samples that were seen: their order cancels out."""
+    """The order of the samples that were seen cancels out."""
     better, n, worse, m = arm
     changes = [(a, b) for a in RATES for b in RATES if b - a > 0.39]
     weights = [b - a for a, b in changes]

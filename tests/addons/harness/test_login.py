@@ -172,7 +172,7 @@ def words(done: pytest.RunResult) -> str:
 
 
 def result(project: Project) -> dict[str, Any]:
-    """Of the latest run."""
+    """Return the result of the latest run."""
     path = max((project.path / ".skillopt" / "runs").glob("*/result.json"))
     found: dict[str, Any] = json.loads(path.read_text())
     return found

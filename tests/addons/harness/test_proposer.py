@@ -47,7 +47,7 @@ def rollout(number=1):
 def add(text):
     skill.write_text(skill.read_text() + text)
 """
-"""What every scripted agent begins with: it notes that it ran, and calls the optimizer's model."""
+"""Beginning of every scripted agent: it notes that it ran, and calls the optimizer's model."""
 WORK = f"""
 files = {{str(p.relative_to(here)): p.read_text() for p in here.rglob("*") if p.is_file()}}
 before = rollout(1)

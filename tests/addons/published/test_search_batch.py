@@ -26,6 +26,17 @@ if TYPE_CHECKING:
     from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
 
 
+TWO_CANDIDATES: dict[str, Any] = {
+    "candidates": 2,
+    "failure_only": True,
+    "minibatch_size": 40,
+    "optimizer_workers": 1,
+    "batch_size": 40,
+    "epochs": 1,
+}
+"""Settings of one step with one batch, for which two candidates are made."""
+
+
 def train(toy: ModuleType, world: Any, model: Any, **settings: Any) -> Any:
     tasks = toy.make_tasks(world)
     stages = settings.pop("stages", None)
@@ -165,12 +176,7 @@ def test_candidates_are_raced_and_the_best_goes_on(toy: ModuleType) -> None:
         toy,
         world,
         toy.ToyOptimizer(script=script),
-        candidates=2,
-        failure_only=True,
-        minibatch_size=40,
-        optimizer_workers=1,
-        batch_size=40,
-        epochs=1,
+        **TWO_CANDIDATES,
     )
     first = outcome.steps[0]
     assert first.verdict == "accepted"
@@ -207,12 +213,7 @@ def test_of_candidates_that_pass_alike_the_cheaper_one_goes_on(
         toy,
         world,
         toy.ToyOptimizer(script=script),
-        candidates=2,
-        failure_only=True,
-        minibatch_size=40,
-        optimizer_workers=1,
-        batch_size=40,
-        epochs=1,
+        **TWO_CANDIDATES,
     )
     assert outcome.steps[0].verdict == "accepted"
     assert (lines[1] in outcome.after.text) is (cheaper == 1)
