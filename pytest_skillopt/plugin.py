@@ -1,19 +1,19 @@
 """The pytest hooks: options, the marker, and the start of a mode.
 
-If no mode is on, this module only adds a marker, fixtures and options; everything else is imported
-by the hook that needs it.
+A session that does not mention the plugin gets a marker, fixtures and the specifications of hooks;
+everything else is imported by the hook that needs it.
 """
 
 from __future__ import annotations
 
 import inspect
+import os
+import re
 
 import pytest
 
-from pytest_skillopt.addons import addons, merged
+from pytest_skillopt.addons import merged, register_addons, register_fixtures
 from pytest_skillopt.fixtures import _skillopt_skill, rollout, skill, skill_agent, skill_judge
-from pytest_skillopt.options import Mode, add_mode_options, refuse_bare_options
-from pytest_skillopt.settings import add_quiet_keys, add_settings, refuse_key_as_option
 
 __all__ = ["_skillopt_skill", "rollout", "skill", "skill_agent", "skill_judge"]
 
@@ -23,20 +23,49 @@ _MARKER = (
     "pytest-skillopt evaluates and trains."
 )
 
+_HELP = re.compile(r"--help|--markers|-[a-zA-Z]*h")
+_MENTIONED = pytest.StashKey[bool]()
 _MODE_ON = pytest.StashKey[bool]()
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    register_fixtures(pluginmanager)
+    config = pluginmanager.get_plugin("pytestconfig")
+    assert isinstance(config, pytest.Config)
+    if not _is_mentioned(config):
+        return
+    config.stash[_MENTIONED] = True
+    from pytest_skillopt.options import add_mode_options
+    from pytest_skillopt.settings import add_settings
+
     group = parser.getgroup("skillopt", "training of agent skills (pytest-skillopt)")
     add_mode_options(group)
     add_settings(parser, group)
-    for name, addon in addons().items():
-        pluginmanager.register(addon, f"skillopt-{name}")
+    register_addons(pluginmanager)
+
+
+def _is_mentioned(config: pytest.Config) -> bool:
+    """Return whether a session may need the options: also if help is shown, or if in doubt."""
+    try:
+        files = [file for file in (config.inipath, config.rootpath / "conftest.py") if file]
+    except AttributeError:  # registered before pytest has read its configuration
+        return True
+    words = [*config.invocation_params.args, *os.environ.get("PYTEST_ADDOPTS", "").split()]
+    return (
+        any(_HELP.match(str(word)) or "skillopt" in str(word) for word in words)
+        or any("skillopt" in name for name in vars(config.option))  # a worker, from its controller
+        or any(b"skillopt" in file.read_bytes() for file in files if file.is_file())
+    )
 
 
 def pytest_load_initial_conftests(
     early_config: pytest.Config, parser: pytest.Parser, args: list[str]
 ) -> None:
+    if _MENTIONED not in early_config.stash:
+        return
+    from pytest_skillopt.options import refuse_bare_options
+    from pytest_skillopt.settings import add_quiet_keys, refuse_key_as_option
+
     refuse_key_as_option(args)
     refuse_bare_options(args)
     if not early_config.known_args_namespace.help:
@@ -51,8 +80,13 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    more = "".join(f", {name}=None" for name in merged("MARKER"))
+    mentioned = _MENTIONED in config.stash
+    more = "".join(f", {name}=None" for name in merged("MARKER")) if mentioned else ""
     config.addinivalue_line("markers", _MARKER.format(more))
+    if not mentioned:
+        return
+    from pytest_skillopt.options import Mode
+
     if mode := Mode.from_config(config):
         from pytest_skillopt.session import start
 
@@ -63,7 +97,11 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Refuse ``--looponfail`` here: xdist's loop starts before anything is configured."""
-    if config.getoption("looponfail", False) and Mode.from_config(config):
+    if not (_MENTIONED in config.stash and config.getoption("looponfail", False)):
+        return
+    from pytest_skillopt.options import Mode
+
+    if Mode.from_config(config):
         raise pytest.UsageError("the modes of skillopt cannot be combined with -f / --looponfail")
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pytest
 
-from pytest_skillopt.addons import declared, merged
+from pytest_skillopt.addons import declared, merged, register_addons
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -182,7 +182,11 @@ class Settings:
 
     @classmethod
     def from_config(cls, config: pytest.Config) -> Settings:
-        """Read options and ini keys; raise UsageError for a bad value."""
+        """Read options and ini keys; raise UsageError for a bad value.
+
+        A session that had not mentioned the plugin before gets its add-ons now.
+        """
+        register_addons(config.pluginmanager)
         settings = cls.make(**{field.name: _read(config, field) for field in _all_fields()})
         if config.getoption("skillopt_train", None) == "description":
             settings = dataclasses.replace(settings, train_description=True)
@@ -307,7 +311,7 @@ def ini(config: pytest.Config, name: str) -> Any:
 
 def _read(config: pytest.Config, field: dataclasses.Field[Any]) -> Any:
     if field.metadata["option"]:
-        option = config.getoption(_dest(field.name))
+        option = config.getoption(_dest(field.name), None)
         if option is not None:
             return _converted(field, option, _flag(field.name))
     return _converted(field, ini(config, field.name), _key(field.name))

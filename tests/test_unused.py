@@ -1,4 +1,4 @@
-"""What an ordinary session imports of the package: the declarations, and no more."""
+"""What an ordinary session imports of the package."""
 
 from __future__ import annotations
 
@@ -8,37 +8,100 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pytest
 
-DECLARATIONS = {"addons", "fixtures", "hookspecs", "options", "plugin", "settings"}
+PLUGIN = {"addons", "fixtures", "hookspecs", "plugin"}
+DECLARATIONS = PLUGIN | {"options", "settings"}
 PROBE = """
 import json
 import sys
 
 def pytest_unconfigure():
-    found = sorted(name for name in sys.modules if name.startswith("pytest_skillopt."))
+    found = sorted(name for name in sys.modules if name.startswith("pytest_" + "skill" + "opt."))
     with open("modules.json", "w") as file:
         json.dump(found, file)
 """
 
 
-def modules(pytester: pytest.Pytester, test: str) -> set[str]:
+def modules(pytester: pytest.Pytester, test: str, *options: str) -> set[str]:
     """Modules of the package that a session has imported at its end."""
     pytester.makeconftest(PROBE)
     pytester.makepyfile(test)
-    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
+    pytester.runpytest_subprocess("-p", "no:cacheprovider", *options).assert_outcomes(passed=1)
     found = json.loads((pytester.path / "modules.json").read_text())
     return {name.removeprefix("pytest_skillopt.") for name in found if not is_declaration(name)}
 
 
 def is_declaration(name: str) -> bool:
-    """Whether a module is an add-on's declaration, its settings, or the package around them, which
-    may hold an error of its own."""
+    """Whether a module is a part of an add-on's declaration, or the package around it, which may
+    hold an error of its own."""
     parts = name.split(".")
     inside = parts[1] == "addons" and len(parts) > 2
-    return parts[1] == "errors" or (inside and parts[3:] in ([], ["addon"], ["settings"]))
+    return parts[1] == "errors" or (
+        inside and parts[3:] in ([], ["addon"], ["fixtures"], ["settings"])
+    )
 
 
-def test_a_session_without_tasks_imports_the_declarations_alone(pytester: pytest.Pytester) -> None:
-    assert modules(pytester, "class TestIt:\n    def test_it(self): pass") == DECLARATIONS
+def test_a_session_without_tasks_imports_fixtures_and_specifications(
+    pytester: pytest.Pytester,
+) -> None:
+    assert modules(pytester, "class TestIt:\n    def test_it(self): pass") == PLUGIN
+    found = json.loads((pytester.path / "modules.json").read_text())
+    assert not [name for name in found if name.endswith((".addon", ".settings"))]
+
+
+def test_a_session_that_mentions_the_plugin_imports_the_declarations(
+    pytester: pytest.Pytester,
+) -> None:
+    test = "class TestIt:\n    def test_it(self): pass"
+    assert modules(pytester, test, "-o", "skillopt_seed=1") == DECLARATIONS
+
+
+def test_options_are_there_if_anything_mentions_them(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makepyfile(
+        test_it="""
+        import pytest
+
+        @pytest.mark.skill_task
+        def test_it(pytestconfig):
+            assert pytestconfig.getoption("skillopt_train", "unknown") is not True
+            assert pytestconfig.getoption("skillopt_setting_seed", "unknown") == "7"
+        """
+    )
+    plain = pytester.runpytest_subprocess("-p", "no:cacheprovider", "test_it.py")
+    plain.stdout.fnmatch_lines(["*assert 'unknown' == '7'*"])
+    given = "--skillopt-seed=7"
+    pytester.runpytest_subprocess(given).assert_outcomes(passed=1)
+    pytester.runpytest_subprocess("-n1", given).assert_outcomes(passed=1)
+    monkeypatch.setenv("PYTEST_ADDOPTS", given)
+    pytester.runpytest_subprocess().assert_outcomes(passed=1)
+    monkeypatch.delenv("PYTEST_ADDOPTS")
+    pytester.makeini(f"[pytest]\naddopts = {given}")
+    pytester.runpytest_subprocess().assert_outcomes(passed=1)
+    pytester.makeini("[pytest]\n")
+    for words in (["-h"], ["-qh"], ["--help"]):
+        pytester.runpytest_subprocess(*words).stdout.fnmatch_lines(["*--skillopt-train*"])
+    pytester.runpytest_subprocess("--markers").stdout.fnmatch_lines(["*harness=None*"])
+    pytester.runpytest_subprocess("--fixtures").stdout.fnmatch_lines(["skill_harness*"])
+
+
+def test_an_add_on_works_in_a_session_that_mentions_nothing(pytester: pytest.Pytester) -> None:
+    pytester.makefile(".md", SKILL="---\nname: a\ndescription: b\n---\n")
+    pytester.makepyfile(
+        test_it="""
+        import pytest
+
+        @pytest.mark.skill_task(harness="codex")
+        def test_it(skill_harness):
+            skill_harness("Do it")
+
+        @pytest.mark.skill_task(harness=3)
+        def test_bad():
+            pass
+        """
+    )
+    ran = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    ran.stdout.fnmatch_lines(["no target model is configured.*", "*must be the name of a coding agent*"])
 
 
 def test_a_task_without_a_fixture_imports_its_marker(pytester: pytest.Pytester) -> None:
@@ -52,4 +115,4 @@ def test_a_task_without_a_fixture_imports_its_marker(pytester: pytest.Pytester) 
             def test_it(self): pass
         """,
     )
-    assert found == DECLARATIONS | {"suite", "suite.tasks"}
+    assert found == PLUGIN | {"suite", "suite.tasks"}

@@ -1,9 +1,10 @@
 """Find the add-ons: each folder here whose ``addon.py`` declares what it adds to the plugin.
 
 The core imports this module and none below it, so each folder can be deleted.
-An ``addon.py`` is a pytest plugin. Its fixtures and hook implementations (of pytest's hooks and of
-``hookspecs.py``) are loaded in every session, so expensive imports stand inside the functions that
-need them. The core also reads these names:
+An ``addon.py`` is a pytest plugin with implementations of pytest's hooks and of ``hookspecs.py``. A
+session loads it if an option, the configuration file or a test mentions the plugin. Fixtures stand
+in a ``fixtures.py`` beside it, which every session loads. Expensive imports stand inside the
+functions that need them. The core also reads these names of an ``addon.py``:
 
 ``SETTINGS``
     A frozen dataclass of ``settings.setting`` fields; ``Settings.of(CLASS)`` reads them.
@@ -46,19 +47,37 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from types import ModuleType
 
+    import pytest
+
 
 @functools.cache
 def addons() -> dict[str, ModuleType]:
     """Import the declaration of each add-on; skip a broken one with a warning."""
+    return _imported("addon")
+
+
+def _imported(part: str) -> dict[str, ModuleType]:
     found: dict[str, ModuleType] = {}
-    for file in sorted(file for folder in __path__ for file in Path(folder).glob("*/addon.py")):
+    for file in sorted(file for folder in __path__ for file in Path(folder).glob(f"*/{part}.py")):
         name = file.parent.name
         try:
-            found[name] = import_module(f"{__name__}.{name}.addon")
+            found[name] = import_module(f"{__name__}.{name}.{part}")
         except Exception as error:
             said = f"pytest-skillopt continues without its add-on {name!r}: {error!r}"
-            warnings.warn(said, stacklevel=2)
+            warnings.warn(said, stacklevel=3)
     return found
+
+
+def register_fixtures(manager: pytest.PytestPluginManager) -> None:
+    for name, fixtures in _imported("fixtures").items():
+        manager.register(fixtures, f"skillopt-{name}-fixtures")
+
+
+def register_addons(manager: pytest.PytestPluginManager) -> None:
+    """Register each add-on as a plugin, if that has not been done."""
+    for name, addon in addons().items():
+        if not manager.has_plugin(f"skillopt-{name}"):
+            manager.register(addon, f"skillopt-{name}")
 
 
 def declared(what: str) -> list[Any]:

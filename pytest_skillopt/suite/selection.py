@@ -102,7 +102,7 @@ def chosen_skill(item: pytest.Item) -> str:
 
 def _locator(config: pytest.Config) -> SkillLocator:
     if _LOCATOR not in config.stash:
-        given = config.getoption("skillopt_setting_skill") or ini(config, "skill")
+        given = config.getoption("skillopt_setting_skill", None) or ini(config, "skill")
         config.stash[_LOCATOR] = SkillLocator(config.rootpath, given or "")
     return config.stash[_LOCATOR]
 

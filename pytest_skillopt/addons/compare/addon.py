@@ -25,7 +25,7 @@ MODES = (
 
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse names that stand for no skill before any worker is started."""
-    if config.option.skillopt_compare and not hasattr(config, "workerinput"):
+    if config.getoption("skillopt_compare", None) and not hasattr(config, "workerinput"):
         from pytest_skillopt.addons.compare.measure import check_names
 
         check_names(config)

@@ -30,7 +30,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Pa
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Collect eval files if they are requested."""
-    if config.option.skillopt_evals or ini(config, "evals"):
+    if config.getoption("skillopt_evals", None) or ini(config, "evals"):
         from pytest_skillopt.addons.evals.collect import Evals
 
         config.pluginmanager.register(Evals(config), "skillopt-evals-files")

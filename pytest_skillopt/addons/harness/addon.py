@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_skillopt.addons.harness.fixtures import check_system
 from pytest_skillopt.addons.harness.settings import MOST_PROPOSALS, HarnessSettings
 from pytest_skillopt.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
-    from pathlib import Path
 
     from pytest_skillopt import Context, Model, Patch, Role, Skill, SkillTask, TaskRecord
-    from pytest_skillopt.addons.harness.agent import HarnessAgent
     from pytest_skillopt.options import Mode
 
 
@@ -61,43 +59,6 @@ def _other_harness(settings: Settings, name: str) -> tuple[Settings, str]:
 TARGETS = {"harness": _other_harness}
 
 
-@pytest.fixture
-def _skillopt_workspace(tmp_path: Path) -> Path:
-    """Make the folder of ``workspace``; a project's own fixture cannot override this name."""
-    path = tmp_path / "work"
-    path.mkdir()
-    return path
-
-
-@pytest.fixture
-def workspace(_skillopt_workspace: Path) -> Path:
-    """Return an empty folder in which the agent of ``skill_harness`` works."""
-    return _skillopt_workspace
-
-
-@pytest.fixture
-def skill_harness(
-    request: pytest.FixtureRequest, _skillopt_skill: Skill, _skillopt_workspace: Path
-) -> HarnessAgent:
-    """Run a coding agent with the skill installed, e.g. ``skill_harness("Fix the bug")``."""
-    _check_system()
-    from pytest_skillopt.addons.harness.binding import make_agent
-    from pytest_skillopt.fixtures import without_traceback
-    from pytest_skillopt.suite.context import recorder
-
-    with without_traceback():
-        return make_agent(request, _skillopt_skill, recorder(request), _skillopt_workspace)
-
-
-def _check_system() -> None:
-    if os.name == "nt":
-        raise pytest.UsageError(
-            "skill_harness runs coding agents on Linux and macOS only, because Windows has no way "
-            "to confine and to end them safely: run these tests in WSL, or leave them out with "
-            "--ignore or -k"
-        )
-
-
 def pytest_skillopt_agent(item: pytest.Item, source: str, skill: str) -> str | None:
     """Name the agents that a task of ``skill_harness`` runs, with their versions."""
     from pytest_skillopt.model.roles import Models
@@ -109,7 +70,7 @@ def pytest_skillopt_agent(item: pytest.Item, source: str, skill: str) -> str | N
         _check_confined(item, Models.of(item.config).settings, uses_agent=uses_agent)
     if not uses_agent:
         return None
-    _check_system()
+    check_system()
     from pytest_skillopt.addons.harness.binding import identify
 
     return identify(item, Models.of(item.config).settings, source, skill)
@@ -223,7 +184,7 @@ def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) ->
     ours, mode = Models.of(config).settings.of(HarnessSettings), Mode.from_config(config)
     proposing = ours.proposer and mode and mode.name == "train"
     if proposing:
-        _check_system()
+        check_system()
         from pytest_skillopt.addons.harness.proposer import open_proposer
 
         open_proposer(config)

@@ -27,6 +27,6 @@ MODES = (
 
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse a change that does not exist before any worker is started."""
-    file = config.option.skillopt_try
+    file = config.getoption("skillopt_try", None)
     if file and not (config.rootpath / file).exists():
         raise pytest.UsageError(f"--skillopt-try={file}: there is no such file or folder")
