@@ -137,7 +137,7 @@ class Settings:
     gate: str = _option(
         "sequential",
         "rule that accepts an edit: {choices}",
-        choices=("sequential", "strict", "off"),
+        choices=("sequential",),
         more="GATES",
     )
     gate_alpha: float = _option(

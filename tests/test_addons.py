@@ -33,7 +33,7 @@ SHOWN = {
         *("propose", "adopt", "job", "publish-receipts", "schedule", "unschedule"),
         "skillopt_propose_skills",
     },
-    "published": {"batch", "confirm", "margin", "paired", "export"},
+    "published": {"batch", "strict", "off", "confirm", "margin", "paired", "export"},
     "tries": {"--skillopt-try"},
     "verify": {"skillopt_verify", "skillopt_verify_rule"},
     "watch": {"watch"},

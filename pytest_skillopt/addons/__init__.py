@@ -11,7 +11,7 @@ functions that need them. The core also reads these names of an ``addon.py``:
 ``MARKER``
     Further arguments of the marker ``skill_task``: by name, a check and a noun for the error.
 ``SEARCHES``, ``GATES``
-    Entries of the registries in ``search/extensions.py`` and ``gate/gates.py``.
+    Further searches and gates (``search/extensions.py``).
 ``MODES``
     Modes, each an ``options.Mode``.
 ``TARGETS``

@@ -208,19 +208,3 @@ def counted(count: int, noun: str) -> str:
 def change_of(before: float, after: float) -> str:
     """Format two rates in [0, 1]: ``56.3 % to 61.2 % (+4.9 points)``."""
     return f"{before:.1%} to {after:.1%} ({100 * (after - before):+.1f} points)".replace("%", " %")
-
-
-def by_chance(p_value: float, level: float) -> str:
-    """Describe a test without statistical terms: its p-value and the allowed level."""
-    return (
-        f"a skill that changes nothing would seem to gain as much with probability {p_value:.2g}; "
-        f"at most {level:.2g} is allowed"
-    )
-
-
-def plainly(log_e: float) -> str:
-    """Format an e-value, from its logarithm, with few digits: ``0.4``, ``12``, ``1e+09``."""
-    value = math.exp(min(log_e, 700.0))
-    if value >= 1e6:
-        return f"{value:.0e}"
-    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"

@@ -1,8 +1,9 @@
 """The replaceable parts of a training: the search, its stages, and the gate.
 
-An add-on declares further searches in its table ``SEARCHES``: by name, a function that returns a
-``Search``, so that nothing of a search is imported before it is chosen. The stages are plain
-callables; ``Stages.hooked`` puts the implementations of a user's hooks in their place.
+An add-on declares further searches and gates in its tables ``SEARCHES`` and ``GATES``: by name, a
+function that returns a ``Search``, or the class of a gate, so that nothing of it is imported before
+it is chosen. The stages are plain callables; ``Stages.hooked`` puts the implementations of a user's
+hooks in their place.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pytest_skillopt.edits.combine import aggregate, select
 from pytest_skillopt.edits.reflect import reflect
 from pytest_skillopt.edits.update import update
 from pytest_skillopt.gate.data import GateOptions, GateTask
-from pytest_skillopt.gate.gates import gate_class
+from pytest_skillopt.gate.sequential import DefaultGate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -132,7 +133,11 @@ def make_gate(
     Raises:
         ValueError: an unknown name, or a task that is there twice.
     """
-    return gate_class(name)(tasks, options, **known)
+    gates = {DefaultGate.name: lambda: DefaultGate, **merged("GATES")}
+    if name not in gates:
+        raise ValueError(f"there is no gate {name!r}; the gates are {', '.join(gates)}")
+    gate: Gate = gates[name]()(tasks, options, **known)
+    return gate
 
 
 @dataclass(frozen=True, slots=True)

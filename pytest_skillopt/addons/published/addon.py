@@ -1,7 +1,8 @@
-"""Search ``batch`` with its settings, published gates, and the command ``export``."""
+"""Search ``batch`` with its settings, further gates, and the command ``export``."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.addons.published.settings import PublishedSettings
@@ -34,8 +35,4 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
 
 SETTINGS = PublishedSettings
 SEARCHES = {"batch": _search}
-GATES = {
-    "confirm": lambda: _gate("confirm"),
-    "margin": lambda: _gate("margin"),
-    "paired": lambda: _gate("paired"),
-}
+GATES = {name: partial(_gate, name) for name in ("strict", "off", "confirm", "margin", "paired")}

@@ -1,16 +1,61 @@
-"""Published gates: stricter forms of the rule that the mean must rise."""
+"""Gates besides the default one: the rule that the mean must rise, stricter forms, and none."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.gate.counts import by_chance
 from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT
-from pytest_skillopt.gate.gates import StrictGate
+from pytest_skillopt.gate.engine import SequentialGate
 from pytest_skillopt.gate.statistics import exact_test
 
 if TYPE_CHECKING:
-    from pytest_skillopt.gate.engine import SequentialGate
+    from pytest_skillopt.gate.data import Verdict
+    from pytest_skillopt.gate.engine import Plan
+
+
+class StrictGate(SequentialGate):
+    """The literal rule: K fresh samples of both arms of every task, the greater mean wins.
+
+    It accepts almost half of all edits that change nothing, whatever K is.
+    """
+
+    name = "strict"
+    confirmations = 1
+
+    def decide(self) -> Plan:
+        self.sample_from("fresh")
+        for _ in range(self.confirmations):
+            self.counts.forget()
+            yield self.whole_rounds(self.options.rollouts)
+            if not self.wins():
+                return self._reject_for_rule()
+        broken = yield from self.follow_suspects(list(self.guard_bars()), self.options.focus)
+        if broken:
+            return self.verdict("rejected", self.refuse_for(broken))
+        if not self.wins():
+            return self._reject_for_rule()
+        return self.verdict("accepted", f"the suite's mean rose from {self.counts.moved()}")
+
+    def _reject_for_rule(self) -> Verdict:
+        return self.verdict("rejected", f"{self.shortfall()}: {self.counts.moved()}")
+
+    def wins(self) -> bool:
+        return self.counts.improves()
+
+    def shortfall(self) -> str:
+        """Return the reason for a rejection if the candidate does not win."""
+        return "the suite's mean did not strictly rise"
+
+
+class OffGate(SequentialGate):
+    """No gate: accept every candidate, measure nothing, and say so."""
+
+    name = "off"
+    validated = False
+
+    def decide(self) -> Plan:
+        yield from ()
+        return self.verdict("accepted", "not validated: the gate is off")
 
 
 class ConfirmGate(StrictGate):
@@ -42,15 +87,16 @@ class PairedGate(StrictGate):
         return self.counts.improves() and self._p_value() <= self.alpha
 
     def shortfall(self) -> str:
-        return f"the gain may be chance ({by_chance(self._p_value(), self.alpha)})"
+        return (
+            "the gain may be chance (a skill that changes nothing would seem to gain as much with "
+            f"probability {self._p_value():.2g}; at most {self.alpha:.2g} is allowed)"
+        )
 
     def _p_value(self) -> float:
         return exact_test(self.counts.strata(self.tasks))
 
 
 PUBLISHED: dict[str, type[SequentialGate]] = {
-    "confirm": ConfirmGate,
-    "margin": MarginGate,
-    "paired": PairedGate,
+    gate.name: gate for gate in (StrictGate, OffGate, ConfirmGate, MarginGate, PairedGate)
 }
 """Gates by name."""
