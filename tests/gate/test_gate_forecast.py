@@ -1,4 +1,4 @@
-"""What a suite can show."""
+"""Intervals and the noise floor of a suite."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_skillopt.gate.power import smallest_gain
 from pytest_skillopt.gate.statistics import interval, noise_floor
 
 
@@ -58,18 +57,3 @@ def test_noise_floor_is_the_spread_between_two_evaluations() -> None:
     assert noise_floor(counts, 3) == pytest.approx(expected, rel=0.1)
     assert noise_floor([(3, 3)] * 5, 3) == 0
     assert noise_floor([], 3) == 0
-
-
-def test_smallest_gain_falls_with_the_size_of_the_suite() -> None:
-    def mixed(n: int) -> list[tuple[float, int]]:
-        return [(3.0, 3)] * (n // 2) + [(0.0, 3)] * (n // 4) + [(1.0, 3)] * (n // 4)
-
-    small, large = smallest_gain(mixed(8)), smallest_gain(mixed(20))
-    assert small is not None
-    assert large is not None
-    assert 0 < large < small <= 1
-    assert smallest_gain(mixed(8)) == small
-
-
-def test_nothing_to_gain_where_every_task_passes() -> None:
-    assert smallest_gain([(3, 3)] * 12) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.gate.power import smallest_gain
+from pytest_skillopt.addons.aa.power import smallest_gain
 from pytest_skillopt.gate.statistics import noise_floor
 from pytest_skillopt.modes.measure import joined_reasons, of_one_version
 from pytest_skillopt.report import words
