@@ -115,16 +115,6 @@ class Controller:
             return ("measured" if report.when == "call" else "", "", "MEASURED")
         return None
 
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_html_results_summary(self, prefix: list[str]) -> None:
-        """Add a link to the report to the page of pytest-html, if that is installed."""
-        if self.result is not None:
-            from pytest_skillopt.report.html import summary_link
-
-            report = self._config.rootpath / self.settings.dir / "runs" / self.result.run
-            page = self._config.invocation_params.dir / self._config.getoption("htmlpath")
-            prefix.append(summary_link(self.result, report / "report.html", page))
-
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._workers is not None and self._workers.deselected:
             # xdist does not pass on the number of tests that its workers have deselected.

@@ -30,6 +30,9 @@ functions that need them. The core also reads these names of an ``addon.py``:
 ``SCRIPTS``
     Kinds of scripts that can be trained: by suffix, the program that parses them, or "", and a
     function from a path, the text before and the text after to faults of the change.
+``REPORTS``
+    Reports of a run: by file name, a function from its result to a text. The first is named where
+    a reader looks for transcripts.
 ``history``
     A function from a folder of a project to lines for ``pytest-skillopt show --history``.
 ``add_commands``

@@ -5,19 +5,21 @@ from __future__ import annotations
 import re
 import shlex
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import jinja2
 from markupsafe import Markup
 
 from pytest_skillopt.report import words
 from pytest_skillopt.report.advice import advise, headline
+from pytest_skillopt.report.pages import environment
 from pytest_skillopt.report.words import one_line, short
 from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.untrusted import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    import jinja2
 
     from pytest_skillopt.run.result import Comparison, EditRow, Rate, Result, TaskRow
 
@@ -52,7 +54,7 @@ def pull_request_body(result: Result, limit: int = 60_000) -> str:
 
     Blocks that do not fit are left out.
     """
-    where = code(f"report.html of run {result.run}", 200)
+    where = code(f"{words.whole_report()} of run {result.run}", 200)
     pointer = f"Transcripts and all figures: {where}, in the artifact of the job.\n"
     cut = f"_Shortened to fit._ {pointer}"
     room = limit - len(cut.encode())
@@ -87,23 +89,6 @@ def _blocks(result: Result) -> Iterator[str]:
         settings=words.changed_settings(result),
     )
     return (block.strip("\n ") for block in whole.split(_CUT) if block.strip())
-
-
-def environment(finalize: Callable[[Any], Any]) -> jinja2.Environment:
-    """Make the environment of the templates; ``finalize`` gets every value that they print."""
-    made = jinja2.Environment(
-        loader=jinja2.PackageLoader("pytest_skillopt.report"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=finalize,
-    )
-    made.filters |= words.FILTERS
-    made.globals |= {"heads": words.TARGETS}
-    made.globals |= {"plural": words.plural, "points": words.points, "move": words.move}
-    made.globals["opened_title"] = words.OPENED
-    return made
 
 
 @cache

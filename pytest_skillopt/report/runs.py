@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.addons import merged
 from pytest_skillopt.report import words
-from pytest_skillopt.report.html import render_html
 from pytest_skillopt.report.markdown import step_summary
 from pytest_skillopt.report.words import columns, one_line
 from pytest_skillopt.run.directory import Home, RunError, replace_file
@@ -22,7 +22,7 @@ HOME = ".skillopt"
 """Default name of the directory."""
 ELSEWHERE = "use --dir for another place"
 
-RESULT, HTML, SUMMARY, PATCH = "result.json", "report.html", "summary.md", "skill.patch"
+RESULT, SUMMARY, PATCH = "result.json", "summary.md", "skill.patch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +123,10 @@ def write_reports(directory: Path, result: Result) -> None:
     """
     directory.mkdir(parents=True, exist_ok=True)
     replace_file(directory / RESULT, f"{result.dump()}\n".encode("utf-8", "backslashreplace"))
-    for name, text in (
-        (HTML, render_html(result)),
-        (SUMMARY, step_summary(result)),
-        (PATCH, "".join(skill.patch for skill in result.skills)),
-    ):
+    texts = {name: render(result) for name, render in merged("REPORTS").items()}
+    texts[SUMMARY] = step_summary(result)
+    texts[PATCH] = "".join(skill.patch for skill in result.skills)
+    for name, text in texts.items():
         if text:
             replace_file(directory / name, text.encode("utf-8", "backslashreplace"))
         else:

@@ -116,7 +116,7 @@ def _next_command(result: Result, width: int, live: bool) -> Iterator[Line]:
         yield Line("To continue where it stopped:")
         yield Line(one_line(result.resume))
         return
-    where = "Transcripts are in report.html. " if result.rollouts else ""
+    where = f"Transcripts are in {words.whole_report()}. " if result.rollouts else ""
     yield from paragraph(f"{where}To look further:", width)
     yield Line(f"pytest-skillopt show {one_line(result.run)} --verbose")
 

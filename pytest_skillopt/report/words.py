@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.addons import merged
 from pytest_skillopt.model.types import Usage
 from pytest_skillopt.options import mode_named
 from pytest_skillopt.run.result import EditRow, Hunk
@@ -149,6 +150,11 @@ def interval(rate: Rate) -> str:
 def pass_rate(arm: Arm) -> float | None:
     """Return the share of the measured rollouts that passed; None if none was measured."""
     return arm.passed / arm.n if arm.n else None
+
+
+def whole_report() -> str:
+    """Name the file of a run that a reader looks into for transcripts."""
+    return next(iter(merged("REPORTS")), "result.json")
 
 
 def verdict(row: StepRow) -> str:

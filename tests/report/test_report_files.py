@@ -3,12 +3,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
-from xml.etree import ElementTree
 
 import pytest
 
+from pytest_skillopt.addons import merged
 from pytest_skillopt.report import runs
-from pytest_skillopt.report.html import render_html, summary_link
 from pytest_skillopt.report.markdown import step_summary
 from pytest_skillopt.report.words import task_properties
 from pytest_skillopt.run.result import Arm, Result, TaskRow
@@ -25,10 +24,11 @@ def test_all_reports_are_written_and_the_result_reads_back(
     result = make_result(hostile=True)
     runs.write_reports(tmp_path / "run", result)
     names = {path.name for path in (tmp_path / "run").iterdir()}
-    assert names == {"result.json", "report.html", "summary.md", "skill.patch"}
+    assert names == {"result.json", *merged("REPORTS"), "summary.md", "skill.patch"}
     read = Result.load((tmp_path / "run" / "result.json").read_bytes())
     assert read == result
-    assert (tmp_path / "run" / "report.html").read_text(encoding="utf-8") == render_html(read)
+    for name, render in merged("REPORTS").items():
+        assert (tmp_path / "run" / name).read_text(encoding="utf-8") == render(read)
     assert (tmp_path / "run" / "summary.md").read_text(encoding="utf-8") == step_summary(read)
     patch = (tmp_path / "run" / "skill.patch").read_bytes()
     assert patch == result.skills[0].patch.encode()
@@ -99,17 +99,3 @@ def test_what_was_not_measured_has_no_property() -> None:
         "skillopt_calls": "0",
         "skillopt_tokens": "0",
     }
-
-
-def test_pytest_html_gets_a_relative_link_to_the_report(
-    make_result: MakeResult, tmp_path: Path
-) -> None:
-    report = tmp_path / ".skillopt" / "runs" / "r 1" / "report.html"
-    page = tmp_path / "out" / "page.html"
-    result = make_result().model_copy(update={"run": "<b>"})
-    link = ElementTree.fromstring(summary_link(result, report, page))
-    anchor = link.find("a")
-    assert anchor is not None
-    assert anchor.get("href") == "../.skillopt/runs/r%201/report.html"
-    assert anchor.text == "The report of run <b>"
-    assert link.text == "skillopt: Accepted, but look closer before merging. "

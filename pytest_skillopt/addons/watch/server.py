@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 from pytest_skillopt.addons.watch.follow import Follower, encoded
-from pytest_skillopt.report.html import hash_source
+from pytest_skillopt.report.pages import hash_source, style
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -165,10 +165,7 @@ class _Handler(BaseHTTPRequestHandler):
 @cache
 def _part(name: str) -> str:
     found = (files("pytest_skillopt.addons.watch") / "templates" / name).read_text(encoding="utf-8")
-    if name != "watch.css":
-        return found
-    shared = files("pytest_skillopt.report") / "templates" / "report.css"
-    return shared.read_text(encoding="utf-8") + found
+    return style() + found if name == "watch.css" else found
 
 
 @cache

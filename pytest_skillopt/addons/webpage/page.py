@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
 import re
 import shlex
@@ -11,18 +9,19 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-import jinja2
 from markupsafe import Markup, escape
 
 from pytest_skillopt.report import words
 from pytest_skillopt.report.advice import advise, full_stop, headline
-from pytest_skillopt.report.markdown import environment
+from pytest_skillopt.report.pages import environment, hash_source, style
 from pytest_skillopt.report.words import clip, one_line, short
 from pytest_skillopt.untrusted import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    import jinja2
 
     from pytest_skillopt.run.result import Result, RolloutSample, SkillResult, TaskRow
 
@@ -48,7 +47,7 @@ _RATED = (
 
 def render_html(result: Result) -> str:
     """Render the whole page."""
-    css = _css()
+    css = style()
     return (
         _environment()
         .get_template("report.html.j2")
@@ -71,7 +70,7 @@ def render_html(result: Result) -> str:
 @cache
 def _environment() -> jinja2.Environment:
     # _clean gets every value that the template prints, before it is escaped.
-    made = environment(_clean)
+    made = environment(_clean, __package__)
     made.filters |= {
         "sentence": full_stop,
         "short": short,
@@ -91,17 +90,6 @@ def _breakable(text: str) -> Markup:
     """Allow line breaks only between the parts of a node id, and in a part wider than the line."""
     parts = re.split(r"(?<=/)|(?<=::)|(?=\[)", printable(text))
     return Markup("<wbr>").join(Markup("<bdi>{}</bdi>").format(part) for part in parts)
-
-
-@cache
-def _css() -> str:
-    loader = jinja2.PackageLoader("pytest_skillopt.report")
-    return loader.get_source(jinja2.Environment(), "report.css")[0]
-
-
-def hash_source(text: str) -> str:
-    """Return the Content-Security-Policy source of a style or script with exactly this text."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def _policy(css: str) -> str:

@@ -1,0 +1,1 @@
+"""Report as a page: ``report.html``."""

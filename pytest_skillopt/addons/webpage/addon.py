@@ -1,0 +1,44 @@
+"""Report ``report.html``, and a link to it in the page of pytest-html."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_skillopt import Result
+
+PAGE = "report.html"
+
+
+def _render(result: Result) -> str:
+    from pytest_skillopt.addons.webpage.page import render_html
+
+    return render_html(result)
+
+
+REPORTS = {PAGE: _render}
+
+
+def pytest_skillopt_finished(config: pytest.Config, result: Result, folder: Path) -> None:
+    """Have the page of pytest-html link to the report, if that plugin writes one."""
+    if config.getoption("htmlpath", None):
+        config.pluginmanager.register(_Link(config, result, folder / PAGE))
+
+
+class _Link:
+    """pytest plugin that adds the link."""
+
+    def __init__(self, config: pytest.Config, result: Result, report: Path) -> None:
+        self._page = config.invocation_params.dir / config.getoption("htmlpath")
+        self._result = result
+        self._report = report
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_html_results_summary(self, prefix: list[str]) -> None:
+        from pytest_skillopt.addons.webpage.page import summary_link
+
+        prefix.append(summary_link(self._result, self._report, self._page))
