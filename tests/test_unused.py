@@ -101,7 +101,9 @@ def test_an_add_on_works_in_a_session_that_mentions_nothing(pytester: pytest.Pyt
         """
     )
     ran = pytester.runpytest_subprocess("-p", "no:cacheprovider")
-    ran.stdout.fnmatch_lines(["no target model is configured.*", "*must be the name of a coding agent*"])
+    ran.stdout.fnmatch_lines(
+        ["no target model is configured.*", "*must be the name of a coding agent*"]
+    )
 
 
 def test_a_task_without_a_fixture_imports_its_marker(pytester: pytest.Pytester) -> None:
