@@ -20,7 +20,8 @@ def rows() -> list[str]:
 
 
 def row(field: dataclasses.Field[Any]) -> str:
-    default = f" ({shown(field.default)})" if shown(field.default) else ""
+    said = not shown(field.default) or "default:" in meaning(field)
+    default = "" if said else f" ({shown(field.default)})"
     name = f"skillopt_{field.name}"
     if field.metadata["option"]:
         name = "--" + name.replace("_", "-")

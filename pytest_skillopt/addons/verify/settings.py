@@ -12,11 +12,11 @@ class VerifySettings:
     """Settings of the add-on."""
 
     verify: str = setting(
-        "", "further targets of the last comparison: provider:model[@URL], harness:NAME", many=","
+        "", "further targets to compare on: provider:model[@URL], harness:NAME", many=","
     )
     verify_rule: str = setting(
         "report",
-        "effect of a comparison on them: {choices} (a loss refuses the write)",
+        "after a loss on one of them: {choices} (nothing is written)",
         choices=("report", "none_worse"),
     )
 
