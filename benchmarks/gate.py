@@ -186,14 +186,10 @@ def drive(
     """Run a decision; ``memory`` holds the incumbent's samples and the number of decisions."""
     ids = [f"{i:05d}" for i in range(n)]
     store: dict[tuple[Arm, str, str, int], bool] = memory.setdefault("store", {})
-    drawn: dict[str, int] = memory.setdefault("drawn", {})
     before = memory["before"] = memory.get("before", -1) + 1
-    gate = make_gate(
-        name, [GateTask(i) for i in ids], options, drawn=drawn, decisions_before=before
-    )
+    gate = make_gate(name, [GateTask(i) for i in ids], options, decisions_before=before)
     verdict = run_gate(gate, lambda draws: [_answer(draw, store, roll) for draw in draws])
     goes_on: Arm = CANDIDATE if verdict.accepted else INCUMBENT
-    memory["drawn"] = gate.drawn(goes_on)
     memory["store"] = {
         (INCUMBENT, task, stream, index): passed
         for (arm, task, stream, index), passed in store.items()

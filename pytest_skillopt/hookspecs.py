@@ -188,10 +188,9 @@ def pytest_skillopt_update(config: pytest.Config, patch: Patch, context: Context
 def pytest_skillopt_gate(config: pytest.Config, question: GateQuestion) -> Gate | None:
     """Return the gate of one decision (stage 6): it asks for samples and ends in a verdict.
 
-    ``question`` has the tasks, the options and the number of samples already drawn for the current
-    skill. None leaves the decision to the built-in gate. With the default settings, None for the
-    first question means that only the final comparison decides (docs/gate.md). That comparison,
-    before the skill is written, does not call the hook:
+    ``question`` has the tasks and the options. None leaves the decision to the built-in gate. With
+    the default settings, None for the first question means that only the final comparison decides
+    (docs/gate.md). That comparison, before the skill is written, does not call the hook:
 
         # conftest.py
         from dataclasses import replace

@@ -1,15 +1,14 @@
 """Base of all gates: draw samples, count them, replace those that could not be measured.
 
-A gate is a generator that yields the rounds of samples it wants and returns its verdict. The base
-maps wants to draws, completes each round and handles infrastructure errors. So a gate only sees
-complete rounds of measurements, and cannot depend on the order in which they arrived.
+A gate is a generator that yields the rounds of samples it wants and returns its verdict. It only
+sees complete rounds of measurements, and cannot depend on the order in which they arrived.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pytest_skillopt.gate.counts import Counts, named
@@ -63,9 +62,6 @@ class Gate(Protocol):
     def tell(self, samples: Iterable[Sample]) -> None:
         """Answer draws, in any order and in any portions."""
 
-    def drawn(self, arm: Arm) -> dict[str, int]:
-        """Count by task the samples that the next gate may reuse of the arm that stays."""
-
 
 def run_gate(gate: Gate, take: Callable[[Sequence[Draw]], Iterable[Sample]]) -> Verdict:
     """Take what the gate asks for until it has decided."""
@@ -84,8 +80,6 @@ class SequentialGate:
     Args:
         tasks: the suite, in any order.
         options: levels and numbers of samples.
-        drawn: number of samples drawn earlier from the incumbent's stream ``tape``, by task. It
-            depends only on earlier decisions, so that a verdict does too.
         decision: names the fresh streams of this decision.
         decisions_before: number of earlier decisions of this run, to spend ``alpha_run``.
 
@@ -104,7 +98,6 @@ class SequentialGate:
         tasks: Sequence[GateTask],
         options: GateOptions | None = None,
         *,
-        drawn: Mapping[str, int] | None = None,
         decision: int | str | None = None,
         decisions_before: int = 0,
     ) -> None:
@@ -115,9 +108,8 @@ class SequentialGate:
         self.counts = Counts(names, self.options.metric)
         self.must_pass = frozenset(task.id for task in tasks if task.must_pass)
         self.triggers = {task.id: task.trigger for task in tasks if task.trigger is not None}
-        self.drawn_before = dict(drawn or {})
         self.streams: dict[Arm, str] = {INCUMBENT: TAPE, CANDIDATE: SCREEN}
-        """Stream of further samples by arm, unless a step names another."""
+        """Stream of further samples by arm."""
         self.decision = decision if decision is not None else decisions_before + 1
         if twice := [task for task, count in Counter(names).items() if count > 1]:
             raise ValueError(f"the task {twice[0]} is in the suite twice")
@@ -155,19 +147,14 @@ class SequentialGate:
         if self._batch and None not in self._batch.values():
             self._go_on()
 
-    def drawn(self, arm: Arm) -> dict[str, int]:
-        lengths = {task: self._drawn[Want(arm, task, TAPE)] for task in self.counts.all_tasks}
-        return {task: length for task, length in lengths.items() if length}
-
     @property
     def tasks(self) -> list[str]:
         """Tasks that count, in order: all except those that were skipped or left out."""
         return self.counts.tasks
 
-    def wants(self, arm: Arm, tasks: Iterable[str], stream: str | None = None) -> list[Want]:
+    def wants(self, arm: Arm, tasks: Iterable[str]) -> list[Want]:
         """Return one more sample of each task."""
-        stream = stream or self.streams[arm]
-        return [Want(arm, task, stream) for task in tasks]
+        return [Want(arm, task, self.streams[arm]) for task in tasks]
 
     def sample_from(self, stream: str) -> None:
         """Take all further samples from a stream that only this decision uses."""
@@ -177,15 +164,10 @@ class SequentialGate:
         """Return ``rounds`` more samples of both arms of every task."""
         return (self.wants(INCUMBENT, self.tasks) + self.wants(CANDIDATE, self.tasks)) * rounds
 
-    def again(self, tasks: Sequence[str], stream: str | None = None) -> list[Want]:
-        """Return one more sample of both arms of each task, at most ``kmax`` of the incumbent.
-
-        Args:
-            tasks: ids of tasks.
-            stream: stream of the candidate if it is not the usual one.
-        """
+    def again(self, tasks: Sequence[str]) -> list[Want]:
+        """Return one more sample of both arms of each task, at most ``kmax`` of the incumbent."""
         thin = [task for task in tasks if self.counts[INCUMBENT, task].n < self.options.kmax]
-        return self.wants(CANDIDATE, tasks, stream) + self.wants(INCUMBENT, thin)
+        return self.wants(CANDIDATE, tasks) + self.wants(INCUMBENT, thin)
 
     def affordable(self, samples: int) -> int:
         """Return this number of samples, or as many as the budget leaves."""
@@ -210,14 +192,9 @@ class SequentialGate:
     ) -> Generator[Wants, None, list[str]]:
         """Sample both arms of each task that looks broken until it does not, or credibly is.
 
-        Tasks that must pass come first, then the worst ones, as far as the budget reaches.
-
-        Args:
-            tasks: ids of tasks.
-            least: e-value from which a task looks broken.
-
-        Returns:
-            The broken tasks that can refuse the edit, as soon as there is one.
+        Tasks that must pass come first, then the worst ones, as far as the budget reaches. A task
+        looks broken from the e-value ``least`` on. Returns the broken tasks that can refuse the
+        edit, as soon as there is one.
         """
         while True:
             down = {task: self.counts.down(task) for task in tasks}
@@ -311,94 +288,80 @@ class SequentialGate:
         """Count the batch in the order of its draws; return the samples to replace."""
         batch, self._batch = self._batch, {}
         missing = [draw for draw, sample in batch.items() if sample and not self.counts.add(sample)]
-        limit = self.options.max_error_rate
         repeats = [
             Want(draw.arm, draw.task, draw.stream)
             for draw in missing
             if not self.counts[draw.arm, draw.task].is_dead
         ]
-        for arm, task in leave_out(self.counts, self.must_pass, limit):
-            repeats += self.wants(arm, [task])
-        check_errors(self.counts, self._drawn.total(), limit)
+        repeats += self._leave_out()
+        self._check_errors()
         return repeats
 
+    def _check_errors(self) -> None:
+        """Raise Unmeasured if too many samples ended in infrastructure errors.
 
-def check_errors(counts: Counts, drawn: int, limit: float) -> None:
-    """Fail if too many samples ended in infrastructure errors.
-
-    Tasks that gave only errors do not count if they are few enough to be left out.
-
-    Args:
-        counts: samples and errors so far.
-        drawn: number of samples asked for.
-        limit: allowed share of errors, and of tasks that are left out, in [0, 1].
-
-    Raises:
-        Unmeasured: the share of errors is larger.
-    """
-    errors = counts.errors
-    silent = [task for task in errors if task not in counts.measured]
-    if len(silent) <= limit * len(counts.all_tasks):
-        errors = Counter({task: n for task, n in errors.items() if task not in silent})
-        drawn -= sum(counts.errors[task] for task in silent)
-    count = errors.total()
-    if count >= (MIN_ERRORS if limit else 1) and count > limit * drawn:
-        raise Unmeasured(
-            f"{count} of {drawn} samples ended in infrastructure errors "
-            f"(at most {limit:.0%} are allowed), so nothing is decided; they are of "
-            f"{named(list(errors))}"
-        )
-
-
-def leave_out(counts: Counts, must_pass: Container[str], limit: float) -> list[tuple[Arm, str]]:
-    """Drop the tasks that give only errors, or only skips, under both arms.
-
-    A task that was measured once, under either arm, is never dropped, since its errors may depend
-    on its outcome (docs/decisions/gate.md). A skip may be an effect of the skill: a candidate that
-    makes a task skip is not compared without that task.
-
-    Args:
-        counts: samples and errors so far; the dropped tasks are removed.
-        must_pass: tasks that are never dropped for errors.
-        limit: share of the suite that may be dropped for errors, in [0, 1].
-
-    Returns:
-        Arms and tasks to sample, if so far only the other arm could not be measured.
-
-    Raises:
-        Unmeasured: a task cannot be measured and may not be dropped, or no task is left.
-    """
-    probes: list[tuple[Arm, str]] = []
-    gone = []
-    for task in counts.tasks:
-        both = {arm: counts[arm, task] for arm in (INCUMBENT, CANDIDATE)}
-        dead = [arm for arm, count in both.items() if count.is_dead]
-        skipped = [arm for arm, count in both.items() if count.skipped]
-        if dead and (skipped or task in must_pass or task in counts.measured):
+        Tasks that gave only errors do not count if they are few enough to be left out.
+        """
+        counts, limit, drawn = self.counts, self.options.max_error_rate, self._drawn.total()
+        errors = counts.errors
+        silent = [task for task in errors if task not in counts.measured]
+        if len(silent) <= limit * len(counts.all_tasks):
+            errors = Counter({task: n for task, n in errors.items() if task not in silent})
+            drawn -= sum(counts.errors[task] for task in silent)
+        count = errors.total()
+        if count >= (MIN_ERRORS if limit else 1) and count > limit * drawn:
             raise Unmeasured(
-                f"{task} could not be measured under the {dead[0]}: "
-                f"{both[dead[0]].failures_in_a_row} infrastructure errors in a row"
+                f"{count} of {drawn} samples ended in infrastructure errors "
+                f"(at most {limit:.0%} are allowed), so nothing is decided; they are of "
+                f"{named(list(errors))}"
             )
-        if skipped and any(count.n for count in both.values()):
+
+    def _leave_out(self) -> list[Want]:
+        """Drop the tasks that give only errors, or only skips, under both arms.
+
+        A task that was measured once, under either arm, is never dropped for errors, since they
+        may depend on its outcome (docs/decisions/gate.md), nor one that must pass. A skip may be an
+        effect of the skill: a candidate that makes a task skip is not compared without that task.
+
+        Returns:
+            Samples of the other arm, of tasks that so far could not be measured under one arm.
+
+        Raises:
+            Unmeasured: a task cannot be measured and may not be dropped, or no task is left.
+        """
+        counts, limit = self.counts, self.options.max_error_rate
+        probes: list[Want] = []
+        gone = []
+        for task in counts.tasks:
+            both = {arm: counts[arm, task] for arm in (INCUMBENT, CANDIDATE)}
+            dead = [arm for arm, count in both.items() if count.is_dead]
+            skipped = [arm for arm, count in both.items() if count.skipped]
+            if dead and (skipped or task in self.must_pass or task in counts.measured):
+                raise Unmeasured(
+                    f"{task} could not be measured under the {dead[0]}: "
+                    f"{both[dead[0]].failures_in_a_row} infrastructure errors in a row"
+                )
+            if skipped and any(count.n for count in both.values()):
+                raise Unmeasured(
+                    f"{task} was skipped under the {skipped[0]} and measured besides, so the two "
+                    "skills cannot be compared on the same tasks; deselect it"
+                )
+            if len(dead or skipped) == 2:
+                gone.append(task)
+                counts.left_out += [task] if dead else []
+                continue
+            for arm in dead or skipped:
+                other = CANDIDATE if arm == INCUMBENT else INCUMBENT
+                if not both[other].failures_in_a_row:
+                    probes += self.wants(other, [task])
+        counts.tasks = [task for task in counts.tasks if task not in gone]
+        if len(counts.left_out) > limit * len(counts.all_tasks):
             raise Unmeasured(
-                f"{task} was skipped under the {skipped[0]} and measured besides, so the two "
-                "skills cannot be compared on the same tasks; deselect it"
+                f"{named(counts.left_out)} gave nothing but infrastructure errors under both "
+                f"skills; of {len(counts.all_tasks)} tasks at most {limit:.0%} may be left out "
+                "(skillopt_max_error_rate), or deselect what cannot run"
             )
-        if len(dead or skipped) == 2:
-            gone.append(task)
-            counts.left_out += [task] if dead else []
-        for arm in dead or skipped:
-            other = CANDIDATE if arm == INCUMBENT else INCUMBENT
-            if task not in gone and not both[other].failures_in_a_row:
-                probes.append((other, task))
-    counts.tasks = [task for task in counts.tasks if task not in gone]
-    if len(counts.left_out) > limit * len(counts.all_tasks):
-        raise Unmeasured(
-            f"{named(counts.left_out)} gave nothing but infrastructure errors under both skills; "
-            f"of {len(counts.all_tasks)} tasks at most {limit:.0%} may be left out "
-            "(skillopt_max_error_rate), or deselect what cannot run"
-        )
-    if not counts.tasks:
-        words = "skipped or left out" if counts.left_out else "skipped"
-        raise Unmeasured(f"every task was {words}")
-    return probes
+        if not counts.tasks:
+            words = "skipped or left out" if counts.left_out else "skipped"
+            raise Unmeasured(f"every task was {words}")
+        return probes

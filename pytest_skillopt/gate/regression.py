@@ -12,9 +12,9 @@ from pytest_skillopt.gate.engine import SequentialGate, Want, Wants
 from pytest_skillopt.gate.statistics import exact_test, suite_log_e
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Mapping, Sequence
 
-    from pytest_skillopt.gate.data import Decision, Verdict
+    from pytest_skillopt.gate.data import Decision, GateOptions, GateTask, Verdict
     from pytest_skillopt.gate.engine import Plan
 
 
@@ -35,7 +35,17 @@ class RegressionCheck(SequentialGate):
     doubt = 0.2
     """P-value of the suite's loss up to which the verdict is not "not worse"."""
 
-    _highest = -math.inf
+    def __init__(
+        self,
+        tasks: Sequence[GateTask],
+        options: GateOptions | None = None,
+        *,
+        drawn: Mapping[str, int] = {},
+    ) -> None:
+        """Open the check; ``drawn`` is the number of earlier samples of the baseline, by task."""
+        super().__init__(tasks, options)
+        self._drawn_before = drawn
+        self._highest = -math.inf
 
     def decide(self) -> Plan:
         p_value = 1.0
@@ -43,7 +53,7 @@ class RegressionCheck(SequentialGate):
             for rounds in range((look - 1) * self.options.kc, look * self.options.kc):
                 yield self._more_of_baseline(max(rounds + 1, self.options.k0))
                 short = [t for t in self.tasks if len(self.counts[CANDIDATE, t].rounds) <= rounds]
-                yield self.wants(CANDIDATE, short, TAPE)
+                yield [Want(CANDIDATE, task, TAPE) for task in short]
                 found = yield from self._follow_suspicious()
                 if found:
                     worse = self.counts.broken() or [max(self.tasks, key=self.counts.down)]
@@ -66,7 +76,7 @@ class RegressionCheck(SequentialGate):
             Want(INCUMBENT, task, TAPE)
             for task in self.tasks
             for _ in range(
-                self.counts[INCUMBENT, task].n, max(self.drawn_before.get(task, 0), length)
+                self.counts[INCUMBENT, task].n, max(self._drawn_before.get(task, 0), length)
             )
         ]
 
@@ -98,7 +108,7 @@ class RegressionCheck(SequentialGate):
         """Return the p-value of the suite's loss over a predetermined number of rounds."""
         strata = []
         for task in self.tasks:
-            old_n = max(self.drawn_before.get(task, 0), self.options.k0, rounds)
+            old_n = max(self._drawn_before.get(task, 0), self.options.k0, rounds)
             old = sum(self.counts[INCUMBENT, task].rounds[:old_n])
             new = sum(self.counts[CANDIDATE, task].rounds[:rounds])
             strata.append((old, old_n, new, rounds))

@@ -8,7 +8,7 @@ hooks in their place.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_skillopt.addons import merged
@@ -19,7 +19,7 @@ from pytest_skillopt.gate.data import GateOptions, GateTask
 from pytest_skillopt.gate.sequential import DefaultGate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pytest
 
@@ -74,13 +74,11 @@ def notes_on_search(settings: Settings) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class GateQuestion:
-    """One decision: its tasks, its rule, and the samples drawn before it."""
+    """One decision: its tasks and its rule."""
 
     name: str
     tasks: tuple[GateTask, ...]
     options: GateOptions
-    drawn: Mapping[str, int] = field(default_factory=dict)
-    """Number of samples already drawn for the incumbent, by task."""
     decision: str = "1"
     """Names the fresh streams of this decision."""
     decisions_before: int = 0
@@ -128,7 +126,7 @@ def make_gate(
         name: the gate's name.
         tasks: its tasks.
         options: its options; None for the defaults.
-        known: ``drawn``, ``decision`` and ``decisions_before`` of ``SequentialGate``.
+        known: ``decision`` and ``decisions_before`` of ``SequentialGate``.
 
     Raises:
         ValueError: an unknown name, or a task that is there twice.

@@ -100,7 +100,6 @@ class TrainingState:
         self.ablated: tuple[Seen, ...] = ()
         """Fresh samples of train tasks with an edit of the incumbent, and without it."""
         self._older: list[Edit] = []
-        self._drawn: dict[str, int] = {}
         self._judged: set[str] = set()
 
     @property
@@ -134,7 +133,7 @@ class TrainingState:
         return (
             self.settings.gate == "sequential"
             and added_search(self.settings) is None
-            and self.stages.gate(self._question(gate_options(self.settings), {})) is None
+            and self.stages.gate(self._question(gate_options(self.settings))) is None
         )
 
     def set_prior(self, e_value: float) -> None:
@@ -230,7 +229,6 @@ class TrainingState:
         if verdict.decision != "unmeasured":
             self._judged.add(candidate.version)
         self.history.record("verdict", candidate.version, verdict)
-        self._drawn = gate.drawn("candidate" if verdict.accepted else "incumbent")
         if verdict.accepted:
             self.adopt(candidate, edits)
         return best, verdict
@@ -249,19 +247,14 @@ class TrainingState:
         reason = f"refused before the gate: {checked.detail or checked.why}"
         return Verdict("rejected", reason, gate=VETTING, metric=self.settings.metric)
 
-    def open_gate(self, options: GateOptions, drawn: Mapping[str, int] | None = None) -> Gate:
-        """Open a gate on the val tasks, with a decision number of its own.
-
-        Args:
-            options: those of the decision.
-            drawn: samples drawn for the document before, if that is not the incumbent.
-        """
-        question = self._question(options, self._drawn if drawn is None else drawn)
+    def open_gate(self, options: GateOptions) -> Gate:
+        """Open a gate on the val tasks, with a decision number of its own."""
+        question = self._question(options)
         return self.stages.gate(question) or open_gate(question)
 
-    def _question(self, options: GateOptions, drawn: Mapping[str, int]) -> GateQuestion:
+    def _question(self, options: GateOptions) -> GateQuestion:
         tasks, number = tuple(gate_tasks(self.val)), len(self.verdicts)
-        return GateQuestion(self.settings.gate, tasks, options, dict(drawn), f"{number}", number)
+        return GateQuestion(self.settings.gate, tasks, options, f"{number}", number)
 
     def shorter_gate(self, decision: str) -> ShorterGate:
         """Open the gate on the whole suite that a shorter skill has to pass during the search."""
@@ -311,5 +304,5 @@ class TrainingState:
         if short is None or not edits:
             return False
         self.history.settle(edits, "dropped", why)
-        self.incumbent, self.edits, self._drawn = short, kept, {}
+        self.incumbent, self.edits = short, kept
         return True

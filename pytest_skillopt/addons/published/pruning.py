@@ -29,7 +29,7 @@ def prune(state: TrainingState) -> None:
     short = rebuild(state.base, [edit for edit in state.edits if edit not in idle])
     if short is None or short == state.incumbent:
         return
-    gate = state.open_gate(gate_options(state.settings), drawn={})
+    gate = state.open_gate(gate_options(state.settings))
     verdict = state.samples.decide(gate, short, state.incumbent)
     state.verdicts.append(verdict)
     state.history.record("pruning", short.version, verdict)
