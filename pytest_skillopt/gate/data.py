@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 Arm = Literal["incumbent", "candidate"]
 INCUMBENT: Arm = "incumbent"
 CANDIDATE: Arm = "candidate"
+ARMS = (INCUMBENT, CANDIDATE)
 Decision = Literal["accepted", "rejected", "unmeasured"]
 Change = Literal["fixed", "broken", "undecided", "same"]
 MetricName = Literal["hard", "soft", "mixed"]

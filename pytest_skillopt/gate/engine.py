@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pytest_skillopt.gate.counts import Counts, named
 from pytest_skillopt.gate.data import (
+    ARMS,
     CANDIDATE,
     INCUMBENT,
     SCREEN,
@@ -241,10 +242,7 @@ class SequentialGate:
 
     def verdict(self, decision: Decision, reason: str, *, log_e: float | None = None) -> Verdict:
         """Return the verdict with all counts; ``log_e`` is the evidence over the suite."""
-        before, after = (
-            self.counts.mean(arm) if self.counts.covers(arm) else None
-            for arm in (INCUMBENT, CANDIDATE)
-        )
+        before, after = (self.counts.mean(arm) if self.counts.covers(arm) else None for arm in ARMS)
         if left_out := self.counts.left_out:
             reason += (
                 f"; left out: {named(left_out)}, with nothing but infrastructure errors under both"
@@ -333,7 +331,7 @@ class SequentialGate:
         probes: list[Want] = []
         gone = []
         for task in counts.tasks:
-            both = {arm: counts[arm, task] for arm in (INCUMBENT, CANDIDATE)}
+            both = {arm: counts[arm, task] for arm in ARMS}
             dead = [arm for arm, count in both.items() if count.is_dead]
             skipped = [arm for arm, count in both.items() if count.skipped]
             if dead and (skipped or task in self.must_pass or task in counts.measured):

@@ -39,7 +39,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import mul
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT
 
@@ -74,6 +74,8 @@ NAMED, MISNAMED = 0.5, 0.1
 """Probability that a train task is a target if it moves up, and if it does not."""
 NOTHING_PRIOR, MEMORISED_PRIOR = 0.30, 0.10
 """Prior probability of ``N``, and of ``M`` among the rest."""
+_KINDS = (math.log1p(-MEMORISED_PRIOR), math.log(MEMORISED_PRIOR))
+"""Log priors of ``E`` and ``M`` given that it is one of them."""
 
 Role = Literal["target", "train", "held_out", "memorised", "any"]
 """Role of a task: a target, another train task, held out from the search (under ``E`` and under
@@ -157,16 +159,36 @@ def fitted_shares(counts: Sequence[tuple[float, int]]) -> tuple[float, ...]:
     return shares
 
 
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """A task under each of ``_HYPOTHESES``, and under ``N``."""
+class _Hypotheses(NamedTuple):
+    """A task, or a sum over tasks, under each of ``_HYPOTHESES``, and under ``N``."""
 
-    logs: tuple[float, ...]
+    logs: Sequence[float]
     """Log likelihoods."""
-    means: tuple[float, ...]
+    means: Sequence[float]
     """Expected change of its rate."""
-    variances: tuple[float, ...]
+    variances: Sequence[float]
     log_nothing: float
+
+    def score(self, weights: Sequence[float]) -> float:
+        """Return expectation over standard deviation of ``D`` for weighted hypotheses."""
+        total = sum(weights) or 1.0
+        mean: float = sum(map(mul, weights, self.means)) / total
+        square = sum(
+            w * (v + m * m) for w, m, v in zip(weights, self.means, self.variances, strict=True)
+        )
+        return mean / math.sqrt(max(_TINY, square / total - mean**2))
+
+
+def _sum(tasks: Sequence[_Hypotheses]) -> _Hypotheses:
+    def add(columns: Iterable[Sequence[float]]) -> list[float]:
+        return [sum(column) for column in zip(*columns, strict=True)] or [0.0] * len(_HYPOTHESES)
+
+    return _Hypotheses(
+        add(task.logs for task in tasks),
+        add(task.means for task in tasks),
+        add(task.variances for task in tasks),
+        math.fsum(task.log_nothing for task in tasks),
+    )
 
 
 @lru_cache(maxsize=1 << 14)
@@ -177,7 +199,7 @@ def _task(
     after_n: int,
     before: float,
     before_n: int,
-) -> _Task:
+) -> _Hypotheses:
     *shifts, up, fallen = (
         tuple(sum(map(mul, shares, part)) for part in zip(*component, strict=True))
         for component in zip(*_components(after, after_n, before, before_n), strict=True)
@@ -193,16 +215,10 @@ def _task(
             sum(map(mul, weights, parts)) for parts in zip(shifts[s], up, fallen, strict=True)
         )
         logs.append(math.log(total))
-        means.append(mean / total)
+        # Without samples of both arms a rise counts as nothing: missing evidence is never a yes.
+        means.append(mean / total if after_n and before_n else min(0.0, mean / total))
         variances.append(max(0.0, square / total - (mean / total) ** 2))
-    unsampled = not after_n or not before_n
-    return _Task(
-        tuple(logs),
-        # Missing evidence is never a yes.
-        tuple(min(0.0, mean) for mean in means) if unsampled else tuple(means),
-        tuple(variances),
-        math.log(shifts[_UNSHIFTED][0]),
-    )
+    return _Hypotheses(logs, means, variances, math.log(shifts[_UNSHIFTED][0]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,183 +241,114 @@ class Weighed:
     """Expectation of ``D`` on the held-out tasks under ``E``, over its standard deviation."""
     doubt: dict[str, float]
     """Variance of the change of each task given ``E`` or ``M``, over one plus its samples."""
-    leverage: dict[str, float]
-    """Information of another pair of samples of each task on ``s``; largest for reliable tasks."""
-    noise: dict[str, float]
-    """Decrease of the variance of the observed sum by another pair of samples of each task."""
 
 
-class Posterior:
-    """The posterior of one comparison."""
+def weigh(
+    counts: Counts,
+    *,
+    held_out: Iterable[str] = (),
+    targets: Iterable[str] = (),
+    seen: Iterable[Seen] = (),
+) -> Weighed:
+    """Weigh the samples of the tasks that count.
 
-    def __init__(
-        self,
-        *,
-        held_out: Iterable[str],
-        targets: Iterable[str],
-        seen: Iterable[Seen] = (),
-    ) -> None:
-        """Open the posterior.
+    Args:
+        counts: the samples.
+        held_out: tasks that the search has not seen.
+        targets: tasks on which the search expects a change.
+        seen: earlier samples of train tasks, which have not proposed the edit.
+    """
+    expected = frozenset(targets)
+    unknown = frozenset(held_out) - expected
+    earlier = {one.task: one for one in seen}
+    sums = {task: _sums(counts, task, earlier.get(task)) for task in counts.tasks}
+    shares = fitted_shares([(new + old, new_n + old_n) for new, new_n, old, old_n in sums.values()])
+    known: dict[str, _Hypotheses] = {}
+    for task, samples in sums.items():
+        role: Role = "target" if task in expected else "train" if expected else "any"
+        known[task] = _task("held_out" if task in unknown else role, shares, *samples)
+    held = [task for task in sums if task in unknown]
+    train = [task for task in sums if task not in unknown]
+    prior = _log_priors(len(train), sum(task in expected for task in train))
+    of_train = _sum([known[task] for task in train])
+    rests = [
+        _sum([known[task] for task in held]),
+        _sum([_task("memorised", shares, *sums[task]) for task in held]),
+    ]
+    edit = math.log1p(-NOTHING_PRIOR)
+    logs = [
+        [edit + of_kind + sum(part) for part in zip(prior, of_train.logs, rest.logs, strict=True)]
+        for of_kind, rest in zip(_KINDS, rests, strict=True)
+    ]
+    nothing = math.fsum(row.log_nothing for row in known.values()) + math.log(NOTHING_PRIOR)
+    top = max(*logs[0], *logs[1], nothing)
+    weights = [[math.exp(log - top) for log in kind] for kind in logs]
+    of_edit = sum(weights[0]) + sum(weights[1])
+    rises = mean = square = within = 0.0
+    for kind, rest in zip(weights, rests, strict=True):
+        for k, weight in enumerate(kind):
+            moved = of_train.means[k] + rest.means[k]
+            variance = of_train.variances[k] + rest.variances[k] + _TINY
+            # Probability that a normal variable is positive.
+            rises += weight * 0.5 * math.erfc(-moved / math.sqrt(2 * variance))
+            mean += weight / of_edit * moved
+            square += weight / of_edit * moved**2
+            within += weight / of_edit * variance
+    between = max(0.0, square - mean**2)
+    both = [general + memorised for general, memorised in zip(*weights, strict=True)]
+    return Weighed(
+        chance=rises / (of_edit + math.exp(nothing - top)),
+        memorised=sum(weights[1]) / of_edit,
+        log_bayes=math.log(of_edit) + top - edit - (nothing - math.log(NOTHING_PRIOR)),
+        mean=mean,
+        deviation=math.sqrt(between + within),
+        common=between / (between + within),
+        held_out=rests[0].score(weights[0]),
+        doubt={
+            task: sum(map(mul, both, row.variances)) / of_edit / (1 + counts[CANDIDATE, task].n)
+            for task, row in known.items()
+        },
+    )
 
-        Args:
-            held_out: tasks that the search has not seen.
-            targets: tasks on which the search expects a change.
-            seen: earlier samples of train tasks, which have not proposed the edit.
-        """
-        self._seen = {one.task: one for one in seen}
-        self._targets = frozenset(targets)
-        self._held_out = frozenset(held_out) - self._targets
-        self._shares = SHARES
 
-    def role(self, task: str) -> Role:
-        """Return the role of the task."""
-        if task in self._targets:
-            return "target"
-        if task in self._held_out:
-            return "held_out"
-        return "train" if self._targets else "any"
+def _sums(counts: Counts, task: str, seen: Seen | None) -> tuple[float, int, float, int]:
+    """Return passes and samples under the candidate, then under the incumbent."""
+    new, old = counts[CANDIDATE, task], counts[INCUMBENT, task]
+    if not seen or not new.n or not old.n:
+        return new.total, new.n, old.total, old.n
+    return (
+        new.total + seen.candidate_passed,
+        new.n + seen.candidate_n,
+        old.total + seen.incumbent_passed,
+        old.n + seen.incumbent_n,
+    )
 
-    def weigh(self, counts: Counts) -> Weighed:
-        """Weigh the samples of the tasks that count."""
-        tasks = counts.tasks
-        self._shares = fitted_shares(
-            [
-                (after + before, after_n + before_n)
-                for after, after_n, before, before_n in (self._sums(counts, t) for t in tasks)
-            ]
-        )
-        known = {task: self._known(counts, task, self.role(task)) for task in tasks}
-        held = [task for task in tasks if task in self._held_out]
-        train = [known[task] for task in tasks if task not in self._held_out]
-        seen, unseen = _Sums.of(train), _Sums.of([known[task] for task in held])
-        copied = _Sums.of([self._known(counts, task, "memorised") for task in held])
-        prior = self._log_priors(tasks)
-        edit = math.log1p(-NOTHING_PRIOR)
-        general = [
-            edit + math.log1p(-MEMORISED_PRIOR) + sum(logs)
-            for logs in zip(prior, seen.logs, unseen.logs, strict=True)
-        ]
-        memorised = [
-            edit + math.log(MEMORISED_PRIOR) + sum(logs)
-            for logs in zip(prior, seen.logs, copied.logs, strict=True)
-        ]
-        nothing = math.fsum(row.log_nothing for row in known.values())
-        nothing += math.log(NOTHING_PRIOR)
-        top = max(*general, *memorised, nothing)
-        of_general = [math.exp(log - top) for log in general]
-        of_memorised = [math.exp(log - top) for log in memorised]
-        of_edit = sum(of_general) + sum(of_memorised)
-        everything = of_edit + math.exp(nothing - top)
-        rises = mean = square = within = 0.0
-        for weights, rest in ((of_general, unseen), (of_memorised, copied)):
-            for k, weight in enumerate(weights):
-                moved = seen.means[k] + rest.means[k]
-                variance = seen.variances[k] + rest.variances[k] + _TINY
-                rises += weight * _above_zero(moved, variance)
-                mean += weight / of_edit * moved
-                square += weight / of_edit * moved**2
-                within += weight / of_edit * variance
-        between = max(0.0, square - mean**2)
-        both = [a + b for a, b in zip(of_general, of_memorised, strict=True)]
-        return Weighed(
-            chance=rises / everything,
-            memorised=sum(of_memorised) / of_edit,
-            log_bayes=math.log(of_edit) + top - edit - (nothing - math.log(NOTHING_PRIOR)),
-            mean=mean,
-            deviation=math.sqrt(between + within),
-            common=between / (between + within),
-            held_out=unseen.score(of_general),
-            doubt={
-                task: sum(map(mul, both, row.variances)) / of_edit / (1 + counts[CANDIDATE, task].n)
-                for task, row in known.items()
-            },
-            leverage={task: _leverage(counts, task) for task in tasks},
-            noise={task: _noise(counts, task) for task in tasks},
-        )
 
-    def _known(self, counts: Counts, task: str, role: Role) -> _Task:
-        return _task(role, self._shares, *self._sums(counts, task))
-
-    def _sums(self, counts: Counts, task: str) -> tuple[float, int, float, int]:
-        """Return passes and samples under the candidate, then under the incumbent."""
-        new, old, seen = counts[CANDIDATE, task], counts[INCUMBENT, task], self._seen.get(task)
-        if not seen or not new.n or not old.n:
-            return new.total, new.n, old.total, old.n
-        return (
-            new.total + seen.candidate_passed,
-            new.n + seen.candidate_n,
-            old.total + seen.incumbent_passed,
-            old.n + seen.incumbent_n,
-        )
-
-    def _log_priors(self, tasks: Sequence[str]) -> list[float]:
-        """Return the log priors of ``_HYPOTHESES`` given the number of targets."""
-        train = [task for task in tasks if task not in self._held_out]
-        named = sum(task in self._targets for task in train)
-        logs = []
-        shifts = list(SHIFTS.values())
-        for s, lifted in _HYPOTHESES:
-            log = math.log(shifts[s] * LIFTED[lifted])
-            if named:
-                log += named * math.log(lifted * NAMED + (1 - lifted) * MISNAMED)
-                other = lifted * (1 - NAMED) + (1 - lifted) * (1 - MISNAMED)
-                log += (len(train) - named) * math.log(other)
-            logs.append(log)
-        total = _log_sum(logs)
-        return [log - total for log in logs]
+def _log_priors(train: int, named: int) -> list[float]:
+    """Return the log priors of ``_HYPOTHESES`` given the numbers of train tasks and of targets."""
+    logs = []
+    shifts = list(SHIFTS.values())
+    for s, lifted in _HYPOTHESES:
+        log = math.log(shifts[s] * LIFTED[lifted])
+        if named:
+            log += named * math.log(lifted * NAMED + (1 - lifted) * MISNAMED)
+            other = lifted * (1 - NAMED) + (1 - lifted) * (1 - MISNAMED)
+            log += (train - named) * math.log(other)
+        logs.append(log)
+    top = max(logs)
+    total = top + math.log(sum(math.exp(log - top) for log in logs))
+    return [log - total for log in logs]
 
 
 _TINY = 1e-9
 """Smallest variance, so that no division by zero occurs."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Sums:
-    """Sums over tasks, for each of ``_HYPOTHESES``."""
+def leverage(counts: Counts, task: str) -> float:
+    """Return the information of another pair of samples on ``s < 0``, over one plus ``n``.
 
-    logs: list[float]
-    means: list[float]
-    variances: list[float]
-
-    @classmethod
-    def of(cls, rows: Sequence[_Task]) -> _Sums:
-        def add(columns: list[tuple[float, ...]]) -> list[float]:
-            summed = [sum(column) for column in zip(*columns, strict=True)]
-            return summed or [0.0] * len(_HYPOTHESES)
-
-        return cls(
-            add([row.logs for row in rows]),
-            add([row.means for row in rows]),
-            add([row.variances for row in rows]),
-        )
-
-    def score(self, weights: Sequence[float]) -> float:
-        """Return expectation over standard deviation of ``D`` for weighted hypotheses."""
-        total = sum(weights) or 1.0
-        mean: float = sum(map(mul, weights, self.means)) / total
-        square = sum(
-            w * (v + m * m) for w, m, v in zip(weights, self.means, self.variances, strict=True)
-        )
-        deviation = math.sqrt(max(_TINY, square / total - mean**2))
-        return mean / deviation
-
-
-def _log_sum(logs: Iterable[float]) -> float:
-    """Return the log of the sum of the exponentials."""
-    logs = list(logs)
-    top = max(logs)
-    return top + math.log(sum(math.exp(log - top) for log in logs))
-
-
-def _above_zero(mean: float, variance: float) -> float:
-    """Return the probability that a normal variable is positive."""
-    return 0.5 * math.erfc(-mean / math.sqrt(2 * variance))
-
-
-def _leverage(counts: Counts, task: str) -> float:
-    """Return the information of a pair of samples on ``s < 0``, over one plus ``n``.
-
-    The Fisher information is ``p^2 / (2 p (1 - p))``; 0.02 is added to the variance to bound it.
+    It is largest for reliable tasks: the Fisher information is ``p^2 / (2 p (1 - p))``; 0.02 is
+    added to the variance to bound it.
     """
     new, old = counts[CANDIDATE, task], counts[INCUMBENT, task]
     rate = (new.total + old.total + 0.5) / (new.n + old.n + 1)
@@ -409,8 +356,11 @@ def _leverage(counts: Counts, task: str) -> float:
     return information / (1 + new.n)
 
 
-def _noise(counts: Counts, task: str) -> float:
-    """Return ``2 p (1 - p) (1 / n - 1 / (n + 1))``, with a pass and a failure added to ``p``."""
+def noise(counts: Counts, task: str) -> float:
+    """Return the decrease of the variance of the observed sum by another pair of samples.
+
+    It is ``2 p (1 - p) (1 / n - 1 / (n + 1))``, with a pass and a failure added to ``p``.
+    """
     new, old = counts[CANDIDATE, task], counts[INCUMBENT, task]
     rate = (new.total + old.total + 1) / (new.n + old.n + 2)
     return 2 * rate * (1 - rate) / (max(1, new.n) * (new.n + 1))

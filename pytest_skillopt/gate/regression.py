@@ -7,7 +7,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.gate.counts import counted
-from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT, TAPE
+from pytest_skillopt.gate.data import ARMS, CANDIDATE, INCUMBENT, TAPE
 from pytest_skillopt.gate.engine import SequentialGate, Want, Wants
 from pytest_skillopt.gate.statistics import exact_test, suite_log_e
 
@@ -123,7 +123,7 @@ class RegressionCheck(SequentialGate):
     def _missing(self) -> str:
         """Describe how many samples would show a loss of the observed size, if it is real."""
         loss = self.counts.mean(INCUMBENT) - self.counts.mean(CANDIDATE)
-        means = [self.counts[arm, t].mean for t in self.tasks for arm in (INCUMBENT, CANDIDATE)]
+        means = [self.counts[arm, t].mean for t in self.tasks for arm in ARMS]
         noise = math.fsum(mean * (1 - mean) for mean in means) / len(self.tasks) ** 2
         if loss <= 0 or not noise:
             return "more samples of every task"

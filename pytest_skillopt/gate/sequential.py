@@ -34,16 +34,15 @@ import math
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.gate.counts import counted, named
-from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT
+from pytest_skillopt.gate.data import ARMS, CANDIDATE
 from pytest_skillopt.gate.engine import NOTHING, SequentialGate, Unmeasured, Want, Wants
-from pytest_skillopt.gate.posterior import Posterior, Weighed
+from pytest_skillopt.gate.posterior import Weighed, leverage, noise, weigh
 from pytest_skillopt.gate.statistics import combined_test
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
-    from typing import Any
 
-    from pytest_skillopt.gate.data import Arm, GateOptions, GateTask, Verdict
+    from pytest_skillopt.gate.data import Decision, Verdict
     from pytest_skillopt.gate.engine import Plan
 
 TARGETS, OTHERS = 0.9, 0.44
@@ -90,19 +89,9 @@ class DefaultGate(SequentialGate):
 
     name = "sequential"
 
-    def __init__(
-        self, tasks: Sequence[GateTask], options: GateOptions | None = None, **known: Any
-    ) -> None:
-        super().__init__(tasks, options, **known)
-        self.final = self.options.final
-        self._posterior = Posterior(
-            held_out=self.options.held_out,
-            targets=self.options.targets,
-            seen=self.options.seen,
-        )
-
     def decide(self) -> Plan:
-        if self.options.final:
+        self.final = self.options.final
+        if self.final:
             self.sample_from("final")
         credible = yield from self._follow()
         found = self._weigh()
@@ -168,23 +157,28 @@ class DefaultGate(SequentialGate):
         """Return a part of the remaining samples, of the tasks that are most in doubt."""
         left = self._limit - self._drawn.total()
         size = min(left, max(LEAST, left // SLICE)) // 2
-        doubt, leverage, noise = (
-            sum(part.values()) or 1.0 for part in (found.doubt, found.leverage, found.noise)
-        )
+        parts = [
+            ((1 - NOISE) * (1 - found.common), found.doubt),
+            ((1 - NOISE) * found.common, {t: leverage(self.counts, t) for t in self.tasks}),
+            (NOISE, {t: noise(self.counts, t) for t in self.tasks}),
+        ]
+        totals = [sum(part.values()) or 1.0 for _, part in parts]
         worth = {
-            task: (1 - NOISE) * (1 - found.common) * found.doubt[task] / doubt
-            + (1 - NOISE) * found.common * found.leverage[task] / leverage
-            + NOISE * found.noise[task] / noise
-            for task in self.unfinished(self.tasks)
+            task: sum(
+                w * part[task] / total for (w, part), total in zip(parts, totals, strict=True)
+            )
+            for task in self.tasks
         }
-        return self._pairs(sorted(worth, key=lambda task: -worth[task])[:size])
+        ranked = sorted(self.unfinished(self.tasks), key=lambda task: -worth[task])
+        return self._pairs(ranked[:size])
 
     def _val_in_doubt(self, found: Weighed) -> list[Want]:
         """Return several samples of each val task that was not sampled often enough."""
         tasks = [
             task
             for task in self.tasks
-            if self._posterior.role(task) == "held_out"
+            if task in self.options.held_out
+            and task not in self.options.targets
             and self.counts[CANDIDATE, task].n < VAL_MOST
         ]
         tasks.sort(key=lambda task: -found.doubt[task])
@@ -228,7 +222,8 @@ class DefaultGate(SequentialGate):
     # The rules.
 
     def _weigh(self) -> Weighed:
-        return self._posterior.weigh(self.counts)
+        told = self.options
+        return weigh(self.counts, held_out=told.held_out, targets=told.targets, seen=told.seen)
 
     @property
     def _enough(self) -> float:
@@ -263,16 +258,13 @@ class DefaultGate(SequentialGate):
     def _chance_of_luck(self, found: Weighed) -> float:
         """Return the p-value of "nothing changed", divided by the earlier e-value against it."""
         counts, prior = self.counts, max(self.options.prior, 1e-9)
-        if any(counts[arm, t].total != counts[arm, t].passed for arm, t in self._arms()):
+        if any(counts[a, t].total != counts[a, t].passed for a in ARMS for t in self._compared):
             return min(1.0, math.exp(-found.log_bayes))
         targets = set(self.options.targets)
         expected = [task for task in self._compared if task in targets]
         others = [task for task in self._compared if task not in targets]
         parts = [(TARGETS, counts.strata(expected)), (OTHERS, counts.strata(others))]
         return combined_test(parts) / prior
-
-    def _arms(self) -> list[tuple[Arm, str]]:
-        return [(arm, task) for arm in (INCUMBENT, CANDIDATE) for task in self._compared]
 
     @property
     def _held_out(self) -> list[str]:
@@ -288,8 +280,7 @@ class DefaultGate(SequentialGate):
     @property
     def _compared(self) -> list[str]:
         """Tasks with samples of both arms."""
-        arms = (INCUMBENT, CANDIDATE)
-        return [task for task in self.tasks if all(self.counts[arm, task].n for arm in arms)]
+        return [task for task in self.tasks if all(self.counts[arm, task].n for arm in ARMS)]
 
     def _rises(self) -> bool:
         """Return whether the literal rule holds on the tasks with samples of both arms."""
@@ -301,7 +292,7 @@ class DefaultGate(SequentialGate):
 
     # Words of the verdict.
 
-    def _judge(self, decision: Any, reason: str, found: Weighed) -> Verdict:
+    def _judge(self, decision: Decision, reason: str, found: Weighed) -> Verdict:
         return self.verdict(decision, reason, log_e=found.log_bayes)
 
     def _moved(self) -> str:

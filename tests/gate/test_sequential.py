@@ -368,7 +368,7 @@ def test_the_posterior_is_that_of_the_definition(
             for k in range(n):
                 counts.add(Sample(Draw(arm, task, "final", k), k < passed))
     held, targets = names[-1:], names[:1] if named else []
-    found = posterior.Posterior(held_out=held, targets=targets).weigh(counts)
+    found = posterior.weigh(counts, held_out=held, targets=targets)
     bayes, memorised = by_hand(dict(zip(names, rows, strict=True)), held, targets)
     assert found.log_bayes == pytest.approx(math.log(bayes), abs=1e-9)
     assert found.memorised == pytest.approx(memorised, abs=1e-9)
@@ -390,7 +390,7 @@ def test_one_more_pass_of_the_candidate_speaks_for_it(
                 draw = Draw(arm, task, "final", 0)
                 passed = roll(draw) or (extra and arm == "candidate" and task == names[0])
                 counts.add(Sample(draw, passed))
-        means.append(posterior.Posterior(held_out=(), targets=()).weigh(counts).mean)
+        means.append(posterior.weigh(counts).mean)
     assert means[1] >= means[0] - 1e-9
 
 
