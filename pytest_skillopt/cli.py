@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 USAGE_ERROR = 4
 """Exit code of pytest for wrong usage."""
 
-_OWN = ("show", "diff", "runs", "shorten")
+_OWN = ("show", "diff", "runs")
 _CI = ("CI", "GITHUB_ACTIONS", "TF_BUILD")
 _ANSI = {"bold": 1, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 
@@ -38,9 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Write the code of a character that the terminal cannot show.
         sys.stdout.reconfigure(errors="backslashreplace")
-    # Arguments after `shorten` are pytest's; argparse would read the options as its own.
-    own = 1 if argv[:1] == ["shorten"] and not {"-h", "--help"} & set(argv) else len(argv)
-    args = _parser(argv).parse_args(argv[:own], argparse.Namespace(arguments=argv[own:]))
+    args = _parser(argv).parse_args(argv)
     from pytest_skillopt.errors import UserError
     from pytest_skillopt.model.types import ModelError
     from pytest_skillopt.run.directory import RunError
@@ -88,11 +86,6 @@ def _add_own(commands: argparse._SubParsersAction[_Parser]) -> None:
     for parser, handle in ((show, _show), (diff, _diff), (runs, _runs)):
         add_run_arguments(parser, run=parser is not runs)
         parser.set_defaults(handle=handle)
-    text = (
-        "remove text that no task needs (runs `pytest --skillopt-train --skillopt-search=shorten`)"
-    )
-    shorten = commands.add_parser("shorten", help=text, usage="%(prog)s [ARGUMENTS OF PYTEST]")
-    shorten.set_defaults(handle=_shorten)
 
 
 def add_run_arguments(parser: argparse.ArgumentParser, *, run: bool = True) -> None:
@@ -102,13 +95,6 @@ def add_run_arguments(parser: argparse.ArgumentParser, *, run: bool = True) -> N
         parser.add_argument("run", metavar="RUN", nargs="?", help=text)
     place = "folder of the runs and the cache (default: the nearest .skillopt)"
     parser.add_argument("--dir", type=Path, metavar="DIR", help=place)
-
-
-def _shorten(args: argparse.Namespace) -> int:
-    import subprocess
-
-    command = [sys.executable, "-m", "pytest", "--skillopt-train", "--skillopt-search=shorten"]
-    return subprocess.run([*command, *args.arguments]).returncode
 
 
 def home_of(args: argparse.Namespace) -> Home:

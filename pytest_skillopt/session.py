@@ -36,11 +36,7 @@ def start(config: pytest.Config, mode: Mode) -> None:
         from pytest_skillopt.worker import join
 
         join(config, settings)
-    elif config.option.collectonly:
-        from pytest_skillopt.modes.plan import Plan
-
-        config.pluginmanager.register(Plan(config, mode, settings), "skillopt-plan")
-    else:
+    elif not config.option.collectonly:
         config.pluginmanager.register(Controller(config, mode, settings), "skillopt-controller")
 
 

@@ -116,7 +116,7 @@ class Settings:
     search: str = _option(
         "trials",
         "how edits are found and tried: {choices}",
-        choices=("trials", "shorten", "trials,shorten"),
+        choices=("trials",),
         more="SEARCHES",
     )
     patience: int = setting(3, "steps without a gain that end the search", low=1)

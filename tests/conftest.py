@@ -51,7 +51,11 @@ if os.name == "nt":
     collect_ignore_glob += ["test_faults.py", "test_windows.py"]
 
 
-PUBLISHED = re.compile(r"'(batch|confirm|margin|paired)'|=batch")
+BROUGHT = {
+    "published": re.compile(r"'(batch|confirm|margin|paired)'|=batch"),
+    "shorten": re.compile(r"[',=]shorten\b"),
+}
+"""Searches and gates of add-ons, among the parameters of a test."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -61,8 +65,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         wanted = {mark.args[0] for mark in item.iter_markers("addon")}
         params = getattr(getattr(item, "callspec", None), "params", {})
-        if "published" not in there and PUBLISHED.search(repr([*params.values()])):
-            wanted.add("published")
+        said = repr([*params.values()])
+        wanted |= {addon for addon, names in BROUGHT.items() if names.search(said)}
         if missing := wanted - there.keys():
             item.add_marker(pytest.mark.skip(reason=f"there is no {', '.join(missing)}"))
 

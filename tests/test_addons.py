@@ -34,6 +34,7 @@ SHOWN = {
         "skillopt_propose_skills",
     },
     "published": {"batch", "strict", "off", "confirm", "margin", "paired", "export"},
+    "shorten": {"shorten", "trials,shorten"},
     "tries": {"--skillopt-try"},
     "verify": {"skillopt_verify", "skillopt_verify_rule"},
     "watch": {"watch"},

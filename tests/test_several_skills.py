@@ -109,6 +109,7 @@ def test_a_cap_is_shared_out_so_that_every_last_comparison_is_made(
 WORDS = "It is important to know that words matter a lot to all who read them."
 
 
+@pytest.mark.addon("shorten")
 def test_two_skills_are_made_shorter_in_one_run(project: Project) -> None:
     for skill in SKILLS:
         text = project.file(skill).read_text()

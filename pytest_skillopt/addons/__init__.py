@@ -33,6 +33,9 @@ functions that need them. The core also reads these names of an ``addon.py``:
 ``REPORTS``
     Reports of a run: by file name, a function from its result to a text. The first is named where
     a reader looks for transcripts.
+``judged``
+    A function from pytest's ``ExceptionInfo`` of a failure and the objects with a judge's verdicts
+    to whether one of these is what failed.
 ``history``
     A function from a folder of a project to lines for ``pytest-skillopt show --history``.
 ``add_commands``

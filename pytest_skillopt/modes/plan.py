@@ -1,114 +1,24 @@
-"""Plan of ``--collect-only``: what a mode would do and may cost, without calling a model."""
+"""Bounds of a mode's rollouts, and notes on its tasks before it begins."""
 
 from __future__ import annotations
 
-import contextlib
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pytest
-
-from pytest_skillopt.addons import declared
-from pytest_skillopt.gate.shorter import LOOKS
-from pytest_skillopt.model.config import model_config, retargeted
-from pytest_skillopt.model.limits import Caps
-from pytest_skillopt.model.types import ROLES, ModelConfigError
-from pytest_skillopt.modes.skills import judged, skills_of, split_tasks
+from pytest_skillopt.modes.skills import judged, skills_of
 from pytest_skillopt.report import words
-from pytest_skillopt.run.directory import JOURNAL, Home
-from pytest_skillopt.run.journal import entries_of
-from pytest_skillopt.search.extensions import added_search, notes_on_search
-from pytest_skillopt.search.final_comparison import caps_of_training, kept_back, shortage
+from pytest_skillopt.search.extensions import added_search
 from pytest_skillopt.search.parameters import TrialParameters
-from pytest_skillopt.suite.selection import describe_tasks, keep_tasks
-from pytest_skillopt.suite.splits import BOTH, SPLITS, SplitError
-from pytest_skillopt.untrusted import no_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from pytest_skillopt.model.types import Role
     from pytest_skillopt.options import Mode
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.tasks import SkillTask
 
 FEW_TASKS = 10
 """Number of val tasks below which a training notes that small gains go undetected."""
-_TYPICAL_CALLS = 0.9
-"""Typical part of the upper bound of optimizer calls."""
-_ASSUMED = {"target": (1500, 500), "judge": (1500, 200), "optimizer": (4000, 1000)}
-"""Assumed tokens in and out of a rollout, of its judge, and of an optimizer call."""
-_AGENT_CALLS, _AGENT_CALL = 10, (10_000, 300)
-"""Assumed model calls of a coding agent's run, and tokens in and out of each."""
-_ENOUGH = 5
-"""Least number of paid rollouts in an earlier run from which token counts are estimated."""
-
-
-class Plan:
-    """pytest plugin that replaces the controller if pytest only collects."""
-
-    def __init__(self, config: pytest.Config, mode: Mode, settings: Settings) -> None:
-        self._config = config
-        self.mode = mode
-        self.settings = settings
-        self.tasks: list[SkillTask] = []
-        self._lines: list[str] = []
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        others = keep_tasks(self._config, items)
-        tasks = describe_tasks(self._config, self.settings, items)
-        try:
-            self.tasks, notes = split_tasks(tasks, self.settings, self.mode)
-        except SplitError as error:
-            raise pytest.UsageError(str(error)) from None
-        home = Home(self._config.rootpath / self.settings.dir)
-        self._lines = list(plan_lines(self.tasks, self.mode, self.settings, notes, others, home))
-        ask = self._config.hook.pytest_skillopt_opened
-        self._lines += filter(None, ask(config=self._config, tasks=self.tasks))
-
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        terminalreporter.section("skillopt plan")
-        for line in self._lines:
-            terminalreporter.write_line(no_command(line))
-
-
-def plan_lines(
-    tasks: Sequence[SkillTask],
-    mode: Mode,
-    settings: Settings,
-    notes: Sequence[str],
-    others: int,
-    home: Home,
-) -> Iterator[str]:
-    if not tasks:
-        yield "no test is marked skill_task, or all are skipped: nothing would be done"
-        return
-    for skill in skills_of(tasks):
-        group = [task for task in tasks if task.skill == skill]
-        splits = Counter(task.split for task in group)
-        named = ", ".join(f"{splits[name]} {name}" for name in (*SPLITS, BOTH) if splits[name])
-        yield f"{skill}: {words.plural(len(group), 'task')}" + (f" ({named})" if named else "")
-    if others:
-        yield f"deselected, not marked skill_task or always skipped: {others}"
-    yield from notes
-    if mode.name == "train":
-        yield from notes_on_search(settings)
-        yield from _hopeless(tasks, settings)
-        yield from notes_on_tasks(tasks, settings)
-    yield from _forecast(tasks, mode, settings, home)
-
-
-def _hopeless(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[str]:
-    """Name the skills for which a cap on rollouts would leave no budget for the search."""
-    skills = skills_of(tasks)
-    shared = caps_of_training(settings).share(Caps(), len(skills)).put_into(settings)
-    for skill in skills:
-        group = judged(tasks, skill, settings)
-        suite = sum(task.split != "test" for task in group)
-        if said := shortage(shared, kept_back(shared, suite), group):
-            yield f"{skill}: nothing would be trained: {said}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,154 +28,37 @@ class Expected:
     typical: int
     calls: int
     """Upper bound of optimizer calls."""
-    typical_calls: int
-    others: int = 0
-    """Part of ``most`` on further targets."""
 
 
 def expected(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Expected:
-    """Return the upper bounds and, for a training, typical values (``benchmarks/plan.py``)."""
+    """Return the upper bounds and the typical number of rollouts (``benchmarks/plan.py``)."""
     if mode.name == "train":
         tasks = [task for skill in skills_of(tasks) for task in judged(tasks, skill, settings)]
-    others = _on_each_other(tasks, mode, settings) * len(settings.more_targets)
-    most = most_rollouts(tasks, mode, settings) + others
-    typical = round(mode.typical * most)
+    most = most_rollouts(tasks, mode, settings)
+    most += on_each_target(tasks, mode, settings) * len(settings.more_targets)
     cap = settings.max_rollouts or most
     calls = _most_of_search(tasks, settings)[1] if mode.name == "train" else 0
-    typical_calls = round(_TYPICAL_CALLS * calls)
-    return Expected(min(most, cap), min(typical, cap), calls, typical_calls, min(others, cap))
+    return Expected(min(most, cap), min(round(mode.typical * most), cap), calls)
 
 
-def _forecast(
-    tasks: Sequence[SkillTask], mode: Mode, settings: Settings, home: Home
-) -> Iterator[str]:
-    plan = expected(tasks, mode, settings)
-    yield (f"rollouts: {_of(plan.typical, plan.most)}; skillopt_max_rollouts caps them")
-    if any(task.agent for task in tasks):
-        yield "a rollout of a coding agent is a whole run of it, often 10 to 50 model calls"
-    if any("target" in task.roles and not task.agent for task in tasks):
-        yield (
-            "a rollout makes one model call for each skill_agent, or with tools one a turn, up to "
-            f"{settings.max_turns}; skillopt_max_calls caps all model calls together"
-        )
-    own = sum("target" not in task.roles for task in tasks)
-    if own:
-        shown = words.plural(own, "task")
-        yield f"{shown} without skill_agent: report their tokens by rollout.usage"
+def most_rollouts(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> int:
+    """Return the upper bound of a mode's rollouts, without those on further targets."""
+    most = sum(mode.samples(task, settings) for task in tasks)
+    return most + _most_of_search(tasks, settings)[0] if mode.name == "train" else most
+
+
+def on_each_target(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> int:
+    """Return the upper bound of the rollouts of a comparison on one further target."""
+    most = max(2, settings.final_rollouts)
     if mode.name == "train":
-        calls = _of(plan.typical_calls, plan.calls)
-        yield f"optimizer calls: {calls}; plus repairs of unreadable replies"
-    for lines in declared("plan"):
-        yield from lines(mode, settings)
-    judged = sum("judge" in task.roles for task in tasks) / max(1, len(tasks))
-    if judged:
-        calls = _of(round(judged * plan.typical), round(judged * plan.most))
-        yield f"judge calls: {calls}, if a rollout of a task with skill_judge makes one"
-    prices = _prices(tasks, mode, settings, home)
-    yield from _money(plan, prices, settings.max_cost)
-    most, each = _on_each_other(tasks, mode, settings), prices.get("target")
-    for name in settings.more_targets if most else ():
-        other = retargeted(settings, name)[0]
-        price = model_config(other, "target").price if each else None
-        cost = f", about {words.money(most * price.cost(*each.tokens))}" if price and each else ""
-        after = " after an acceptance" if mode.name == "train" else ""
-        yield f"on {name}{after}: at most {words.plural(most, 'rollout')} of these{cost}"
+        return (2 * most + most // 2) * sum(task.split != "test" for task in tasks)
+    return 2 * most * len(tasks) if mode.on_targets else 0
 
 
-def _of(typical: int, most: int) -> str:
-    if typical >= most:
-        return words.number(most)
-    return f"about {words.number(typical)}, at most {words.number(most)}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Each:
-    """Expected tokens and cost of a rollout or an optimizer call."""
-
-    cost: float
-    """US dollars."""
-    tokens: tuple[float, float]
-    """In and out."""
-    source: str
-
-
-def _prices(
-    tasks: Sequence[SkillTask], mode: Mode, settings: Settings, home: Home
-) -> dict[Role, _Each]:
-    """Estimate the cost by role: per call for the optimizer, else per rollout of a mean task."""
-    used = {role for task in tasks for role in task.roles} - {"optimizer"}
-    used |= {"optimizer"} if mode.name == "train" else set()
-    found: dict[Role, _Each] = {}
-    for role in (role for role in ROLES if role in used):
-        with contextlib.suppress(ModelConfigError):
-            price = model_config(settings, role).price
-            if price is None:
-                continue
-            tokens: tuple[float, float] = _ASSUMED[role]
-            source = "an assumption"
-            if role != "optimizer" and (measured := _measured(home, tasks, role)):
-                tokens, source = measured, "as in earlier runs of these tasks"
-            elif role != "optimizer":
-                ours = [_assumed(task, role) for task in tasks]
-                tokens = sum(o[0] for o in ours) / len(ours), sum(o[1] for o in ours) / len(ours)
-                if role == "target" and any(task.agent for task in tasks):
-                    calls, (read, said) = _AGENT_CALLS, _AGENT_CALL
-                    source += f": an agent makes {calls} calls of {read:,} in and {said:,} out"
-            found[role] = _Each(price.cost(*tokens), tokens, source)
-    return found
-
-
-def _assumed(task: SkillTask, role: Role) -> tuple[float, float]:
-    if role not in task.roles:
-        return 0.0, 0.0
-    if role == "target" and task.agent:
-        return _AGENT_CALLS * _AGENT_CALL[0], _AGENT_CALLS * _AGENT_CALL[1]
-    return _ASSUMED[role]
-
-
-def _measured(home: Home, tasks: Sequence[SkillTask], role: Role) -> tuple[float, float] | None:
-    """Return mean tokens in and out of these tasks' paid rollouts in the latest run with enough."""
-    sources = {(task.id, task.source) for task in tasks}
-    name = "judge_usage" if role == "judge" else "usage"
-    for run in reversed(home.run_names()):
-        with contextlib.suppress(OSError, KeyError, TypeError):
-            rollouts = entries_of(home.runs / run / JOURNAL, "rollout")
-            found = [
-                data[name]
-                for data in rollouts
-                if (data["request"]["task"], data["request"]["source"]) in sources
-                and data["usage"]["calls"]
-                and not data["request"].get("target")
-            ]
-            if len(found) >= _ENOUGH:
-                read, said = (
-                    sum(usage[part] for usage in found) / len(found)
-                    for part in ("input_tokens", "output_tokens")
-                )
-                return read, said
-    return None
-
-
-def _money(plan: Expected, prices: Mapping[Role, _Each], cap: float) -> Iterator[str]:
-    typical = most = 0.0
-    for role, each in prices.items():
-        calls = role == "optimizer"
-        ours = plan.most - plan.others
-        typical += each.cost * (plan.typical_calls if calls else min(plan.typical, ours))
-        most += each.cost * (plan.calls if calls else ours)
-        if each.cost:
-            unit = {"optimizer": "call of the optimizer", "judge": "rollout for its judge"}
-            read, said = each.tokens
-            yield (
-                f"price: about {words.money(each.cost)} a {unit.get(role, 'rollout')}, if it takes "
-                f"{read:,.0f} tokens in and {said:,.0f} out ({each.source})"
-            )
-    if prices:
-        shown = f"money: about {words.money(typical)}"
-        if most > typical:
-            shown += f", about {words.money(most)} for the most rollouts"
-        bound = f"at most {words.money(cap)} (skillopt_max_cost)" if cap else "not capped"
-        yield f"{shown}; {bound}"
+def _most_of_search(tasks: Sequence[SkillTask], settings: Settings) -> tuple[int, int]:
+    """Return the upper bounds of a search's rollouts and optimizer calls."""
+    search = added_search(settings)
+    return search.most(tasks, settings) if search else TrialParameters().most(tasks)
 
 
 def notes_on_tasks(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[str]:
@@ -282,36 +75,3 @@ def notes_on_tasks(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[s
                 f"{skill}: only {words.plural(val, 'val task')}: the gate can detect only large "
                 f"gains, e.g. a task fixed completely; have at least {FEW_TASKS}"
             )
-
-
-def most_rollouts(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> int:
-    """Return the upper bound of a mode's rollouts, without retries after infrastructure errors."""
-    most = sum(mode.samples(task, settings) for task in tasks)
-    return most + _most_of_search(tasks, settings)[0] if mode.name == "train" else most
-
-
-def _on_each_other(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> int:
-    """Return the upper bound of the rollouts of a comparison on one further target."""
-    most = max(2, settings.final_rollouts)
-    if mode.name == "train":
-        return (2 * most + most // 2) * sum(task.split != "test" for task in tasks)
-    return 2 * most * len(tasks) if mode.on_targets else 0
-
-
-def _most_of_search(tasks: Sequence[SkillTask], settings: Settings) -> tuple[int, int]:
-    """Return the upper bounds of a search's rollouts and optimizer calls."""
-    train = sum(task.split in ("train", "both") for task in tasks)
-    val = sum(task.split in ("val", "both") for task in tasks)
-    suite = sum(task.split != "test" for task in tasks)
-    shorter = LOOKS * 2 * settings.rollouts * suite
-    if settings.search == "shorten":
-        return settings.epochs * settings.edit_budget * shorter, settings.epochs
-    if "trials" in settings.search:
-        limits = TrialParameters()
-        samples, calls = limits.search_samples(train + val), limits.search_calls(train)
-        if settings.search == "trials":
-            return samples, calls
-        return 2 * (samples + settings.final_rollouts * suite) + shorter, calls + settings.epochs
-    search = added_search(settings)
-    assert search is not None
-    return search.most(train, val, settings)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.gate.shorter import MARGIN
 from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.modes.measure import joined_reasons, looked_at, scanned, without_skill
 from pytest_skillopt.modes.skills import judged
 from pytest_skillopt.run.directory import write_skill
 from pytest_skillopt.run.journal import JournaledModel
 from pytest_skillopt.run.result import EditRow, Hunk, SkillResult, WarningRow
-from pytest_skillopt.search.extensions import Stages
+from pytest_skillopt.search.extensions import Stages, added_search
 from pytest_skillopt.search.final_comparison import BEGUN, caps_of_training
 from pytest_skillopt.search.history import Observer
 from pytest_skillopt.search.outcome import check_together, suite_rate
@@ -58,9 +57,9 @@ def train(run: Run, display: Display) -> Result:
         spent = spent.plus(outcome.spent)
         if outcome.status == "interrupted":
             break
-    margin = MARGIN if run.settings.search == "shorten" else 0.0
+    search = added_search(run.settings)
     together = bool(_changed(run, outcomes))
-    outcomes, whole = check_together(outcomes, margin, together=together)
+    outcomes, whole = check_together(outcomes, search.margin if search else 0.0, together=together)
     if whole:
         run.notes.append(whole)
     results: list[SkillResult] = []

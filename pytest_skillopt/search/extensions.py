@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.edits.context import Context
     from pytest_skillopt.edits.records import TaskRecord
     from pytest_skillopt.edits.update import Update
-    from pytest_skillopt.gate.engine import Gate
+    from pytest_skillopt.gate.engine import Gate, SequentialGate
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.tasks import SkillTask
 
@@ -45,14 +45,29 @@ class Search:
     """A search of an add-on.
 
     Args:
-        make: makes it over a ``search.state.TrainingState``.
-        most: from the numbers of train and val tasks to rollouts and optimizer calls at most.
+        most: from the tasks to rollouts and optimizer calls at most.
+        make: makes it over a ``search.state.TrainingState``; None for the search ``trials``.
         stages: returns the ``Stages`` that it takes.
+        gate: rule of its trials and of its final comparison; None for those of the settings.
+        margin: fall of the mean pass rate, in [0, 1), that this rule allows to a shorter skill.
+        doubt: from passed and n after and before, for each task, to the reason for which they do
+            not show what the rule claims, or "".
+        follow_up: called with an accepted skill: from the state, the ``FinalComparison``, its
+            ``Measured`` and the most samples of a search to the ``Measured`` that counts.
     """
 
-    make: Callable[..., RunsSearch]
-    most: Callable[[int, int, Settings], tuple[int, int]]
-    stages: Callable[[], Stages]
+    most: Callable[[Sequence[SkillTask], Settings], tuple[int, int]]
+    make: Callable[..., RunsSearch] | None = None
+    stages: Callable[[], Stages] = lambda: Stages()
+    gate: type[SequentialGate] | None = None
+    margin: float = 0.0
+    doubt: Callable[[Sequence[tuple[int, int, int, int]]], str] = lambda counts: ""
+    follow_up: Callable[..., Any] | None = None
+
+    @property
+    def asks_the_gate(self) -> bool:
+        """Whether the gate of the settings decides on its candidates."""
+        return self.make is not None and self.gate is None
 
 
 def added_search(settings: Settings) -> Search | None:
@@ -60,6 +75,12 @@ def added_search(settings: Settings) -> Search | None:
     load = merged("SEARCHES").get(settings.search)
     found: Search | None = load() if load else None
     return found
+
+
+def search_with_gate(name: object) -> Search | None:
+    """Return the search of an add-on whose final comparison a gate of this name decides."""
+    found = (load() for load in merged("SEARCHES").values())
+    return next((search for search in found if search.gate and search.gate.name == name), None)
 
 
 def notes_on_search(settings: Settings) -> Iterator[str]:

@@ -24,10 +24,9 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.gate.data import Seen
 from pytest_skillopt.gate.sequential import DefaultGate
-from pytest_skillopt.gate.shorter import ShorterGate
 from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.search.budget import Purpose
-from pytest_skillopt.search.extensions import gate_options, gate_tasks
+from pytest_skillopt.search.extensions import added_search, gate_options, gate_tasks
 from pytest_skillopt.suite.sampler import StopRun
 
 if TYPE_CHECKING:
@@ -271,8 +270,8 @@ class FinalComparison:
             seen=begun.seen,
         )
         gate: type[SequentialGate] = DefaultGate
-        if state.settings.search == "shorten":
-            gate = ShorterGate
+        if (search := added_search(state.settings)) and search.gate:
+            gate = search.gate
             options = replace(options, rollouts=state.settings.final_rollouts)
         return gate(gate_tasks(state.suite), options, decision=decision)
 

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_skillopt.model.limits import Caps
+    from pytest_skillopt.suite.tasks import SkillTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,3 +135,9 @@ class TrialParameters:
         if samples is None:
             return most
         return min(most, self.first_calls + int(self.calls_for_sample * samples))
+
+    def most(self, tasks: Sequence[SkillTask]) -> tuple[int, int]:
+        """Return the most samples and optimizer calls of a search on these tasks."""
+        train = sum(task.split in ("train", "both") for task in tasks)
+        val = sum(task.split in ("val", "both") for task in tasks)
+        return self.search_samples(train + val), self.search_calls(train)

@@ -15,7 +15,6 @@ from pytest_skillopt.edits.combine import whole_body
 from pytest_skillopt.edits.update import rebuild
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.gate.data import VETTING, GateOptions, Verdict
-from pytest_skillopt.gate.shorter import ShorterGate
 from pytest_skillopt.search.extensions import (
     GateQuestion,
     added_search,
@@ -130,9 +129,10 @@ class TrainingState:
     @functools.cached_property
     def at_the_end(self) -> bool:
         """Whether only the final comparison decides, and edits are adopted without a gate."""
+        search = added_search(self.settings)
         return (
             self.settings.gate == "sequential"
-            and added_search(self.settings) is None
+            and not (search and search.asks_the_gate)
             and self.stages.gate(self._question(gate_options(self.settings))) is None
         )
 
@@ -255,10 +255,6 @@ class TrainingState:
     def _question(self, options: GateOptions) -> GateQuestion:
         tasks, number = tuple(gate_tasks(self.val)), len(self.verdicts)
         return GateQuestion(self.settings.gate, tasks, options, f"{number}", number)
-
-    def shorter_gate(self, decision: str) -> ShorterGate:
-        """Open the gate on the whole suite that a shorter skill has to pass during the search."""
-        return ShorterGate(gate_tasks(self.suite), gate_options(self.settings), decision=decision)
 
     # The incumbent.
 

@@ -28,7 +28,6 @@ from pytest_skillopt.search.outcome import (
     too_dear,
 )
 from pytest_skillopt.search.parameters import TrialParameters
-from pytest_skillopt.search.shorten import ShortenSearch, shorten_accepted
 from pytest_skillopt.search.state import TrainingState
 from pytest_skillopt.search.trial_search import TrialSearch
 from pytest_skillopt.skill.files import Trained, catalogue, file_names
@@ -161,9 +160,7 @@ class Trainer:
     def _search(self) -> RunsSearch:
         """Make the search that the settings choose."""
         state = self._state
-        if state.settings.search == "shorten":
-            return ShortenSearch(state)
-        if added := added_search(state.settings):
+        if (added := added_search(state.settings)) and added.make:
             return added.make(state)
         state.budget.allow(self._parameters.search_samples(len(state.suite)))
         return TrialSearch(state, self._parameters)
@@ -192,9 +189,10 @@ class Trainer:
                 self._state.history.end_early()
                 stopped, reason = end.kind, end.reason
             else:
-                if self._state.settings.search == "trials,shorten" and measured.verdict.accepted:
+                added = added_search(self._state.settings)
+                if added and added.follow_up and measured.verdict.accepted:
                     most = self._parameters.search_samples(len(self._state.suite))
-                    measured = shorten_accepted(self._state, self._final, measured, most)
+                    measured = added.follow_up(self._state, self._final, measured, most)
                 measured = self._within_cost(self._final.open_test(measured))
                 self._state.settle_adopted(measured.verdict)
                 why = f"{measured.verdict.reason}; the search ended: {reason}"

@@ -1,1 +1,1 @@
-"""Command ``pytest-skillopt doctor``."""
+"""Before a run: its plan, and an examination of all that it needs."""

@@ -1,4 +1,4 @@
-"""Command ``pytest-skillopt doctor``."""
+"""Plan of ``--collect-only``, and the command ``pytest-skillopt doctor``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import argparse
+
+    import pytest
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """With a mode on, show its plan if pytest only collects."""
+    if not config.option.collectonly or hasattr(config, "workerinput"):
+        return
+    from pytest_skillopt.options import Mode
+    from pytest_skillopt.settings import Settings
+
+    if mode := Mode.from_config(config):
+        from pytest_skillopt.addons.doctor.plan import Plan
+
+        plan = Plan(config, mode, Settings.from_config(config))
+        config.pluginmanager.register(plan, "skillopt-plan")
 
 
 def _doctor(args: argparse.Namespace) -> int:

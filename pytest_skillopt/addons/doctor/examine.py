@@ -25,8 +25,8 @@ from pytest_skillopt.untrusted import shown
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pytest_skillopt.addons.doctor.plan import Plan
     from pytest_skillopt.model.types import Role
-    from pytest_skillopt.modes.plan import Plan
 
 
 def examine(arguments: list[str]) -> int:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     import pytest
 
@@ -17,6 +18,13 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     from pytest_skillopt.addons.mine import commands as ours
 
     ours.add_commands(commands)
+
+
+def judged(excinfo: pytest.ExceptionInfo[BaseException], verdicts: Sequence[object]) -> bool:
+    """Tell whether a judge's verdict failed a test."""
+    from pytest_skillopt.addons.mine.judged import on_a_verdict
+
+    return on_a_verdict(excinfo, verdicts)
 
 
 def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model | None:

@@ -21,9 +21,9 @@ from pytest_skillopt.addons.propose.base import MAX_SKILL
 from pytest_skillopt.addons.propose.git import LINK, check_out, mentions
 from pytest_skillopt.addons.propose.proposal import RESULT, UP, proposed
 from pytest_skillopt.errors import UserError
-from pytest_skillopt.gate.shorter import ShorterGate, non_inferior, worse_by_margin
 from pytest_skillopt.report.words import percent
 from pytest_skillopt.run.result import Result
+from pytest_skillopt.search.extensions import search_with_gate
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
 from pytest_skillopt.skill.files import Trained, is_outside, materialise
@@ -36,14 +36,13 @@ if TYPE_CHECKING:
     from pytest_skillopt.addons.propose.base import Base
     from pytest_skillopt.git import Entry
     from pytest_skillopt.run.result import SkillResult, TaskRow
+    from pytest_skillopt.search.extensions import Search
     from pytest_skillopt.skill.lint import Finding
 
 _MAX_ENTRIES = 200
 _MAX_RESULT = 16 * 1024 * 1024
 _MOST_ROLLOUTS = 1_000_000
 """Maximum rollouts of a task under one version, far above any training: limits forged counts."""
-_LEVEL = 0.05
-"""Significance level for a shorter skill to be no worse."""
 _YES = ("1", "yes", "true", "on")
 
 
@@ -157,7 +156,7 @@ def validate(proposal: Proposal, base: Base) -> list[Checked]:
 
 
 def _check(name: str, row: SkillResult, files: Mapping[str, bytes], base: Base) -> Checked:
-    path, shorter = base.git.prefix + row.path, _is_shortened(row)
+    path, search = base.git.prefix + row.path, _search_of(row)
     beside_it = sorted(set(files) - {SKILL_FILE})
     try:
         entry = _base_entry(path, base)
@@ -175,7 +174,7 @@ def _check(name: str, row: SkillResult, files: Mapping[str, bytes], base: Base) 
                     f"from ({row.before[:12]}): commit and push the skill first if it had local "
                     "changes, or train again on the base branch"
                 )
-            if shorter and after.size >= before.size:
+            if search and search.margin and after.size >= before.size:
                 raise Refused("the new skill is not shorter")
             warnings = _check_document(before, after, base, path)
             scanned = _check_scan(path, base, after)
@@ -232,27 +231,25 @@ def beside(path: str, name: str) -> str:
     return path if name == SKILL_FILE else there
 
 
-def _is_shortened(row: SkillResult) -> bool:
-    return (row.verdict or {}).get("gate") == ShorterGate.name
+def _search_of(row: SkillResult) -> Search | None:
+    """Return the search whose own rule has accepted the skill, None if it was the usual one."""
+    return search_with_gate((row.verdict or {}).get("gate"))
 
 
 def check_evidence(skill: SkillResult) -> PassRates:
     """Recompute the pass rates on train and val from the counts.
 
     Raises:
-        Refused: they are not better; of a shortened skill, they may be worse.
+        Refused: they are not better, or do not show what the rule of a search claims.
     """
     counted = [row for row in skill.tasks if row.split != "test" and row.after and not row.skipped]
     rates = pass_rates(counted)
-    if _is_shortened(skill):
-        p_value = non_inferior(
-            [(r.after.passed, r.after.n, r.before.passed, r.before.n) for r in counted if r.after]
-        )
-        if p_value > _LEVEL:
-            raise Refused(
-                "the counts do not show that the shorter skill is no worse "
-                + worse_by_margin(p_value, _LEVEL)
-            )
+    if search := _search_of(skill):
+        found = [
+            (r.after.passed, r.after.n, r.before.passed, r.before.n) for r in counted if r.after
+        ]
+        if doubt := search.doubt(found):
+            raise Refused(doubt)
     elif rates.after <= rates.before:  # a tie is no improvement
         raise Refused(
             "the counts do not support the verdict: pass rate "

@@ -240,8 +240,10 @@ def batch_size(train: int, setting: int = 0) -> int:
     return train if train <= 12 else min(_LARGEST_BATCH, math.ceil(train / 2))
 
 
-def most_of_search(train: int, val: int, settings: Settings) -> tuple[int, int]:
+def most_of_search(tasks: Sequence[SkillTask], settings: Settings) -> tuple[int, int]:
     """Return the upper bounds of a search's rollouts and optimizer calls."""
+    train = sum(task.split in ("train", "both") for task in tasks)
+    val = sum(task.split in ("val", "both") for task in tasks)
     own = settings.of(PublishedSettings)
     size = batch_size(train, settings.batch_size)
     steps = settings.epochs * -(-train // size)

@@ -17,6 +17,8 @@ MARGIN = 0.05
 """Largest fall of the suite's pass rate that counts as not worse, in (0, 1)."""
 _SUSPECT = 1.5
 """E-value from which a task looks broken enough to be sampled again."""
+_RECOMPUTED = 0.05
+"""Significance level of the test if it is made again from the counts of a result."""
 LOOKS = 4
 """Number of times that the samples are tested."""
 
@@ -41,7 +43,15 @@ def non_inferior(strata: Sequence[tuple[int, int, int, int]], margin: float = MA
     return NormalDist().cdf(-(moved + margin * len(strata)) / deviation)
 
 
-def worse_by_margin(p_value: float, level: float) -> str:
+def not_shown(counts: Sequence[tuple[int, int, int, int]]) -> str:
+    """Return the reason for which counts do not show that a skill is no worse; else ""."""
+    if (p_value := non_inferior(counts)) <= _RECOMPUTED:
+        return ""
+    said = _worse_by_margin(p_value, _RECOMPUTED)
+    return f"the counts do not show that the shorter skill is no worse {said}"
+
+
+def _worse_by_margin(p_value: float, level: float) -> str:
     """Describe the test without statistical terms: its p-value and the allowed level."""
     return (
         f"(a skill that is worse by so much would seem as good with probability {p_value:.2g}; "
@@ -107,4 +117,4 @@ class ShorterGate(SequentialGate):
         )
 
     def _shown(self, p_value: float) -> str:
-        return worse_by_margin(p_value, self.alpha / LOOKS)
+        return _worse_by_margin(p_value, self.alpha / LOOKS)

@@ -9,15 +9,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_skillopt import TrialParameters
+from pytest_skillopt.addons.shorten.gate import LOOKS, MARGIN, ShorterGate, not_shown
 from pytest_skillopt.edits.vetting import Refusal
-from pytest_skillopt.gate.shorter import LOOKS
 from pytest_skillopt.search.budget import OutOfBudget
+from pytest_skillopt.search.extensions import Search, gate_options, gate_tasks
 from pytest_skillopt.suite.sampler import StopRun
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_skillopt import SkillTask
     from pytest_skillopt.edits.context import Context
     from pytest_skillopt.search.final_comparison import FinalComparison, Measured
     from pytest_skillopt.search.state import TrainingState
+    from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.edits import Edit
 
 
@@ -76,7 +82,7 @@ class ShortenSearch:
         if candidate.size >= state.incumbent.size:
             state.history.refuse([Refusal(edit, "the skill would be no shorter")])
             return False
-        gate = state.shorter_gate(candidate.version[:12])
+        gate = _gate(state, candidate.version[:12])
         verdict = state.samples.decide(gate, state.incumbent, candidate)
         state.history.record("verdict", candidate.version, verdict)
         state.history.decide([edit], verdict)
@@ -114,7 +120,7 @@ def shorten_accepted(
         if state.incumbent != accepted:
             state.budget.allow(LOOKS * look)
             final.set_aside()
-            gate = state.shorter_gate(f"together-{state.incumbent.version[:12]}")
+            gate = _gate(state, f"together-{state.incumbent.version[:12]}")
             verdict = state.samples.decide(gate, accepted, state.incumbent)
             state.history.record("verdict", state.incumbent.version, verdict)
             why = verdict.reason
@@ -134,3 +140,27 @@ def shorten_accepted(
     state.history.notes.append(f"the skill that was accepted was not made shorter: {why}")
     go_back()
     return measured
+
+
+def _gate(state: TrainingState, decision: str) -> ShorterGate:
+    """Open the gate on the whole suite that a shorter skill has to pass during the search."""
+    return ShorterGate(gate_tasks(state.suite), gate_options(state.settings), decision=decision)
+
+
+def _looks(tasks: Sequence[SkillTask], settings: Settings) -> int:
+    """Return the most samples of one test."""
+    return LOOKS * 2 * settings.rollouts * sum(task.split != "test" for task in tasks)
+
+
+def _most(tasks: Sequence[SkillTask], settings: Settings) -> tuple[int, int]:
+    return settings.epochs * settings.edit_budget * _looks(tasks, settings), settings.epochs
+
+
+def _most_with_trials(tasks: Sequence[SkillTask], settings: Settings) -> tuple[int, int]:
+    samples, calls = TrialParameters().most(tasks)
+    final = settings.final_rollouts * sum(task.split != "test" for task in tasks)
+    return 2 * (samples + final) + _looks(tasks, settings), calls + settings.epochs
+
+
+SHORTEN = Search(most=_most, make=ShortenSearch, gate=ShorterGate, margin=MARGIN, doubt=not_shown)
+TRIALS_SHORTEN = Search(most=_most_with_trials, follow_up=shorten_accepted)

@@ -1,59 +1,34 @@
-"""Taking out of a skill what no task needs, and what a rollout may cost."""
+"""Taking out of a skill what no task needs."""
 
 from __future__ import annotations
 
 import json
 import signal
-import time
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import warm_sessions
 from chat_server import Answer
+from greetings import HEAD, RULE, SKILL, WORDS, greet, project, result_of
 from patience import PATIENCE
 from sessions import clean_environment
 
+from pytest_skillopt.addons.shorten.gate import non_inferior
 from pytest_skillopt.cli import main
-from pytest_skillopt.gate.shorter import non_inferior
 from pytest_skillopt.modes.plan import most_rollouts
 from pytest_skillopt.options import modes
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
-from pytest_skillopt.suite import runner
 from pytest_skillopt.suite.sampler import Stop, StopRun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
     from types import ModuleType
 
     from chat_server import ChatServer
 
-RULE = "End every greeting with an exclamation mark."
-WORDS = "It is important to know that greetings matter a lot to all who are greeted."
-HEAD = "---\nname: greeting\ndescription: Greets.\n---\n# Greeting\n\n"
-SKILL = f"{HEAD}{WORDS}\n\n{RULE}\n"
-TESTS = """
-import pytest
-
-@pytest.mark.skill_task
-@pytest.mark.parametrize("name", "Ada Ben Cleo Dan Eve Finn Gus Hal Ida Jo Kim Lea".split())
-def test_greeting(skill_agent, name):
-    assert skill_agent(f"Greet {name}.").endswith("!")
-"""
-
-
-@pytest.fixture
-def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) -> pytest.Pytester:
-    (pytester.path / "SKILL.md").write_text(SKILL)
-    pytester.makepyfile(test_greeting=TESTS)
-    pytester.makeini(
-        "[pytest]\nskillopt_target = openai:worker\nskillopt_optimizer = openai:thinker\n"
-        f"skillopt_base_url = {chat_server.url}\n"
-    )
-    return pytester
+__all__ = ["project"]
 
 
 def reply(*edits: dict[str, str], first: Sequence[dict[str, str]] | None = None) -> Any:
@@ -63,19 +38,13 @@ def reply(*edits: dict[str, str], first: Sequence[dict[str, str]] | None = None)
         if body["model"] == "thinker":
             asked = first if first is not None and not shortens(body) else edits
             return json.dumps({"reasoning": "nobody needs it", "edits": asked})
-        return f"Hello{'!' if 'exclamation' in body['messages'][0]['content'] else '.'}"
+        return greet(body)
 
     return answer
 
 
 def shortens(body: dict[str, Any]) -> bool:
     return body["model"] == "thinker" and "You shorten a skill" in str(body["messages"])
-
-
-def result_of(path: Path) -> dict[str, Any]:
-    run = max((path / ".skillopt" / "runs").iterdir())
-    (skill,) = json.loads((run / "result.json").read_text())["skills"]
-    return dict(skill)
 
 
 def test_what_no_task_needs_goes_and_what_they_need_stays(
@@ -241,60 +210,6 @@ def test_a_shortening_that_is_killed_ends_as_one_that_was_not(
     chat_server.reply = play
     project.runpytest_inprocess(*BOTH, "--skillopt-cache=off", "--skillopt-resume=latest")
     assert skill.read_text() == SHORT
-
-
-@pytest.mark.parametrize(("bound", "written"), [("20%", False), ("900", True)])
-def test_a_better_skill_that_costs_too_much_is_not_written(
-    project: pytest.Pytester, chat_server: ChatServer, bound: str, written: bool
-) -> None:
-    (project.path / "SKILL.md").write_text(f"{HEAD}Say hello.\n")
-    chat_server.reply = reply({"op": "append", "content": f"{RULE} " + "So do it. " * 20})
-    project.runpytest_inprocess(
-        "--skillopt-train", "-p", "no:xdist", "-o", f"skillopt_max_cost_increase={bound}"
-    )
-    skill = result_of(project.path)
-    assert skill["written"] is written
-    assert ("skillopt_max_cost_increase" in skill["reason"]) is not written
-
-
-@pytest.mark.parametrize(("bound", "written"), [("50%", False), ("", True)])
-def test_a_better_skill_that_takes_too_long_is_not_written(
-    project: pytest.Pytester,
-    chat_server: ChatServer,
-    monkeypatch: pytest.MonkeyPatch,
-    bound: str,
-    written: bool,
-) -> None:
-    """By a clock that only answers advance: by two seconds under the new rule, else by one."""
-    now = 0.0
-    clock = SimpleNamespace(**{**vars(time), "perf_counter": lambda: now})
-    monkeypatch.setattr(runner, "time", clock)
-    (project.path / "SKILL.md").write_text(f"{HEAD}Say hello.\n")
-    play = reply({"op": "append", "content": RULE})
-
-    def slow(body: dict[str, Any]) -> str:
-        nonlocal now
-        now += 2.0 if RULE in str(body["messages"]) else 1.0
-        return str(play(body))
-
-    chat_server.reply = slow
-    project.runpytest_inprocess(
-        "--skillopt-train", "-p", "no:xdist", "-o", f"skillopt_max_time_increase={bound}"
-    )
-    skill = result_of(project.path)
-    assert skill["written"] is written
-    assert ("100 % more seconds (1 before, 2 after)" in skill["reason"]) is not written
-    assert ("skillopt_max_time_increase" in skill["reason"]) is not written
-
-
-@pytest.mark.parametrize("bound", ["much", "-5%", "nan"])
-@pytest.mark.parametrize("name", ["max_cost_increase", "max_time_increase"])
-def test_a_bound_that_is_none_is_a_usage_error(
-    project: pytest.Pytester, name: str, bound: str
-) -> None:
-    result = project.runpytest_inprocess("--skillopt-train", "-o", f"skillopt_{name}={bound}")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*skillopt_{name}*"])
 
 
 def test_the_test_knows_what_is_no_worse() -> None:

@@ -1,0 +1,1 @@
+"""Search `shorten`: make a skill shorter while its tasks pass as often."""

@@ -1,0 +1,49 @@
+"""Searches ``shorten`` and ``trials,shorten``, and the command ``pytest-skillopt shorten``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import argparse
+
+    from pytest_skillopt.search.extensions import Search
+
+
+def _shorten() -> Search:
+    from pytest_skillopt.addons.shorten.search import SHORTEN
+
+    return SHORTEN
+
+
+def _trials_shorten() -> Search:
+    from pytest_skillopt.addons.shorten.search import TRIALS_SHORTEN
+
+    return TRIALS_SHORTEN
+
+
+SEARCHES = {"shorten": _shorten, "trials,shorten": _trials_shorten}
+
+
+def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
+    """Declare the command."""
+    text = (
+        "remove text that no task needs (runs `pytest --skillopt-train --skillopt-search=shorten`)"
+    )
+    # All arguments are pytest's: no prefix makes one an option of this parser.
+    parser = commands.add_parser(
+        "shorten", help=text, usage="%(prog)s [PYTEST ...]", prefix_chars="\0", add_help=False
+    )
+    parser.add_argument("arguments", nargs="...", metavar="PYTEST", help="arguments for pytest")
+    parser.set_defaults(handle=lambda args: _run(parser, args.arguments))
+
+
+def _run(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
+    import subprocess
+    import sys
+
+    if {"-h", "--help"} & {*arguments}:
+        parser.print_help()
+        return 0
+    command = [sys.executable, "-m", "pytest", "--skillopt-train", "--skillopt-search=shorten"]
+    return subprocess.run([*command, *arguments]).returncode

@@ -1,0 +1,48 @@
+"""A project whose skill has a rule that every task needs, and words that none needs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chat_server import ChatServer
+
+RULE = "End every greeting with an exclamation mark."
+WORDS = "It is important to know that greetings matter a lot to all who are greeted."
+HEAD = "---\nname: greeting\ndescription: Greets.\n---\n# Greeting\n\n"
+SKILL = f"{HEAD}{WORDS}\n\n{RULE}\n"
+TESTS = """
+import pytest
+
+@pytest.mark.skill_task
+@pytest.mark.parametrize("name", "Ada Ben Cleo Dan Eve Finn Gus Hal Ida Jo Kim Lea".split())
+def test_greeting(skill_agent, name):
+    assert skill_agent(f"Greet {name}.").endswith("!")
+"""
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) -> pytest.Pytester:
+    (pytester.path / "SKILL.md").write_text(SKILL)
+    pytester.makepyfile(test_greeting=TESTS)
+    pytester.makeini(
+        "[pytest]\nskillopt_target = openai:worker\nskillopt_optimizer = openai:thinker\n"
+        f"skillopt_base_url = {chat_server.url}\n"
+    )
+    return pytester
+
+
+def result_of(path: Path) -> dict[str, Any]:
+    run = max((path / ".skillopt" / "runs").iterdir())
+    (skill,) = json.loads((run / "result.json").read_text())["skills"]
+    return dict(skill)
+
+
+def greet(body: dict[str, Any]) -> str:
+    """What the model of the tasks says."""
+    return f"Hello{'!' if 'exclamation' in body['messages'][0]['content'] else '.'}"

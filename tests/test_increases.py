@@ -1,0 +1,79 @@
+"""Bounds on how much dearer or slower a rollout may become."""
+
+from __future__ import annotations
+
+import json
+import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from greetings import HEAD, RULE, greet, project, result_of
+
+from pytest_skillopt.suite import runner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from chat_server import ChatServer
+
+__all__ = ["project"]
+
+
+def reply(edit: dict[str, str]) -> Callable[[dict[str, Any]], str]:
+    answer = json.dumps({"reasoning": "it is missing", "edits": [edit]})
+    return lambda body: answer if body["model"] == "thinker" else greet(body)
+
+
+@pytest.mark.parametrize(("bound", "written"), [("20%", False), ("900", True)])
+def test_a_better_skill_that_costs_too_much_is_not_written(
+    project: pytest.Pytester, chat_server: ChatServer, bound: str, written: bool
+) -> None:
+    (project.path / "SKILL.md").write_text(f"{HEAD}Say hello.\n")
+    chat_server.reply = reply({"op": "append", "content": f"{RULE} " + "So do it. " * 20})
+    project.runpytest_inprocess(
+        "--skillopt-train", "-p", "no:xdist", "-o", f"skillopt_max_cost_increase={bound}"
+    )
+    skill = result_of(project.path)
+    assert skill["written"] is written
+    assert ("skillopt_max_cost_increase" in skill["reason"]) is not written
+
+
+@pytest.mark.parametrize(("bound", "written"), [("50%", False), ("", True)])
+def test_a_better_skill_that_takes_too_long_is_not_written(
+    project: pytest.Pytester,
+    chat_server: ChatServer,
+    monkeypatch: pytest.MonkeyPatch,
+    bound: str,
+    written: bool,
+) -> None:
+    """By a clock that only answers advance: by two seconds under the new rule, else by one."""
+    now = 0.0
+    clock = SimpleNamespace(**{**vars(time), "perf_counter": lambda: now})
+    monkeypatch.setattr(runner, "time", clock)
+    (project.path / "SKILL.md").write_text(f"{HEAD}Say hello.\n")
+    play = reply({"op": "append", "content": RULE})
+
+    def slow(body: dict[str, Any]) -> str:
+        nonlocal now
+        now += 2.0 if RULE in str(body["messages"]) else 1.0
+        return str(play(body))
+
+    chat_server.reply = slow
+    project.runpytest_inprocess(
+        "--skillopt-train", "-p", "no:xdist", "-o", f"skillopt_max_time_increase={bound}"
+    )
+    skill = result_of(project.path)
+    assert skill["written"] is written
+    assert ("100 % more seconds (1 before, 2 after)" in skill["reason"]) is not written
+    assert ("skillopt_max_time_increase" in skill["reason"]) is not written
+
+
+@pytest.mark.parametrize("bound", ["much", "-5%", "nan"])
+@pytest.mark.parametrize("name", ["max_cost_increase", "max_time_increase"])
+def test_a_bound_that_is_none_is_a_usage_error(
+    project: pytest.Pytester, name: str, bound: str
+) -> None:
+    result = project.runpytest_inprocess("--skillopt-train", "-o", f"skillopt_{name}={bound}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*skillopt_{name}*"])
