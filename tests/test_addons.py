@@ -34,11 +34,11 @@ SHOWN = {
         "skillopt_propose_skills",
     },
     "published": {"batch", "strict", "off", "confirm", "margin", "paired", "export"},
+    "reports": set(),
     "shorten": {"shorten", "trials,shorten"},
     "tries": {"--skillopt-try"},
     "verify": {"skillopt_verify", "skillopt_verify_rule"},
     "watch": {"watch"},
-    "webpage": set(),
 }
 """What each adds to the two helps: options, ini keys, choices and commands."""
 CORE = ("tests/test_layers.py", "tests/test_unused.py", "tests/search/test_together.py")

@@ -225,7 +225,7 @@ def test_an_interrupt_ends_with_2_and_the_run_can_be_continued(
     _check_paid_once(project, lost=len(arguments))
 
 
-@pytest.mark.addon("webpage")
+@pytest.mark.addon("reports")
 @pytest.mark.parametrize(
     ("arguments", "signum"),
     [(("-p", "no:xdist"), signal.SIGTERM), (WORKERS, signal.SIGINT)],

@@ -150,7 +150,7 @@ def remembering(two_files: Project) -> Project:
     return two_files
 
 
-@pytest.mark.addon("webpage")
+@pytest.mark.addon("reports")
 def test_a_memory_document_is_trained_with_the_skill(remembering: Project) -> None:
     assert remembering.train().ret == 0
     document = remembering.folder.parent.parent / "AGENTS.md"

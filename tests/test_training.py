@@ -112,7 +112,7 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
     return Project(pytester, chat_server)
 
 
-@pytest.mark.addon("webpage")
+@pytest.mark.addon("reports")
 @pytest.mark.parametrize("arguments", [("-p", "no:xdist"), ("-n", "2")])
 def test_training_writes_a_better_skill_and_leaves_the_rest_of_the_file(
     project: Project, arguments: tuple[str, ...]
@@ -230,7 +230,7 @@ def test_nothing_to_gain_leaves_the_file_untouched(project: Project) -> None:
     assert not project.result["skills"][0]["written"]
 
 
-@pytest.mark.addon("webpage")
+@pytest.mark.addon("reports")
 def test_a_training_says_how_much_the_suite_moves_by_itself(project: Project) -> None:
     """An A/A from samples that are there anyway: here every other reply of the target is right."""
     replies = itertools.count()
@@ -803,7 +803,7 @@ def test_a_scanner_that_cannot_be_run_is_known_before_the_first_call(
     assert project.server.bodies == []
 
 
-@pytest.mark.addon("webpage")
+@pytest.mark.addon("reports")
 def test_a_new_command_is_shown_in_every_report(project: Project) -> None:
     rule = f"{RULE} Check with `rg -c '!' greeting.txt`."
     project.server.reply = lambda body: greet(body).replace(RULE, rule)

@@ -31,8 +31,8 @@ functions that need them. The core also reads these names of an ``addon.py``:
     Kinds of scripts that can be trained: by suffix, the program that parses them, or "", and a
     function from a path, the text before and the text after to faults of the change.
 ``REPORTS``
-    Reports of a run: by file name, a function from its result to a text. The first is named where
-    a reader looks for transcripts.
+    Reports of a run: by file name, a function from its result to a text; for ``summary.md`` it also
+    takes the most bytes. The first is named where a reader looks for transcripts.
 ``judged``
     A function from pytest's ``ExceptionInfo`` of a failure and the objects with a judge's verdicts
     to whether one of these is what failed.

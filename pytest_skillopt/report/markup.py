@@ -1,51 +1,77 @@
-"""Templates of reports, and the parts that pages share: their style and security policy."""
+"""Untrusted text in Markdown; the style of pages and what their policy needs."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
 
-import jinja2
+from pytest_skillopt.report.words import one_line
+from pytest_skillopt.untrusted import bound, printable
 
-from pytest_skillopt.report import words
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-_HERE = "pytest_skillopt.report"
-
-
-def environment(finalize: Callable[[Any], Any], package: str = _HERE) -> jinja2.Environment:
-    """Make the environment of a package's templates.
-
-    Args:
-        finalize: gets every value that they print.
-        package: has them in its folder ``templates``.
-    """
-    made = jinja2.Environment(
-        loader=jinja2.PackageLoader(package),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=finalize,
-    )
-    made.filters |= words.FILTERS
-    made.globals |= {"heads": words.TARGETS}
-    made.globals |= {"plural": words.plural, "points": words.points, "move": words.move}
-    made.globals["opened_title"] = words.OPENED
-    return made
+_GAP = "\u200b"
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+_MARKS = re.compile(r"([\\`*_\[\]|~$])")
+_REFERENCES = re.compile(
+    r"([@#!%~$&^*])(?=[\w\"])"  # people, issues, requests, milestones, labels, snippets, epics
+    r"|(?<=\bGH)(-)(?=\d)"
+    r"|(:)(?=//|[\w+-]+:)"  # addresses, emoji by name
+    r"|(?<=\bwww)(\.)"
+    r"|(\[)(?=[a-z_]+:\d)"
+    r"|([0-9a-f]{6})(?=[0-9a-f])",  # commits
+    re.IGNORECASE,
+)
+_START = re.compile(r"^(?:([-+=/#])|(\d{1,9})([.)]))")
 
 
 @cache
 def style() -> str:
     """Return the style sheet of all pages."""
-    return (files(_HERE) / "templates" / "report.css").read_text(encoding="utf-8")
+    return (files(__package__) / "templates" / "report.css").read_text(encoding="utf-8")
 
 
 def hash_source(text: str) -> str:
     """Return the Content-Security-Policy source of a style or script with exactly this text."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def short(text: str, most: int = 1_200) -> str:
+    """Shorten a text to its beginning and end, ``most`` characters together."""
+    return bound(text, most * 3 // 4, most // 4)
+
+
+def prose(text: str, most: int = 600) -> str:
+    """Make one line of text without markup and without references to people or issues."""
+    line = one_line(short(text, most))
+    line = _REFERENCES.sub(lambda match: match[0] + _GAP, line)
+    line = _MARKS.sub(r"\\\1", line)
+    line = re.sub(r"[&<>]", lambda match: _ENTITIES[match[0]], line)
+    return _START.sub(_escape_start, line)
+
+
+def code(text: str, most: int = 300) -> str:
+    """Make one line a code span."""
+    line = one_line(short(text, most))
+    if not line:
+        return ""
+    ticks = "`" * (_longest_run(line) + 1)
+    # A span strips one space on either side; a backtick at its begin or end needs that space.
+    return f"{ticks} {line} {ticks}" if "`" in (line[0], line[-1]) else f"{ticks}{line}{ticks}"
+
+
+def fenced(text: str, language: str = "") -> str:
+    """Make a code block whose fence is longer than any in the text."""
+    block = printable(text).strip("\n")
+    fence = "`" * max(_longest_run(block) + 1, 3)
+    return f"{fence}{language}\n{block}\n{fence}"
+
+
+def _longest_run(text: str) -> int:
+    return max((len(run) for run in re.findall("`+", text)), default=0)
+
+
+def _escape_start(match: re.Match[str]) -> str:
+    """Escape the start of a line that would begin a list, a heading or a command."""
+    return f"\\{match[1]}" if match[1] else f"{match[2]}\\{match[3]}"

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.addons import merged
 from pytest_skillopt.report import words
-from pytest_skillopt.report.markdown import step_summary
 from pytest_skillopt.report.words import columns, one_line
 from pytest_skillopt.run.directory import Home, RunError, replace_file
 from pytest_skillopt.run.result import Result
@@ -22,7 +21,7 @@ HOME = ".skillopt"
 """Default name of the directory."""
 ELSEWHERE = "use --dir for another place"
 
-RESULT, SUMMARY, PATCH = "result.json", "summary.md", "skill.patch"
+RESULT, PATCH = "result.json", "skill.patch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +123,6 @@ def write_reports(directory: Path, result: Result) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     replace_file(directory / RESULT, f"{result.dump()}\n".encode("utf-8", "backslashreplace"))
     texts = {name: render(result) for name, render in merged("REPORTS").items()}
-    texts[SUMMARY] = step_summary(result)
     texts[PATCH] = "".join(skill.patch for skill in result.skills)
     for name, text in texts.items():
         if text:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import re
 import textwrap
 from collections import Counter
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.addons import merged
 from pytest_skillopt.model.types import Usage
 from pytest_skillopt.options import mode_named
-from pytest_skillopt.run.result import EditRow, Hunk
-from pytest_skillopt.settings import Settings, shown
 from pytest_skillopt.skill.document import NO_SKILL
 from pytest_skillopt.suite.sampler import OWN_AGENT
-from pytest_skillopt.untrusted import bound, no_command, printable
+from pytest_skillopt.untrusted import no_command, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,7 +26,6 @@ if TYPE_CHECKING:
         Result,
         ScanRow,
         SkillResult,
-        StepRow,
         TaskRow,
         UsageRow,
     )
@@ -57,11 +52,6 @@ class Line:
 def one_line(text: str) -> str:
     """Turn untrusted text into one printable line."""
     return " ".join(printable(text).split())
-
-
-def short(text: str, most: int = 1_200) -> str:
-    """Shorten a text to its beginning and end, ``most`` characters together."""
-    return bound(text, most * 3 // 4, most // 4)
 
 
 def clip(text: str, width: int) -> str:
@@ -113,7 +103,6 @@ CHANGES = {
     "same": "about alike under both",
 }
 """Changes of a task, in the order of the reports."""
-_KINDS = {"+": "add", "-": "remove", "@": "place"}
 _DIGITS = re.compile(r"(\d+)")
 
 
@@ -155,11 +144,6 @@ def pass_rate(arm: Arm) -> float | None:
 def whole_report() -> str:
     """Name the file of a run that a reader looks into for transcripts."""
     return next(iter(merged("REPORTS")), "result.json")
-
-
-def verdict(row: StepRow) -> str:
-    """Write the gate's verdict on a step; ``-`` if there is none."""
-    return UNKNOWN if row.verdict == "none" else row.verdict
 
 
 def sides(mode: str) -> tuple[str, str]:
@@ -206,14 +190,6 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def moment(started: str) -> str:
-    """Write an ISO 8601 time in UTC to the minute; keep 25 characters of any other text."""
-    try:
-        return f"{datetime.fromisoformat(started).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
-    except (ValueError, OverflowError):
-        return started[:25]
-
-
 def version(digest: str) -> str:
     """Shorten a version; ``none`` for no skill."""
     return "none" if digest == NO_SKILL.version else digest[:10]
@@ -256,39 +232,6 @@ def cost(rows: Sequence[UsageRow]) -> str:
     return money(known) + left_out
 
 
-Hunks = list[tuple[list[tuple[str, str]], list[EditRow]]]
-
-
-def hunks(skill: SkillResult, most: int) -> tuple[Hunks, int]:
-    """Split the diff into parts of ``most`` lines together; count the lines left out.
-
-    A part has its lines, as kind (``add``, ``remove``, ``place``, ``keep``) and text, and the edits
-    that made it.
-    """
-    shown: Hunks = []
-    room = most
-    for hunk in skill.hunks or ([Hunk(diff=skill.patch)] if skill.patch else []):
-        rows = [
-            (_KINDS.get(row[:1], "keep"), row.removesuffix("\r"))
-            for row in hunk.diff.removesuffix("\n").split("\n")
-            if not row.startswith(("--- ", "+++ "))
-        ]
-        if room > 0:
-            shown.append((rows[:room], hunk.edits))
-        room -= len(rows)
-    return shown, max(-room, 0)
-
-
-def not_kept(skill: SkillResult) -> list[EditRow]:
-    """List edits that are not in the skill: not those that were accepted in a later step."""
-    kept = {_text(edit) for edit in skill.edits if edit.status == "accepted"}
-    return [e for e in skill.edits if e.status != "accepted" and _text(e) not in kept]
-
-
-def _text(edit: EditRow) -> tuple[str, str]:
-    return " ".join(edit.content.split()), "" if edit.content else edit.target
-
-
 def counted(rows: Iterable[TaskRow]) -> str:
     """Count the changed tasks: ``6 fixed, 1 undecided, none broken``."""
     counts = Counter(row.change for row in rows)
@@ -305,17 +248,6 @@ def in_order(name: str) -> list[tuple[int, str]]:
 def ordered(names: Iterable[str]) -> list[str]:
     """Sort names by ``in_order``."""
     return sorted(names, key=in_order)
-
-
-def settings(result: Result) -> list[tuple[str, str]]:
-    """List every setting with a value, written as in a configuration file."""
-    return [(name, shown(v)) for name, v in result.settings.items() if v not in ("", None)]
-
-
-def changed_settings(result: Result) -> list[tuple[str, str]]:
-    """List the settings that differ from the plugin's defaults."""
-    usual = dataclasses.asdict(Settings())
-    return [(n, v) for n, v in settings(result) if n not in usual or v != shown(usual[n])]
 
 
 TARGETS = ("target", "version", "pass rate", "95 % interval", "points", "cost", "verdict")
@@ -495,14 +427,3 @@ def _arm_properties(arm: Arm, suffix: str) -> Iterator[tuple[str, str]]:
         yield f"score{suffix}", f"{arm.score:.4f}"
     if arm.errors:
         yield f"errors{suffix}", str(arm.errors)
-
-
-FILTERS = {
-    function.__name__: function
-    for function in (
-        by_target, comparisons, duration, explained, hunks, interval, moment, money,
-        uninformative_listed, not_kept, number, opened, ordered, percent, precision, rollouts,
-        scanned, verdict, version,
-    )
-}  # fmt: skip
-"""Filters of the templates."""

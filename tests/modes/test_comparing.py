@@ -27,7 +27,7 @@ def test_a_reason_says_which_of_several_skills_it_is_about() -> None:
 COUNTING = """
 import pytest
 
-@pytest.mark.addon("webpage")
+@pytest.mark.addon("reports")
 @pytest.mark.skill_task
 @pytest.mark.parametrize("most", [9, 3, 2, 0])
 def test_it(rollout, skill, most):

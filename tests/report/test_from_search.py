@@ -7,14 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from pytest_skillopt.addons import merged
-from pytest_skillopt.report.markdown import pull_request_body
 from pytest_skillopt.report.terminal import lines
 from pytest_skillopt.run.result import Result
 
 MakeResult = Callable[..., Result]
 REPORTS = {
     "terminal": lambda result: "\n".join(line.text for line in lines(result, 200)),
-    "markdown": pull_request_body,
     **merged("REPORTS"),
 }
 SAID = "The rate before of 9 tasks is that of the search; all else is fresh."

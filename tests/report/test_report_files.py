@@ -8,7 +8,6 @@ import pytest
 
 from pytest_skillopt.addons import merged
 from pytest_skillopt.report import runs
-from pytest_skillopt.report.markdown import step_summary
 from pytest_skillopt.report.words import task_properties
 from pytest_skillopt.run.result import Arm, Result, TaskRow
 
@@ -24,12 +23,11 @@ def test_all_reports_are_written_and_the_result_reads_back(
     result = make_result(hostile=True)
     runs.write_reports(tmp_path / "run", result)
     names = {path.name for path in (tmp_path / "run").iterdir()}
-    assert names == {"result.json", *merged("REPORTS"), "summary.md", "skill.patch"}
+    assert names == {"result.json", *merged("REPORTS"), "skill.patch"}
     read = Result.load((tmp_path / "run" / "result.json").read_bytes())
     assert read == result
     for name, render in merged("REPORTS").items():
         assert (tmp_path / "run" / name).read_text(encoding="utf-8") == render(read)
-    assert (tmp_path / "run" / "summary.md").read_text(encoding="utf-8") == step_summary(read)
     patch = (tmp_path / "run" / "skill.patch").read_bytes()
     assert patch == result.skills[0].patch.encode()
 

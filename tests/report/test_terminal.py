@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from pytest_skillopt.addons import merged
 from pytest_skillopt.options import mode_named
 from pytest_skillopt.report import live, terminal
-from pytest_skillopt.report.markdown import pull_request_body, step_summary
 from pytest_skillopt.report.runs import Run, list_runs
 from pytest_skillopt.report.words import one_line, paragraph
 from pytest_skillopt.run.result import Arm, Comparison, EditRow, Rate, Result, StepRow
@@ -154,7 +153,7 @@ def test_cost_says_what_it_leaves_out(make_result: MakeResult) -> None:
         update={"usage": [target, optimizer.model_copy(update={"cost": None})]}
     )
     assert "cost $1.61, without the optimizer (no price)" in joined(partly)
-    for render in (*merged("REPORTS").values(), pull_request_body, step_summary):
+    for render in merged("REPORTS").values():
         assert "without the optimizer" in render(partly)
     assert any("$1.61 without optimizer" in line for line in list_runs([Run("r", partly)]))
     unknown = [row.model_copy(update={"cost": None}) for row in result.usage]

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.addons import merged
 from pytest_skillopt.addons.propose.validate import beside
-from pytest_skillopt.report.markdown import code, prose, pull_request_body
+from pytest_skillopt.report.markup import code, prose
 from pytest_skillopt.report.words import percent
 from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.untrusted import redact
@@ -31,8 +32,9 @@ def compose(skill: Checked, result: Result, run_url: str = "") -> str:
     ``run_url`` is the address of the CI run with the report, ``""`` outside of CI.
     """
     head = "\n\n".join(_vouched(skill, result.simulated, run_url))
-    rest = redact(pull_request_body(result, MAX_BODY - len(head.encode()) - 3))
-    return f"{head}\n\n{rest.rstrip()}\n"
+    write = merged("REPORTS").get("summary.md", lambda result, most: "")
+    rest = redact(write(result, MAX_BODY - len(head.encode()) - 3))
+    return f"{head}\n\n{rest}".rstrip() + "\n"
 
 
 def title(skill: Checked) -> str:

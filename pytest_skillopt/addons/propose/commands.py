@@ -120,11 +120,10 @@ def _job(args: argparse.Namespace) -> int:
     skills: list[SkillResult] = []
     try:
         if new:
-            from pytest_skillopt.report.markdown import step_summary
-
             _, result = pick_run(home, new[-1])
             skills = result.skills
-            _append("GITHUB_STEP_SUMMARY", f"{step_summary(result)}\n")
+            if (summary := home.runs / new[-1] / "summary.md").exists():
+                _append("GITHUB_STEP_SUMMARY", f"{summary.read_text('utf-8')}\n")
     except RunError as error:
         sys.stderr.write(f"pytest-skillopt: {shown(str(error))}\n")
     write_outputs(_training_outputs(skills))

@@ -1,1 +1,1 @@
-"""Report as a page: ``report.html``."""
+"""Reports as files: ``report.html`` and ``summary.md``."""

@@ -1,4 +1,4 @@
-"""Report ``report.html``, and a link to it in the page of pytest-html."""
+"""Reports ``report.html`` and ``summary.md``, and a link in the page of pytest-html."""
 
 from __future__ import annotations
 
@@ -14,13 +14,19 @@ if TYPE_CHECKING:
 PAGE = "report.html"
 
 
-def _render(result: Result) -> str:
-    from pytest_skillopt.addons.webpage.page import render_html
+def _page(result: Result) -> str:
+    from pytest_skillopt.addons.reports.page import render_html
 
     return render_html(result)
 
 
-REPORTS = {PAGE: _render}
+def _summary(result: Result, *limit: int) -> str:
+    from pytest_skillopt.addons.reports.summary import render_summary
+
+    return render_summary(result, *limit)
+
+
+REPORTS = {PAGE: _page, "summary.md": _summary}
 
 
 def pytest_skillopt_finished(config: pytest.Config, result: Result, folder: Path) -> None:
@@ -39,6 +45,6 @@ class _Link:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_html_results_summary(self, prefix: list[str]) -> None:
-        from pytest_skillopt.addons.webpage.page import summary_link
+        from pytest_skillopt.addons.reports.page import summary_link
 
         prefix.append(summary_link(self._result, self._report, self._page))

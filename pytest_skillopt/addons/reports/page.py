@@ -11,10 +11,11 @@ from urllib.parse import quote
 
 from markupsafe import Markup, escape
 
+from pytest_skillopt.addons.reports.rendering import environment, hunks, not_kept, settings
 from pytest_skillopt.report import words
 from pytest_skillopt.report.advice import advise, full_stop, headline
-from pytest_skillopt.report.pages import environment, hash_source, style
-from pytest_skillopt.report.words import clip, one_line, short
+from pytest_skillopt.report.markup import hash_source, short, style
+from pytest_skillopt.report.words import clip, one_line
 from pytest_skillopt.untrusted import printable
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def render_html(result: Result) -> str:
             cost=words.cost(result.usage),
             unpriced=words.unpriced(result.usage),
             command=shlex.join(result.command),
-            settings=words.settings(result),
+            settings=settings(result),
             css=Markup(css),
             csp=_policy(css),
         )
@@ -70,7 +71,7 @@ def render_html(result: Result) -> str:
 @cache
 def _environment() -> jinja2.Environment:
     # _clean gets every value that the template prints, before it is escaped.
-    made = environment(_clean, __package__)
+    made = environment(_clean)
     made.filters |= {
         "sentence": full_stop,
         "short": short,
@@ -120,14 +121,14 @@ def _show_skills(result: Result) -> list[_Shown]:
 
 
 def _show(result: Result, skill: SkillResult, i: int) -> _Shown:
-    hunks, left_out = words.hunks(skill, MOST_DIFF_LINES)
+    shown, left_out = hunks(skill, MOST_DIFF_LINES)
     compared = any(row.after is not None for row in skill.tasks)
-    edits = words.not_kept(skill)
+    edits = not_kept(skill)
     return {
         "skill": skill,
         "anchor": f"skill-{i}",
         "advice": advise(result, skill),
-        "hunks": hunks,
+        "hunks": shown,
         "lines_left_out": left_out,
         "scales": tuple(_scales(result, skill)),
         "precision": tuple(words.precision(skill, result.mode)),

@@ -1,20 +1,19 @@
-"""The report as Markdown: the text of a pull request, a job summary, ``summary.md``."""
+"""``summary.md``: the report of a job and, in fewer bytes, of a pull request."""
 
 from __future__ import annotations
 
-import re
 import shlex
 from functools import cache
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from pytest_skillopt.addons.reports.rendering import changed_settings, environment
 from pytest_skillopt.report import words
 from pytest_skillopt.report.advice import advise, headline
-from pytest_skillopt.report.pages import environment
-from pytest_skillopt.report.words import one_line, short
+from pytest_skillopt.report.markup import code, fenced, prose
+from pytest_skillopt.report.words import one_line
 from pytest_skillopt.skill.document import SKILL_FILE
-from pytest_skillopt.untrusted import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -34,23 +33,9 @@ MOST_ITEMS = 12_000
 _CUT = "\f"
 """Separator of blocks; untrusted text never holds it, since it is not printable."""
 
-_GAP = "\u200b"
-_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-_MARKS = re.compile(r"([\\`*_\[\]|~$])")
-_REFERENCES = re.compile(
-    r"([@#!%~$&^*])(?=[\w\"])"  # people, issues, requests, milestones, labels, snippets, epics
-    r"|(?<=\bGH)(-)(?=\d)"
-    r"|(:)(?=//|[\w+-]+:)"  # addresses, emoji by name
-    r"|(?<=\bwww)(\.)"
-    r"|(\[)(?=[a-z_]+:\d)"
-    r"|([0-9a-f]{6})(?=[0-9a-f])",  # commits
-    re.IGNORECASE,
-)
-_START = re.compile(r"^(?:([-+=/#])|(\d{1,9})([.)]))")
 
-
-def pull_request_body(result: Result, limit: int = 60_000) -> str:
-    """Write the text of a pull request in at most ``limit`` bytes of UTF-8, at least 2,000.
+def render_summary(result: Result, limit: int = SUMMARY_LIMIT) -> str:
+    """Write the report in at most ``limit`` bytes of UTF-8, at least 2,000.
 
     Blocks that do not fit are left out.
     """
@@ -69,11 +54,6 @@ def pull_request_body(result: Result, limit: int = 60_000) -> str:
     return "\n\n".join([*kept, cut if shortened else pointer])
 
 
-def step_summary(result: Result) -> str:
-    """Write the text of ``$GITHUB_STEP_SUMMARY`` and ``summary.md``."""
-    return pull_request_body(result, SUMMARY_LIMIT)
-
-
 def _blocks(result: Result) -> Iterator[str]:
     """Yield in order the blocks that are kept or left out as a whole."""
     template = _environment().get_template("summary.md.j2")
@@ -86,7 +66,7 @@ def _blocks(result: Result) -> Iterator[str]:
         cost=words.cost(result.usage),
         rollouts=words.rollouts(result),
         command=one_line(shlex.join(result.command))[:4000],
-        settings=words.changed_settings(result),
+        settings=changed_settings(result),
     )
     return (block.strip("\n ") for block in whole.split(_CUT) if block.strip())
 
@@ -184,38 +164,3 @@ def _listed(caller: Callable[[], str]) -> Markup:
         else:
             rest += 1
     return Markup("\n".join([*lines, f"- and {words.number(rest)} more"] if rest else lines))
-
-
-def prose(text: str, most: int = 600) -> str:
-    """Make one line of text without markup and without references to people or issues."""
-    line = one_line(short(text, most))
-    line = _REFERENCES.sub(lambda match: match[0] + _GAP, line)
-    line = _MARKS.sub(r"\\\1", line)
-    line = re.sub(r"[&<>]", lambda match: _ENTITIES[match[0]], line)
-    return _START.sub(_escape_start, line)
-
-
-def code(text: str, most: int = 300) -> str:
-    """Make one line a code span."""
-    line = one_line(short(text, most))
-    if not line:
-        return ""
-    ticks = "`" * (_longest_run(line) + 1)
-    # A span strips one space on either side; a backtick at its begin or end needs that space.
-    return f"{ticks} {line} {ticks}" if "`" in (line[0], line[-1]) else f"{ticks}{line}{ticks}"
-
-
-def fenced(text: str, language: str = "") -> str:
-    """Make a code block whose fence is longer than any in the text."""
-    block = printable(text).strip("\n")
-    fence = "`" * max(_longest_run(block) + 1, 3)
-    return f"{fence}{language}\n{block}\n{fence}"
-
-
-def _longest_run(text: str) -> int:
-    return max((len(run) for run in re.findall("`+", text)), default=0)
-
-
-def _escape_start(match: re.Match[str]) -> str:
-    """Escape the start of a line that would begin a list, a heading or a command."""
-    return f"\\{match[1]}" if match[1] else f"{match[2]}\\{match[3]}"

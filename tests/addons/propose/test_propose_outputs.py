@@ -66,6 +66,7 @@ def test_job_tells_the_ci_how_it_ended(
     (tmp_path / "pytest.py").write_text(
         f"import pathlib, shutil\nrun = pathlib.Path({str(run)!r})\nrun.mkdir(parents=True)\n"
         f"shutil.copy({str(tmp_path / 'result.json')!r}, run)\n"
+        "(run / 'summary.md').write_text('The skill invoices')\n"
         "(run / 'journal.jsonl').touch()\n"
     )
     (tmp_path / ".skillopt").mkdir()

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pytest_skillopt.addons.webpage import page as html
+from pytest_skillopt.addons.reports import page as html
 from pytest_skillopt.run.result import Arm, EditRow, Result, RolloutSample, StepRow, TaskRow, Turn
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from pytest_skillopt.report import markdown
-from pytest_skillopt.report.markdown import pull_request_body, step_summary
+from pytest_skillopt.addons.reports.summary import render_summary
+from pytest_skillopt.report import markup
 from pytest_skillopt.report.words import one_line
 from pytest_skillopt.run.result import EditRow, Hunk, Result, UsageRow
 from pytest_skillopt.settings import Settings
@@ -63,7 +63,7 @@ def effects(text: str) -> list[str]:
 @given(texts)
 def test_prose_has_no_effect_and_no_markup(text: str) -> None:
     for start in ("", "- ", "> - ", "**x**: "):
-        source = start + markdown.prose(text, 10_000)
+        source = start + markup.prose(text, 10_000)
         kinds = {token.type for token in tokens(source)} - {"inline", "text", "text_special"}
         plain = {token.type for token in tokens(start + "x")} - {"inline", "text"}
         assert kinds <= plain | {"paragraph_open", "paragraph_close"}, source
@@ -73,14 +73,14 @@ def test_prose_has_no_effect_and_no_markup(text: str) -> None:
 
 @given(st.text(max_size=80))
 def test_prose_reads_as_it_was_written(text: str) -> None:
-    source = f"x {markdown.prose(text)}"
+    source = f"x {markup.prose(text)}"
     found = [token.content for token in tokens(source) if token.type.startswith("text")]
     assert "".join(found).replace("\u200b", "") == f"x {one_line(text)}".strip()
 
 
 @given(texts)
 def test_code_is_one_span(text: str) -> None:
-    source = f"x {markdown.code(text, 10_000)} y"
+    source = f"x {markup.code(text, 10_000)} y"
     spans = [token for token in tokens(source) if token.type == "code_inline"]
     line = one_line(text)
     assert [span.content for span in spans] == ([line] if line else [])
@@ -88,7 +88,7 @@ def test_code_is_one_span(text: str) -> None:
 
 @given(texts)
 def test_fence_holds_whatever_is_in_it(text: str) -> None:
-    blocks = PARSER.parse(f"a\n\n{markdown.fenced(text, 'diff')}\n\nb")
+    blocks = PARSER.parse(f"a\n\n{markup.fenced(text, 'diff')}\n\nb")
     kinds = ["paragraph_open", "inline", "paragraph_close"]
     assert [block.type for block in blocks] == [*kinds, "fence", *kinds]
     assert blocks[3].content.strip("\n") == printable(text).strip("\n")
@@ -100,8 +100,8 @@ def test_fence_holds_whatever_is_in_it(text: str) -> None:
 def test_a_report_full_of_hostile_text_is_inert(
     make_result: MakeResult, mode: str, text: str
 ) -> None:
-    source = pull_request_body(with_text(make_result, mode, text))
-    same = pull_request_body(with_text(make_result, mode, "harmless"))
+    source = render_summary(with_text(make_result, mode, text))
+    same = render_summary(with_text(make_result, mode, "harmless"))
     assert effects(rendered_text(source)) == []
     assert headings(source) == headings(same)
     assert html(source) == html(same)
@@ -143,7 +143,7 @@ def with_text(make_result: MakeResult, mode: str, text: str) -> Result:
 
 
 def test_body_holds_verdict_diff_reasons_rates_cost_and_command(make_result: MakeResult) -> None:
-    body = pull_request_body(make_result(simulated=True))
+    body = render_summary(make_result(simulated=True))
     assert body.startswith(
         "## Accepted, but look closer before merging\n\nThe suite's pass rate rose from 52.7 %"
     )
@@ -170,7 +170,7 @@ def test_body_keeps_within_the_limit_and_points_to_the_rest(
     make_result: MakeResult, limit: int, hostile: bool
 ) -> None:
     result = make_result(tasks=400, steps=200, hostile=hostile)
-    body = pull_request_body(result, limit)
+    body = render_summary(result, limit)
     assert len(body.encode()) <= limit
     assert body.startswith("## Accepted, but look closer before merging")
     assert "_Shortened to fit._ Transcripts and all figures:" in body or limit == 60_000
@@ -183,7 +183,7 @@ def test_a_huge_diff_is_cut(make_result: MakeResult) -> None:
     skill = result.skills[0].model_copy(
         update={"hunks": [Hunk(diff="@@ @@\n" + "+line\n" * 500)] * 3}
     )
-    body = pull_request_body(result.model_copy(update={"skills": [skill]}))
+    body = render_summary(result.model_copy(update={"skills": [skill]}))
     assert body.count("+line") == 299
     assert "The rest of the diff is in `skill.patch`." in body
 
@@ -192,7 +192,7 @@ def test_a_huge_diff_is_cut(make_result: MakeResult) -> None:
 @pytest.mark.parametrize("mode", ["train", "evaluate", "check", "compare", "aa"])
 def test_every_mode_has_a_summary(make_result: MakeResult, mode: str, tasks: int) -> None:
     for status in ("accepted", "unmeasured", "interrupted"):
-        summary = step_summary(make_result(mode=mode, status=status, tasks=tasks))
+        summary = render_summary(make_result(mode=mode, status=status, tasks=tasks))
         assert headings(summary)[0] == "h2", status
         assert "What it cost" in summary, status
 
@@ -203,7 +203,7 @@ def test_usage_tells_what_was_paid_and_what_the_cache_answered(make_result: Make
         UsageRow(role="target", stage="final", cached=1200),
         UsageRow(role="optimizer", stage="reflect", calls=1, cost=0.5),
     ]
-    body = pull_request_body(make_result().model_copy(update={"usage": rows}))
+    body = render_summary(make_result().model_copy(update={"usage": rows}))
     assert "- target, tape: 2 calls, 1 from the cache, 900 tokens in, 7 out, no price" in body
     assert "- target, final: no calls, 1,200 from the cache\n" in body
     assert "- optimizer, reflect: 1 call, 0 tokens in, 0 out, " in body
@@ -211,14 +211,14 @@ def test_usage_tells_what_was_paid_and_what_the_cache_answered(make_result: Make
 
 def test_settings_read_as_they_are_written(make_result: MakeResult) -> None:
     given = {"write": False, "rollouts": 4, "skill": "", "gate": "strict", "mine": True}
-    body = pull_request_body(make_result().model_copy(update={"settings": given}))
+    body = render_summary(make_result().model_copy(update={"settings": given}))
     listed = ["- `write`: `no`", "- `rollouts`: `4`", "- `gate`: `strict`", "- `mine`: `yes`"]
     assert "\n".join(listed) in body
 
 
 def test_a_request_lists_no_setting_that_has_its_default(make_result: MakeResult) -> None:
     given = {**Settings().to_json(), "patience": 7}
-    body = pull_request_body(make_result().model_copy(update={"settings": given}))
+    body = render_summary(make_result().model_copy(update={"settings": given}))
     listed = body[body.index("settings that are not the default") :]
     names = set(re.findall(r"^- `(\w+)`: ", listed, re.MULTILINE))
     assert names == {"patience"}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from pytest_skillopt.addons.webpage.page import render_html
+from pytest_skillopt.addons.reports.page import render_html
 from pytest_skillopt.run.result import PastRow, Result
 
 if TYPE_CHECKING:
