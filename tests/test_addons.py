@@ -19,6 +19,7 @@ FOLDERS = sorted(path.parent.name for path in ROOT.glob("pytest_skillopt/addons/
 SHOWN = {
     "aa": {"--skillopt-aa"},
     "bridges": set(),
+    "checks": set(),
     "compare": {"--skillopt-compare"},
     "doctor": {"doctor"},
     "drift": {"--skillopt-drift"},

@@ -134,7 +134,17 @@ def test_add_ons_use_public_names_and_the_modules_for_them() -> None:
 
 def test_the_core_names_nothing_of_an_add_on() -> None:
     """Its folder's name as a word; a word of plain English as a quoted name or a command."""
-    ordinary = {"compare", "mine", "propose", "published", "reports", "shorten", "tries", "verify"}
+    ordinary = {
+        "checks",
+        "compare",
+        "mine",
+        "propose",
+        "published",
+        "reports",
+        "shorten",
+        "tries",
+        "verify",
+    }
     names = [rf"(?<![\w-]){name}(?![\w-])" for name in ADDONS if name not in ordinary]
     modes = [mode.name for own in declared("MODES") for mode in own]
     names += [rf"(['\"]){name}\1|--skillopt-{name}\b" for name in (*ADDONS, *modes)]

@@ -78,7 +78,7 @@ def test_a_comparison_with_no_skill_gives_each_task_a_verdict(project: pytest.Py
 
 JUDGED = """
 import pytest
-from pytest_skillopt.checks import fulfils
+from pytest_skillopt.addons.checks import fulfils
 
 def polite(judge, reply):
     return judge("It is polite.", reply).score >= 0.5
