@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_skillopt.model.agent import Agent
-    from pytest_skillopt.model.judge import Judge
     from pytest_skillopt.suite.context import Recorder, Skill
 
 
@@ -96,28 +95,6 @@ def skill_agent(request: pytest.FixtureRequest, _skillopt_skill: Skill) -> Agent
             on_usage=running.add_usage,
             max_turns=models.settings.max_turns,
             own_tools=own_tools,
-        )
-
-
-@pytest.fixture
-def skill_judge(request: pytest.FixtureRequest) -> Judge:
-    """Grade an answer by a model.
-
-    ``skill_judge(rubric, answer, votes=1)`` returns a ``Judgement`` with .score and .reason.
-    """
-    from pytest_skillopt.model.judge import Judge
-    from pytest_skillopt.model.roles import Models
-    from pytest_skillopt.suite.context import GuardedModel, recorder
-
-    running = recorder(request)
-    with without_traceback():
-        return Judge(
-            GuardedModel(Models.of(request.config).get("judge")),
-            sample=running.request.sample,
-            stage=running.request.stage,
-            task=request.node.nodeid,
-            on_usage=running.add_judge_usage,
-            verdicts=running.verdicts,
         )
 
 

@@ -13,9 +13,9 @@ import re
 import pytest
 
 from pytest_skillopt.addons import merged, register_addons, register_fixtures
-from pytest_skillopt.fixtures import _skillopt_skill, rollout, skill, skill_agent, skill_judge
+from pytest_skillopt.fixtures import _skillopt_skill, rollout, skill, skill_agent
 
-__all__ = ["_skillopt_skill", "rollout", "skill", "skill_agent", "skill_judge"]
+__all__ = ["_skillopt_skill", "rollout", "skill", "skill_agent"]
 
 _MARKER = (
     "skill_task(*, skill=None, split=None, rollouts=None, min_pass_rate=None, group=None, "

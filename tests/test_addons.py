@@ -29,7 +29,8 @@ SHOWN = {
         *("skillopt_harness", "skillopt_harness_env", "skillopt_harness_login"),
         *("skillopt_sandbox", "skillopt_proposer"),
     },
-    "mine": {"init", "mine", "handoff", "judge"},
+    "judging": {"judge"},
+    "mine": {"init", "mine", "handoff"},
     "propose": {
         *("propose", "adopt", "job", "publish-receipts", "schedule", "unschedule"),
         "skillopt_propose_skills",

@@ -10,6 +10,8 @@ functions that need them. The core also reads these names of an ``addon.py``:
     A frozen dataclass of ``settings.setting`` fields; ``Settings.of(CLASS)`` reads them.
 ``MARKER``
     Further arguments of the marker ``skill_task``: by name, a check and a noun for the error.
+``ROLES``
+    Fixtures that call a model, by name: the model's role.
 ``SEARCHES``, ``GATES``
     Further searches and gates (``search/extensions.py``).
 ``MODES``
@@ -33,9 +35,6 @@ functions that need them. The core also reads these names of an ``addon.py``:
 ``REPORTS``
     Reports of a run: by file name, a function from its result to a text; for ``summary.md`` it also
     takes the most bytes. The first is named where a reader looks for transcripts.
-``judged``
-    A function from pytest's ``ExceptionInfo`` of a failure and the objects with a judge's verdicts
-    to whether one of these is what failed.
 ``history``
     A function from a folder of a project to lines for ``pytest-skillopt show --history``.
 ``add_commands``

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pytest_skillopt.model.types import ModelFault, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pytest_skillopt.model.types import Model
 
@@ -21,7 +21,6 @@ FormT = TypeVar("FormT", bound=BaseModel)
 
 _FENCE = re.compile(r"^[ \t]*(```+|~~~+)[^\n]*\n(.*?)^[ \t]*\1[ \t]*$", re.DOTALL | re.MULTILINE)
 _THOUGHTS = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
-_CLOSING = re.compile(r"\s*^[ \t]*(?:```+|~~~+)\Z", re.MULTILINE)
 _OPENING = re.compile(r"[{\[]")
 _MAX_STARTS = 2000
 """Maximum opening brackets tried in a prose; keeps the work linear on a reply full of them."""
@@ -32,6 +31,47 @@ _NOT_STRICT = frozenset({"title", "default", "minLength", "maxLength"})
 
 class NoJson(ValueError):
     """There is no JSON object or array; the message names the nearest candidate."""
+
+
+def without_thoughts(text: str) -> str:
+    """Remove a leading ``<think>`` block."""
+    return _THOUGHTS.sub("", text, count=1).strip()
+
+
+def find_json(text: str) -> Any:
+    """Find the object or array in ``text``.
+
+    The whole text, else the first fenced block that is one, else the longest one in the prose. A
+    leading ``<think>`` block is ignored.
+
+    Raises:
+        NoJson: there is none.
+    """
+    text = without_thoughts(text)
+    for candidate in (text, *(match[2] for match in _FENCE.finditer(text))):
+        with suppress(ValueError, RecursionError):
+            value = _DECODER.decode(candidate)
+            if isinstance(value, dict | list):
+                return value
+    return max(json_values(text), key=lambda found: found[1] - found[0])[2]
+
+
+def json_values(text: str) -> list[tuple[int, int, Any]]:
+    """List start, end and value of each object and array in a prose; NoJson if there is none."""
+    found, at, problem = [], 0, ""
+    for _ in range(_MAX_STARTS):
+        start = _OPENING.search(text, at)
+        if start is None:
+            break
+        try:
+            value, at = _DECODER.raw_decode(text, start.start())
+            found.append((start.start(), at, value))
+        except (ValueError, RecursionError) as error:
+            at = start.end()
+            problem = problem or _about(error, text)
+    if not found:
+        raise NoJson(problem or "no JSON object or array")
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +93,11 @@ def ask_json(
     sample: str,
     stage: str = "",
     task: str = "",
-    only: bool = False,
+    find: Callable[[str], Any] = find_json,
 ) -> Answer[FormT]:
     """Ask for a JSON object of the given form; show the model its mistake once.
 
-    ``only``: parse with ``only_json``, which never takes quoted text for the answer.
+    ``find`` finds the object in a reply, and raises ``NoJson`` if there is none.
 
     Raises:
         ModelError: as ``Model.complete``. A passing fault in the repair makes the answer unreadable
@@ -80,8 +120,7 @@ def ask_json(
         usage += reply.usage
         quoted = reply.text[:_MAX_QUOTED]
         try:
-            found = only_json(reply.text, form) if only else find_json(reply.text)
-            return Answer(form.model_validate(found), usage)
+            return Answer(form.model_validate(find(reply.text)), usage)
         except NoJson as error:
             problem = str(error)
         except ValidationError as error:
@@ -133,63 +172,6 @@ def trimmed(
     if strict and not names and "properties" in kept:
         kept |= {"required": list(kept["properties"]), "additionalProperties": False}
     return kept
-
-
-def find_json(text: str) -> Any:
-    """Find the object or array in ``text``.
-
-    The whole text, else the first fenced block that is one, else the longest one in the prose. A
-    leading ``<think>`` block is ignored.
-
-    Raises:
-        NoJson: there is none.
-    """
-    text = _THOUGHTS.sub("", text, count=1).strip()
-    for candidate in (text, *(match[2] for match in _FENCE.finditer(text))):
-        with suppress(ValueError, RecursionError):
-            value = _DECODER.decode(candidate)
-            if isinstance(value, dict | list):
-                return value
-    return max(_all_in(text), key=lambda found: found[1] - found[0])[2]
-
-
-def only_json(text: str, form: type[BaseModel]) -> Any:
-    """Parse the object that is the whole of ``text``, or ends it, bare or in a fence.
-
-    Raises:
-        NoJson: there is none, words follow it, or another object with a field of ``form`` differs
-            from it: one of them may be quoted from the material.
-    """
-    text = _THOUGHTS.sub("", text, count=1).strip()
-    with suppress(ValueError, RecursionError):
-        return _DECODER.decode(text)
-    text = _CLOSING.sub("", text)
-    found = _all_in(text)
-    end, last = found[-1][1:]
-    if end != len(text):
-        raise NoJson("there is text after the JSON object")
-    named = form.model_fields.keys()
-    if any(isinstance(v, dict) and named & v.keys() and v != last for _, _, v in found):
-        raise NoJson("several different JSON objects")
-    return last
-
-
-def _all_in(text: str) -> list[tuple[int, int, Any]]:
-    """List start, end and value of each object and array in a prose; NoJson if there is none."""
-    found, at, problem = [], 0, ""
-    for _ in range(_MAX_STARTS):
-        start = _OPENING.search(text, at)
-        if start is None:
-            break
-        try:
-            value, at = _DECODER.raw_decode(text, start.start())
-            found.append((start.start(), at, value))
-        except (ValueError, RecursionError) as error:
-            at = start.end()
-            problem = problem or _about(error, text)
-    if not found:
-        raise NoJson(problem or "no JSON object or array")
-    return found
 
 
 def _about(error: Exception, text: str) -> str:

@@ -116,8 +116,8 @@ class Recorder:
         self.used = Usage()
         """Usage of target calls, those of the test's own agent included."""
         self.judge_used = Usage()
-        self.verdicts: list[object] = []
-        """Objects that carry a judge's verdict, see ``model.judge.Judge``."""
+        self.judged: Callable[[pytest.ExceptionInfo[BaseException] | None], bool] = lambda _: False
+        """Tells whether a model's verdict decided a failed assertion, or, of None, a pass."""
         self.reported = Usage()
         """The part of ``used`` that the test reported itself."""
         self.refusals: list[str] = []

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.addons import declared
 from pytest_skillopt.model import faults
 from pytest_skillopt.model.types import ModelError
 from pytest_skillopt.suite.rollouts import InfraError, Rollout, shorten
@@ -148,12 +147,7 @@ def conclude(
     asserted = [phase for phase in failed if _is_failure(phase)]
     if asserted:
         location = _location(config, asserted[0])
-        looks = declared("judged") if recorder.verdicts else []
-        judged = bool(looks) and all(
-            phase.excinfo is not None and look(phase.excinfo, recorder.verdicts)
-            for phase in asserted
-            for look in looks
-        )
+        judged = all(is_assertion(p.exception) and recorder.judged(p.excinfo) for p in asserted)
         return Rollout(
             request, "failed", message=_message(asserted), location=location, judged=judged
         )
@@ -170,7 +164,7 @@ def conclude(
             return Rollout(request, "skipped", message=_reason(phase))
     if not any(phase.report.when == "call" for phase in main):
         return Rollout.of_error(request, "internal", "pytest did not run the body of the test")
-    return Rollout(request, "passed", judged=bool(recorder.verdicts))
+    return Rollout(request, "passed", judged=recorder.judged(None))
 
 
 def captured_output(phases: Sequence[Phase]) -> str:
@@ -197,7 +191,7 @@ def causes(exception: BaseException) -> Iterator[BaseException]:
             waiting += current.exceptions
 
 
-def is_assertion(exception: BaseException) -> bool:
+def is_assertion(exception: BaseException | None) -> bool:
     """Tell whether an exception is a test's verdict that an answer is wrong."""
     if isinstance(exception, BaseExceptionGroup):
         return any(is_assertion(inner) for inner in exception.exceptions)
@@ -219,8 +213,7 @@ def _infrastructure_error(config: pytest.Config, phases: Sequence[Phase]) -> Inf
 
 
 def _is_failure(phase: Phase) -> bool:
-    asserted = phase.exception is not None and is_assertion(phase.exception)
-    return asserted or phase.report.when == "call"
+    return is_assertion(phase.exception) or phase.report.when == "call"
 
 
 def _message(phases: Sequence[Phase]) -> str:

@@ -82,7 +82,6 @@ def node_id(item: pytest.Item) -> str:
 
 MARKER = "skill_task"
 _TEXT_LIMIT = 20_000
-_ROLES = {"skill_agent": "target", "skill_judge": "judge"}
 
 
 def marker_arguments(item: pytest.Item) -> dict[str, Any] | None:
@@ -187,8 +186,9 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
 
 def _roles(item: pytest.Item, text: str, agent: str) -> tuple[str, ...]:
     fixtures = getattr(item, "fixturenames", ())
-    found = {role for name, role in _ROLES.items() if name in fixtures}
-    if agent or "proxy_url" in text:  # ``skill.proxy_url``
+    found = {role for name, role in merged("ROLES").items() if name in fixtures}
+    # ``proxy_url`` is an attribute of ``skill``.
+    if agent or "skill_agent" in fixtures or "proxy_url" in text:
         found.add("target")
     return tuple(sorted(found, reverse=True))
 

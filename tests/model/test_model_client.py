@@ -750,7 +750,7 @@ def test_a_proxy_in_the_environment_does_not_stand_before_a_local_server(
 def test_the_sdk_is_imported_on_the_first_call_alone() -> None:
     code = (
         "import sys, pytest_skillopt.model.client as c, pytest_skillopt.model.config as f\n"
-        "import pytest_skillopt.model.agent, pytest_skillopt.model.judge\n"
+        "import pytest_skillopt.model.agent, pytest_skillopt.model.tools\n"
         "c.ChatModel(f.ModelConfig('target', 'openai', 'm', 'http://localhost:1/v1'))\n"
         "loaded = {'openai', 'httpx', 'httpx2'} & set(sys.modules)\n"
         "assert not loaded, loaded"

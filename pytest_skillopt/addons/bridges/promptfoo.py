@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_skillopt.model.agent import Agent, Reply
-    from pytest_skillopt.model.judge import Judge
     from pytest_skillopt.suite.context import Recorder, Skill
 
 RUBRIC = "llm-rubric"
@@ -69,9 +68,7 @@ class PromptfooCase(Case):
         """Fill the variables into the prompt file, and ask the model."""
         return skill_agent.chat([{"role": "user", "content": filled(skill.body.strip(), self)}])
 
-    def check(
-        self, answer: str, judge: Judge | None = None, rollout: Recorder | None = None
-    ) -> None:
+    def check(self, answer: str, judge: Any = None, rollout: Recorder | None = None) -> None:
         """Assert that all assertions hold; their share is the rollout's soft score.
 
         Raises:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from pytest_skillopt.model.agent import Reply
-    from pytest_skillopt.model.judge import Judge
     from pytest_skillopt.suite.context import Recorder
 
 _REFUSAL = re.compile(
@@ -159,7 +158,7 @@ def suite_passes(workspace: str | Path, *arguments: str, timeout: float = 300.0)
 
 
 def fulfils(
-    judge: Judge,
+    judge: Any,
     answer: str,
     *statements: str,
     question: str = "",

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_skillopt.model.agent import Agent
-    from pytest_skillopt.model.judge import Judge
     from pytest_skillopt.suite.context import Recorder
 
 EVALS, QUERIES = "evals.json", "eval_queries.json"
@@ -202,7 +201,7 @@ def _marked(function: Callable[..., None], marks: Sequence[Any]) -> Callable[...
 def _graded(
     case: Case,
     skill_agent: Agent,
-    skill_judge: Judge,
+    skill_judge: Any,
     rollout: Recorder,
     request: pytest.FixtureRequest,
 ) -> None:
@@ -226,7 +225,7 @@ def _graded_in_harness(
     case: Case,
     skill_harness: Any,
     workspace: Path,
-    skill_judge: Judge,
+    skill_judge: Any,
     rollout: Recorder,
     request: pytest.FixtureRequest,
 ) -> None:
@@ -291,7 +290,7 @@ def _prompt(case: Case, request: pytest.FixtureRequest) -> str:
 def _settle(
     case: Case,
     answer: str,
-    judge: Judge | None,
+    judge: Any,
     rollout: Recorder,
     request: pytest.FixtureRequest,
 ) -> None:

@@ -1,4 +1,4 @@
-"""Add-on for test suites: draft tests, from a skill or transcripts, and calibrate the judge."""
+"""Add-on for test suites: draft tests, from a skill or transcripts."""
 
 from __future__ import annotations
 

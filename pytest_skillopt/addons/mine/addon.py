@@ -1,4 +1,4 @@
-"""Commands ``init``, ``mine``, ``handoff`` and ``judge``, and the model ``handoff``."""
+"""Commands ``init``, ``mine`` and ``handoff``, and the model ``handoff``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
 
     import pytest
 
@@ -18,13 +17,6 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     from pytest_skillopt.addons.mine import commands as ours
 
     ours.add_commands(commands)
-
-
-def judged(excinfo: pytest.ExceptionInfo[BaseException], verdicts: Sequence[object]) -> bool:
-    """Tell whether a judge's verdict failed a test."""
-    from pytest_skillopt.addons.mine.judged import on_a_verdict
-
-    return on_a_verdict(excinfo, verdicts)
 
 
 def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model | None:
@@ -44,18 +36,9 @@ def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model | None:
 
 
 def pytest_skillopt_notes(config: pytest.Config, result: Result) -> str | None:
-    """Note what each task tells of a skill, or that a judge was never compared with people."""
-    if result.mode == "compare":
-        from pytest_skillopt.addons.mine.verdicts import verdicts
-
-        if said := verdicts(result):
-            return said
-    judged = any(row.role == "judge" for row in result.usage)
-    if not judged or result.simulated or result.mode in ("evaluate", "aa"):
+    """Note what each task tells of a skill."""
+    if result.mode != "compare":
         return None
-    from pytest_skillopt.addons.mine.calibrate import doubt
-    from pytest_skillopt.model.roles import Models
-    from pytest_skillopt.run.directory import Home
+    from pytest_skillopt.addons.mine.verdicts import verdicts
 
-    home = Home(config.rootpath / Models.of(config).settings.dir)
-    return doubt(home, [result.models.get("judge", "")]) or None
+    return verdicts(result) or None

@@ -1,4 +1,4 @@
-"""Command-line parsers of ``init``, ``mine``, ``handoff`` and ``judge calibrate``."""
+"""Command-line parsers of ``init``, ``mine`` and ``handoff``."""
 
 from __future__ import annotations
 
@@ -20,11 +20,6 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument("key", nargs="?", default="", metavar="KEY", help="print this prompt")
     parser.add_argument("--answer", default="", metavar="FILE", help="its answer; -: stdin")
     parser.set_defaults(handle=_handoff)
-    parser = commands.add_parser("judge", help="check the judge")
-    actions = parser.add_subparsers(metavar="ACTION", required=True)
-    action = actions.add_parser("calibrate", help="compare its grades with people's labels")
-    action.add_argument("file", type=Path, metavar="LABELLED.jsonl")
-    action.set_defaults(handle=_calibrate)
 
 
 def _handoff(args: argparse.Namespace) -> int:
@@ -110,10 +105,3 @@ def _mine(args: argparse.Namespace) -> int:
 def _output(args: argparse.Namespace, skill: Path) -> Path:
     name = re.sub(r"\W+", "_", skill.parent.name.lower()).strip("_") or "skill"
     return Path(args.output.replace("{skill}", name)).resolve()
-
-
-def _calibrate(args: argparse.Namespace) -> int:
-    from pytest_skillopt.addons.mine import configured
-    from pytest_skillopt.addons.mine.calibrate import calibrate
-
-    return configured(lambda config: calibrate(config, args.file))

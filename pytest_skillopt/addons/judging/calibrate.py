@@ -11,9 +11,12 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.addons.mine import MineError
-from pytest_skillopt.model.judge import Judge
+import pytest
+
+from pytest_skillopt.addons.judging.judge import Judge
+from pytest_skillopt.errors import UserError
 from pytest_skillopt.model.roles import Models
+from pytest_skillopt.model.types import ModelConfigError, ModelError
 from pytest_skillopt.report.words import percent, plural
 from pytest_skillopt.run.directory import Home
 from pytest_skillopt.untrusted import shown
@@ -21,8 +24,6 @@ from pytest_skillopt.untrusted import shown
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-
-    import pytest
 
 _Z = 1.96
 FEW = 30
@@ -69,12 +70,12 @@ def read_labels(path: Path) -> list[dict[str, Any]]:
     """Read the labelled answers of a file.
 
     Raises:
-        MineError: the file or a line cannot be read.
+        UserError: the file or a line cannot be read.
     """
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise MineError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+        raise UserError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     rows = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -82,27 +83,58 @@ def read_labels(path: Path) -> list[dict[str, Any]]:
         try:
             row = json.loads(line)
         except ValueError as error:
-            raise MineError(f"{path}:{number}: this is not JSON: {error}") from None
+            raise UserError(f"{path}:{number}: this is not JSON: {error}") from None
         texts = isinstance(row, dict) and all(
             isinstance(row.get(key), str) and row[key].strip() for key in ("answer", "rubric")
         )
         label = row.get("label") if isinstance(row, dict) else None
         if not texts or not isinstance(label, bool | int | float) or not 0 <= label <= 1:
-            raise MineError(
+            raise UserError(
                 f"{path}:{number}: an object with the texts 'answer' and 'rubric' and a 'label' of "
                 "true, false or a number from 0 to 1 is expected"
             )
         rows.append(row)
     if not rows:
-        raise MineError(f"{path} has no labelled answer")
+        raise UserError(f"{path} has no labelled answer")
     return rows
 
 
-def calibrate(config: pytest.Config, path: Path) -> int:
+def run(path: Path) -> int:
+    """Calibrate the judge of the project's pytest configuration; return the exit code.
+
+    Raises:
+        UserError: see :func:`read_labels`; no judge is set, or a call of it failed.
+    """
+    project = _Project(path)
+    code = int(pytest.main(["-p", "no:cacheprovider", "-q"], plugins=[project]))
+    if project.error is not None:
+        raise project.error
+    return code
+
+
+class _Project:
+    """pytest plugin that calibrates in place of a session."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.error: UserError | None = None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_cmdline_main(self, config: pytest.Config) -> int:
+        try:
+            calibrate(config, self._path)
+        except UserError as error:
+            self.error = error
+        except (ModelError, ModelConfigError) as error:
+            self.error = UserError(str(error))
+        return 0
+
+
+def calibrate(config: pytest.Config, path: Path) -> None:
     """Grade each labelled answer once, print the agreement, and save it for the reports.
 
     Raises:
-        MineError: see :func:`read_labels`.
+        UserError: see :func:`read_labels`.
         ModelError: a call of the judge failed.
     """
     rows = read_labels(path)
@@ -128,7 +160,6 @@ def calibrate(config: pytest.Config, path: Path) -> int:
         sys.stdout.write(f"this is too few labels for a reliable figure: have at least {FEW}\n")
     home = Home(config.rootpath / models.settings.dir)
     keep(home, model.name, {**counts, "low": low, "high": high})
-    return 0
 
 
 def _cell(judge: bool, people: bool) -> str:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.model.judge import Judge
+from pytest_skillopt.addons.judging.judge import Judge
 from pytest_skillopt.model.types import ModelFault, Usage
 
 if TYPE_CHECKING:
@@ -94,3 +96,12 @@ def test_calls_without_sense_are_refused(judge: Judge) -> None:
         judge(" ", "x")
     with pytest.raises(ValueError, match="votes must be at least 1, not 0"):
         judge("r", "x", votes=0)
+
+
+def test_the_sdk_is_not_imported_with_the_judge() -> None:
+    code = (
+        "import sys, pytest_skillopt.addons.judging.judge\n"
+        "loaded = {'openai', 'httpx', 'httpx2'} & set(sys.modules)\n"
+        "assert not loaded, loaded"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

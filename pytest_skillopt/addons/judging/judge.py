@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import re
 import statistics
+import textwrap
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, Field, field_validator
 
-from pytest_skillopt.model.structured import FormT, ask_json
+from pytest_skillopt.model.structured import FormT, NoJson, ask_json, json_values, without_thoughts
 from pytest_skillopt.model.types import ModelFault
 from pytest_skillopt.untrusted import fence, strip_invisible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    import pytest
 
     from pytest_skillopt.model.types import Model, Usage
 
@@ -91,8 +99,7 @@ class Judge:
         stage: purpose of the rollout, for the accounts.
         task: node id of the rollout, for the accounts.
         on_usage: called with the usage of each vote.
-        verdicts: receives each object that carries a verdict, the judge included; an assertion on
-            one of them is decided by the judge.
+        verdicts: receives each object that carries a verdict, the judge included.
     """
 
     model: Model
@@ -162,6 +169,26 @@ class Judge:
         self.verdicts += [self, grades]
         return grades
 
+    def decided(self, failure: pytest.ExceptionInfo[BaseException] | None) -> bool:
+        """Tell whether a failed ``assert``, or the ``if`` of a ``pytest.fail``, is on a verdict.
+
+        The names that carry one hold an object of ``verdicts``, or are bound to an expression with
+        such a name in the function that failed. None: the test passed.
+        """
+        if not self.verdicts or failure is None:
+            return bool(self.verdicts)
+        entries = [e for e in failure.traceback if "_pytest" not in Path(e.path).parts]
+        if not entries:
+            return False
+        entry = entries[-1]
+        code, values = entry.frame.code.raw, {**entry.frame.f_globals, **entry.frame.f_locals}
+        try:
+            tree = ast.parse(textwrap.dedent(inspect.getsource(code)))
+        except (OSError, SyntaxError):
+            return False
+        carry = {name for name, v in values.items() if any(v is each for each in self.verdicts)}
+        return _is_on(tree, entry.lineno + 2 - code.co_firstlineno, carry)
+
     def _ask(self, messages: list[dict[str, str]], form: type[FormT], what: str) -> FormT:
         answer = ask_json(
             self.model,
@@ -170,7 +197,7 @@ class Judge:
             sample=f"{self.sample}/{what}",
             stage=self.stage,
             task=self.task,
-            only=True,
+            find=partial(only_json, form=form),
         )
         self.on_usage(answer.usage)
         if answer.value is None:
@@ -189,3 +216,54 @@ def _messages(
         {"role": "system", "content": instructions},
         {"role": "user", "content": "\n\n".join(parts)},
     ]
+
+
+_CLOSING = re.compile(r"\s*^[ \t]*(?:```+|~~~+)\Z", re.MULTILINE)
+
+
+def only_json(text: str, form: type[BaseModel]) -> Any:
+    """Parse the object that is the whole of ``text``, or ends it, bare or in a fence.
+
+    Raises:
+        NoJson: there is none, words follow it, or another object with a field of ``form`` differs
+            from it: one of them may be quoted from the material.
+    """
+    text = _CLOSING.sub("", without_thoughts(text))
+    found = json_values(text)
+    end, last = found[-1][1:]
+    if end != len(text):
+        raise NoJson("there is text after the JSON object")
+    named = form.model_fields.keys()
+    if any(isinstance(v, dict) and named & v.keys() and v != last for _, _, v in found):
+        raise NoJson("several different JSON objects")
+    return last
+
+
+def _is_on(tree: ast.AST, line: int, carry: set[str]) -> bool:
+    """Tell whether the statement in a line is on one of the names, or on one bound to them."""
+    nodes = [node for node in ast.walk(tree) if hasattr(node, "lineno")]
+    for node in sorted(nodes, key=lambda node: node.lineno):
+        if isinstance(node, ast.For) and _uses(node.iter, carry):
+            carry |= _names(node.target, ctx=ast.Store)
+        elif isinstance(node, ast.Assign) and _uses(node.value, carry):
+            carry |= _names(*node.targets, ctx=ast.Store)
+    judged = None
+    for node in nodes:  # outer statements come before inner ones
+        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0):
+            if isinstance(node, ast.Assert | ast.If):
+                judged = _uses(node.test, carry)
+            elif judged is None and isinstance(node, ast.Expr):
+                judged = _uses(node, carry)
+    return bool(judged)
+
+
+def _uses(expression: ast.AST, names: set[str]) -> bool:
+    """Tell whether an expression, and each side of an ``and`` or ``or``, uses one of the names."""
+    if isinstance(expression, ast.BoolOp):
+        return all(_uses(side, names) for side in expression.values)
+    return not names.isdisjoint(_names(expression) - _names(expression, ctx=ast.Store))
+
+
+def _names(*nodes: ast.AST, ctx: type[ast.expr_context] = ast.Load) -> set[str]:
+    parts = (part for node in nodes for part in ast.walk(node) if isinstance(part, ast.Name))
+    return {part.id for part in parts if isinstance(part.ctx, ctx)}

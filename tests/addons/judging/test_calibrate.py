@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sessions import call
 
-from pytest_skillopt.addons.mine.calibrate import Agreement, calibrated, doubt
+from pytest_skillopt.addons.judging.calibrate import Agreement, calibrated, doubt
 from pytest_skillopt.run.directory import Home
 
 if TYPE_CHECKING:
