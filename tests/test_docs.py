@@ -69,7 +69,7 @@ def test_the_examples_of_the_fixtures(
     result = pytester.runpytest_inprocess(
         "--skillopt-model=openai:m", f"--skillopt-base-url={chat_server.url}", *mode
     )
-    result.assert_outcomes(passed=5)
+    result.assert_outcomes(passed=4)
 
 
 SUBJECT = "Keep the first line within 50 characters, without a full stop."
