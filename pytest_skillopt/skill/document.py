@@ -181,7 +181,18 @@ class Document:
 
     @cached_property
     def _parsed(self) -> tuple[dict[str, Any] | None, str]:
-        return _parse_frontmatter(self.frontmatter_text)
+        """The frontmatter as a mapping, or None with its fault, which is empty if it is missing."""
+        lines = split_lines(self.frontmatter_text.removeprefix("\ufeff"))
+        if not lines:
+            return None, ""
+        try:
+            value = yaml.safe_load(to_lf("".join(lines[1:-1])))
+        except _YAML_FAULTS as error:
+            reason = to_lf(str(error)).split("\n")[0] or type(error).__name__
+            return None, f"the frontmatter is not valid YAML ({reason}); it is left as it is"
+        if value is not None and not isinstance(value, dict):
+            return None, "the frontmatter is not a mapping; it is left as it is"
+        return value or {}, ""
 
     @property
     def frontmatter(self) -> dict[str, Any] | None:
@@ -191,13 +202,15 @@ class Document:
     @property
     def name(self) -> str:
         """``name`` of the frontmatter, else empty."""
-        value = (self.frontmatter or {}).get("name")
-        return value if isinstance(value, str) else ""
+        return self._stated("name")
 
     @property
     def description(self) -> str:
         """``description`` of the frontmatter, else empty."""
-        value = (self.frontmatter or {}).get("description")
+        return self._stated("description")
+
+    def _stated(self, key: str) -> str:
+        value = (self.frontmatter or {}).get(key)
         return value if isinstance(value, str) else ""
 
     @cached_property
@@ -208,14 +221,56 @@ class Document:
 
     @cached_property
     def fences(self) -> tuple[Region, ...]:
-        """Fenced code blocks of the body."""
+        """Fenced code blocks of the body, by CommonMark's rules; lenient in lists and quotes."""
         if self.is_code:
             return (Region("code", 0, len(self.text)),)
-        return _find_fences(self.text, self.body_start)
+        found: list[Region] = []
+        opened: tuple[int, str] | None = None
+        position = self.body_start
+        for line in split_lines(self.body):
+            match = _FENCE.match(line)
+            run, info = match.groups() if match else ("", "")
+            if opened is None:
+                if run and (run[0] == "~" or "`" not in info):
+                    opened = (position, run)
+            elif run.startswith(opened[1]) and not info.strip():
+                found.append(Region("code", opened[0], position + len(line)))
+                opened = None
+            position += len(line)
+        if opened:
+            found.append(Region("code", opened[0], len(self.text), closed=False))
+        return tuple(found)
 
     @cached_property
     def _regions(self) -> tuple[tuple[Region, ...], tuple[str, ...]]:
-        return _find_regions(self.text, self.body_start, self.fences)
+        """Protected regions and their faults.
+
+        Markers inside a closed code block are text; after a fence that never closes they count,
+        because it is safer to protect too much.
+        """
+        text, regions, warnings = self.text, list[Region](), list[str]()
+        opened: tuple[str, int] | None = None
+        blocks = [fence for fence in self.fences if fence.closed]
+        for match in _MARKER.finditer(text, self.body_start):
+            if any(block.start <= match.start() < block.end for block in blocks):
+                continue
+            name = match["name"].lower()
+            if opened is None and not match["close"]:
+                opened = (name, match.start())
+            elif opened and match["close"] and name == opened[0]:
+                regions.append(Region(name, opened[1], match.end()))
+                opened = None
+            elif opened is None:
+                warnings.append(
+                    f"line {_line_of(text, match.start())} closes no region: {match[0]}"
+                )
+        if opened:
+            regions.append(Region(opened[0], opened[1], len(text), closed=False))
+            warnings.append(
+                f"the region skillopt:{opened[0]} opened on line {_line_of(text, opened[1])} is "
+                "never closed; everything after it is protected"
+            )
+        return tuple(regions), tuple(warnings)
 
     @property
     def regions(self) -> tuple[Region, ...]:
@@ -258,73 +313,6 @@ def split_lines(text: str) -> list[str]:
 def to_lf(text: str) -> str:
     """Replace every line ending by LF."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _parse_frontmatter(text: str) -> tuple[dict[str, Any] | None, str]:
-    lines = split_lines(text.removeprefix("\ufeff"))
-    if not lines:
-        return None, ""
-    try:
-        value = yaml.safe_load(to_lf("".join(lines[1:-1])))
-    except _YAML_FAULTS as error:
-        reason = to_lf(str(error)).split("\n")[0] or type(error).__name__
-        return None, f"the frontmatter is not valid YAML ({reason}); it is left as it is"
-    if value is None:
-        return {}, ""
-    if not isinstance(value, dict):
-        return None, "the frontmatter is not a mapping; it is left as it is"
-    return value, ""
-
-
-def _find_fences(text: str, start: int) -> tuple[Region, ...]:
-    """Find fences by CommonMark's rules, with lenient rules for containers (lists, quotes)."""
-    found: list[Region] = []
-    opened: tuple[int, str] | None = None
-    position = start
-    for line in split_lines(text[start:]):
-        match = _FENCE.match(line)
-        if match and opened is None:
-            if match["run"][0] == "~" or "`" not in match["info"]:
-                opened = (position, match["run"])
-        elif match and opened and match["run"].startswith(opened[1]) and not match["info"].strip():
-            found.append(Region("code", opened[0], position + len(line)))
-            opened = None
-        position += len(line)
-    if opened:
-        found.append(Region("code", opened[0], len(text), closed=False))
-    return tuple(found)
-
-
-def _find_regions(
-    text: str, start: int, fences: tuple[Region, ...]
-) -> tuple[tuple[Region, ...], tuple[str, ...]]:
-    """Find protected regions and their faults.
-
-    Markers inside a closed code block are text; after a fence that never closes they count, because
-    it is safer to protect too much.
-    """
-    regions: list[Region] = []
-    warnings: list[str] = []
-    opened: tuple[str, int] | None = None
-    blocks = [fence for fence in fences if fence.closed]
-    for match in _MARKER.finditer(text, start):
-        if any(block.start <= match.start() < block.end for block in blocks):
-            continue
-        name = match["name"].lower()
-        if opened is None and not match["close"]:
-            opened = (name, match.start())
-        elif opened and match["close"] and name == opened[0]:
-            regions.append(Region(name, opened[1], match.end()))
-            opened = None
-        elif opened is None:
-            warnings.append(f"line {_line_of(text, match.start())} closes no region: {match[0]}")
-    if opened:
-        regions.append(Region(opened[0], opened[1], len(text), closed=False))
-        warnings.append(
-            f"the region skillopt:{opened[0]} opened on line {_line_of(text, opened[1])} is never "
-            "closed; everything after it is protected"
-        )
-    return tuple(regions), tuple(warnings)
 
 
 def _line_of(text: str, offset: int) -> int:

@@ -42,6 +42,7 @@ _DESCRIPTION = re.compile(
 )
 # A relative path, not a URL, an anchor or an absolute path.
 _FILE_LINK = re.compile(r"\]\(<?((?![a-z][a-z0-9+.-]*:|/)[^)\s<>#?]+)[^)\s]*\)", re.IGNORECASE)
+_LINE_END = re.compile(NEWLINE)
 _MARKER = re.compile(r"<!--\s*/?skillopt:", re.IGNORECASE)
 _LIST_ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]")
 _TABLE_ROW = re.compile(r"[ \t]*\|")
@@ -118,10 +119,16 @@ def apply(document: Document, edit: Edit) -> Document:
         if (edit.op, edit.file) != ("replace", SKILL_FILE):
             raise SkillError("only SKILL.md has a description, and it is replaced as a whole")
         return with_description(document, edit.content)
-    if edit.file in document.names:
-        changed = _apply(document.file(edit.file), edit)
+    is_new = edit.file not in document.names
+    if is_new and edit.file not in file_links(document, SKILL_FILE):
+        raise SkillError(f"{edit.file} is not a trained file of the skill, and nothing links to it")
+    if is_new and edit.op != "append":
+        raise SkillError(f"{edit.file} does not exist yet; append its text")
+    _check_form(edit)
+    if is_new:
+        changed = Document.from_text(to_lf(edit.content).strip("\n") + "\n")
     else:
-        changed = _new_file(document, edit)
+        changed = _changed(document.file(edit.file), edit)
     return document.with_file(edit.file, changed)
 
 
@@ -178,15 +185,6 @@ def _links(edit: Edit, file: str) -> bool:
     return edit.place == (SKILL_FILE, "body") and file in file_links(added, SKILL_FILE)
 
 
-def _new_file(document: Document, edit: Edit) -> Document:
-    if edit.file not in file_links(document, SKILL_FILE):
-        raise SkillError(f"{edit.file} is not a trained file of the skill, and nothing links to it")
-    if edit.op != "append":
-        raise SkillError(f"{edit.file} does not exist yet; append its text")
-    _check_form(edit)
-    return Document.from_text(to_lf(edit.content).strip("\n") + "\n")
-
-
 def file_links(document: Document, name: str) -> set[str]:
     """Return the linked paths of a file; one outside of the skill's folder begins with ``..``."""
     folder = posixpath.dirname(name)
@@ -194,8 +192,7 @@ def file_links(document: Document, name: str) -> set[str]:
     return {posixpath.normpath(posixpath.join(folder, target)) for target in targets}
 
 
-def _apply(document: Document, edit: Edit) -> Document:
-    _check_form(edit)
+def _changed(document: Document, edit: Edit) -> Document:
     start, end, new = _change(document, edit)
     text = document.text
     after = text[:start] + new + text[end:]
@@ -231,12 +228,19 @@ def _change(document: Document, edit: Edit) -> _Change:
     start, end = _find(document, edit.target)
     if edit.op == "replace":
         return start, end, content
-    return start, _with_line_end(document.text, start, end), ""
+    ended = _LINE_END.match(document.text, end)
+    if ended and start == _line_start(document.text, start):
+        end = ended.end()
+    return start, end, ""
 
 
 def _find(document: Document, target: str) -> tuple[int, int]:
-    """Return the offsets of the one occurrence of the target in the editable body."""
-    spans = _occurrences(document.text, target)
+    """Return the offsets of the one occurrence of the target in the editable body.
+
+    It is found with any style of line endings; occurrences that overlap count, too.
+    """
+    pattern = NEWLINE.join(re.escape(line) for line in to_lf(target).split("\n"))
+    spans = [match.span(1) for match in re.finditer(f"(?=({pattern}))", document.text)]
     editable = [
         span for span in spans if span[0] >= document.body_start and not document.protected(*span)
     ]
@@ -244,19 +248,12 @@ def _find(document: Document, target: str) -> tuple[int, int]:
         return editable[0]
     if len(editable) > 1:
         raise SkillError(f"target found {len(editable)} times; quote enough of it to be unique")
-    for start, end in spans:
-        region = document.protected(start, end)
-        if region:
+    for span in spans:
+        if region := document.protected(*span):
             raise SkillError(f"target lies in or overlaps the protected region {region.name}")
     if spans:
         raise SkillError("target lies in or overlaps the frontmatter")
     raise SkillError("target not found; it must be quoted exactly from the body")
-
-
-def _occurrences(text: str, target: str) -> list[tuple[int, int]]:
-    """List all occurrences, overlapping ones too, of the target with any style of line endings."""
-    pattern = NEWLINE.join(re.escape(line) for line in to_lf(target).split("\n"))
-    return [match.span(1) for match in re.finditer(f"(?=({pattern}))", text)]
 
 
 def _append_offset(document: Document) -> int:
@@ -284,8 +281,7 @@ def _insert_offset(document: Document, end: int) -> int:
         if not line.strip() or _BLOCK_START.match(line):
             break
         position += len(line)
-    region = document.protected(position, position)
-    if region:
+    if region := document.protected(position, position):
         raise SkillError(f"the target's paragraph overlaps the protected region {region.name}")
     return position
 
@@ -319,13 +315,6 @@ def _runs_on(upper: str, lower: str) -> bool:
     if _TABLE_ROW.match(upper) and _TABLE_ROW.match(lower):
         return True
     return bool(_LIST_ITEM.match(lower)) and bool(_LIST_ITEM.match(upper) or upper[:1] in " \t")
-
-
-def _with_line_end(text: str, start: int, end: int) -> int:
-    if start != _line_start(text, start):
-        return end
-    line_end = re.compile(NEWLINE).match(text, end)
-    return line_end.end() if line_end else end
 
 
 def protected_texts(document: Document) -> list[tuple[str, str, bool]]:

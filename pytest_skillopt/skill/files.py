@@ -18,7 +18,7 @@ from pytest_skillopt.addons import merged
 from pytest_skillopt.skill.document import SKILL_FILE, TEXTS, Document, SkillError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pytest_skillopt.settings import Settings
 
@@ -142,21 +142,6 @@ def read_skill(path: Path, root: Path) -> Document:
             ``MAX_SKILL_BYTES``, or not a document (see ``Document.from_bytes``).
     """
     path = root / path
-    _check_place(path, root)
-    try:
-        size = path.stat().st_size
-        if size > MAX_SKILL_BYTES:
-            raise SkillError(f"{path}: {size} bytes, at most {MAX_SKILL_BYTES} can be trained")
-        data = path.read_bytes()
-    except OSError as error:
-        raise SkillError(f"{path}: cannot be read ({error.strerror})") from None
-    try:
-        return Document.from_bytes(data)
-    except SkillError as error:
-        raise SkillError(f"{path}: {error}") from None
-
-
-def _check_place(path: Path, root: Path) -> None:
     try:
         target = path.resolve(strict=True)
     except FileNotFoundError:
@@ -168,18 +153,25 @@ def _check_place(path: Path, root: Path) -> None:
         raise SkillError(f"{path}: lies outside of the project ({target}); copy it into {root}")
     if not target.is_file():
         raise SkillError(f"{path}: is not a regular file; name one, such as a {SKILL_FILE}")
+    if (size := target.stat().st_size) > MAX_SKILL_BYTES:
+        raise SkillError(f"{path}: {size} bytes, at most {MAX_SKILL_BYTES} can be trained")
+    try:
+        return Document.from_bytes(path.read_bytes())
+    except OSError as error:
+        raise SkillError(f"{path}: cannot be read ({error.strerror})") from None
+    except SkillError as error:
+        raise SkillError(f"{path}: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """The files that are trained with a skill.
-
-    ``patterns`` match paths in its folder (``fnmatch``), with commas between them; one that begins
-    with ``../`` names a single document outside. ``code`` includes scripts.
-    """
+    """The files that are trained with a skill."""
 
     patterns: str = ""
+    """Patterns of paths in its folder (``fnmatch``), with commas between them; one that begins with
+    ``../`` names a single document outside."""
     code: bool = False
+    """Whether scripts are trained, too."""
 
     @classmethod
     def of(cls, settings: Settings) -> Trained:
@@ -212,19 +204,14 @@ class Trained:
         """Refuse (SkillError) what is neither a text document nor, if scripts are trained, one."""
         if not name.isprintable() or os.fsencode(name).decode("utf-8", "replace") != name:
             shown = os.fsencode(name).decode("utf-8", "backslashreplace")
-            raise SkillError(
-                f"{shown}: this name is not UTF-8, or cannot be shown; rename the file"
-            )
+            raise SkillError(f"{shown}: this name is not UTF-8, or cannot be shown; rename it")
         suffix, scripts = PurePosixPath(name).suffix.lower(), merged("SCRIPTS")
         if suffix in TEXTS:
             return
-        if suffix not in scripts or is_outside(name):
-            raise SkillError(f"{name}: only text documents are trained ({', '.join(TEXTS)})")
-        if not self.code:
-            raise SkillError(
-                f"{name}: only text documents are trained ({', '.join(TEXTS)}), and scripts with "
-                "skillopt_train_code = yes"
-            )
+        is_script = suffix in scripts and not is_outside(name)
+        if not (is_script and self.code):
+            more = ", and scripts with skillopt_train_code = yes" if is_script else ""
+            raise SkillError(f"{name}: only text documents are trained ({', '.join(TEXTS)}){more}")
         if (tool := scripts[suffix][0]) and not shutil.which(tool):
             raise SkillError(f"{name}: {tool}, which has to parse it, is not installed")
 
@@ -371,23 +358,21 @@ def file_names(path: Path, root: Path) -> list[str]:
 
 def _files(folder: Path, parts: Sequence[str]) -> list[str]:
     """List visible files in parts of a folder, relative to it, without links that leave it."""
-    walked = (entry for part in parts for entry in _walk(folder / part))
-    files = (Path(found, name) for found, names in walked for name in names)
-    return [file.relative_to(folder).as_posix() for file in files if _inside(file, folder)]
+    found = []
+    for here, folders, names in (step for part in parts for step in os.walk(folder / part)):
+        folders[:] = sorted(name for name in folders if not _skipped(Path(here, name)))
+        files = [Path(here, name) for name in sorted(names) if not name.startswith(".")]
+        found += [f.relative_to(folder).as_posix() for f in files if is_inside(f, folder)]
+    return found
 
 
-def files_at(folder: Path, name: str) -> list[str]:
-    """List a file, or all files of a subfolder (hidden ones too), sorted, relative to ``folder``.
-
-    Links that leave the folder are left out.
-    """
-    walked = os.walk(folder / name)
-    paths = [Path(found, file) for found, _, files in walked for file in files]
-    inside = (path for path in paths or [folder / name] if _inside(path, folder))
-    return sorted(path.relative_to(folder).as_posix() for path in inside)
+def _skipped(folder: Path) -> bool:
+    hidden = folder.name.startswith(".") or folder.name.endswith((".egg-info", ".dist-info"))
+    return hidden or folder.name in _SKIPPED or (folder / "pyvenv.cfg").exists()
 
 
-def _inside(file: Path, folder: Path) -> bool:
+def is_inside(file: Path, folder: Path) -> bool:
+    """Check if a file exists, and lies in the folder after links are resolved."""
     try:
         target = file.resolve()
     except (OSError, RuntimeError):  # links in a circle
@@ -395,28 +380,9 @@ def _inside(file: Path, folder: Path) -> bool:
     return target.is_file() and target.is_relative_to(folder.resolve())
 
 
-def _walk(root: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield folders with their visible files, in a fixed order, without following links."""
-    for folder, folders, names in os.walk(root):
-        folders[:] = sorted(name for name in folders if not _skipped(Path(folder) / name))
-        yield folder, sorted(name for name in names if not name.startswith("."))
-
-
-def _skipped(folder: Path) -> bool:
-    name = folder.name
-    return (
-        name.startswith(".")
-        or name in _SKIPPED
-        or name.endswith((".egg-info", ".dist-info"))
-        or (folder / "pyvenv.cfg").exists()
-    )
-
-
 def reader(folder: Path) -> list[Callable[[str], str]]:
     """Make the tool that reads the ``RESOURCES`` of a skill; empty if it has none."""
     files = {name: folder / name for name in _files(folder, RESOURCES)}
-    if not files:
-        return []
 
     def read_skill_file(path: str) -> str:
         """Read a file of the skill that its instructions point to.
@@ -425,12 +391,12 @@ def reader(folder: Path) -> list[Callable[[str], str]]:
             path: as it stands in the instructions, such as references/rules.md
         """
         file = files.get(posixpath.normpath(path))
-        if file is None or not _inside(file, folder):
+        if file is None or not is_inside(file, folder):
             return f"Error: the skill has no file {path!r}; it has {', '.join(sorted(files))}"
         text = file.read_bytes()[:_MOST_READ].decode("utf-8", "replace")
         return text if file.stat().st_size <= _MOST_READ else f"{text}\n[the file goes on]"
 
-    return [read_skill_file]
+    return [read_skill_file] if files else []
 
 
 def materialise(directory: Path, files: Mapping[str, bytes], name: str, content: bytes) -> Path:

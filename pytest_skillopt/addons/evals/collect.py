@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import os
 import shutil
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +15,11 @@ from pytest_skillopt.addons.evals.checks import Grade, grade_by_script
 from pytest_skillopt.addons.evals.read import Case, EvalsError, read_evals
 from pytest_skillopt.settings import ini
 from pytest_skillopt.skill.document import SKILL_FILE
-from pytest_skillopt.skill.files import files_at, skill_paths
+from pytest_skillopt.skill.files import is_inside, skill_paths
 from pytest_skillopt.untrusted import fence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
 
     from pytest_skillopt.model.agent import Agent
     from pytest_skillopt.suite.context import Recorder
@@ -261,7 +262,7 @@ def _trigger(case: Case, skill_harness: Any, rollout: Recorder) -> None:
 def _work(case: Case, harness: Any, workspace: Path, request: pytest.FixtureRequest) -> str:
     folder = request.path.parent.parent
     for name in case.files:
-        for file in files_at(folder, name):
+        for file in _files_at(folder, name):
             target = workspace / file
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(folder / file, target)
@@ -270,12 +271,23 @@ def _work(case: Case, harness: Any, workspace: Path, request: pytest.FixtureRequ
     return f"{reply}\n\nWhat it changed in the workspace:\n{diff}" if diff else str(reply)
 
 
+def _files_at(folder: Path, name: str) -> list[str]:
+    """List a file, or all files of a subfolder (hidden ones too), sorted, relative to ``folder``.
+
+    Links that leave the folder are left out.
+    """
+    walked = os.walk(folder / name)
+    paths = [Path(found, file) for found, _, files in walked for file in files]
+    inside = (path for path in paths or [folder / name] if is_inside(path, folder))
+    return sorted(path.relative_to(folder).as_posix() for path in inside)
+
+
 def _prompt(case: Case, request: pytest.FixtureRequest) -> str:
     """Append the eval's files to its prompt, as a model without tools cannot open them."""
     parts = [case.prompt]
     folder = request.path.parent.parent
     for name in case.files:
-        for path in files_at(folder, name):
+        for path in _files_at(folder, name):
             file = folder / path
             try:
                 text = file.read_text(encoding="utf-8")
