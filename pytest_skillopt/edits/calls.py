@@ -73,24 +73,20 @@ class Prompts:
         Raises:
             PromptError: the template has an unknown placeholder.
         """
-        text, where = self._find(name)
+        path = (self._folder or _BUILT_IN) / f"{name}.md"
+        if not path.is_file():
+            path = _BUILT_IN / path.name
+        own = self._override(name) if self._override else None
+        text = path.read_text(encoding="utf-8") if own is None else own
         try:
             return string.Template(text).substitute({k: str(v) for k, v in values.items()}).strip()
         except (KeyError, ValueError) as error:
+            where = path if own is None else f"pytest_skillopt_prompt({name!r})"
             known = ", ".join(f"${key}" for key in sorted(values)) or "none"
             raise PromptError(
                 f"{where}: {error} cannot be filled in; the placeholders here are: {known} "
                 "(write $$ for a dollar sign)"
             ) from None
-
-    def _find(self, name: str) -> tuple[str, str]:
-        own = self._override(name) if self._override else None
-        if own is not None:
-            return own, f"pytest_skillopt_prompt({name!r})"
-        path = (self._folder or _BUILT_IN) / f"{name}.md"
-        if not path.is_file():
-            path = _BUILT_IN / path.name
-        return path.read_text(encoding="utf-8"), str(path)
 
 
 class Form(BaseModel):
@@ -236,48 +232,29 @@ class Calls:
             raise
         return answers
 
-    def complete(self, messages: Sequence[dict[str, Any]], label: str) -> str:
-        """Return the reply to messages of a user's own stage.
+    def count(self, ask: Callable[[Model], Completion]) -> str:
+        """Return the text of a reply that a stage gets by itself; count it, or its loss.
+
+        Args:
+            ask: called with the model, which keeps the replies of this run.
 
         Raises:
             StopRun: as ``ask``.
             ModelFault: the call was lost.
         """
-        return self._told(
-            lambda: self._model.complete(messages, sample=label, stage="reflect")
-        ).text
-
-    def once(self, asked: str, make: Callable[[], Completion], *, label: str, stage: str) -> str:
-        """Return the text that ``make`` returns, or has returned in this run, for ``asked``.
-
-        For a stage that has its replies from elsewhere. A run that is continued asks it again.
-
-        Args:
-            asked: everything that the reply depends on.
-            make: called if the journal has no reply yet.
-            label: place in the training.
-            stage: purpose, for the accounts.
-
-        Raises:
-            StopRun, ModelFault: as ``complete``.
-        """
-        journaled = getattr(self._model, "once", None)
-        if journaled is None:
-            return self._told(make).text
-        return self._told(lambda: journaled(asked, make, sample=label, stage=stage)).text
-
-    def _told(self, ask: Callable[[], Completion]) -> Completion:
-        """Count a reply, or the loss of one."""
         try:
-            reply = ask()
+            reply = ask(self._model)
         except ModelError as error:
             self._lose(error)
             raise
+        self._came_back(reply.usage)
+        return reply.text
+
+    def _came_back(self, usage: Usage) -> None:
         self.asked += 1
-        if self._on_usage:
-            self._on_usage(reply.usage)
         self._lost_in_a_row = 0
-        return reply
+        if self._on_usage:
+            self._on_usage(usage)
 
     def _begin(
         self, question: Question[FormT], before: Future[Answer[FormT]] | None
@@ -316,15 +293,13 @@ class Calls:
 
     def _account(self, call: Future[Answer[FormT]]) -> FormT | None:
         self._wait(call)
-        self.asked += 1
         try:
             answer = call.result()
         except ModelError as error:
+            self.asked += 1
             self._lose(error)
             return None
-        if self._on_usage:
-            self._on_usage(answer.usage)
-        self._lost_in_a_row = 0
+        self._came_back(answer.usage)
         if answer.value is not None:
             self._unreadable_in_a_row = 0
             return answer.value

@@ -55,12 +55,11 @@ def deduplicate(edits: Iterable[Edit]) -> list[Edit]:
     """Unite exact and near duplicates without a model call, in order of first appearance."""
     clusters: list[list[Edit]] = []
     for edit in edits:
-        for cluster in clusters:
-            if say_the_same(cluster[0], edit):
-                cluster.append(edit)
-                break
-        else:
+        alike = next((known for known in clusters if say_the_same(known[0], edit)), None)
+        if alike is None:
             clusters.append([edit])
+        else:
+            alike.append(edit)
     return [unite(cluster) for cluster in clusters]
 
 
@@ -83,13 +82,10 @@ def _kind(edit: Edit) -> tuple[str, ...]:
 
 def aggregate(patches: Sequence[Patch], context: Context) -> Patch:
     """Merge the analysts' patches into one, without a model call; edits from failures first."""
-    edits = sorted((e for patch in patches for e in patch.edits), key=_from_success)
+    every = (e for patch in patches for e in patch.edits)
+    edits = sorted(every, key=lambda e: e.origin == "success")
     reasoning = " ".join(patch.reasoning for patch in patches)[:2_000]
     return Patch(tuple(deduplicate(edits)), reasoning, note=notes(patches))
-
-
-def _from_success(edit: Edit) -> bool:
-    return edit.origin == "success"
 
 
 def notes(patches: Sequence[Patch]) -> str:

@@ -76,10 +76,6 @@ class TaskRecord:
         return tuple(rollout for rollout in self.rollouts if not rollout.passed)
 
     @property
-    def successes(self) -> tuple[Rollout, ...]:
-        return tuple(rollout for rollout in self.rollouts if rollout.passed)
-
-    @property
     def signature(self) -> str:
         """Text that is equal for tasks with the same pattern of failure; empty without one."""
         return " ".join(self.pattern).strip()[:_SIGNATURE_LENGTH]

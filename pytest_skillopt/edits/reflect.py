@@ -9,7 +9,7 @@ from pytest_skillopt.edits.context import evidence
 from pytest_skillopt.skill.edits import with_links
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from pytest_skillopt.edits.calls import Edits, FormT
     from pytest_skillopt.edits.context import Context
@@ -45,23 +45,17 @@ def minibatches(
     for record in sorted(shuffled, key=_informative):
         alike.setdefault(record.signature, []).append(record)
     batches: list[list[TaskRecord]] = []
-    rest: list[list[TaskRecord]] = []
+    shared: list[list[TaskRecord]] = []
     for group in sorted(alike.values(), key=lambda group: (-len(group), group[0].signature)):
-        chunks = [group[i : i + size] for i in range(0, len(group), size)]
-        batches += [chunk for chunk in chunks if len(chunk) == size]
-        rest += [chunk for chunk in chunks if len(chunk) < size]
-    return batches + _pack(rest, size)
-
-
-def _pack(groups: Iterable[list[TaskRecord]], size: int) -> list[list[TaskRecord]]:
-    packed: list[list[TaskRecord]] = []
-    for group in groups:
-        room = next((batch for batch in packed if len(batch) + len(group) <= size), None)
-        if room is None:
-            packed.append(list(group))
-        else:
-            room.extend(group)
-    return packed
+        for chunk in (group[i : i + size] for i in range(0, len(group), size)):
+            room = next((batch for batch in shared if len(batch) + len(chunk) <= size), None)
+            if len(chunk) == size:
+                batches.append(chunk)
+            elif room is None:
+                shared.append(chunk)
+            else:
+                room += chunk
+    return batches + shared
 
 
 def _informative(record: TaskRecord) -> float:

@@ -37,36 +37,27 @@ class Update:
 def update(patch: Patch, context: Context) -> Update:
     """Apply each edit of the patch exactly, or refuse it with a reason.
 
-    Edits that copy words of a train task are sent back once to be generalised.
+    Edits that copy words of a train task are sent back once for the rules behind them.
     """
     first = _apply_each(context.document, patch.edits, context)
     leaking = [refusal for refusal in first.refused if refusal.terms]
     if not leaking:
         return first
-    again = _apply_each(first.document, generalise(leaking, context), context)
-    kept = tuple(refusal for refusal in first.refused if not refusal.terms)
-    unanswered = tuple(leaking) if not (again.applied or again.refused) else ()
-    return Update(again.document, first.applied + again.applied, kept + unanswered + again.refused)
-
-
-def generalise(leaking: Sequence[Refusal], context: Context) -> list[Edit]:
-    """Ask once for the rules behind edits that carry words of a task; drop unanswered ones."""
-    named = "\n".join(
-        f"- edit {i}: {', '.join(refusal.terms)}" for i, refusal in enumerate(leaking)
-    )
+    named = (f"- edit {i}: {', '.join(refusal.terms)}" for i, refusal in enumerate(leaking))
     answer = context.ask(
         "update",
         "generalise",
         context.form,
         ("Edits", numbered([refusal.edit for refusal in leaking])),
-        ("Terms to do without", named),
+        ("Terms to do without", "\n".join(named)),
     )
-    if answer is None:
-        return []
-    return [
+    rules = [
         replace(refusal.edit, op=form.op, target=form.target, content=form.content)
-        for refusal, form in zip(leaking, answer.edits, strict=False)
+        for refusal, form in zip(leaking, answer.edits if answer else (), strict=False)
     ]
+    again = _apply_each(first.document, rules, context)
+    kept = [refusal for refusal in first.refused if not (rules and refusal.terms)]
+    return Update(again.document, first.applied + again.applied, (*kept, *again.refused))
 
 
 def _apply_each(document: Document, edits: Sequence[Edit], context: Context) -> Update:

@@ -311,7 +311,9 @@ class _Optimizer(Chat):
             if tools:
                 words = "reflect_with: the adapter's reflect calls its optimizer with tools; only"
                 raise StopRun(f"{words} messages are passed on", kind=Stop.FATAL)
-            text = self._context.calls.complete(messages, label)
+            text = self._context.calls.count(
+                lambda model: model.complete(messages, sample=label, stage="reflect")
+            )
         except StopRun as stop:
             self.fault = stop  # an adapter may catch it
             raise

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pytest_skillopt.edits.context import Context
-    from pytest_skillopt.model.types import Usage
+    from pytest_skillopt.model.types import Model, Usage
 
 SOCKET = ".ask"
 """Socket in the folder through which ``rollout`` asks."""
@@ -208,10 +208,17 @@ def proposed(
         finally:
             made.remove()
 
+    def once(model: Model) -> Completion:
+        kept = getattr(model, "once", None)
+        if kept is None:
+            return make()
+        found: Completion = kept(asked, make, sample=f"{context.label}/agent", stage="agent")
+        return found
+
     seen = [rollout.request.key for record in records for rollout in record.rollouts]
     asked = json.dumps([name, context.document.version, context.label, seen])
     try:
-        text = context.calls.once(asked, make, label=f"{context.label}/agent", stage="agent")
+        text = context.calls.count(once)
     except ModelFault as fault:
         return [], f"{name} proposed nothing: {fault}"
     found = json.loads(text)
