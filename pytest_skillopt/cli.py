@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 USAGE_ERROR = 4
 """Exit code of pytest for wrong usage."""
 
-_OWN = ("show", "diff", "runs")
+_OWN = ("show", "diff")
 _CI = ("CI", "GITHUB_ACTIONS", "TF_BUILD")
 _ANSI = {"bold": 1, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 
@@ -82,9 +82,8 @@ def _add_own(commands: argparse._SubParsersAction[_Parser]) -> None:
     text = "print the changes of a run as a patch for `git apply`"
     diff = commands.add_parser("diff", help=text)
     diff.add_argument("--output", type=Path, metavar="FILE", help="write the patch to a file")
-    runs = commands.add_parser("runs", help="list the runs, the latest last")
-    for parser, handle in ((show, _show), (diff, _diff), (runs, _runs)):
-        add_run_arguments(parser, run=parser is not runs)
+    for parser, handle in ((show, _show), (diff, _diff)):
+        add_run_arguments(parser)
         parser.set_defaults(handle=handle)
 
 
@@ -138,18 +137,6 @@ def _diff(args: argparse.Namespace) -> int:
     else:
         # Unchanged bytes, so that it applies: line ends and control characters are part of it.
         sys.stdout.buffer.write(patch.encode("utf-8", "surrogateescape"))
-    return 0
-
-
-def _runs(args: argparse.Namespace) -> int:
-    from pytest_skillopt.report.runs import ELSEWHERE, list_runs, load_runs
-
-    home = home_of(args)
-    runs = load_runs(home)
-    if not runs:
-        return fail(f"no run in {home.runs} ({ELSEWHERE})")
-    for line in list_runs(runs):
-        print(shown(line))
     return 0
 
 

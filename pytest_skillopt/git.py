@@ -123,9 +123,9 @@ class Git:
 
     def files(self, commit: str) -> dict[str, Entry]:
         """Return every file of a commit, by its path from the top of the repository."""
-        listing = self.run("ls-tree", "-r", "-z", "--full-tree", commit)
+        listed = self.run("ls-tree", "-r", "-z", "--full-tree", commit)
         found = {}
-        for line in filter(None, listing.split(b"\0")):
+        for line in filter(None, listed.split(b"\0")):
             head, _, name = line.partition(b"\t")
             mode, _, identity = head.decode().split(" ")
             found[os.fsdecode(name)] = Entry(mode, identity)

@@ -30,6 +30,7 @@ SHOWN = {
         *("skillopt_sandbox", "skillopt_proposer"),
     },
     "judging": {"judge"},
+    "listing": {"runs"},
     "mine": {"init", "mine", "handoff"},
     "propose": {
         *("propose", "adopt", "job", "publish-receipts", "schedule", "unschedule"),

@@ -7,64 +7,15 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import pytest
+from kept_runs import PATCH, home, keep_run
 from patience import PATIENCE
 
 from pytest_skillopt import cli
-from pytest_skillopt.run.result import (
-    Comparison,
-    Rate,
-    Result,
-    SkillResult,
-    UsageRow,
-)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-PATCH = "--- a/SKILL.md\n+++ b/SKILL.md\n@@ -1 +1 @@\n-old\r\n+new\r\n"
-
-
-def rate(value: float) -> Rate:
-    return Rate(rate=value, low=value, high=value, tasks=8, samples=24)
-
-
-def keep_run(
-    home: Path, name: str, *, before: float = 0.5, after: float = 0.75, patch: str = PATCH
-) -> Path:
-    """Leave a run as a training would; its start is taken from its name."""
-    skill = SkillResult(
-        path="SKILL.md",
-        name="invoices",
-        before="a" * 64,
-        after="b" * 64,
-        status="accepted",
-        reason="the pass rate rose",
-        written=True,
-        patch=patch,
-        suite=Comparison(before=rate(before), after=rate(after)),
-    )
-    result = Result(
-        mode="train",
-        run=name,
-        started=f"{name[:4]}-{name[4:6]}-{name[6:8]}T03:04:05Z",
-        seconds=1.5,
-        status="accepted",
-        reason="the pass rate rose",
-        command=["pytest", "--skillopt-train"],
-        skills=[skill],
-        usage=[UsageRow(role="target", stage="rollout", calls=1200, input_tokens=9000, cost=0.25)],
-    )
-    directory = home / "runs" / name
-    directory.mkdir(parents=True)
-    (directory / "journal.jsonl").touch()
-    (directory / "result.json").write_text(result.dump(), encoding="utf-8")
-    return directory
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path / ".skillopt"
+__all__ = ["home"]
 
 
 def test_show_prints_the_latest_run(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,7 +50,7 @@ def test_errors_name_what_there_is(
 
 
 def test_no_run_at_all(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("show", "diff", "runs"):
+    for command in ("show", "diff"):
         assert cli.main([command]) == cli.USAGE_ERROR
         said = capsys.readouterr().err
         assert str(home / "runs") in said
@@ -113,13 +64,13 @@ def test_the_home_is_found_from_a_folder_below(
     below = home.parent / "tests" / "unit"
     below.mkdir(parents=True)
     monkeypatch.chdir(below)
-    assert cli.main(["runs"]) == 0
+    assert cli.main(["show"]) == 0
     assert "20260103-000000-cc" in capsys.readouterr().out
 
 
 def test_dir_names_another_home(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     keep_run(tmp_path / "elsewhere", "20260103-000000-cc")
-    assert cli.main(["runs", "--dir", str(tmp_path / "elsewhere")]) == 0
+    assert cli.main(["show", "--dir", str(tmp_path / "elsewhere")]) == 0
     assert "20260103-000000-cc" in capsys.readouterr().out
 
 
@@ -158,18 +109,6 @@ def test_diff_of_a_run_that_changed_nothing_says_why(
     assert "changed nothing" in captured.err
 
 
-def test_runs_lists_over_time(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    keep_run(home, "20260103-000000-cc", before=0.4)
-    keep_run(home, "20260101-000000-aa", before=0.5)
-    assert cli.main(["runs"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[1].split() == [
-        "20260101-000000-aa", "2026-01-01", "train", "accepted", "invoices",
-        "50.0", "%", "75.0", "%", "1,200", "9,000", "$0.25",
-    ]  # fmt: skip
-    assert lines[2].startswith("20260103-000000-cc")
-
-
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -191,12 +130,10 @@ def test_files_that_are_no_results_are_named_and_skipped(
     (home / "runs" / "a file").touch()
     if content is not None:
         (foreign / "result.json").write_bytes(content)
-    assert cli.main(["runs"]) == 0
-    out = capsys.readouterr().out
-    assert "20260103-000000-cc" in out
-    assert f"skipped 20269999-foreign: {said}" in out.replace("result.json is ", "")
     assert cli.main(["show"]) == 0
+    assert "20260103-000000-cc" in capsys.readouterr().out
     assert cli.main(["show", "20269999-foreign"]) == cli.USAGE_ERROR
+    assert said in capsys.readouterr().err.replace("result.json is ", "")
 
 
 def test_another_schema_is_named(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -245,7 +182,7 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         cli.main(["--help"])
     assert stop.value.code == 0
     out = capsys.readouterr().out
-    for command in ("show", "diff", "runs", "propose", "job", "schedule"):
+    for command in ("show", "diff", "propose", "job", "schedule"):
         assert f"\n    {command}" in out
 
 

@@ -1,4 +1,4 @@
-"""The runs in a run directory: find, read, list and write them."""
+"""The runs in a run directory: find, read and write them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.addons import merged
-from pytest_skillopt.report import words
-from pytest_skillopt.report.words import columns, one_line
+from pytest_skillopt.report.words import one_line
 from pytest_skillopt.run.directory import Home, RunError, replace_file
 from pytest_skillopt.run.result import Result
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from pytest_skillopt.run.result import SkillResult
 
 HOME = ".skillopt"
 """Default name of the directory."""
@@ -67,19 +64,6 @@ def pick_run(home: Home, wanted: str | None) -> tuple[Run, Result]:
     raise RunError(f"no finished run in {home.runs} ({ELSEWHERE}){skipped}")
 
 
-def list_runs(runs: Sequence[Run]) -> Iterator[str]:
-    """Yield a table with a row for each skill of each run, the latest last."""
-    read = [run.result for run in runs if run.result is not None]
-    rows = [_row(result, skill) for result in read for skill in result.skills or (None,)]
-    if rows:
-        head = ("run", "date", "mode", "status", "skill", "before", "after")
-        spent = ("calls", "tokens", "cost")
-        yield from columns([(*head, *spent), *rows], "lllllrrrrr", indent="")
-    for run in runs:
-        if run.result is None:
-            yield f"skipped {one_line(run.id)}: {run.problem}"
-
-
 def _load(path: Path) -> Run:
     try:
         return Run(path.name, Result.load((path / RESULT).read_bytes()))
@@ -90,25 +74,6 @@ def _load(path: Path) -> Run:
     except ValueError as error:
         problem = one_line(str(error))
     return Run(path.name, None, problem)
-
-
-def _row(result: Result, skill: SkillResult | None) -> tuple[str, ...]:
-    used, missing = words.total(result.usage), words.unpriced(result.usage)
-    measured = (skill.suite or skill.val) if skill else None
-    after = measured.after if measured else None
-    left_out = f" without {', '.join(missing)}" if missing and used.cost is not None else ""
-    return (
-        one_line(result.run),
-        one_line(result.started)[:10],
-        result.mode,
-        skill.status if skill else result.status,
-        one_line(skill.name or skill.path) if skill else "",
-        words.percent(measured.before.rate if measured else None),
-        words.percent(after.rate if after else None),
-        words.number(used.calls),
-        words.number(used.input_tokens + used.output_tokens),
-        words.money(used.cost) + left_out,
-    )
 
 
 def write_reports(directory: Path, result: Result) -> None:

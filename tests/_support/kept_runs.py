@@ -1,0 +1,74 @@
+"""Runs as trainings would leave them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_skillopt.run.result import (
+    Comparison,
+    Rate,
+    Result,
+    SkillResult,
+    UsageRow,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PATCH = "--- a/SKILL.md\n+++ b/SKILL.md\n@@ -1 +1 @@\n-old\r\n+new\r\n"
+
+
+def rate(value: float) -> Rate:
+    return Rate(rate=value, low=value, high=value, tasks=8, samples=24)
+
+
+def keep_run(
+    home: Path,
+    name: str,
+    *,
+    before: float = 0.5,
+    after: float = 0.75,
+    patch: str = PATCH,
+    unpriced: str = "",
+) -> Path:
+    """Leave a run as a training would; its start is taken from its name.
+
+    ``unpriced`` is a role whose calls have no known price.
+    """
+    skill = SkillResult(
+        path="SKILL.md",
+        name="invoices",
+        before="a" * 64,
+        after="b" * 64,
+        status="accepted",
+        reason="the pass rate rose",
+        written=True,
+        patch=patch,
+        suite=Comparison(before=rate(before), after=rate(after)),
+    )
+    usage = [UsageRow(role="target", stage="rollout", calls=1200, input_tokens=9000, cost=0.25)]
+    usage += [UsageRow(role=unpriced, stage="reflect", calls=3)] if unpriced else []
+    result = Result(
+        mode="train",
+        run=name,
+        started=f"{name[:4]}-{name[4:6]}-{name[6:8]}T03:04:05Z",
+        seconds=1.5,
+        status="accepted",
+        reason="the pass rate rose",
+        command=["pytest", "--skillopt-train"],
+        skills=[skill],
+        usage=usage,
+    )
+    directory = home / "runs" / name
+    directory.mkdir(parents=True)
+    (directory / "journal.jsonl").touch()
+    (directory / "result.json").write_text(result.dump(), encoding="utf-8")
+    return directory
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / ".skillopt"

@@ -1,0 +1,67 @@
+"""The table of runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from kept_runs import home, keep_run
+
+from pytest_skillopt import cli
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["home"]
+
+
+def test_runs_lists_over_time(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keep_run(home, "20260103-000000-cc", before=0.4)
+    keep_run(home, "20260101-000000-aa", before=0.5)
+    assert cli.main(["runs"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split() == [
+        "20260101-000000-aa", "2026-01-01", "train", "accepted", "invoices",
+        "50.0", "%", "75.0", "%", "1,200", "9,000", "$0.25",
+    ]  # fmt: skip
+    assert lines[2].startswith("20260103-000000-cc")
+
+
+def test_no_run_at_all(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["runs"]) == cli.USAGE_ERROR
+    said = capsys.readouterr().err
+    assert str(home / "runs") in said
+    assert "--dir" in said
+
+
+def test_a_cost_without_a_role_says_so(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keep_run(home, "20260103-000000-cc", unpriced="optimizer")
+    assert cli.main(["runs"]) == 0
+    assert "$0.25 without optimizer" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "no result.json"),
+        (b"", "not a result"),
+        (b"{}", "not a result"),
+        (b'{"schema": "other/9"}', "not a result"),
+        (b"\xff\xfe\x00", "not a result"),
+        (b"[" * 5000, "not a result"),
+    ],
+)
+def test_files_that_are_no_results_are_named(
+    home: Path, capsys: pytest.CaptureFixture[str], content: bytes | None, said: str
+) -> None:
+    keep_run(home, "20260103-000000-cc")
+    foreign = home / "runs" / "20269999-foreign"
+    foreign.mkdir()
+    (foreign / "journal.jsonl").touch()
+    (home / "runs" / "a file").touch()
+    if content is not None:
+        (foreign / "result.json").write_bytes(content)
+    assert cli.main(["runs"]) == 0
+    out = capsys.readouterr().out
+    assert "20260103-000000-cc" in out
+    assert f"skipped 20269999-foreign: {said}" in out.replace("result.json is ", "")
