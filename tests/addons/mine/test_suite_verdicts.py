@@ -167,7 +167,7 @@ tests:
 """
 FROM_PROMPTFOO = """
 import pytest
-from pytest_skillopt.cases import read_cases
+from pytest_skillopt.addons.bridges import read_cases
 
 @pytest.mark.skill_task
 @pytest.mark.parametrize("case", read_cases("promptfooconfig.yaml"))

@@ -21,12 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.addons import merged
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-__all__ = ["Case", "read_cases"]
 
 _SPLITS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 _MOST = 20_000
@@ -34,7 +30,7 @@ _MOST_BYTES = 2_000_000
 
 
 class Case(dict[str, Any]):
-    """One case: its columns as attributes and as items; a reader of an add-on adds ``skill``."""
+    """One case: its columns as attributes and as items; one of promptfoo has a ``skill``."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -48,8 +44,8 @@ def read_cases(path: str | Path) -> list[Any]:
     """Return parameters for ``pytest.mark.parametrize``, one per case.
 
     Args:
-        path: a ``.jsonl``, ``.json`` (a list of objects) or ``.csv`` file, a ``.yaml`` file that
-            an add-on reads, such as promptfoo's, or a folder; relative to the calling file. In a
+        path: a ``.jsonl``, ``.json`` (a list of objects) or ``.csv`` file, a ``.yaml`` file of
+            promptfoo, or a folder; relative to the calling file. In a
             folder each file is a case with ``text`` and ``path``, and each subfolder a case with a
             value for every file in it, named by the file without its suffix: ``prompt.md`` becomes
             ``case.prompt``; ``.json`` files are parsed.
@@ -87,8 +83,10 @@ def _param(where: str, row: Any, number: int) -> Any:
 
 
 def _file(path: Path) -> Iterator[tuple[str, Any]]:
-    if path.suffix in (readers := merged("CASES")):
-        yield from readers[path.suffix](path)
+    if path.suffix in (".yaml", ".yml"):
+        from pytest_skillopt.addons.bridges.promptfoo import read_config
+
+        yield from read_config(path)
         return
     text = _text(path)
     if path.suffix == ".csv":
