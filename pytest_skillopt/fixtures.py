@@ -28,7 +28,7 @@ def _skillopt_skill(request: pytest.FixtureRequest) -> Skill:
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.files import Trained, read_version
     from pytest_skillopt.suite.context import Skill, current
-    from pytest_skillopt.suite.selection import selected_skill
+    from pytest_skillopt.suite.tasks import selected_skill
 
     running, config = current(request.config), request.config
     if running is not None:

@@ -118,7 +118,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         except pytest.UsageError as error:
             raise pytest.fail.Exception(str(error), pytrace=False) from None
     if "_skillopt_skill" in getattr(item, "fixturenames", ()):
-        from pytest_skillopt.suite.selection import select_skill
+        from pytest_skillopt.suite.tasks import select_skill
 
         select_skill(item)
 

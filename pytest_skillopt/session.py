@@ -14,7 +14,7 @@ import pytest
 
 from pytest_skillopt.model.roles import Services
 from pytest_skillopt.settings import Settings
-from pytest_skillopt.suite.selection import describe_tasks, keep_tasks
+from pytest_skillopt.suite.tasks import describe_tasks, keep_tasks
 from pytest_skillopt.untrusted import logger
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pytest_skillopt.model.limits import RemoteMeter
 from pytest_skillopt.model.roles import MODELS, Models
 from pytest_skillopt.model.types import Completion
 from pytest_skillopt.suite.remote import WorkerLoop, link
-from pytest_skillopt.suite.selection import describe_tasks, keep_tasks
+from pytest_skillopt.suite.tasks import describe_tasks, keep_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -421,14 +421,10 @@ class ChatModel(Client):
             what = f"the {stage or 'model'} call" + (f" of {task}" if task else "")
             found = self._replies.find(key, f"{what} (sample {sample}, {self.name})")
             if found is None:
-                return self._pay(request, account, self._keep(key))
+                return self._pay(request, account, partial(self._replies.keep, key))
         found = dataclasses.replace(found, usage=self._free(found, request))
         self._throttle.note(found.usage, account)
         return found
-
-    def _keep(self, key: str) -> Keep:
-        """Return the function that puts a reply into the cache."""
-        return lambda reply: self._replies.keep(key, reply)
 
     def _free(self, found: Completion, request: dict[str, Any]) -> Usage:
         """Return the usage of a cached reply, with its original tokens at today's price."""
@@ -453,7 +449,7 @@ class ChatModel(Client):
         try:
             with self._replies.claim(key, self._wait):
                 if self._replies.find(key) is None:
-                    self._call(request, account, self._keep(key))
+                    self._call(request, account, partial(self._replies.keep, key))
         except ModelFault as fault:
             if fault.fallback is not None:
                 self._replies.keep(key, fault.fallback)

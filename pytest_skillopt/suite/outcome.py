@@ -7,7 +7,7 @@ body and a set-up error outside of it.
 
 from __future__ import annotations
 
-import linecache
+import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -92,18 +92,9 @@ def _is_use_of_no_reply(exception: BaseException) -> bool:
     if isinstance(exception, AttributeError):
         return isinstance(exception.obj, str) and exception.name in _REPLY_ATTRIBUTES
     if isinstance(exception, TypeError) and "'NoneType' object" in str(exception):
-        return ".choices" in _raising_line(exception)
+        innermost = traceback.extract_tb(exception.__traceback__, -1)
+        return any(".choices" in (frame.line or "") for frame in innermost)
     return False
-
-
-def _raising_line(exception: BaseException) -> str:
-    where = exception.__traceback__
-    while where is not None and where.tb_next is not None:
-        where = where.tb_next
-    if where is None:
-        return ""
-    code, names = where.tb_frame.f_code, where.tb_frame.f_globals
-    return linecache.getline(code.co_filename, where.tb_lineno, names)
 
 
 def _words(exception: BaseException) -> str:
@@ -144,7 +135,7 @@ def conclude(
     if error is not None:
         return Rollout(request, "error", error=error)
     failed = [phase for phase in phases if phase.report.failed]
-    asserted = [phase for phase in failed if _is_failure(phase)]
+    asserted = [p for p in failed if is_assertion(p.exception) or p.report.when == "call"]
     if asserted:
         location = _location(config, asserted[0])
         judged = all(is_assertion(p.exception) and recorder.judged(p.excinfo) for p in asserted)
@@ -210,10 +201,6 @@ def _infrastructure_error(config: pytest.Config, phases: Sequence[Phase]) -> Inf
                 if error is not None:
                     return error
     return None
-
-
-def _is_failure(phase: Phase) -> bool:
-    return is_assertion(phase.exception) or phase.report.when == "call"
 
 
 def _message(phases: Sequence[Phase]) -> str:

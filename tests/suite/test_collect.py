@@ -4,8 +4,7 @@ import shutil
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.suite.selection import SkillLocator
-from pytest_skillopt.suite.tasks import collect_task, collect_tasks
+from pytest_skillopt.suite.tasks import SkillLocator, collect_task, collect_tasks
 
 if TYPE_CHECKING:
     import pytest

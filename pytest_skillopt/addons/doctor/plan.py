@@ -20,8 +20,8 @@ from pytest_skillopt.run.directory import JOURNAL, Home
 from pytest_skillopt.run.journal import entries_of
 from pytest_skillopt.search.extensions import notes_on_search
 from pytest_skillopt.search.final_comparison import caps_of_training, kept_back, shortage
-from pytest_skillopt.suite.selection import describe_tasks, keep_tasks
 from pytest_skillopt.suite.splits import BOTH, SPLITS, SplitError
+from pytest_skillopt.suite.tasks import describe_tasks, keep_tasks
 from pytest_skillopt.untrusted import no_command
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from pytest_skillopt.skill.document import SKILL_FILE, Document
 from pytest_skillopt.skill.files import catalogue, unnamed
 from pytest_skillopt.suite import context as rollouts
 from pytest_skillopt.suite.interrupts import before_the_end
-from pytest_skillopt.suite.selection import chosen_skill
+from pytest_skillopt.suite.tasks import chosen_skill
 
 if TYPE_CHECKING:
     from pathlib import Path
