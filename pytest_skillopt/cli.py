@@ -77,7 +77,7 @@ def _add_own(commands: argparse._SubParsersAction[_Parser]) -> None:
     show = commands.add_parser("show", help="print the report of a run")
     text = "every task, every edit, usage by stage"
     show.add_argument("-v", "--verbose", action="store_true", help=text)
-    text = "instead: what was measured over time, as the project has kept it"
+    text = "show the measurements that the project has kept over time instead"
     show.add_argument("--history", action="store_true", help=text)
     text = "print the changes of a run as a patch for `git apply`"
     diff = commands.add_parser("diff", help=text)

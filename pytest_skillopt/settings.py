@@ -67,10 +67,10 @@ class Settings:
 
     # the suite
     skill: str = _option("", "skill file (default: the only SKILL.md)")
-    split: str = _option("2:1:1", "ratio of train:val:test tasks", metavar="T:V:T")
+    split: str = _option("2:1:1", "ratio of train:val:test tasks")
     split_seed: int = setting(0, "seed of the splits", low=0)
     seed: int = _option(0, "seed for all random choices", low=0)
-    rollouts: int = _option(3, "K, rollouts per task and version", low=1)
+    rollouts: int = _option(3, "K: rollouts per task and version", low=1)
     lanes: int = _option(1, "concurrent rollouts per worker", low=1, high=256)
     timeout: float = _option(600.0, "seconds per rollout; 0: no limit", low=0)
     min_pass_rate: float = setting(0.5, "pass rate from which a task passes", low=0, high=1)
@@ -374,8 +374,6 @@ def _ini_type(field: dataclasses.Field[Any]) -> _IniType:
 
 
 def _metavar(field: dataclasses.Field[Any]) -> str:
-    if field.metadata["choices"]:
-        return "NAME"
     return {bool: "yes|no", int: "N", float: "X"}.get(type(field.default), "STR")
 
 

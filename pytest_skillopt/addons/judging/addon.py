@@ -30,10 +30,12 @@ def pytest_skillopt_notes(config: pytest.Config, result: Result) -> str | None:
 
 def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     """Declare the command."""
-    parser = commands.add_parser("judge", help="check the judge")
+    parser = commands.add_parser("judge", help="compare the judge with people")
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     action = actions.add_parser("calibrate", help="compare its grades with people's labels")
-    action.add_argument("file", type=Path, metavar="LABELLED.jsonl")
+    action.add_argument(
+        "file", type=Path, metavar="FILE", help="one JSON object with a label per line"
+    )
     action.set_defaults(handle=_calibrate)
 
 

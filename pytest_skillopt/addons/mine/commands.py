@@ -17,8 +17,10 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     """Declare the commands; each sets ``handle``, a function from the arguments to an exit code."""
     _add_drafting(commands)
     parser = commands.add_parser("handoff", help="list waiting prompts, or answer one")
-    parser.add_argument("key", nargs="?", default="", metavar="KEY", help="print this prompt")
-    parser.add_argument("--answer", default="", metavar="FILE", help="its answer; -: stdin")
+    parser.add_argument(
+        "key", nargs="?", default="", metavar="KEY", help="prompt to print or to answer"
+    )
+    parser.add_argument("--answer", default="", metavar="FILE", help="answer to KEY; -: stdin")
     parser.set_defaults(handle=_handoff)
 
 
@@ -39,7 +41,7 @@ def _add_drafting(commands: argparse._SubParsersAction[Any]) -> None:
     parser = commands.add_parser("mine", help="draft tests from transcripts of past sessions")
     parser.add_argument("source", type=Path, metavar="PATH", help="transcript, or folder of them")
     _add_common(parser, "tests/test_{skill}_mined.py", 20)
-    text = "only the 20 requests that are most like this one"
+    text = "use only the 20 requests that are most like this text"
     parser.add_argument("--like", metavar="TEXT", default="", help=text)
     text = "variations of each test, skipped until you have reviewed them (default: 0)"
     parser.add_argument("--variations", type=int, default=0, metavar="N", help=text)
@@ -55,7 +57,9 @@ def _add_common(parser: argparse.ArgumentParser, output: str, most: int) -> None
         default=Path(),
         help="SKILL.md or its folder",
     )
-    parser.add_argument("--output", metavar="FILE", default=output, help=f"default: {output}")
+    parser.add_argument(
+        "--output", metavar="FILE", default=output, help=f"file to write (default: {output})"
+    )
     parser.add_argument(
         "--tests", type=int, default=most, metavar="N", help="largest number of drafts"
     )

@@ -39,7 +39,7 @@ def add_adopt(commands: argparse._SubParsersAction[Any]) -> None:
     text = "write the skills that a run accepted, unless they were changed since; keep a receipt"
     parser = commands.add_parser("adopt", help=text)
     add_run_arguments(parser)
-    parser.add_argument("--undo", action="store_true", help="write the versions before it again")
+    parser.add_argument("--undo", action="store_true", help="restore the versions before it")
     parser.set_defaults(handle=_adopt)
 
 

@@ -46,17 +46,17 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     """Declare the commands; each sets ``handle``, a function from the arguments to an exit code."""
     propose = commands.add_parser("propose", help="open a pull request for a trained skill")
     add = propose.add_argument
-    add("--dir", type=Path, metavar="DIR", help="the proposal (default: of the latest training)")
+    add("--dir", type=Path, metavar="DIR", help="folder (default: the latest proposal)")
     add("--base", metavar="BRANCH", default="", help="target branch (default: the current one)")
     add("--remote", metavar="NAME", default="origin", help="the git remote (default: origin)")
-    text = "type of the remote (default: by the CI or the remote's host)"
+    text = "kind of host (default: as the CI or the remote's name tells)"
     add("--forge", choices=("github", "gitlab", "none"), help=text)
     text = "push the branch and only print the text of the request"
     add("--no-forge", dest="forge", action="store_const", const="none", help=text)
     text = "check the proposal and print branch and text of the request; push and open nothing"
     add("--dry-run", action="store_true", help=text)
-    add("--ready", action="store_true", help="open no draft")
-    add("--label", metavar="LABEL", action="append", help="may be repeated (default: skillopt)")
+    add("--ready", action="store_true", help="open it for review, not as a draft")
+    add("--label", metavar="LABEL", action="append", help="repeatable (default: skillopt)")
     propose.set_defaults(handle=_propose)
     text = "train in a CI job: needs a spending cap, sets the job's outputs"
     job = commands.add_parser("job", help=text)

@@ -62,7 +62,7 @@ def add_receipts(commands: argparse._SubParsersAction[Any]) -> None:
     add = parser.add_argument
     add("--base", metavar="BRANCH", default="", help="branch to push to (default: the current one)")
     add("--remote", metavar="NAME", default="origin", help="the git remote (default: origin)")
-    add("--label", metavar="LABEL", default="skillopt", help="of issues (default: skillopt)")
+    add("--label", metavar="LABEL", default="skillopt", help="label of issues (default: skillopt)")
     add("--dry-run", action="store_true", help="only check and print; push and open nothing")
     parser.set_defaults(handle=_publish)
 

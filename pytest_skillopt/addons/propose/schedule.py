@@ -50,12 +50,12 @@ _TASK = """<?xml version="1.0"?>
 
 def add_schedule(commands: argparse._SubParsersAction[Any]) -> argparse.ArgumentParser:
     """Declare both commands; return the parser of ``schedule``."""
-    text = "print what trains and proposes every night: a crontab line, a property list, a task"
+    text = "print a crontab line, property list or task that trains and proposes every night"
     schedule: argparse.ArgumentParser = commands.add_parser("schedule", help=text)
     text = "local time of day (default: 03:17)"
     schedule.add_argument("--at", metavar="HH:MM", default="03:17", help=text)
     schedule.set_defaults(handle=_schedule)
-    text = "drop the project's line from a crontab on standard input, or print what removes it"
+    text = "remove the project's line from the crontab on standard input, or print how to"
     unschedule = commands.add_parser("unschedule", help=text)
     unschedule.set_defaults(handle=_unschedule)
     for parser in (schedule, unschedule):

@@ -30,7 +30,7 @@ _APPLIED = ("accepted", "rejected", "dropped")
 
 def add_export(commands: argparse._SubParsersAction[Any]) -> None:
     """Declare the command."""
-    text = "lay out the history, steps and skills of a training as another tool does"
+    text = "write a training's history, steps and skills as another tool does"
     parser = commands.add_parser("export", help=text)
     add_run_arguments(parser)
     parser.add_argument("--format", required=True, choices=("skillopt", "skillrl"))

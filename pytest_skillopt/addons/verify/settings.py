@@ -11,12 +11,10 @@ from pytest_skillopt.settings import setting
 class VerifySettings:
     """Settings of the add-on."""
 
-    verify: str = setting(
-        "", "further targets to compare on: provider:model[@URL], harness:NAME", many=","
-    )
+    verify: str = setting("", "further targets: provider:model[@URL], harness:NAME", many=",")
     verify_rule: str = setting(
         "report",
-        "after a loss on one of them: {choices} (nothing is written)",
+        "if one loses: {choices}",
         choices=("report", "none_worse"),
     )
 
