@@ -75,7 +75,7 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
 
 def _add_own(commands: argparse._SubParsersAction[_Parser]) -> None:
     show = commands.add_parser("show", help="print the report of a run")
-    text = "every task, every edit, usage by stage"
+    text = "show every task, every edit and the usage by stage"
     show.add_argument("-v", "--verbose", action="store_true", help=text)
     text = "show the measurements that the project has kept over time instead"
     show.add_argument("--history", action="store_true", help=text)

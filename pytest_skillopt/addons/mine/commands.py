@@ -60,9 +60,8 @@ def _add_common(parser: argparse.ArgumentParser, output: str, most: int) -> None
     parser.add_argument(
         "--output", metavar="FILE", default=output, help=f"file to write (default: {output})"
     )
-    parser.add_argument(
-        "--tests", type=int, default=most, metavar="N", help="largest number of drafts"
-    )
+    text = f"largest number of drafts (default: {most})"
+    parser.add_argument("--tests", type=int, default=most, metavar="N", help=text)
     parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
 
 

@@ -56,7 +56,7 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     text = "check the proposal and print branch and text of the request; push and open nothing"
     add("--dry-run", action="store_true", help=text)
     add("--ready", action="store_true", help="open it for review, not as a draft")
-    add("--label", metavar="LABEL", action="append", help="repeatable (default: skillopt)")
+    add("--label", metavar="LABEL", action="append", help="label, repeatable (default: skillopt)")
     propose.set_defaults(handle=_propose)
     text = "train in a CI job: needs a spending cap, sets the job's outputs"
     job = commands.add_parser("job", help=text)

@@ -16,7 +16,8 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
 
     text = "follow a run in the browser, only on this machine"
     parser = commands.add_parser("watch", help=text)
-    parser.add_argument("--port", type=int, default=0, help="on 127.0.0.1 (default: a free one)")
+    text = "port on 127.0.0.1 (default: a free one)"
+    parser.add_argument("--port", type=int, default=0, help=text)
     parser.add_argument("--no-open", action="store_true", help="only print the address")
     add_run_arguments(parser)
     parser.set_defaults(handle=_watch)
