@@ -1,4 +1,4 @@
-"""Counts of a decision: measurements of both arms, their evidence, and its wording for readers."""
+"""Counts of a decision: measurements of both arms, their evidence, and its words."""
 
 from __future__ import annotations
 
@@ -104,33 +104,26 @@ class Counts:
         return math.fsum(self[arm, task].mean for task in tasks) / len(tasks)
 
     def moved(self, tasks: Sequence[str] = ()) -> str:
-        """Describe the means of both arms."""
-        return change_of(self.mean(INCUMBENT, tasks), self.mean(CANDIDATE, tasks))
+        """Describe the means of both arms: ``56.3 % to 61.2 % (+4.9 points)``."""
+        before, after = self.mean(INCUMBENT, tasks), self.mean(CANDIDATE, tasks)
+        points = 100 * (after - before)
+        return f"{before:.1%} to {after:.1%} ({points:+.1f} points)".replace("%", " %")
 
     def gain(self, tasks: Sequence[str], missing: int = 0) -> float:
-        """Return the sum of the changes of the means of the tasks.
-
-        Args:
-            tasks: ids of tasks.
-            missing: mean of an incumbent that has not been sampled.
-        """
+        """Sum the changes of the means of tasks; ``missing`` is that of an unsampled incumbent."""
         return math.fsum(
             self[CANDIDATE, task].mean - (old.mean if old.n else missing)
             for task in tasks
             for old in [self[INCUMBENT, task]]
         )
 
-    def strata(self, tasks: Sequence[str], missing: int = 0) -> list[tuple[int, int, int, int]]:
+    def strata(self, tasks: Sequence[str]) -> list[tuple[int, int, int, int]]:
         """Return passed and n of the candidate, passed and n of the incumbent, for each task.
 
-        Args:
-            tasks: ids of tasks.
-            missing: passes in one sample of an incumbent that has not been sampled.
+        An unsampled incumbent counts as one failure.
         """
         pairs = [(self[CANDIDATE, task], self[INCUMBENT, task]) for task in tasks]
-        return [
-            (new.passed, new.n, old.passed if old.n else missing, old.n or 1) for new, old in pairs
-        ]
+        return [(new.passed, new.n, old.passed, old.n or 1) for new, old in pairs]
 
     def improves(self) -> bool:
         """Return whether the candidate's observed suite mean is strictly greater (literal rule)."""
@@ -162,11 +155,8 @@ class Counts:
             for task, old, new in pairs
         )
 
-    def evidence(self) -> tuple[TaskEvidence, ...]:
-        """Return a row for each task, the dropped ones included."""
-        return tuple(self._evidence(task) for task in self.all_tasks)
-
-    def _evidence(self, task: str) -> TaskEvidence:
+    def evidence(self, task: str) -> TaskEvidence:
+        """Return the row of a task."""
         old, new = self[INCUMBENT, task], self[CANDIDATE, task]
         up, down = self.up(task), self.down(task)
         return TaskEvidence(
@@ -203,8 +193,3 @@ def named(tasks: Iterable[str], most: int = 3) -> str:
 def counted(count: int, noun: str) -> str:
     """Format a number with its noun: ``1 task``, ``2 tasks``."""
     return f"{count} {noun}" + ("" if count == 1 else "s")
-
-
-def change_of(before: float, after: float) -> str:
-    """Format two rates in [0, 1]: ``56.3 % to 61.2 % (+4.9 points)``."""
-    return f"{before:.1%} to {after:.1%} ({100 * (after - before):+.1f} points)".replace("%", " %")

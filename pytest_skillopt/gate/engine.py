@@ -176,16 +176,24 @@ class SequentialGate:
             return samples
         return max(0, min(samples, self.options.budget - self._drawn.total()))
 
+    def fallen_sides(self) -> dict[bool, list[str]]:
+        """Return the trigger tasks that should, or should not, ask for the skill, if they fell."""
+        sides = {
+            wanted: [task for task in self.tasks if self.triggers.get(task) is wanted]
+            for wanted in (True, False)
+        }
+        fallen = (w for w, side in sides.items() if self.counts.gain(side, missing=1) < -NOTHING)
+        return {wanted: sides[wanted] for wanted in fallen}
+
     def fallen_side(self) -> str:
         """Describe the kind of trigger tasks that got worse; empty if neither did."""
-        for wanted, words in ((True, "should"), (False, "should not")):
-            side = [task for task in self.tasks if self.triggers.get(task) is wanted]
-            if (won := self.counts.gain(side, missing=1)) < -NOTHING:
-                known = all(self.counts[INCUMBENT, task].n for task in side)
-                return (
-                    f"the skill is asked for less well where it {words} be: the mean fell by "
-                    f"{'' if known else 'up to '}{-100 * won / len(side):.1f} points"
-                )
+        for wanted, side in self.fallen_sides().items():
+            lost = -100 * self.counts.gain(side, missing=1) / len(side)
+            known = all(self.counts[INCUMBENT, task].n for task in side)
+            return (
+                f"the skill is asked for less well where it should {'' if wanted else 'not '}be: "
+                f"the mean fell by {'' if known else 'up to '}{lost:.1f} points"
+            )
         return ""
 
     def follow_suspects(
@@ -256,7 +264,7 @@ class SequentialGate:
             metric=self.options.metric,
             before=before,
             after=after,
-            tasks=self.counts.evidence(),
+            tasks=tuple(map(self.counts.evidence, self.counts.all_tasks)),
             e_value=None if log_e is None else math.exp(min(log_e, 700.0)),
             alpha=self.alpha,
             incumbent_samples=self.counts.samples(INCUMBENT),

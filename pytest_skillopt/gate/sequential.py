@@ -187,13 +187,7 @@ class DefaultGate(SequentialGate):
     def _look_again(self) -> Generator[Wants, None, None]:
         """Sample again if the observed mean of the suite, or of a side of the triggers, fell."""
         for _ in range(CHECKS):
-            sides = [
-                task
-                for wanted in (True, False)
-                for side in [[t for t in self.tasks if self.triggers.get(t) is wanted]]
-                if self.counts.gain(side, missing=1) < -NOTHING
-                for task in side
-            ]
+            sides = [task for side in self.fallen_sides().values() for task in side]
             again = self._pairs(sides if self._rises() else self._compared)
             if not again:
                 return
