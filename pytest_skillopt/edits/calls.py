@@ -167,41 +167,29 @@ class Question(Generic[FormT]):
         ]
 
 
+@dataclass(eq=False)
 class Calls:
-    """Asks the optimizer model. Lost and unreadable answers are counted, never guessed.
+    """Asks the optimizer model. Lost and unreadable answers are counted, never guessed."""
 
-    Args:
-        workers: concurrent calls.
-        breaker: lost calls in a row that stop the run.
-        on_usage: called with the usage of each call.
-        interrupted: returns the reason of the session's end; empty until it ends.
-    """
-
-    def __init__(
-        self,
-        model: Model,
-        prompts: Prompts,
-        *,
-        workers: int = 8,
-        breaker: int = 20,
-        on_usage: Callable[[Usage], None] | None = None,
-        interrupted: Callable[[], str] = str,
-    ) -> None:
-        self._model = model
-        self._breaker = breaker
-        self._lost_in_a_row = 0
-        self._unreadable_in_a_row = 0
-        self._workers = workers
-        self._on_usage = on_usage
-        self.interrupted = interrupted
-        self.prompts = prompts
-        self.asked = 0
-        self.unreadable = 0
-        """Answers that were not in the requested form, even after the repair."""
-        self.came = ""
-        """Problem and beginning of the last unreadable answer."""
-        self.lost = 0
-        """Calls that the provider did not answer after all retries."""
+    model: Model
+    prompts: Prompts
+    workers: int = 8
+    """Concurrent calls."""
+    breaker: int = 20
+    """Lost calls in a row that stop the run."""
+    on_usage: Callable[[Usage], None] = lambda usage: None
+    """Called with the usage of each call."""
+    interrupted: Callable[[], str] = str
+    """Returns the reason of the session's end; empty until it ends."""
+    asked: int = 0
+    unreadable: int = 0
+    """Answers that were not in the requested form, even after the repair."""
+    came: str = ""
+    """Problem and beginning of the last unreadable answer."""
+    lost: int = 0
+    """Calls that the provider did not answer after all retries."""
+    _lost_in_a_row: int = 0
+    _unreadable_in_a_row: int = 0
 
     def ask(self, questions: Sequence[Question[FormT]]) -> list[FormT | None]:
         """Return one answer for each question, in order; None for a lost or unreadable one.
@@ -218,7 +206,7 @@ class Calls:
         last: dict[tuple[str, str], Future[Answer[FormT]]] = {}
         try:
             while len(answers) < len(questions):
-                for question in questions[len(begun) : len(answers) + self._workers]:
+                for question in questions[len(begun) : len(answers) + self.workers]:
                     prompt = question.instructions, question.material
                     begun.append(self._begin(question, last.get(prompt)))
                     last[prompt] = begun[-1]
@@ -233,17 +221,14 @@ class Calls:
         return answers
 
     def count(self, ask: Callable[[Model], Completion]) -> str:
-        """Return the text of a reply that a stage gets by itself; count it, or its loss.
-
-        Args:
-            ask: called with the model, which keeps the replies of this run.
+        """Return the text of a reply that ``ask`` gets from the model; count it, or its loss.
 
         Raises:
             StopRun: as ``ask``.
             ModelFault: the call was lost.
         """
         try:
-            reply = ask(self._model)
+            reply = ask(self.model)
         except ModelError as error:
             self._lose(error)
             raise
@@ -253,8 +238,7 @@ class Calls:
     def _came_back(self, usage: Usage) -> None:
         self.asked += 1
         self._lost_in_a_row = 0
-        if self._on_usage:
-            self._on_usage(usage)
+        self.on_usage(usage)
 
     def _begin(
         self, question: Question[FormT], before: Future[Answer[FormT]] | None
@@ -271,7 +255,7 @@ class Calls:
                 return
             try:
                 about: Any = {"sample": question.label, "stage": question.stage}
-                call.set_result(ask_json(self._model, question.messages, question.form, **about))
+                call.set_result(ask_json(self.model, question.messages, question.form, **about))
             except BaseException as error:
                 call.set_exception(error)
 
@@ -320,7 +304,7 @@ class Calls:
             raise StopRun(str(error), kind=kind) from error
         self.lost += 1
         self._lost_in_a_row += 1
-        if self._lost_in_a_row >= self._breaker:
+        if self._lost_in_a_row >= self.breaker:
             raise StopRun(
                 f"{self._lost_in_a_row} optimizer calls in a row were not answered, the last: "
                 f"{error}",
