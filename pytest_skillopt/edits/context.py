@@ -169,6 +169,11 @@ _REASON_CHARS = 400
 
 def material(context: Context, *sections: Section) -> str:
     """Join the document, the contracts and the memory with the sections of this call."""
+    contracts = "\n".join(f"- {' '.join(words.split())}" for words in context.contracts)
+    tried, advice = (
+        quote(text) if text.strip() else ""
+        for text in (context.memory.render(), context.memory.advice)
+    )
     parts = [
         ("The document", fence(redact(context.document.text))),
         *(
@@ -176,9 +181,9 @@ def material(context: Context, *sections: Section) -> str:
             for name, data in context.document.files
         ),
         ("House rules", context.preferences),
-        ("What the tasks ask for, and no edit may change", _list(context.contracts)),
-        ("Tried before", _quoted_if_any(context.memory.render())),
-        ("Advice from earlier epochs", _quoted_if_any(context.memory.advice)),
+        ("What the tasks ask for, and no edit may change", contracts),
+        ("Tried before", tried),
+        ("Advice from earlier epochs", advice),
         *sections,
     ]
     return "\n\n".join(f"# {title}\n\n{text}" for title, text in parts if text.strip())
@@ -279,11 +284,3 @@ def _describe_edit(number: int, edit: Edit) -> str:
     if edit.reason:
         lines += ["Reason:", quote(" ".join(edit.reason.split()), _REASON_CHARS)]
     return "\n".join(lines)
-
-
-def _list(lines: Sequence[str]) -> str:
-    return "\n".join(f"- {' '.join(line.split())}" for line in lines)
-
-
-def _quoted_if_any(text: str) -> str:
-    return quote(text) if text.strip() else ""

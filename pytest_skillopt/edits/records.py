@@ -168,8 +168,14 @@ class Memory:
         self._patterns.update(pattern for pattern in patterns if any(pattern))
 
     def render(self) -> str:
-        """Write the latest tried edits and the most common failures as text for a prompt."""
-        return "\n".join([*self.tried(), *self._render_patterns()])
+        """Write the latest tried edits and, as far as ``feedback`` allows, common failures."""
+        counts = Counter[str]()
+        for (place, words), times in self._patterns.items():
+            if self._feedback != "score":
+                counts[f"{place} {words}".strip() if self._feedback == "full" else words] += times
+        ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        common = [f"- seen {times} times: {text}" for text, times in ranked if text and times > 1]
+        return "\n".join([*self.tried(), *common[:_SHOWN_PATTERNS]])
 
     def tried(self, limit: int = 20, *, accepted: bool = False) -> list[str]:
         """Describe the latest edits that were not accepted, or those that were.
@@ -184,17 +190,6 @@ class Memory:
             and accepted == (tried.status == "accepted")
         ]
         return [_describe(tried) for tried in shown[-limit:]]
-
-    def _render_patterns(self) -> list[str]:
-        """List the most common failures, as far as ``feedback`` allows."""
-        if self._feedback == "score":
-            return []
-        counts = Counter[str]()
-        for (place, words), times in self._patterns.items():
-            counts[f"{place} {words}".strip() if self._feedback == "full" else words] += times
-        ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-        common = [(shown, times) for shown, times in ranked if shown and times > 1]
-        return [f"- seen {times} times: {shown}" for shown, times in common[:_SHOWN_PATTERNS]]
 
 
 def _describe(tried: Tried) -> str:

@@ -3,9 +3,15 @@
 An e-value is at most 1 in expectation if nothing has changed, for any choice of the samples and any
 stopping rule (Ramdas, Grünwald, Vovk, Shafer 2023, arXiv 2210.01948). So it may be tested after
 every sample: by Ville's inequality it ever reaches ``1 / alpha`` with probability at most
-``alpha``.
+``alpha``. All e-values are natural logarithms.
 
-All e-values are natural logarithms.
+That of a task is ``E = sum over a < b of w_ab b^x (1-b)^(n-x) a^y (1-a)^(m-y) / max over p of
+p^(x+y) (1-p)^(n+m-x-y)`` with ``w_ab`` proportional to ``b - a``, for ``x`` passes of ``n`` samples
+of the better arm and ``y`` of ``m`` of the other: universal inference (Wasserman, Ramdas,
+Balakrishnan 2020, PNAS, arXiv 1912.11436). For every common rate ``p`` the ratio to the likelihood
+at ``p`` is a nonnegative martingale that starts at 1, and the larger denominator can only make it
+smaller. The bound also holds for scores in [0, 1]: ``x -> (b/p)^x ((1-b)/(1-p))^(1-x)`` is convex,
+so its expectation for a score of mean ``p`` is at most that for a pass of rate ``p``.
 """
 
 from __future__ import annotations
@@ -35,16 +41,6 @@ _BETS = [
 @lru_cache(maxsize=1 << 17)
 def log_e(better: float, better_n: int, worse: float, worse_n: int) -> float:
     """Return the log e-value that the first arm passes a task more often than the second.
-
-    It is the likelihood of a mixture of changes "rate ``a`` to rate ``b``", weighted by ``b - a``,
-    over the largest likelihood of the samples under one common rate: universal inference
-    (Wasserman, Ramdas, Balakrishnan 2020, PNAS, arXiv 1912.11436). For every common rate ``p`` the
-    ratio to the likelihood at ``p`` is a nonnegative martingale that starts at 1, and the larger
-    denominator can only make it smaller.
-
-    The bound also holds for scores in [0, 1]: ``x -> (b/p)^x ((1-b)/(1-p))^(1-x)``
-    is convex, so its expectation for a score of mean ``p`` is at most that for a pass of rate
-    ``p``.
 
     Args:
         better: sum of the first arm's passes or scores, in [0, better_n].
@@ -144,10 +140,7 @@ def combined_test(parts: Iterable[tuple[float, Sequence[tuple[int, int, int, int
 
 
 _NORMAL = NormalDist()
-_TINY = 1e-12
-
-
-_NEGLIGIBLE = 1e-15
+_TINY, _NEGLIGIBLE = 1e-12, 1e-15
 
 
 @lru_cache(maxsize=1 << 12)
@@ -172,13 +165,8 @@ def _convolve(sums: list[float], weights: tuple[float, ...]) -> list[float]:
 def pass_hat_k(passed: int, n: int, k: int) -> float:
     """Estimate without bias the probability that ``k`` samples of a task all pass (pass^k).
 
-    It is C(passed, k) / C(n, k), the share of the subsets of ``k`` samples that passed as a whole
-    (Yao, Shinn, Razavi, Narasimhan 2024, tau-bench, arXiv 2406.12045).
-
-    Args:
-        passed: samples that passed, in [0, n].
-        n: samples.
-        k: size of a subset, in [1, n].
+    It is the share of the subsets of ``k`` in [1, n] samples that passed as a whole (Yao, Shinn,
+    Razavi, Narasimhan 2024, tau-bench, arXiv 2406.12045).
     """
     return math.comb(passed, k) / math.comb(n, k)
 
@@ -206,7 +194,7 @@ def interval(counts: Sequence[tuple[float, int]], confidence: float = 0.95) -> t
     shares = math.fsum(1 / n for _, n in measured) / len(measured) ** 2
     pooled = rate * (1 - rate)
     size = (pooled / _variance(measured, _CAUTION) if pooled else 1.0) / shares
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    z = _NORMAL.inv_cdf((1 + confidence) / 2)
     middle = (rate + z * z / (2 * size)) / (1 + z * z / size)
     half = z / (1 + z * z / size) * math.sqrt(pooled / size + (z / (2 * size)) ** 2)
     return max(0.0, middle - half), min(1.0, middle + half)
