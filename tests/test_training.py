@@ -292,6 +292,7 @@ def test_selection_is_pytests_own(project: Project) -> None:
     assert any("tasks the edits came from" in note for note in project.result["notes"])
 
 
+@pytest.mark.addon("reports")
 def test_evaluation_judges_each_task_by_its_pass_rate(project: Project) -> None:
     project.server.reply = lambda body: (
         f"Hello{'!' if 'Ada' in body['messages'][-1]['content'] else '.'}"

@@ -32,6 +32,9 @@ functions that need them. The core also reads these names of an ``addon.py``:
 ``REPORTS``
     Reports of a run: by file name, a function from its result to a text; for ``summary.md`` it also
     takes the most bytes. The first is named where a reader looks for transcripts.
+``properties``
+    A function from the row of a task in a result to pairs of name and value: properties of its test
+    case in a JUnit file.
 ``history``
     A function from a folder of a project to lines for ``pytest-skillopt show --history``.
 ``add_commands``

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Literal, cast
 
 import pytest
 
+from pytest_skillopt.addons import declared
 from pytest_skillopt.model.types import CacheError, ModelConfigError
 from pytest_skillopt.modes.opening import opened
 from pytest_skillopt.modes.plan import expected
 from pytest_skillopt.report.live import Display
 from pytest_skillopt.report.runs import write_reports
-from pytest_skillopt.report.words import plural, task_properties
+from pytest_skillopt.report.words import plural
 from pytest_skillopt.run.directory import RunError
 from pytest_skillopt.run.journal import JournalError
 from pytest_skillopt.run.result import Arm, TaskRow
@@ -166,7 +167,7 @@ def task_reports(run: Run, result: Result) -> Iterator[pytest.TestReport]:
                 outcome=ended,
                 longrepr=(path, 0, said) if ended == "skipped" else said or None,
                 when=when,
-                user_properties=task_properties(row),
+                user_properties=[found for ask in declared("properties") for found in ask(row)],
                 skillopt_measured=not judged,
             )
 

@@ -112,7 +112,7 @@ class Run:
         if lost:
             words = "their usage may be missing in the counts"
             self.notes.append(f"rollouts under way when the session ended: {lost}; {words}")
-        self.notes += [*_notes_on_left_out(skills), *_notes_on_reading(skills)]
+        self.notes += _notes_on_left_out(skills)
         took = timedelta(seconds=time.monotonic() - self.began)
         return Result(
             mode=self.mode.name,
@@ -163,25 +163,6 @@ def _notes_on_left_out(skills: Iterable[SkillResult]) -> Iterator[str]:
         if tasks:
             left_out = f"{skill.path} was decided without {', '.join(tasks)}"
             yield f"{left_out}: nothing but infrastructure errors under both versions"
-
-
-def _notes_on_reading(skills: Iterable[SkillResult]) -> Iterator[str]:
-    """Note tasks that need the skill but that a coding agent did without reading it."""
-    for skill in skills:
-        rows = [row for row in skill.tasks if row.trigger is not False]
-        arms = [(row.id, row.after or row.before) for row in rows]
-        told = [(name, arm) for name, arm in arms if arm.read is not None and arm.n]
-        unread = [name for name, arm in told if not arm.read]
-        if told and len(unread) == len(told):
-            accepted = "was accepted, but " if skill.status == "accepted" else ""
-            yield (
-                f"{skill.path} {accepted}was read in no rollout: the agent never requested it, so "
-                "its text had no effect; check its name and description"
-            )
-        elif unread:
-            listed = ", ".join(unread[:5]) + (", ..." if len(unread) > 5 else "")
-            some = f"{len(unread)} of {len(told)} tasks"
-            yield f"{skill.path} was read in no rollout of {some}: {listed}"
 
 
 def _versions(tasks: Iterable[SkillTask]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from pytest_skillopt.settings import Settings
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
-    from pytest_skillopt import Context, Model, Patch, Role, Skill, SkillTask, TaskRecord
+    from pytest_skillopt import Context, Model, Patch, Result, Role, Skill, SkillTask, TaskRecord
     from pytest_skillopt.options import Mode
 
 
@@ -157,14 +157,17 @@ def pytest_skillopt_reflect(
     return [*found, *propose(config, records, context)]
 
 
-def pytest_skillopt_notes(config: pytest.Config) -> str | None:
-    """Report the runs of the agent that proposed nothing."""
-    if not Settings.from_config(config).of(HarnessSettings).proposer:
-        return None
-    from pytest_skillopt.addons.harness.proposer import PROPOSER
+def pytest_skillopt_notes(config: pytest.Config, result: Result) -> str | None:
+    """Report skills that were not read, and the runs of the agent that proposed nothing."""
+    from pytest_skillopt.addons.harness.reading import notes_on_reading
 
-    proposer = config.stash.get(PROPOSER, None)
-    return "; ".join(dict.fromkeys(proposer.notes)) if proposer else None
+    notes = [*notes_on_reading(result.skills)]
+    if Settings.from_config(config).of(HarnessSettings).proposer:
+        from pytest_skillopt.addons.harness.proposer import PROPOSER
+
+        proposer = config.stash.get(PROPOSER, None)
+        notes += dict.fromkeys(proposer.notes) if proposer else ()
+    return "; ".join(notes)
 
 
 def plan(mode: Mode, settings: Settings) -> Iterator[str]:

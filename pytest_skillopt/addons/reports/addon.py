@@ -1,4 +1,4 @@
-"""Reports ``report.html`` and ``summary.md``, and a link in the page of pytest-html."""
+"""Reports as files, properties in that of ``--junitxml``, a link in the page of pytest-html."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_skillopt import Result
+    from pytest_skillopt.run.result import TaskRow
 
 PAGE = "report.html"
 
@@ -24,6 +25,13 @@ def _summary(result: Result, *limit: int) -> str:
     from pytest_skillopt.addons.reports.summary import render_summary
 
     return render_summary(result, *limit)
+
+
+def properties(row: TaskRow) -> list[tuple[str, str]]:
+    """List the properties of a task's test case."""
+    from pytest_skillopt.addons.reports.junit import task_properties
+
+    return task_properties(row)
 
 
 REPORTS = {PAGE: _page, "summary.md": _summary}
