@@ -21,23 +21,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_skillopt.addons.bridges.case import Case
+from pytest_skillopt.addons.bridges.promptfoo import read_config
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _SPLITS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 _MOST = 20_000
 _MOST_BYTES = 2_000_000
-
-
-class Case(dict[str, Any]):
-    """One case: its columns as attributes and as items; one of promptfoo has a ``skill``."""
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            known = ", ".join(self)
-            raise AttributeError(f"the case has no {name!r}; it has {known}") from None
 
 
 def read_cases(path: str | Path) -> list[Any]:
@@ -84,8 +76,6 @@ def _param(where: str, row: Any, number: int) -> Any:
 
 def _file(path: Path) -> Iterator[tuple[str, Any]]:
     if path.suffix in (".yaml", ".yml"):
-        from pytest_skillopt.addons.bridges.promptfoo import read_config
-
         yield from read_config(path)
         return
     text = _text(path)

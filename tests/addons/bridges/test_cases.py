@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.addons.bridges.cases import Case, read_cases
+from pytest_skillopt.addons.bridges.case import Case
+from pytest_skillopt.addons.bridges.cases import read_cases
 
 if TYPE_CHECKING:
     from pathlib import Path
