@@ -638,3 +638,26 @@ def test_a_trained_file_whose_name_is_not_utf8(project: Project) -> None:
     done = project.run(RUN, "--skillopt", "-p", "no:xdist")
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     done.stderr.fnmatch_lines(["*odd-?xff.md*is not UTF-8*rename*skillopt_files*"])
+
+
+def test_a_session_that_mentions_nothing_has_the_fixtures_and_the_argument(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makefile(".md", SKILL="---\nname: a\ndescription: b\n---\n")
+    pytester.makepyfile(
+        test_it="""
+        import pytest
+
+        @pytest.mark.skill_task(harness="codex")
+        def test_it(skill_harness):
+            skill_harness("Do it")
+
+        @pytest.mark.skill_task(harness=3)
+        def test_bad():
+            pass
+        """
+    )
+    ran = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    ran.stdout.fnmatch_lines(
+        ["no target model is configured.*", "*must be the name of a coding agent*"]
+    )
