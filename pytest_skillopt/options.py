@@ -45,6 +45,8 @@ class Mode:
     """Its work in the line at the start, such as "checking"."""
     samples: Callable[[SkillTask, Settings], int]
     """Largest number of rollouts of a task, without retries after infrastructure errors."""
+    rounds: Callable[[Settings], int] = lambda settings: settings.rollouts
+    """Number of rollouts of a task that it begins with, for the line at the start."""
     typical: float = 0.47
     """Typical part of that number, in (0, 1]; the default is measured (``benchmarks/plan.py``)."""
     option: Mapping[str, Any] = field(default_factory=lambda: _ON)
@@ -68,7 +70,7 @@ class Mode:
     argument: Any = None
     """Value of its option in a session; the following ones belong to the core's modes."""
     strict: bool = False
-    """``check``: fail on too little evidence, too."""
+    """Fail on too little evidence, too: whether an option of it ends in ``-strict``."""
     resume: str | None = None
     """``train``: run to continue; ``""`` is the latest."""
     init: bool = False
@@ -100,7 +102,7 @@ class Mode:
         mode = replace(
             chosen[0],
             argument=getattr(option, f"skillopt_{chosen[0].name}"),
-            strict=option.skillopt_check_strict,
+            strict=getattr(option, f"skillopt_{chosen[0].name}_strict", False),
             resume="" if option.skillopt_resume == "latest" else option.skillopt_resume,
             init=option.skillopt_init,
             save_baseline=option.skillopt_save_baseline,
@@ -129,7 +131,7 @@ CORE = (
         typical=1.0,
         more={
             "--skillopt-save-baseline": (
-                "with --skillopt: save the counts for --skillopt-check",
+                "with --skillopt: save the counts for checks of later changes",
                 _ON,
             ),
         },
@@ -152,7 +154,7 @@ CORE = (
             ),
             "--skillopt-resume": (
                 "continue an unfinished training: =latest or its name",
-                {"nargs": "?", "metavar": "RUN"},
+                {"nargs": "?", "metavar": "RUN", "const": "latest"},
             ),
             "--skillopt-init": ("with --skillopt-train: create a missing SKILL.md", _ON),
         },
@@ -165,26 +167,6 @@ CORE = (
             "unmeasured": ("Not measured", "bad"),
             "interrupted": ("Stopped early", "careful"),
         },
-    ),
-    Mode(
-        name="check",
-        help="fail if SKILL.md is credibly worse than at revision REF",
-        function="pytest_skillopt.modes.measure:check",
-        doing="checking",
-        samples=lambda task, settings: 2 * settings.gate_kmax,
-        option={"nargs": "?", "metavar": "REF"},
-        more={
-            "--skillopt-check-strict": (
-                "with --skillopt-check: also fail on too little evidence",
-                _ON,
-            ),
-        },
-        answers={
-            "accepted": ("No regression found", "good"),
-            "unchanged": ("No regression found", "good"),
-            "rejected": ("Do not merge", "bad"),
-        },
-        fails=("rejected",),
     ),
 )
 
@@ -209,12 +191,12 @@ def add_mode_options(group: pytest.OptionGroup) -> None:
 
 def refuse_bare_options(args: Sequence[str]) -> None:
     """Raise UsageError for an option without its ``=``: the next word could be a path."""
-    for flag, value, usual in (
-        ("--skillopt-check", "REF", "HEAD"),
-        ("--skillopt-resume", "RUN", "latest"),
-    ):
-        if flag in args:
-            raise pytest.UsageError(f"{flag} needs {value}: write {flag}={usual}")
+    for mode in modes().values():
+        more = ((flag, how) for flag, (_, how) in mode.more.items())
+        for flag, how in [(mode.flag, mode.option), *more]:
+            if flag in args and how.get("nargs") == "?":
+                usual = f"write {flag}={how['const']}"
+                raise pytest.UsageError(f"{flag} needs {how['metavar']}: {usual}")
 
 
 def _given(config: pytest.Config, name: str) -> bool:

@@ -191,8 +191,8 @@ class Settings:
         if config.getoption("skillopt_train", None) == "description":
             settings = dataclasses.replace(settings, train_description=True)
         for kind in declared("SETTINGS"):
-            if hasattr(kind, "check"):
-                settings.of(kind).check(settings)
+            if hasattr(kind, "validate"):
+                settings.of(kind).validate(settings)
         return settings
 
     @classmethod

@@ -37,11 +37,14 @@ SHOWN = {
         *("propose", "adopt", "job", "publish-receipts", "schedule", "unschedule"),
         "skillopt_propose_skills",
     },
+    "regression": {
+        *("--skillopt-check", "--skillopt-check-strict"),
+        *("skillopt_verify", "skillopt_verify_rule"),
+    },
     "published": {"batch", "strict", "off", "confirm", "margin", "paired", "export"},
     "reports": set(),
     "shorten": {"shorten", "trials,shorten"},
     "tries": {"--skillopt-try"},
-    "verify": {"skillopt_verify", "skillopt_verify_rule"},
     "watch": {"watch"},
 }
 """What each adds to the two helps: options, ini keys, choices and commands."""

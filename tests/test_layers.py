@@ -143,7 +143,7 @@ def test_the_core_names_nothing_of_an_add_on() -> None:
         "reports",
         "shorten",
         "tries",
-        "verify",
+        "regression",
     }
     names = [rf"(?<![\w-]){name}(?![\w-])" for name in ADDONS if name not in ordinary]
     modes = [mode.name for own in declared("MODES") for mode in own]

@@ -80,15 +80,6 @@ def log_bayes_factor(better: float, better_n: int, worse: float, worse_n: int) -
 _COMMON_RATES = (0.1, 0.3, 0.5, 0.7, 0.9)
 
 
-def suite_log_e(log_es: Iterable[float], n: int) -> float:
-    """Return the log e-value ``prod(1 - 1/n + e/n)`` that some of ``n`` tasks changed.
-
-    The product is over *all* tasks, also those with no sample of the candidate, whose factor is
-    below 1: without them, factors would be chosen by their outcome.
-    """
-    return math.fsum(math.log1p(math.expm1(log_e) / n) for log_e in log_es)
-
-
 def exact_test(strata: Sequence[tuple[int, int, int, int]], *, mid: bool = False) -> float:
     """Return the one-sided p-value that the first arm passes more often, with tasks as strata.
 

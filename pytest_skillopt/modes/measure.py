@@ -1,4 +1,4 @@
-"""Modes that only measure: evaluation and check, and what other modes that compare share."""
+"""The evaluation, and what other modes that only measure share."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ import pytest
 from pytest_skillopt.addons import declared
 from pytest_skillopt.gate.data import TAPE, Verdict
 from pytest_skillopt.gate.engine import run_gate
-from pytest_skillopt.gate.regression import RegressionCheck
-from pytest_skillopt.modes.skills import RevisionError, at_revision
 from pytest_skillopt.run.directory import JOURNAL, mode_of
 from pytest_skillopt.run.journal import entries_of
 from pytest_skillopt.run.result import Arm, Comparison, ScanRow, SkillResult
-from pytest_skillopt.search.extensions import gate_options, gate_tasks
 from pytest_skillopt.search.outcome import (
     arm_of,
     comparison,
@@ -27,7 +24,6 @@ from pytest_skillopt.search.outcome import (
 from pytest_skillopt.search.samples import sample_of
 from pytest_skillopt.skill.diff import unified
 from pytest_skillopt.skill.document import NO_SKILL
-from pytest_skillopt.skill.files import Trained
 from pytest_skillopt.skill.scan import scan_candidate
 from pytest_skillopt.suite.rollouts import Rollout
 from pytest_skillopt.suite.sampler import Stop, StopRun
@@ -287,36 +283,6 @@ def only_skill(run: Run, does: str) -> str:
 
 BASELINE = ".skillopt-baseline.json"
 """File to commit: the outcomes of an evaluation, reused by checks of later changes."""
-_WORST_FIRST: tuple[Status, ...] = ("rejected", "unmeasured", "accepted", "unchanged")
-
-
-def check(run: Run, display: Display) -> Result:
-    """Compare every skill of the suite with an earlier version; UsageError if git has none."""
-    display.begin("check")
-    skills = [_check_skill(run, skill) for skill in run.documents]
-    status = next(s for s in _WORST_FIRST if any(skill.status == s for skill in skills))
-    return run.result(status, joined_reasons(skills), skills)
-
-
-def _check_skill(run: Run, skill: str) -> SkillResult:
-    now, ref = run.documents[skill], run.mode.argument
-    try:
-        then = at_revision(run.root, skill, ref, Trained.of(run.settings))
-    except RevisionError as error:
-        raise pytest.UsageError(str(error)) from None
-    status: Status = "unmeasured"
-    if then is None:
-        reason = f"{skill} did not exist at {ref}: there is nothing to compare it with"
-    elif then.version == now.version:
-        status, reason = "unchanged", f"{skill} is the same as at {ref}: nothing was run"
-    else:
-        stored = read_baseline(run, skill, then.version)
-        drawn = {task: len(found) for task, found in stored.items()}
-        tasks = gate_tasks(run.tasks_of(skill))
-        gate = RegressionCheck(tasks, gate_options(run.settings), drawn=drawn)
-        result = compared(run, skill, gate, then, now, stored)
-        return result.model_copy(update={"val": result.suite})
-    return of_one_version(skill, now, status, reason)
 
 
 def write_baseline(run: Run, rollouts: Mapping[str, Sequence[Rollout]]) -> Path:
@@ -332,26 +298,3 @@ def write_baseline(run: Run, rollouts: Mapping[str, Sequence[Rollout]]) -> Path:
     path = run.root / BASELINE
     path.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     return path
-
-
-def read_baseline(run: Run, skill: str, version: str) -> dict[str, list[tuple[bool, float]]]:
-    """Return (passed, score) of the baseline file's samples, by task; note unusable ones."""
-    sources = {task.id: task.source for task in run.tasks_of(skill)}
-    stored = {}
-    try:
-        kept = json.loads((run.root / BASELINE).read_bytes())
-        found = kept["skills"].get(skill, {"version": ""})
-        if (kept["model"], found["version"]) != (run.fingerprint, version):
-            raise ValueError("it was measured with another model or version")
-        for name, task in found["tasks"].items():
-            if sources.get(name) == task["source"]:
-                pairs = zip(task["outcomes"], task["scores"], strict=True)
-                stored[name] = [(bool(passed), float(score)) for passed, score in pairs]
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        run.notes.append(f"{BASELINE} is not used: {error}")
-        return {}
-    if changed := len(sources) - len(stored):
-        run.notes.append(f"{BASELINE}: {changed} of {len(sources)} tasks have changed since")
-    return stored

@@ -14,8 +14,6 @@ from pytest_skillopt.model.roles import MODELS, Models
 from pytest_skillopt.model.types import ROLES, ModelConfigError
 from pytest_skillopt.modes.plan import notes_on_tasks
 from pytest_skillopt.modes.skills import (
-    RevisionError,
-    at_revision,
     read_documents,
     skills_of,
     split_tasks,
@@ -146,8 +144,6 @@ def refuse_early(config: pytest.Config, mode: Mode, settings: Settings) -> None:
     try:
         if mode.resume is not None:
             home.find(mode.resume, "training")
-        if mode.name == "check":  # any path: only the revision matters
-            at_revision(root, "the project", mode.argument)
         if settings.scan and mode.splits:  # modes that judge a new version
             check_command(settings.scan, root)
         most_increases(settings)
@@ -161,7 +157,7 @@ def refuse_early(config: pytest.Config, mode: Mode, settings: Settings) -> None:
             found = model_config(settings, "optimizer")
             if not found.key_command:  # the command is run only if the key is needed
                 found.api_key()
-    except (ModelConfigError, RevisionError, RunError, SkillError) as error:
+    except (ModelConfigError, RunError, SkillError) as error:
         raise pytest.UsageError(str(error)) from error
 
 

@@ -124,7 +124,7 @@ def at_revision(
         if commit is None:
             hint = " (in a shallow clone, fetch it first)" if git.is_shallow() else ""
             if (root / ref).exists():
-                hint = f"; {ref} is a path: write --skillopt-check=REF before it"
+                hint = f"; {ref} is a path: write the revision before it"
             raise RevisionError(f"there is no git revision {ref!r}{hint}")
         path = git.prefix + skill
         files = git.files(commit)

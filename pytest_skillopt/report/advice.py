@@ -134,8 +134,8 @@ def _fixed_and_broken(skill: SkillResult) -> str:
 def _cautions(result: Result, skill: SkillResult) -> list[str]:
     found = []
     broken = list({t.id for t in skill.tasks if t.change == "broken"})
-    # A failed check names them in its reason.
-    if broken and not (result.mode == "check" and skill.status == "rejected"):
+    # A rejection that fails the session names them in its reason.
+    if broken and not (skill.status == "rejected" and "rejected" in mode_named(result.mode).fails):
         found.append(
             f"{words.plural(len(broken), 'task').capitalize()} broken: {words.some(broken)}."
         )

@@ -49,10 +49,11 @@ def header_line(run: Run) -> str:
     for role, model in run.roles.items():
         roles.setdefault(model, []).append(role)
     said = "; ".join(f"{' and '.join(names)} {one_line(model)}" for model, names in roles.items())
-    samples = run.settings.gate_k0 if run.mode.name == "check" else run.settings.rollouts
     return (
         f"skillopt: {run.mode.doing} {', '.join(map(one_line, run.documents))} on {tasks}, "
-        f"K={samples}" + (f"; {said}" if said else "") + (" (simulated)" if run.simulated else "")
+        f"K={run.mode.rounds(run.settings)}"
+        + (f"; {said}" if said else "")
+        + (" (simulated)" if run.simulated else "")
     )
 
 

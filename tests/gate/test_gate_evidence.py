@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_skillopt.addons.regression.gate import suite_log_e
 from pytest_skillopt.gate.data import Draw, Sample
-from pytest_skillopt.gate.statistics import exact_test, log_bayes_factor, log_e, suite_log_e
+from pytest_skillopt.gate.statistics import exact_test, log_bayes_factor, log_e
 
 rates = st.floats(0.001, 0.999)
 

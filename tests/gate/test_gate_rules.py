@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_skillopt.addons.regression.gate import RegressionCheck
 from pytest_skillopt.gate.data import Draw, GateOptions, GateTask, Sample, Verdict
 from pytest_skillopt.gate.engine import run_gate
-from pytest_skillopt.gate.regression import RegressionCheck
 from pytest_skillopt.search.extensions import make_gate
 
 if TYPE_CHECKING:

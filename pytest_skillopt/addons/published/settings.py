@@ -42,7 +42,7 @@ class PublishedSettings:
     appendix_source: str = _batch("both", choices=("both", "failure_only"))
     appendix_threshold: int = _batch(6, low=0)
 
-    def check(self, settings: Settings) -> None:
+    def validate(self, settings: Settings) -> None:
         """Raise UsageError for settings that contradict each other."""
         if self.min_edit_budget > settings.edit_budget:
             raise pytest.UsageError(

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.addons.verify.settings import VerifySettings
-from pytest_skillopt.gate.regression import RegressionCheck
+from pytest_skillopt.addons.regression.gate import RegressionCheck
+from pytest_skillopt.addons.regression.settings import VerifySettings
 from pytest_skillopt.model.config import check_prices
 from pytest_skillopt.model.types import ModelConfigError
 from pytest_skillopt.modes.measure import compared

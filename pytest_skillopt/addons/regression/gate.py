@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.gate.counts import counted
 from pytest_skillopt.gate.data import ARMS, CANDIDATE, INCUMBENT, TAPE
 from pytest_skillopt.gate.engine import SequentialGate, Want, Wants
-from pytest_skillopt.gate.statistics import exact_test, suite_log_e
+from pytest_skillopt.gate.statistics import exact_test
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Mapping, Sequence
 
     from pytest_skillopt.gate.data import Decision, GateOptions, GateTask, Verdict
     from pytest_skillopt.gate.engine import Plan
@@ -131,3 +131,12 @@ class RegressionCheck(SequentialGate):
         rounds = math.ceil(noise * (z / loss) ** 2)
         samples = 2 * rounds * len(self.tasks)
         return f"about {samples} samples, {counted(rounds, 'round')} of both skills,"
+
+
+def suite_log_e(log_es: Iterable[float], n: int) -> float:
+    """Return the log e-value ``prod(1 - 1/n + e/n)`` that some of ``n`` tasks changed.
+
+    The product is over *all* tasks, also those with no sample of the candidate, whose factor is
+    below 1: without them, factors would be chosen by their outcome.
+    """
+    return math.fsum(math.log1p(math.expm1(log_e) / n) for log_e in log_es)

@@ -1,0 +1,1 @@
+"""Mode ``--skillopt-check``, and the same check of a training on further targets."""

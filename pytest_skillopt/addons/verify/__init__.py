@@ -1,1 +1,0 @@
-"""Add-on that repeats a comparison of two versions on further targets."""
