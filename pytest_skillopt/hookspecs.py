@@ -92,7 +92,7 @@ def pytest_skillopt_step(config: pytest.Config, step: StepRow) -> None:
 def pytest_skillopt_prompt(config: pytest.Config, name: str) -> str | None:
     """Return the template of an optimizer prompt in place of the built-in one.
 
-    ``name`` is the name of a file in ``pytest_skillopt/edits/prompts`` without ``.md``. The
+    ``name`` is the name of a file in a folder ``prompts`` of the package without ``.md``. The
     template may use the placeholders of the built-in text, and no others:
 
         # conftest.py

@@ -52,7 +52,7 @@ if os.name == "nt":
 
 
 BROUGHT = {
-    "published": re.compile(r"'(batch|confirm|margin|paired)'|=batch"),
+    "published": re.compile(r"'(batch|strict|confirm|margin|paired)'|=batch"),
     "shorten": re.compile(r"[',=]shorten\b"),
 }
 """Searches and gates of add-ons, among the parameters of a test."""

@@ -14,6 +14,8 @@ functions that need them. The core also reads these names of an ``addon.py``:
     Fixtures that call a model, by name: the model's role.
 ``SEARCHES``, ``GATES``
     Further searches and gates (``search/extensions.py``).
+``PROMPTS``
+    Folder with templates of optimizer prompts, ``NAME.md`` each.
 ``MODES``
     Modes, each an ``options.Mode``.
 ``TARGETS``

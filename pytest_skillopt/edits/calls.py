@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel
 
+from pytest_skillopt.addons import declared
 from pytest_skillopt.model.structured import Answer, ask_json
 from pytest_skillopt.model.types import CapReached, ModelError, ModelFault
 from pytest_skillopt.skill.document import SKILL_FILE
@@ -28,9 +29,11 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.model.types import Completion, Model, Usage
 
-_BUILT_IN = Path(__file__).parent / "prompts"
-NAMES = tuple(sorted(path.stem for path in _BUILT_IN.glob("*.md")))
-"""Names of the templates."""
+
+def templates() -> dict[str, Path]:
+    """Return the built-in templates by their names, those of add-ons included."""
+    folders = [Path(__file__).parent / "prompts", *declared("PROMPTS")]
+    return {path.stem: path for folder in folders for path in sorted(folder.glob("*.md"))}
 
 
 class PromptError(ValueError):
@@ -56,16 +59,18 @@ class Prompts:
         *,
         root: Path | None = None,
     ) -> None:
-        self._folder = (root or Path()) / folder if folder else None
         self._override = override
-        if self._folder and not self._folder.is_dir():
-            raise PromptError(f"skillopt_prompts: {self._folder} is not a folder")
-        own = self._folder.glob("*.md") if self._folder else ()
-        if unknown := sorted(path for path in own if path.stem not in NAMES):
-            raise PromptError(
-                f"skillopt_prompts: {unknown[0]} replaces nothing; "
-                f"the templates are {', '.join(NAMES)}"
-            )
+        self._found = templates()
+        if not folder:
+            return
+        place, names = (root or Path()) / folder, ", ".join(sorted(self._found))
+        if not place.is_dir():
+            raise PromptError(f"skillopt_prompts: {place} is not a folder")
+        for path in sorted(place.glob("*.md")):
+            if path.stem not in self._found:
+                problem = f"{path} replaces nothing; the templates are {names}"
+                raise PromptError(f"skillopt_prompts: {problem}")
+            self._found[path.stem] = path
 
     def render(self, name: str, **values: object) -> str:
         """Fill in the ``$placeholders`` of a template.
@@ -73,9 +78,7 @@ class Prompts:
         Raises:
             PromptError: the template has an unknown placeholder.
         """
-        path = (self._folder or _BUILT_IN) / f"{name}.md"
-        if not path.is_file():
-            path = _BUILT_IN / path.name
+        path = self._found[name]
         own = self._override(name) if self._override else None
         text = path.read_text(encoding="utf-8") if own is None else own
         try:

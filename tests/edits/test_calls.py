@@ -9,7 +9,7 @@ import pytest
 from patience import PATIENCE
 
 from pytest_skillopt.addons.published.forms import Guidance
-from pytest_skillopt.edits.calls import NAMES, Calls, Prompts, Question
+from pytest_skillopt.edits.calls import Calls, Prompts, Question, templates
 from pytest_skillopt.model.types import CacheMiss, CapReached, Completion, ModelFault, Usage
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
@@ -56,7 +56,7 @@ def test_answers_come_in_the_order_of_the_questions(toy: ModuleType) -> None:
 @pytest.mark.addon("published")
 def test_every_call_is_told_that_quoted_material_is_data(toy: ModuleType, tmp_path: Path) -> None:
     """Whatever its stage, and whatever a user's template says."""
-    for name in NAMES:
+    for name in templates():
         (tmp_path / f"{name}.md").write_text("Say something.")
     asked = []
     for settings in (

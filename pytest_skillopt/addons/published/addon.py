@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.addons.published.settings import PublishedSettings
@@ -34,5 +35,6 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
 
 
 SETTINGS = PublishedSettings
+PROMPTS = Path(__file__).parent / "prompts"
 SEARCHES = {"batch": _search}
 GATES = {name: partial(_gate, name) for name in ("strict", "off", "confirm", "margin", "paired")}

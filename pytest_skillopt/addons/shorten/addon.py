@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ def _trials_shorten() -> Search:
     return TRIALS_SHORTEN
 
 
+PROMPTS = Path(__file__).parent / "prompts"
 SEARCHES = {"shorten": _shorten, "trials,shorten": _trials_shorten}
 
 
