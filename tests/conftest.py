@@ -53,9 +53,10 @@ if os.name == "nt":
 
 BROUGHT = {
     "published": re.compile(r"'(batch|strict|confirm|margin|paired)'|=batch"),
+    "regression": re.compile(r"'check'|--skillopt-check\b"),
     "shorten": re.compile(r"[',=]shorten\b"),
 }
-"""Searches and gates of add-ons, among the parameters of a test."""
+"""Searches, gates and modes of add-ons, among the parameters of a test."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -265,6 +265,7 @@ def test_update_may_make_the_document_in_its_own_way(project: Project) -> None:
     assert f"\nSay hello to the guest.\n\n* {RULE}\n" in project.skill
 
 
+@pytest.mark.addon("published")
 def test_gate(project: Project) -> None:
     project.use("pytest_skillopt_gate")
     assert project.run("--skillopt-train").ret == 0

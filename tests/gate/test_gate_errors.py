@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_skillopt.addons.regression.gate import RegressionCheck
 from pytest_skillopt.gate.data import Arm, Draw, GateOptions, GateTask, Sample
 from pytest_skillopt.gate.engine import run_gate
 from pytest_skillopt.search.extensions import make_gate
@@ -147,15 +146,6 @@ def test_a_task_that_was_measured_once_is_never_left_out(name: str) -> None:
     verdict = run_gate(gate_of(name, suite(40)), dies_later)
     assert verdict.decision == "unmeasured"
     assert "t07" in verdict.reason
-
-
-def test_a_dead_task_makes_nothing_worse_in_a_check() -> None:
-    check = RegressionCheck(suite(20), GateOptions())
-    verdict = run_gate(check, measure(lambda draw: True, {"t07"}))
-    assert verdict.decision == "accepted"
-    assert "t07" in verdict.reason
-    broken = RegressionCheck(suite(20), GateOptions())
-    assert run_gate(broken, measure(lambda d: not better(d), {"t07"})).decision == "rejected"
 
 
 def test_all_tasks_dead_is_unmeasured_even_where_all_errors_are_allowed() -> None:

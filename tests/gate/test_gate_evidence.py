@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_skillopt.addons.regression.gate import suite_log_e
 from pytest_skillopt.gate.data import Draw, Sample
 from pytest_skillopt.gate.statistics import exact_test, log_bayes_factor, log_e
 
@@ -109,20 +108,6 @@ def test_where_nothing_changed_it_knows_passes_from_failures_no_better(n: int, p
 def test_long_tapes_do_not_underflow() -> None:
     assert math.isfinite(log_e(0, 100_000, 100_000, 100_000))
     assert log_e(100_000, 100_000, 0, 100_000) > 100_000
-
-
-def test_suite_counts_every_task_also_those_not_tried() -> None:
-    untried = log_e(0, 0, 0, 3)
-    tried = log_e(5, 5, 0, 5)
-    assert untried < 0
-    assert suite_log_e([tried, untried], 2) < suite_log_e([tried, 0.0], 2)
-
-
-@given(st.lists(st.floats(-5, 20), min_size=1, max_size=20), st.randoms())
-def test_suite_evidence_knows_no_order(log_es: list[float], shuffler: object) -> None:
-    shuffled = list(log_es)
-    shuffler.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert suite_log_e(log_es, len(log_es)) == suite_log_e(shuffled, len(shuffled))
 
 
 @given(st.lists(arms(4), min_size=1, max_size=4))

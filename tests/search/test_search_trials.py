@@ -331,6 +331,7 @@ def spent_before_the_gate(toy: ModuleType, stop: Any, least_samples: int = 60) -
     return outcome, sampler
 
 
+@pytest.mark.addon("published")
 @pytest.mark.parametrize("lasts", [False, True])
 def test_what_a_cap_keeps_from_being_left_out_still_has_to_pass_the_gate(
     toy: ModuleType, lasts: bool
@@ -355,6 +356,7 @@ def test_what_a_cap_keeps_from_being_left_out_still_has_to_pass_the_gate(
         assert outcome.steps[-1].gate == "strict"
 
 
+@pytest.mark.addon("published")
 def test_a_gate_that_cannot_be_paid_for_is_said_to_be_why_nothing_changes(toy: ModuleType) -> None:
     outcome, sampler = spent_before_the_gate(toy, lambda taken: None, least_samples=120)
     assert outcome.status == "unchanged"
