@@ -46,7 +46,7 @@ MODES = (
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse a revision that does not exist before any worker is started."""
     ref = config.getoption("skillopt_check", None)
-    if not ref or hasattr(config, "workerinput"):
+    if not ref or config.option.collectonly or hasattr(config, "workerinput"):
         return
     from pytest_skillopt.modes.skills import RevisionError, at_revision
 
