@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import pytest
+import pytest
 
 PLUGIN = {"addons", "fixtures", "hookspecs", "plugin"}
 DECLARATIONS = PLUGIN | {"options", "settings"}

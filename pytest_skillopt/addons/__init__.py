@@ -34,6 +34,8 @@ functions that need them. The core also reads these names of an ``addon.py``:
 ``REPORTS``
     Reports of a run: by file name, a function from its result to a text; for ``summary.md`` it also
     takes the most bytes. The first is named where a reader looks for transcripts.
+``TABLES``
+    Further tables of a report: by title, a function from a result to rows, the head first, or [].
 ``properties``
     A function from the row of a task in a result to pairs of name and value: properties of its test
     case in a JUnit file.

@@ -45,9 +45,9 @@ def lines(
     for skill in result.skills:
         yield Line()
         yield from _skill(result, skill, top, width, verbose)
-    if table := words.opened(result):
+    for title, table in words.tables(result):
         yield Line()
-        yield from paragraph(f"{words.OPENED}:", width)
+        yield from paragraph(f"{title}:", width)
         yield from _table(table[0], table[1:], "l" + "r" * (len(table[0]) - 1))
     yield Line()
     yield from _spent(result, verbose)

@@ -23,8 +23,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.untrusted import environment, secret_variables
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -143,6 +141,8 @@ def unchanged(folder: str | Path, before: Mapping[str, str], *, but: Iterable[st
 
 def suite_passes(workspace: str | Path, *arguments: str, timeout: float = 300.0) -> None:
     """Assert that the tests in a workspace pass, with no secrets in their environment."""
+    from pytest_skillopt.untrusted import environment, secret_variables
+
     given = environment()
     hidden = secret_variables(given)
     done = subprocess.run(

@@ -59,6 +59,17 @@ def _other_harness(settings: Settings, name: str) -> tuple[Settings, str]:
 TARGETS = {"harness": _other_harness}
 
 
+def _opened(result: Result) -> list[list[str]]:
+    from pytest_skillopt.addons.harness.opened import opened
+
+    return opened(result)
+
+
+TABLES = {
+    "Opened skills, by the skill that the trigger tasks wanted (rollouts)": _opened,
+}
+
+
 def pytest_skillopt_agent(item: pytest.Item, source: str, skill: str) -> str | None:
     """Name the agents that a task of ``skill_harness`` runs, with their versions."""
     from pytest_skillopt.model.roles import Models

@@ -90,7 +90,7 @@ _FILTERS = (
     words.uninformative_listed,
     not_kept,
     words.number,
-    words.opened,
+    words.tables,
     words.ordered,
     words.percent,
     words.precision,
@@ -115,5 +115,4 @@ def environment(finalize: Callable[[Any], Any]) -> jinja2.Environment:
     made.filters |= {function.__name__: function for function in _FILTERS}
     made.globals |= {"heads": words.TARGETS}
     made.globals |= {"plural": words.plural, "points": words.points, "move": words.move}
-    made.globals["opened_title"] = words.OPENED
     return made
