@@ -80,7 +80,8 @@ reply = skill_harness("Greet Ada.", copy="fixture")
 keep(files=reply.files, read=reply.skill_read, used=reply.skill_used, calls=reply.usage.calls)
 assert (workspace / {folder!r} / "greeting.txt").read_text() == "Ahoy Ada\\n"
 """
-    arms = ("--skillopt-compare", "none", file, "--skillopt-rollouts=2", "-p", "no:xdist")
+    project.settings["skillopt_final_rollouts"] = 1
+    arms = ("--skillopt-compare", "none", file, "-p", "no:xdist")
     assert project.run(body, *arms).ret == 0
     (skill,) = project.result["skills"]
     (row,) = skill["tasks"]
