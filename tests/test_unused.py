@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
-import pytest
+if TYPE_CHECKING:
+    import pytest
 
 PLUGIN = {"addons", "fixtures", "hookspecs", "plugin"}
 DECLARATIONS = PLUGIN | {"options", "settings"}
