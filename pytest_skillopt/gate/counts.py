@@ -125,10 +125,6 @@ class Counts:
         pairs = [(self[CANDIDATE, task], self[INCUMBENT, task]) for task in tasks]
         return [(new.passed, new.n, old.passed, old.n or 1) for new, old in pairs]
 
-    def improves(self) -> bool:
-        """Return whether the candidate's observed suite mean is strictly greater (literal rule)."""
-        return self.mean(CANDIDATE) > self.mean(INCUMBENT) + 1e-12
-
     def fixed(self) -> list[str]:
         """Return the tasks that credibly improved."""
         return [task for task in self.tasks if self.up(task) >= DECISIVE]

@@ -235,11 +235,8 @@ class DefaultGate(SequentialGate):
     ) -> bool:
         """Return whether the conditions 1 to 3 hold; while ``doubt <= 1`` also condition 5.
 
-        Args:
-            found: the posterior.
-            doubt: largest ``1 - P(rise)`` in multiples of alpha.
-            memorised: largest ``P(M | E or M)``.
-            luck: largest p-value of "nothing changed"; ``LUCK alpha`` by default.
+        ``doubt`` is the largest ``1 - P(rise)`` in multiples of alpha, ``memorised`` the largest
+        ``P(M | E or M)``, ``luck`` the largest p-value of "nothing changed" (``LUCK alpha``).
         """
         return (
             found.chance >= 1 - doubt * self.alpha

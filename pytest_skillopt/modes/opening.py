@@ -136,7 +136,7 @@ def refuse_early(config: pytest.Config, mode: Mode, settings: Settings) -> None:
     """Refuse wrong settings before any worker is started.
 
     Raises:
-        pytest.UsageError: no such run to continue, no such revision, no scanner, no usable share,
+        pytest.UsageError: no such run to continue, no scanner, no usable share,
             or an optimizer that is not configured or has no key.
     """
     root = config.rootpath

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT
-from pytest_skillopt.gate.engine import SequentialGate
+from pytest_skillopt.gate.engine import NOTHING, SequentialGate
 from pytest_skillopt.gate.statistics import exact_test
 
 if TYPE_CHECKING:
@@ -40,7 +40,10 @@ class StrictGate(SequentialGate):
         return self.verdict("rejected", f"{self.shortfall()}: {self.counts.moved()}")
 
     def wins(self) -> bool:
-        return self.counts.improves()
+        return self._gain() > NOTHING
+
+    def _gain(self) -> float:
+        return self.counts.mean(CANDIDATE) - self.counts.mean(INCUMBENT)
 
     def shortfall(self) -> str:
         """Return the reason for a rejection if the candidate does not win."""
@@ -71,8 +74,7 @@ class MarginGate(StrictGate):
     name = "margin"
 
     def wins(self) -> bool:
-        gain = self.counts.mean(CANDIDATE) - self.counts.mean(INCUMBENT)
-        return self.counts.improves() and gain > self.options.margin + 1e-12
+        return self._gain() > self.options.margin + NOTHING
 
     def shortfall(self) -> str:
         return f"the suite's mean did not rise by more than {100 * self.options.margin:g} points"
@@ -84,7 +86,7 @@ class PairedGate(StrictGate):
     name = "paired"
 
     def wins(self) -> bool:
-        return self.counts.improves() and self._p_value() <= self.alpha
+        return super().wins() and self._p_value() <= self.alpha
 
     def shortfall(self) -> str:
         return (
