@@ -131,7 +131,6 @@ class Settings:
         0, "largest skill, 4 characters a token (default: no limit)", low=0
     )
     lint_allow: str = setting("", "lint rules to ignore", many=",")
-    scan: str = setting("", "command that scans the folder {skill} before a write")
 
     # the gate
     gate: str = _option(

@@ -43,6 +43,7 @@ SHOWN = {
     },
     "published": {"batch", "strict", "off", "confirm", "margin", "paired", "export"},
     "reports": set(),
+    "scan": {"skillopt_scan"},
     "shorten": {"shorten", "trials,shorten"},
     "tries": {"--skillopt-try"},
     "watch": {"watch"},

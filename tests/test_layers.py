@@ -141,6 +141,7 @@ def test_the_core_names_nothing_of_an_add_on() -> None:
         "propose",
         "published",
         "reports",
+        "scan",
         "shorten",
         "tries",
         "regression",

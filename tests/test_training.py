@@ -767,6 +767,7 @@ sys.exit(int(sys.argv[2]))
 """
 
 
+@pytest.mark.addon("scan")
 @pytest.mark.parametrize("status", [0, 3])
 def test_a_scanner_sees_the_candidate_before_anything_is_written(
     project: Project, status: int
@@ -790,6 +791,7 @@ def test_a_scanner_sees_the_candidate_before_anything_is_written(
         assert RULE in project.skill.read_text()
 
 
+@pytest.mark.addon("scan")
 @pytest.mark.parametrize(
     ("command", "said"),
     [

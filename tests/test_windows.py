@@ -75,6 +75,7 @@ def test_all_but_the_inside_of_the_harness_is_imported(tmp_path: Path) -> None:
     assert set(json.loads(done.stdout)) == POSIX_ONLY
 
 
+@pytest.mark.addon("scan")
 @pytest.mark.parametrize("workers", [("-p", "no:xdist"), ("-n", "2")], ids=["serial", "workers"])
 def test_a_training(tmp_path: Path, chat_server: ChatServer, workers: tuple[str, ...]) -> None:
     project = FaultProject(tmp_path, chat_server)

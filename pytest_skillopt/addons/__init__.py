@@ -26,6 +26,12 @@ functions that need them. The core also reads these names of an ``addon.py``:
     A function that is called with each accepted training, before its files are written, and with
     each result of ``--skillopt-compare``: from the open run, the result of a skill, the version
     before and the version after, to the result that counts.
+``vetted``
+    A function that is called with each new version before it is written or compared: from the open
+    run, its result so far and the version to the result that counts; ``rejected`` ends it.
+``vet_folder``
+    A function from a command, a root directory and a folder with a version of a skill to an object
+    with ``why`` and ``output``: the reason to refuse it, or "", and what the command has printed.
 ``plan``
     A function from the mode and the settings to further lines of ``--collect-only``.
 ``SCRIPTS``

@@ -12,7 +12,7 @@ from pytest_skillopt.gate.data import TAPE, Verdict
 from pytest_skillopt.gate.engine import run_gate
 from pytest_skillopt.run.directory import JOURNAL, mode_of
 from pytest_skillopt.run.journal import entries_of
-from pytest_skillopt.run.result import Arm, Comparison, ScanRow, SkillResult
+from pytest_skillopt.run.result import Arm, Comparison, SkillResult
 from pytest_skillopt.search.outcome import (
     arm_of,
     comparison,
@@ -24,7 +24,6 @@ from pytest_skillopt.search.outcome import (
 from pytest_skillopt.search.samples import sample_of
 from pytest_skillopt.skill.diff import unified
 from pytest_skillopt.skill.document import NO_SKILL
-from pytest_skillopt.skill.scan import scan_candidate
 from pytest_skillopt.suite.rollouts import Rollout
 from pytest_skillopt.suite.sampler import Stop, StopRun
 
@@ -228,15 +227,11 @@ def looked_at(run: Run, result: SkillResult, before: Document, after: Document) 
     return result
 
 
-def scanned(run: Run, result: SkillResult, after: Document) -> SkillResult:
-    """Run the scanner ``skillopt_scan``, if there is one; reject the version that it refuses."""
-    if not run.settings.scan:
-        return result
-    said = scan_candidate(run.settings.scan, run.root, result.path, after)
-    row = ScanRow(command=said.command, status=said.status, output=said.output)
-    result = result.model_copy(update={"scan": row})
-    refused = {"status": "rejected", "reason": said.why, "after": result.before}
-    return result.model_copy(update=refused) if said.why else result
+def vetted(run: Run, result: SkillResult, after: Document) -> SkillResult:
+    """Return what the add-ons make of a new version: see ``vetted`` in ``addons/__init__.py``."""
+    for vet in declared("vetted"):
+        result = vet(run, result, after)
+    return result
 
 
 def without_skill(run: Run, skill: str) -> tuple[dict[str, Arm], str]:

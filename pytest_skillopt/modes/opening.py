@@ -34,7 +34,6 @@ from pytest_skillopt.search.extensions import notes_on_search
 from pytest_skillopt.search.outcome import most_increases
 from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.files import Trained, skill_files
-from pytest_skillopt.skill.scan import check_command
 from pytest_skillopt.suite.sampler import Sampler
 
 if TYPE_CHECKING:
@@ -136,7 +135,7 @@ def refuse_early(config: pytest.Config, mode: Mode, settings: Settings) -> None:
     """Refuse wrong settings before any worker is started.
 
     Raises:
-        pytest.UsageError: no such run to continue, no scanner, no usable share,
+        pytest.UsageError: no such run to continue, no usable share,
             or an optimizer that is not configured or has no key.
     """
     root = config.rootpath
@@ -144,8 +143,6 @@ def refuse_early(config: pytest.Config, mode: Mode, settings: Settings) -> None:
     try:
         if mode.resume is not None:
             home.find(mode.resume, "training")
-        if settings.scan and mode.splits:  # modes that judge a new version
-            check_command(settings.scan, root)
         most_increases(settings)
         makers = config.hook.pytest_skillopt_client.get_hookimpls()
         made = any(not m.function.__module__.startswith("pytest_skillopt.") for m in makers)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.limits import Caps
-from pytest_skillopt.modes.measure import joined_reasons, looked_at, scanned, without_skill
+from pytest_skillopt.modes.measure import joined_reasons, looked_at, vetted, without_skill
 from pytest_skillopt.modes.skills import judged
 from pytest_skillopt.run.directory import write_skill
 from pytest_skillopt.run.journal import JournaledModel
@@ -170,7 +170,7 @@ def _written(run: Run, outcome: TrainOutcome, lost: Sequence[str]) -> SkillResul
     result = _skill_result(run, outcome)
     if outcome.status != "accepted":
         return result
-    result = scanned(run, result, outcome.after)
+    result = vetted(run, result, outcome.after)
     if result.status == "accepted":
         result = looked_at(run, result, outcome.before, outcome.after)
     if result.status != "accepted":

@@ -203,7 +203,7 @@ class WarningRow(_Record):
 
 
 class ScanRow(_Record):
-    """Result of the scanner ``skillopt_scan`` for the new version."""
+    """Result of an external scanner for the new version."""
 
     command: str
     status: int | None = None

@@ -19,7 +19,6 @@ from pytest_skillopt.modes.skills import read_documents, skills_of
 from pytest_skillopt.options import modes
 from pytest_skillopt.report import words
 from pytest_skillopt.skill.document import SkillError
-from pytest_skillopt.skill.scan import check_command
 from pytest_skillopt.untrusted import shown
 
 if TYPE_CHECKING:
@@ -70,8 +69,6 @@ def _skills(config: pytest.Config, plan: Plan) -> Iterator[tuple[bool, str]]:
         tasks = [task for task in plan.tasks if task.skill == skill]
         try:
             document = read_documents(config.rootpath, tasks, plan.settings)[skill]
-            if plan.settings.scan:
-                check_command(plan.settings.scan, config.rootpath)
         except SkillError as error:
             yield True, f"skill: {error}"
         else:

@@ -16,6 +16,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.addons import declared
 from pytest_skillopt.addons.propose import Refused
 from pytest_skillopt.addons.propose.base import MAX_SKILL
 from pytest_skillopt.addons.propose.git import LINK, check_out, mentions
@@ -28,7 +29,6 @@ from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
 from pytest_skillopt.skill.files import Trained, is_outside, materialise
 from pytest_skillopt.skill.lint import allowed, lint, refused, warned
-from pytest_skillopt.skill.scan import scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -332,12 +332,16 @@ def _check_scan(path: str, base: Base, after: Document) -> str:
         file = top / path
         inside = {name: data for name, data in after.files if not is_outside(name)}
         materialise(file.parent, inside, file.name, after.data)
-        try:
-            said = scan(command, top / base.git.prefix, file.parent)
-        except SkillError as error:
-            raise Refused(str(error)) from None
-    if said.why:
-        raise Refused(f"{said.why}: {said.output or 'no output'}")
+        scanners = declared("vet_folder")
+        if not scanners:
+            raise Refused("skillopt_scan of the base branch names a scanner, but nothing runs it")
+        for scan in scanners:
+            try:
+                said = scan(command, top / base.git.prefix, file.parent)
+            except SkillError as error:
+                raise Refused(str(error)) from None
+            if said.why:
+                raise Refused(f"{said.why}: {said.output or 'no output'}")
     return command
 
 

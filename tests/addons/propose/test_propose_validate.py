@@ -178,6 +178,7 @@ def test_what_stands_on_the_base_branch_is_known(project: Project) -> None:
     assert "git log -3" in compose(checked, load(project.proposal).result)
 
 
+@pytest.mark.addon("scan")
 @pytest.mark.parametrize(("word", "passes"), [("invoice", True), ("twice", False)])
 def test_the_scanner_of_the_base_branch_has_to_let_it_pass(
     project: Project, monkeypatch: pytest.MonkeyPatch, word: str, passes: bool
@@ -220,6 +221,7 @@ def test_no_setting_allows_a_change_of_what_is_protected(project: Project) -> No
             check(project)
 
 
+@pytest.mark.addon("scan")
 def test_settings_of_the_lint_are_those_of_the_base(project: Project) -> None:
     project.propose(project.skill.read_bytes() + b"Totals <!-- net -->\n")
     config = project.root / "pyproject.toml"

@@ -193,6 +193,7 @@ def test_what_the_lint_refuses_is_refused_before_anything_is_run(project: Projec
     assert "try 1 of " in found["reason"], "it spent no alpha"
 
 
+@pytest.mark.addon("scan")
 @pytest.mark.parametrize("status", [0, 3])
 def test_the_scanner_sees_the_change_before_anything_is_run(project: Project, status: int) -> None:
     code = (
@@ -213,6 +214,7 @@ def test_the_scanner_sees_the_change_before_anything_is_run(project: Project, st
     assert "try 1 of " in found["reason"], "it spent no alpha"
 
 
+@pytest.mark.addon("scan")
 def test_a_missing_scanner_is_known_before_the_first_call(project: Project) -> None:
     name = project.write(SKILL + RULE)
     status, _, shown = project.attempt(name, "-o", "skillopt_scan=no-such-scanner {skill}")

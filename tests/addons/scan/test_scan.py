@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from patience import wait_until
 
+from pytest_skillopt.addons.scan.scanner import check_command, scan, scan_candidate
 from pytest_skillopt.skill.document import Document, SkillError
-from pytest_skillopt.skill.scan import check_command, scan, scan_candidate
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,0 +1,1 @@
+"""External scanner of new versions: ``skillopt_scan``."""

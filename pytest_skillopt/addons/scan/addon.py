@@ -1,0 +1,59 @@
+"""Add-on ``skillopt_scan``: an external scanner has to accept each new version."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_skillopt.addons.scan.settings import ScanSettings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_skillopt import Document
+    from pytest_skillopt.addons.scan.scanner import Scan
+    from pytest_skillopt.run.openrun import Run
+    from pytest_skillopt.run.result import SkillResult
+
+SETTINGS = ScanSettings
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse a command that cannot be run, if the mode judges new versions."""
+    from pytest_skillopt.options import Mode
+    from pytest_skillopt.settings import Settings
+
+    mode = Mode.from_config(config)
+    if not mode or not mode.splits or hasattr(config, "workerinput"):
+        return
+    if command := Settings.from_config(config).of(ScanSettings).scan:
+        from pytest_skillopt.addons.scan.scanner import check_command
+        from pytest_skillopt.skill.document import SkillError
+
+        try:
+            check_command(command, config.rootpath)
+        except SkillError as error:
+            raise pytest.UsageError(str(error)) from error
+
+
+def vetted(run: Run, result: SkillResult, after: Document) -> SkillResult:
+    """Scan a version of a skill; reject it if the scanner does."""
+    command = run.settings.of(ScanSettings).scan
+    if not command:
+        return result
+    from pytest_skillopt.addons.scan.scanner import scan_candidate
+    from pytest_skillopt.run.result import ScanRow
+
+    said = scan_candidate(command, run.root, result.path, after)
+    row = ScanRow(command=said.command, status=said.status, output=said.output)
+    result = result.model_copy(update={"scan": row})
+    refused = {"status": "rejected", "reason": said.why, "after": result.before}
+    return result.model_copy(update=refused) if said.why else result
+
+
+def vet_folder(command: str, root: Path, folder: Path) -> Scan:
+    """Run a scanner on a folder with a version of a skill."""
+    from pytest_skillopt.addons.scan.scanner import scan
+
+    return scan(command, root, folder)
