@@ -135,8 +135,8 @@ def refuse_early(config: pytest.Config, mode: Mode, settings: Settings) -> None:
     """Refuse wrong settings before any worker is started.
 
     Raises:
-        pytest.UsageError: no such run to continue, no usable share,
-            or an optimizer that is not configured or has no key.
+        pytest.UsageError: no such run to continue, no usable share, or an optimizer that is not
+            configured or has no key.
     """
     root = config.rootpath
     home = Home(root / settings.dir)
