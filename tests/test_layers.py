@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(pytest_skillopt.__file__).parent
 TABLE = PACKAGE.parent / "docs" / "architecture.md"
-WIDTH = len("addons errors git untrusted ")
+WIDTH = 28
+"""Columns of the names in the table of layers."""
 
 
 def table(number: int) -> list[str]:

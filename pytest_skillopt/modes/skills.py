@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import posixpath
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import yaml
 
-from pytest_skillopt.git import Clone, GitError
 from pytest_skillopt.report.advice import full_stop
-from pytest_skillopt.skill.document import NO_SKILL, Document, SkillError
 from pytest_skillopt.skill.files import Trained, read_version, slug, unnamed
 from pytest_skillopt.suite.splits import assign_splits
 
@@ -20,14 +17,11 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.options import Mode
     from pytest_skillopt.settings import Settings
+    from pytest_skillopt.skill.document import Document
     from pytest_skillopt.suite.tasks import SkillTask
 
 _DESCRIPTION_LIMIT = 1000
 """The Agent Skills format allows 1,024 characters."""
-
-_SKILL_LIMIT = 10_000_000
-NONE = "none"
-"""Version name that stands for no skill at all."""
 
 
 def split_tasks(
@@ -100,42 +94,3 @@ def make_skill(path: Path, tasks: Sequence[SkillTask]) -> None:
     head = yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=10**6)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(f"---\n{head}---\n\n{body}\n".encode())
-
-
-class RevisionError(Exception):
-    """Unknown git revision or version; the message names it."""
-
-
-def at_revision(
-    root: Path, skill: str, ref: str, trained: Trained | None = None
-) -> Document | None:
-    """Return the skill at a git revision, None if it did not exist there; ``none`` is no skill.
-
-    ``trained`` are the files trained with the skill.
-
-    Raises:
-        RevisionError: no git, no repository, no such revision, or a conflict in the skill.
-    """
-    if ref == NONE:
-        return NO_SKILL
-    try:
-        git = Clone(root)
-        commit = git.resolve(ref)
-        if commit is None:
-            hint = " (in a shallow clone, fetch it first)" if git.is_shallow() else ""
-            if (root / ref).exists():
-                hint = f"; {ref} is a path: write the revision before it"
-            raise RevisionError(f"there is no git revision {ref!r}{hint}")
-        path = git.prefix + skill
-        files = git.files(commit)
-        if path not in files:
-            return None
-        document = Document.from_bytes(git.read(files[path].id, limit=_SKILL_LIMIT))
-        for beside, entry in files.items() if trained else ():
-            name = posixpath.relpath(beside, posixpath.dirname(path) or ".")
-            if trained and entry.is_file and trained.includes(name):
-                text = Document.from_bytes(git.read(entry.id, limit=_SKILL_LIMIT))
-                document = document.with_file(name, text)
-        return document
-    except (GitError, SkillError) as error:
-        raise RevisionError(f"{skill} at {ref}: {error}") from error

@@ -19,7 +19,7 @@ from pytest_skillopt.skill.files import is_searched
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pytest_skillopt.git import Entry, Git
+    from pytest_skillopt.addons.git import Entry, Git
 
 MAX_SKILL = 512 * 1024
 """Maximum bytes of a skill file in a proposal."""

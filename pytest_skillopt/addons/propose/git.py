@@ -16,13 +16,13 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from pytest_skillopt.addons.git import Clone, Git, GitError, GitFailed, scrub
 from pytest_skillopt.addons.propose import BranchMoved, ProposeError
-from pytest_skillopt.git import Clone, Git, GitError, GitFailed, scrub
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pytest_skillopt.git import Entry
+    from pytest_skillopt.addons.git import Entry
 
 BASE = "refs/skillopt/base"
 BRANCHES = "refs/skillopt/branches/"

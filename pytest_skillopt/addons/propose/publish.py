@@ -16,6 +16,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from pytest_skillopt.addons.git import Clone, Entry
 from pytest_skillopt.addons.propose import BranchMoved, ProposeError, github, gitlab
 from pytest_skillopt.addons.propose.base import read_base
 from pytest_skillopt.addons.propose.body import compose, marker, title
@@ -29,15 +30,14 @@ from pytest_skillopt.addons.propose.git import (
 )
 from pytest_skillopt.addons.propose.github import GitHub, Request, first, place, push_headers
 from pytest_skillopt.addons.propose.validate import beside, load, validate
-from pytest_skillopt.git import Clone, Entry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from pytest_skillopt.addons.git import Git
     from pytest_skillopt.addons.propose.github import Place
     from pytest_skillopt.addons.propose.validate import Checked, Proposal
-    from pytest_skillopt.git import Git
 
 AUTHOR, MAIL = "pytest-skillopt", "pytest-skillopt@users.noreply.invalid"
 _TRAILER = re.compile(rb"^Skillopt-Proposal: ([0-9a-f]{64})\n\Z", re.MULTILINE)

@@ -33,8 +33,8 @@ from pytest_skillopt.skill.lint import allowed, lint, refused, warned
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from pytest_skillopt.addons.git import Entry
     from pytest_skillopt.addons.propose.base import Base
-    from pytest_skillopt.git import Entry
     from pytest_skillopt.run.result import SkillResult, TaskRow
     from pytest_skillopt.search.extensions import Search
     from pytest_skillopt.skill.lint import Finding

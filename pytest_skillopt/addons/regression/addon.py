@@ -48,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     ref = config.getoption("skillopt_check", None)
     if not ref or config.option.collectonly or hasattr(config, "workerinput"):
         return
-    from pytest_skillopt.modes.skills import RevisionError, at_revision
+    from pytest_skillopt.addons.revisions import RevisionError, at_revision
 
     try:
         at_revision(config.rootpath, "the project", ref)  # any path: only the revision matters

@@ -10,9 +10,9 @@ import pytest
 from markdown_it import MarkdownIt
 from mdit_py_plugins.footnote import footnote_plugin
 
+from pytest_skillopt.addons.git import Entry
 from pytest_skillopt.addons.propose.body import MAX_BODY, compose, title
 from pytest_skillopt.addons.propose.validate import Checked, PassRates
-from pytest_skillopt.git import Entry
 from pytest_skillopt.run.result import Result, SkillResult
 from pytest_skillopt.skill.document import Document
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_skillopt.addons.git import Clone
 from pytest_skillopt.addons.propose import BranchMoved, Refused
 from pytest_skillopt.addons.propose.base import read_base
 from pytest_skillopt.addons.propose.git import Repository
 from pytest_skillopt.addons.propose.publish import Plan, plan
 from pytest_skillopt.addons.propose.validate import load, validate
-from pytest_skillopt.git import Clone
 from pytest_skillopt.skill.document import Document
 
 if TYPE_CHECKING:

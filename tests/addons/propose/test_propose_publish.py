@@ -18,12 +18,12 @@ import pytest
 from fake_github import TOKEN, Fault
 from skill_project import AFTER
 
+from pytest_skillopt.addons.git import Clone
 from pytest_skillopt.addons.propose import github as api
 from pytest_skillopt.addons.propose import gitlab
 from pytest_skillopt.addons.propose.git import Repository
 from pytest_skillopt.addons.propose.github import Request, place, push_headers
 from pytest_skillopt.cli import main
-from pytest_skillopt.git import Clone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

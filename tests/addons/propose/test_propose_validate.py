@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from skill_project import sha256
 
+from pytest_skillopt.addons.git import Clone
 from pytest_skillopt.addons.propose import ProposeError, Refused
 from pytest_skillopt.addons.propose.base import read_base
 from pytest_skillopt.addons.propose.body import compose
 from pytest_skillopt.addons.propose.git import Repository
 from pytest_skillopt.addons.propose.validate import Checked, load, pass_rates, validate
-from pytest_skillopt.git import Clone
 from pytest_skillopt.run.result import Arm, TaskRow
 
 if TYPE_CHECKING:

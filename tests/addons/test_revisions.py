@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.modes.skills import RevisionError, at_revision
+from pytest_skillopt.addons.revisions import RevisionError, at_revision
 from pytest_skillopt.skill.files import Trained
 
 if TYPE_CHECKING:

@@ -1,0 +1,58 @@
+"""Skills at a git revision."""
+
+from __future__ import annotations
+
+import posixpath
+from typing import TYPE_CHECKING
+
+from pytest_skillopt import Document
+from pytest_skillopt.addons.git import Clone, GitError
+from pytest_skillopt.skill.document import NO_SKILL, SkillError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_skillopt.skill.files import Trained
+
+_SKILL_LIMIT = 10_000_000
+NONE = "none"
+"""Version name that stands for no skill at all."""
+
+
+class RevisionError(Exception):
+    """Unknown git revision or version; the message names it."""
+
+
+def at_revision(
+    root: Path, skill: str, ref: str, trained: Trained | None = None
+) -> Document | None:
+    """Return the skill at a git revision, None if it did not exist there; ``none`` is no skill.
+
+    ``trained`` are the files trained with the skill.
+
+    Raises:
+        RevisionError: no git, no repository, no such revision, or a conflict in the skill.
+    """
+    if ref == NONE:
+        return NO_SKILL
+    try:
+        git = Clone(root)
+        commit = git.resolve(ref)
+        if commit is None:
+            hint = " (in a shallow clone, fetch it first)" if git.is_shallow() else ""
+            if (root / ref).exists():
+                hint = f"; {ref} is a path: write the revision before it"
+            raise RevisionError(f"there is no git revision {ref!r}{hint}")
+        path = git.prefix + skill
+        files = git.files(commit)
+        if path not in files:
+            return None
+        document = Document.from_bytes(git.read(files[path].id, limit=_SKILL_LIMIT))
+        for beside, entry in files.items() if trained else ():
+            name = posixpath.relpath(beside, posixpath.dirname(path) or ".")
+            if trained and entry.is_file and trained.includes(name):
+                text = Document.from_bytes(git.read(entry.id, limit=_SKILL_LIMIT))
+                document = document.with_file(name, text)
+        return document
+    except (GitError, SkillError) as error:
+        raise RevisionError(f"{skill} at {ref}: {error}") from error
