@@ -21,7 +21,6 @@ from pytest_skillopt.search.harm import Harm
 from pytest_skillopt.search.train_tasks import TrainTasks
 from pytest_skillopt.search.trial import Pool, Trial
 from pytest_skillopt.skill.document import to_lf
-from pytest_skillopt.skill.edits import Edit
 from pytest_skillopt.suite.sampler import Stop, StopRun
 
 if TYPE_CHECKING:
@@ -90,13 +89,10 @@ class Round:
 
 def _findable(edit: Edit, document: Document) -> Edit:
     """Return the edit, as one that appends if its target is not in the document."""
-    if edit.op in ("append", "delete") or _stands_in(edit, document):
+    stands = to_lf(edit.target.strip()) in to_lf(document.file(edit.file).text)
+    if stands or edit.op in ("append", "delete"):
         return edit
     return replace(edit, op="append", target="")
-
-
-def _stands_in(edit: Edit, document: Document) -> bool:
-    return to_lf(edit.target.strip()) in to_lf(document.file(edit.file).text)
 
 
 class TrialSearch:
@@ -126,7 +122,7 @@ class TrialSearch:
         self._poor = False
         """Whether the last round brought fewer new edits than one for ``repeats`` replies."""
         self._why = ""
-        """Why the optimizer is asked no more."""
+        """Why the optimizer is asked no more, or no task is sampled any more."""
         self._drawn = 0
         """Times that new groups were drawn since all tasks were sampled."""
         self._last_look = state.incumbent
@@ -201,7 +197,7 @@ class TrialSearch:
             self._leave_out_if_many,
             self._ask,
             self._try_waiting,
-            self._look,
+            lambda: self._tasks.look(self._state.incumbent),
             self._tasks.widen,
             self._tasks.ask_again,
             self._leave_out,
@@ -209,9 +205,6 @@ class TrialSearch:
             self._sample_all_again,
         )
         return any(action() for action in actions)
-
-    def _look(self) -> bool:
-        return self._tasks.look(self._state.incumbent)
 
     @property
     def _many_untested(self) -> bool:
@@ -402,10 +395,6 @@ class TrialSearch:
         """Added to the bounds of trials and of ablation."""
         return self._parameters.later if self._epoch > 1 else 0.0
 
-    def _sample(self, trials: Sequence[Trial]) -> None:
-        """Sample until all are decided."""
-        self._state.samples.carry_out(self._sampling(trials))
-
     def _sampling(self, trials: Sequence[Trial], least: int = 0) -> Activity:
         """Yield samples of trials until all are decided.
 
@@ -448,7 +437,7 @@ class TrialSearch:
             trial = self._open(edits, [record])
             if trial is None:
                 continue
-            self._sample([trial])
+            self._state.samples.carry_out(self._sampling([trial]))
             self._row.tried += len(trial.edits)
             if trial.outcome != "won":
                 self._pool.lose(trial.edits, alone=False)
@@ -535,7 +524,7 @@ class TrialSearch:
         """Sample all tasks again, since old records are partly luck; return False at the end.
 
         The search ends after ``patience`` such samplings without a change of the working skill
-        between them.
+        between them, and if edits have joined and too few samples are left.
         """
         self._state.samples.require_measured(self._state.train)
         self._idle = 0 if self._state.incumbent != self._last_look else self._idle + 1
@@ -545,6 +534,10 @@ class TrialSearch:
         if self._epoch == 2:
             self._ablation.doubt()
             self._leave_out()
+        enough = self._parameters.again * len(self._state.train)
+        if self._state.edits and not self._state.budget.covers(enough):
+            self._why = "; the samples that are left are for the final comparison"
+            return False
         self._last_look, self._dropped = self._state.incumbent, False
         self._together.clear()
         self._drawn = 0
