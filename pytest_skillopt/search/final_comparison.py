@@ -43,7 +43,7 @@ BEGUN = "final"
 """Kind of the journal's record with the parameters of a final comparison."""
 _SHARE = 0.3
 """Part of the cap that is reserved, in (0, 1)."""
-_LEAST, _MOST = 1.5, 3.0
+_LEAST, _MOST = 0.75, 3.0
 """Least and most reserved samples for each task under a cap."""
 _LOOKS = 3
 """Samples of each broken task with one edit left out."""

@@ -132,7 +132,8 @@ def test_a_gate_that_is_another_or_can_be_paid_for_stays_on_the_way(
 
 def test_what_is_kept_for_the_decision_follows_the_cap() -> None:
     assert kept_back(Settings(max_rollouts=350), 50) == 105
-    assert kept_back(Settings(max_rollouts=200), 50) == 75
+    assert kept_back(Settings(max_rollouts=200), 50) == 60
+    assert kept_back(Settings(max_rollouts=100), 50) == 38
     assert kept_back(Settings(max_rollouts=5000), 50) == 150
     assert kept_back(Settings(max_calls=350), 50) == 105
     assert kept_back(Settings(), 50) == 500
