@@ -71,6 +71,8 @@ class Ablation:
         """Edits that have new samples and are still to be judged."""
         self._fresh: dict[str, list[tuple[Rollout, Rollout]]] = {}
         """By key of an edit, pairs that the e-value does not contain yet."""
+        self._held = 0
+        """Samples that are reserved for the untested edits."""
         self._log_e = [0.0] * len(_ALTERNATIVES)
         """Log e-value of each alternative against "no edit changes anything"."""
 
@@ -98,10 +100,10 @@ class Ablation:
         self._entries = [entry for entry in self._entries if entry.edit != edit]
         self._hold()
 
-    def leave_out(self) -> list[Edit]:
-        """Leave out each untested edit; return those that are to be dropped."""
-        self._state.budget.hold(Purpose.ABLATION, 0)
-        self._state.samples.carry_out(self.sample())
+    def leave_out(self, *beside: Activity) -> list[Edit]:
+        """Leave out each untested edit, beside other activities; return those to be dropped."""
+        self._reserve(0)
+        self._state.samples.carry_out(self.sample(), *beside)
         return self.judge()
 
     def sample(self) -> Activity:
@@ -132,22 +134,30 @@ class Ablation:
         p = self._parameters
         if len(entry.pairs) >= entry.most:
             return entry.odds <= entry.bar + p.stays
-        return entry.odds <= p.idle or (entry.odds < entry.bar and not self._state.budget.covers(2))
+        return entry.odds <= p.idle or (entry.odds < entry.bar and not self._covers(2))
 
     def _is_open(self, entry: _Tested) -> bool:
         """Return whether an edit needs more pairs of samples that can be paid for."""
         clear = not self._parameters.idle < entry.odds < entry.clear
-        return not clear and len(entry.pairs) < entry.most and self._state.budget.covers(2)
+        return not clear and len(entry.pairs) < entry.most and self._covers(2)
 
     def _hold(self) -> None:
         """Reserve samples for the untested edits, and record those of all edits."""
-        self._state.budget.hold(Purpose.ABLATION, _SAMPLES * self.untested)
+        self._reserve(_SAMPLES * self.untested)
         seen: dict[str, Seen] = {}
         for entry in sorted(self._entries, key=lambda entry: -len(entry.pairs)):
             n = len(entry.pairs)
             passed, without = (sum(pair[arm].passed for pair in entry.pairs) for arm in (0, 1))
             seen.setdefault(entry.task, Seen(entry.task, passed, n, without, n))
         self._state.set_ablated(seen.values())
+
+    def _reserve(self, samples: int) -> None:
+        self._held = max(0, samples)
+        self._state.budget.hold(Purpose.ABLATION, self._held)
+
+    def _covers(self, samples: int) -> bool:
+        """Return whether the budget, with the reserve, covers so many samples."""
+        return self._state.budget.covers(samples - self._held)
 
     def _sample(self, entries: Sequence[_Tested]) -> Activity:
         """Yield pairs of samples until each edit is clearly useful or clearly not.
@@ -163,15 +173,16 @@ class Ablation:
         taken = 0
         while taken < p.pairs_again:
             running = [(entry, document) for entry, document in running if self._is_open(entry)]
-            while running and not state.budget.covers(_size(running)):
+            while running and not self._covers(_size(running)):
                 running.pop()
             if not running:
                 break
             at_once = min(_PAIRS_AT_ONCE, p.pairs_again - taken, state.width // _size(running))
-            if not state.budget.covers(at_once * _size(running)):
+            if not self._covers(at_once * _size(running)):
                 at_once = 1
             each = {o.task: max(1, at_once) for o, _ in running}
             taken += max(1, at_once)
+            self._reserve(self._held - max(1, at_once) * _size(running))
             arms = [(document, {entry.task: each[entry.task]}) for entry, document in running]
             whole, *others = yield "trial", [(state.incumbent, each), *arms]
             for (entry, _), without in zip(running, others, strict=True):

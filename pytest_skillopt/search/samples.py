@@ -92,13 +92,16 @@ class Samples:
     def carry_out(self, *activities: Activity) -> None:
         """Carry out activities at the same time, until the first of them ends.
 
-        Each round takes the next samples of all of them.
+        Each round takes the next samples of all of them; if the budget does not cover these, the
+        last activities end.
 
         Raises:
             OutOfBudget, StopRun: as ``take``.
         """
         waiting = [(one, asked) for one in activities if (asked := next(one, None))]
         while waiting and waiting[0][0] is activities[0]:
+            while len(waiting) > 1 and not self._budget.covers(sum(map(_size, waiting))):
+                waiting.pop()
             found = self._take_round([asked for _, asked in waiting])
             running = list(zip(waiting, found, strict=True))
             waiting = []
@@ -253,6 +256,11 @@ class Samples:
         answers = list(zip(draws, self._take(requests), strict=True))
         gate.tell(sample_of(draw, rollout) for draw, rollout in answers)
         return answers
+
+
+def _size(waiting: tuple[Activity, tuple[str, Wanted]]) -> int:
+    """Return the number of samples that an activity asks for."""
+    return sum(sum(counts.values()) for _, counts in waiting[1][1])
 
 
 def _why_not(found: Mapping[str, Sequence[Rollout]]) -> str:

@@ -24,8 +24,10 @@ class FakeState:
     def __init__(self, toy: ModuleType, left: int = 1000, width: int = 1, **signs: str) -> None:
         self.incumbent, self.prior = "all", 1.0
         self.settings = SimpleNamespace(pruning=True)
-        self.budget = SimpleNamespace(covers=lambda n: n <= left, hold=self._hold)
-        self.held: list[int] = []
+        self.held = [0]
+        self.budget = SimpleNamespace(
+            covers=lambda n: n <= max(0, left - self.held[-1]), hold=self._hold
+        )
         self.samples = self.history = self
         self.taken, self.width = 0, width
         self.rounds = 0
@@ -95,6 +97,16 @@ def test_many_workers_take_several_pairs_a_round(toy: ModuleType) -> None:
         assert [edit.content for edit in ablation.leave_out()] == ["idle"]
         rounds.append(state.rounds)
     assert rounds == [3, 1]
+
+
+def test_samples_that_are_kept_for_it_are_there_beside_trials(toy: ModuleType) -> None:
+    state = FakeState(toy, left=16, width=32, all="+", idle="+", useful="-")
+    ablation = make_ablation(toy, state, "idle", "useful")
+    assert state.held[-1] == 16
+    state.carry_out(ablation.sample())
+    assert (state.taken, state.held[-1]) == (12, 4)
+    assert [edit.content for edit in ablation.judge()] == ["idle"]
+    assert ablation.untested == 0
 
 
 def test_an_edit_whose_samples_were_not_paid_for_is_tested_later(toy: ModuleType) -> None:
