@@ -11,7 +11,7 @@ import contextlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.edits.combine import Patch
+from pytest_skillopt.edits.combine import Patch, unite
 from pytest_skillopt.edits.context import UNBOUNDED
 from pytest_skillopt.edits.update import as_edits, rebuild
 from pytest_skillopt.edits.vetting import Refusal
@@ -24,7 +24,7 @@ from pytest_skillopt.skill.document import to_lf
 from pytest_skillopt.suite.sampler import Stop, StopRun
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from pytest_skillopt.edits.context import Context
     from pytest_skillopt.edits.records import TaskRecord
@@ -232,8 +232,7 @@ class TrialSearch:
             row.came = calls.came
         merged = self._merge(patches, context)
         self._state.history.note(merged.note)
-        for edit in merged.edits:
-            self._take_in(edit, context)
+        self._take_in(merged.edits, context)
         replies = calls.asked - calls.lost - answered
         self._poor = row.new * self._parameters.repeats < replies
         if row.open:
@@ -261,25 +260,38 @@ class TrialSearch:
             )
         return merged
 
-    def _take_in(self, edit: Edit, context: Context) -> None:
-        """Add to the pool the edit that the update stage makes of an edit."""
-        self._row.proposed += 1
-        edit = _findable(edit, context.document)
-        if self._pool.is_spent(edit):
-            self._row.again += 1
-            self._state.history.turn_away(edit)
-            self._pool.keep(edit)
-            return
-        handed = self._state.stages.update(Patch((edit,)), context)
-        update = as_edits(handed, edit, context)
-        self._state.history.note(update.note)
-        self._state.history.refuse(update.refused)
-        self._row.why = next((refusal.why for refusal in update.refused), self._row.why)
-        for made in update.applied:
-            if made == edit or not self._pool.is_spent(made):
-                self._row.open += 1
-                self._row.new += not self._pool.has_lost(made)
-                self._pool.add(made)
+    def _take_in(self, edits: Iterable[Edit], context: Context) -> None:
+        """Add to the pool the edits that the update stage makes of those of the analysts.
+
+        It is asked about all edits together that copy words of a task, since it sends these back
+        to the optimizer, and about each other one by itself.
+        """
+        patches: list[tuple[Edit, ...]] = []
+        copies: tuple[Edit, ...] = ()
+        for proposed in edits:
+            self._row.proposed += 1
+            edit = _findable(proposed, context.document)
+            if self._pool.is_spent(edit):
+                self._row.again += 1
+                self._state.history.turn_away(edit)
+                self._pool.keep(edit)
+                continue
+            found = context.vetting.try_edit(context.document, edit)
+            if isinstance(found, Refusal) and found.terms:
+                copies += (edit,)
+            else:
+                patches.append((edit,))
+        for patch in [*patches, copies] if copies else patches:
+            handed = self._state.stages.update(Patch(patch), context)
+            update = as_edits(handed, unite(patch), context)
+            self._state.history.note(update.note)
+            self._state.history.refuse(update.refused)
+            self._row.why = next((refusal.why for refusal in update.refused), self._row.why)
+            for made in update.applied:
+                if made in patch or not self._pool.is_spent(made):
+                    self._row.open += 1
+                    self._row.new += not self._pool.has_lost(made)
+                    self._pool.add(made)
 
     def _room_for_tasks(self) -> int:
         """Return how many tasks analysts may be asked about in this round."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -262,6 +262,28 @@ def test_a_document_of_the_update_stage_passes_the_checks(toy: ModuleType) -> No
     assert all("contact" in row.why for row in outcome.edits)
 
 
+def test_edits_that_copy_words_of_tasks_are_sent_back_together(toy: ModuleType) -> None:
+    world, copies = toy.make_world(), ["zorbanik flumquist", "vendrolim paskurat"]
+    tasks = toy.make_tasks(world)
+    for place, copy in zip((0, 2), copies, strict=True):
+        tasks[place] = replace(tasks[place], text=f"assert answer == {copy!r}")
+    leaking = script_of(*(f"- Answer with {copy}." for copy in copies))
+    rules = script_of(toy.rule(0), toy.rule(1))
+
+    def script(form: str, messages: Any) -> str | None:
+        back = "# Terms to do without" in messages[1]["content"]
+        return (rules if back else leaking)(form, messages)  # type: ignore[no-any-return]
+
+    model = toy.ToyOptimizer(script=script)
+    sampler = toy.ToySampler(world, tasks)
+    document, settings = Document.from_bytes(toy.SKILL), Settings.make(max_rollouts=400)
+    outcome = Trainer(document, tasks, sampler, model, settings).run()
+    back = [prompt for _, _, prompt in model.asked if "# Terms to do without" in prompt]
+    assert back
+    assert all("- edit 0: " in prompt and "- edit 1: " in prompt for prompt in back)
+    assert {edit.content for edit in outcome.accepted} == {toy.rule(0), toy.rule(1)}
+
+
 def test_samples_under_an_edit_that_did_nothing_count_for_its_tasks(toy: ModuleType) -> None:
     model = toy.ToyOptimizer(script=script_of(JUNK))
     train(toy, toy.make_world(weak=0.0), model, TrialParameters(first_calls=999, repeats=999))
@@ -385,12 +407,10 @@ def test_a_gate_that_cannot_be_paid_for_is_said_to_be_why_nothing_changes(toy: M
     assert whys == {("dropped", "the gate's decision about it was not completed")}
 
 
-def test_activities_end_with_the_one_that_they_are_carried_out_beside(toy: ModuleType) -> None:
+def test_activities_end_with_the_first_one_or_when_the_budget_is_short(toy: ModuleType) -> None:
     world = toy.make_world()
     tasks = toy.make_tasks(world)
     document = Document.from_bytes(toy.SKILL)
-    sampler = toy.ToySampler(world, tasks)
-    samples = Samples(sampler, Budget(Caps()), skill=tasks[0].skill, start=document)
     told: Counter[str] = Counter()
 
     def sample(stream: str, rounds: int) -> Any:
@@ -398,9 +418,12 @@ def test_activities_end_with_the_one_that_they_are_carried_out_beside(toy: Modul
             (found,) = yield stream, [(document, {tasks[0].id: 2})]
             told[stream] += len(found[tasks[0].id])
 
-    samples.carry_out(sample("first", 2), sample("longer", 5), sample("shorter", 1))
-    assert told == {"first": 4, "longer": 4, "shorter": 2}
-    assert streams(sampler) == told
+    for cap, longer in ((0, 4), (10, 4), (9, 2)):
+        sampler, budget = toy.ToySampler(world, tasks), Budget(Caps(rollouts=cap))
+        samples = Samples(sampler, budget, skill=tasks[0].skill, start=document)
+        told.clear()
+        samples.carry_out(sample("first", 2), sample("shorter", 1), sample("longer", 5))
+        assert told == streams(sampler) == {"first": 4, "shorter": 2, "longer": longer}
 
 
 @dataclass
