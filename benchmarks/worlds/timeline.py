@@ -1,7 +1,9 @@
 """How long a training would take with a number of lanes, from what it waited for.
 
-Calls of one round run at once, as many as there are lanes; the next round begins when all have
-ended. Equal questions to the optimizer are asked one after the other.
+Calls of one round run at once, as many as there are lanes, of the optimizer at most as many as the
+default of ``skillopt_optimizer_workers``; the next round begins when all have ended. Equal
+questions to the optimizer are asked one after the other, and so are questions of stages other than
+``reflect``.
 """
 
 from __future__ import annotations
@@ -9,6 +11,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
+
+from pytest_skillopt.settings import Settings
 
 ROLLOUT, REPLY = 0.5, 1.0
 """Seconds that one takes."""
@@ -34,9 +38,9 @@ class Timeline:
     def asked(self, stage: str, prompt: str) -> None:
         """Note a question to the optimizer.
 
-        Questions of one stage between two rounds of rollouts are one round.
+        Questions of ``reflect`` between two rounds of rollouts are one round.
         """
-        if stage != self._stage:
+        if stage != self._stage or stage != "reflect":
             self.replies.append(Counter())
         self._stage = stage
         self.replies[-1][prompt] += 1
@@ -53,7 +57,8 @@ class Timeline:
 
     def wall(self, lanes: int) -> float:
         """Seconds that the training takes."""
-        asked = (max(math.ceil(q.total() / lanes), *q.values()) for q in self.replies)
+        workers = min(lanes, Settings().optimizer_workers)
+        asked = (max(math.ceil(q.total() / workers), *q.values()) for q in self.replies)
         return ROLLOUT * sum(math.ceil(n / lanes) for n in self.rollouts) + REPLY * sum(asked)
 
     def ideal(self, lanes: int) -> float:
