@@ -124,8 +124,8 @@ class TrainTasks:
         self._asked.clear()
         return True
 
-    def sample_all_again(self, document: Document) -> None:
-        """Discard all records, and sample the tasks again.
+    def discard(self) -> None:
+        """Discard all records, so that all tasks are sampled again.
 
         Earlier failures were partly bad luck, and later edits may have changed other tasks.
         """
@@ -133,7 +133,6 @@ class TrainTasks:
         self._asked.clear()
         self._turns = 1
         self._unmeasurable.clear()
-        self.look(document)
 
     def settle(self, records: Iterable[TaskRecord]) -> None:
         """Replace records by those under the document that is the working skill now."""

@@ -514,7 +514,8 @@ class TrialSearch:
         tested = False
         while self._ablation.untested:
             tested = True
-            self._drop(self._ablation.leave_out())
+            beside = [self._tasks.sampling(self._state.incumbent)] if self._wide else []
+            self._drop(self._ablation.leave_out(*beside))
         if tested:
             self._undo_harm(self._parameters.harm_early)
         return tested
@@ -543,6 +544,7 @@ class TrialSearch:
         if self._idle >= self._settings.patience or self._epoch >= self._settings.epochs:
             return False
         self._epoch += 1
+        self._tasks.discard()
         if self._epoch == 2:
             self._ablation.doubt()
             self._leave_out()
@@ -553,7 +555,7 @@ class TrialSearch:
         self._last_look, self._dropped = self._state.incumbent, False
         self._together.clear()
         self._drawn = 0
-        self._tasks.sample_all_again(self._state.incumbent)
+        self._look()
         self._undo_harm(self._parameters.harm_doubt)
         return True
 

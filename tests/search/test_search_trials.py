@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -433,6 +433,8 @@ class RoundCounter(Sampler):
     inner: Any
     width: int
     rounds: int = 0
+    stages: list[Counter[str]] = field(default_factory=list)
+    """Rollouts of each round by stage."""
 
     rollouts_left = None
     ended = ""
@@ -449,7 +451,23 @@ class RoundCounter(Sampler):
 
     def take(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
         self.rounds += 1
+        self.stages.append(Counter(request.stage for request in requests))
         return list(self.inner.take(requests))
+
+
+@pytest.mark.parametrize("width", [4, 32])
+def test_many_workers_sample_all_tasks_again_beside_an_ablation(
+    toy: ModuleType, width: int
+) -> None:
+    world = toy.make_world(weak=0.2, strong=0.7)
+    tasks = toy.make_tasks(world)
+    sampler = RoundCounter(toy.ToySampler(world, tasks), width)
+    document, settings = Document.from_bytes(toy.SKILL), Settings.make(max_rollouts=900)
+    Trainer(document, tasks, sampler, toy.ToyOptimizer(), settings).run()
+    train = sum(task.split == "train" for task in tasks)
+    again = [taken for taken in sampler.stages if taken["train"] == train]
+    assert again
+    assert any(taken["trial"] for taken in again) == (width == 32)
 
 
 def test_many_workers_search_in_fewer_rounds(toy: ModuleType) -> None:
