@@ -544,20 +544,25 @@ class TrialSearch:
         if self._idle >= self._settings.patience or self._epoch >= self._settings.epochs:
             return False
         self._epoch += 1
-        self._tasks.discard()
+        if self._enough():
+            self._tasks.discard()
         if self._epoch == 2:
             self._ablation.doubt()
             self._leave_out()
-        enough = self._parameters.again * len(self._state.train)
-        if self._state.edits and not self._state.budget.covers(enough):
+        if not self._enough():
             self._why = "; the samples that are left are for the final comparison"
             return False
         self._last_look, self._dropped = self._state.incumbent, False
         self._together.clear()
         self._drawn = 0
-        self._look()
+        self._tasks.look(self._state.incumbent)
         self._undo_harm(self._parameters.harm_doubt)
         return True
+
+    def _enough(self) -> bool:
+        """Tell whether the samples that are left are enough to sample all tasks again."""
+        samples = self._parameters.again * len(self._state.train)
+        return not self._state.edits or self._state.budget.covers(samples)
 
     def _undo_harm(self, doubt: float) -> None:
         """Drop edits that break tasks which were not in their trials."""
