@@ -24,9 +24,6 @@ class TrialParameters:
     """Failed samples of a task before analysts see it: one failure may be bad luck."""
     calls_per_task: int = 3
     """Analyst calls about a failing task; edits that several of them propose are tried first."""
-    again: int = 4
-    """Samples for each train task that the search must have left to sample all tasks again, once
-    edits have joined: fewer show more in the final comparison."""
     turns: int = 3
     """Rounds in which analysts are asked about a task that still fails."""
     calls_per_way: int = 9

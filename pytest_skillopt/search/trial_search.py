@@ -122,7 +122,7 @@ class TrialSearch:
         self._poor = False
         """Whether the last round brought fewer new edits than one for ``repeats`` replies."""
         self._why = ""
-        """Why the optimizer is asked no more, or no task is sampled any more."""
+        """Why the optimizer is asked no more."""
         self._drawn = 0
         """Times that new groups were drawn since all tasks were sampled."""
         self._last_look = state.incumbent
@@ -537,32 +537,23 @@ class TrialSearch:
         """Sample all tasks again, since old records are partly luck; return False at the end.
 
         The search ends after ``patience`` such samplings without a change of the working skill
-        between them, and if edits have joined and too few samples are left.
+        between them.
         """
         self._state.samples.require_measured(self._state.train)
         self._idle = 0 if self._state.incumbent != self._last_look else self._idle + 1
         if self._idle >= self._settings.patience or self._epoch >= self._settings.epochs:
             return False
         self._epoch += 1
-        if self._enough():
-            self._tasks.discard()
+        self._tasks.discard()
         if self._epoch == 2:
             self._ablation.doubt()
             self._leave_out()
-        if not self._enough():
-            self._why = "; the samples that are left are for the final comparison"
-            return False
         self._last_look, self._dropped = self._state.incumbent, False
         self._together.clear()
         self._drawn = 0
         self._tasks.look(self._state.incumbent)
         self._undo_harm(self._parameters.harm_doubt)
         return True
-
-    def _enough(self) -> bool:
-        """Tell whether the samples that are left are enough to sample all tasks again."""
-        samples = self._parameters.again * len(self._state.train)
-        return not self._state.edits or self._state.budget.covers(samples)
 
     def _undo_harm(self, doubt: float) -> None:
         """Drop edits that break tasks which were not in their trials."""

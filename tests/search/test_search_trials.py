@@ -325,22 +325,6 @@ def test_edits_that_nobody_has_tried_are_told_when_a_cap_ends_the_search(toy: Mo
     assert "proposed" in outcome.steps[-1].reason
 
 
-def test_the_last_samples_of_a_cap_are_for_the_final_comparison(toy: ModuleType) -> None:
-    """Three of four rules are never proposed, so tasks fail to the end."""
-    model = toy.ToyOptimizer(script=script_of(toy.rule(0)))
-    epochs, final = [], []
-    for again in (0, 4):
-        outcome, sampler = train(
-            toy, toy.make_world(), model, TrialParameters(again=again), max_rollouts=250
-        )
-        assert outcome.status == "accepted"
-        assert ("left are for the final comparison" in outcome.reason) is bool(again)
-        epochs.append(max(step.epoch for step in outcome.steps))
-        final.append(streams(sampler)["final"])
-    assert epochs[0] > epochs[1]
-    assert final[0] < final[1]
-
-
 def test_a_search_is_the_same_method_under_every_cap(toy: ModuleType) -> None:
     for cap in (160, 500, 2500, 0):
         outcome, sampler = train(toy, toy.make_world(), toy.ToyOptimizer(), max_rollouts=cap)
@@ -364,9 +348,7 @@ def spent_before_the_gate(toy: ModuleType, stop: Any, least_samples: int = 60) -
         sampler,
         toy.ToyOptimizer(useful=1.0, harmful=0.0),
         Settings(gate="strict", rollouts=1),
-        parameters=TrialParameters(
-            samples_per_task=1, least_samples=least_samples, together=99, again=0
-        ),
+        parameters=TrialParameters(samples_per_task=1, least_samples=least_samples, together=99),
     ).run()
     return outcome, sampler
 
