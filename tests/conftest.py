@@ -72,16 +72,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=f"there is no {', '.join(missing)}"))
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Compile the package, and have one session keep what pytest makes of pytest-xdist's modules.
+_IMPORT_ALL = """
+from importlib import import_module
+from pkgutil import walk_packages
 
-    Where Python may keep nothing, each process of each session that tests start would do both anew.
+import pytest_skillopt
+
+for module in walk_packages(pytest_skillopt.__path__, "pytest_skillopt."):
+    if not module.name.endswith("__main__"):
+        import_module(module.name)
+"""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile the package, and have one session keep what pytest makes of the modules of plugins.
+
+    If Python may keep nothing, each process of each session that tests start would do both anew.
     """
     if sys.dont_write_bytecode and not hasattr(config, "workerinput"):
         compileall.compile_dir(Path(pytest_skillopt.__file__).parent, quiet=2)
         environment = clean_environment()
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         with tempfile.TemporaryDirectory() as empty:
+            (Path(empty) / "conftest.py").write_text(_IMPORT_ALL, encoding="utf-8")
             command = [sys.executable, "-m", "pytest", "-q", "-n1", "-p", "no:cacheprovider"]
             subprocess.run(command, cwd=empty, env=environment, capture_output=True, check=False)
 
