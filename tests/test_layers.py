@@ -136,7 +136,6 @@ def test_add_ons_use_public_names_and_the_modules_for_them() -> None:
 def test_the_core_names_nothing_of_an_add_on() -> None:
     """Its folder's name as a word; a word of plain English as a quoted name or a command."""
     ordinary = {
-        "checks",
         "compare",
         "mine",
         "propose",

@@ -34,6 +34,9 @@ functions that need them. The core also reads these names of an ``addon.py``:
     with ``why`` and ``output``: the reason to refuse it, or "", and what the command has printed.
 ``plan``
     A function from the mode and the settings to further lines of ``--collect-only``.
+``CASES``
+    Readers of ``read_cases``: by the suffix of a file, a function from its path to places and
+    cases, each with a ``skill`` (or "").
 ``SCRIPTS``
     Kinds of scripts that can be trained: by suffix, the program that parses them, or "", and a
     function from a path, the text before and the text after to faults of the change.

@@ -1,16 +1,27 @@
-"""Note of the pass rates by kind of task."""
+"""Promptfoo's configurations as cases, and a note of the pass rates by kind of task."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     import pytest
 
     from pytest_skillopt import Result
+    from pytest_skillopt.cases import Case
     from pytest_skillopt.run.result import Arm
+
+
+def _promptfoo(path: Path) -> Iterator[tuple[str, Case]]:
+    from pytest_skillopt.addons.bridges.promptfoo import read_config
+
+    return read_config(path)
+
+
+CASES = {".yaml": _promptfoo, ".yml": _promptfoo}
 
 
 def pytest_skillopt_notes(config: pytest.Config, result: Result) -> str | None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from pytest_skillopt.addons.bridges.case import Case
+from pytest_skillopt.cases import Case
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -271,7 +271,7 @@ def source_of(drafts: Sequence[Draft], skill: str) -> str:
 
 import pytest
 
-from pytest_skillopt.addons.checks import fulfils
+from pytest_skillopt.checks import fulfils
 
 {mark}CASES = [
 {cases}]

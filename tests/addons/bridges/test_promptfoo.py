@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.addons.bridges import read_cases
+from pytest_skillopt.cases import read_cases
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +36,7 @@ tests:
 """
 SUITE = """
 import pytest
-from pytest_skillopt.addons.bridges import read_cases
+from pytest_skillopt.cases import read_cases
 
 @pytest.mark.skill_task
 @pytest.mark.parametrize("case", read_cases("promptfooconfig.yaml"))

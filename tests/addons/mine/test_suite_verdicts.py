@@ -78,7 +78,7 @@ def test_a_comparison_with_no_skill_gives_each_task_a_verdict(project: pytest.Py
 
 JUDGED = """
 import pytest
-from pytest_skillopt.addons.checks import fulfils
+from pytest_skillopt.checks import fulfils
 
 def polite(judge, reply):
     return judge("It is polite.", reply).score >= 0.5
@@ -167,7 +167,7 @@ tests:
 """
 FROM_PROMPTFOO = """
 import pytest
-from pytest_skillopt.addons.bridges import read_cases
+from pytest_skillopt.cases import read_cases
 
 @pytest.mark.skill_task
 @pytest.mark.parametrize("case", read_cases("promptfooconfig.yaml"))

@@ -2,7 +2,7 @@
 
 ::
 
-    from pytest_skillopt.addons.checks import called, contains, lacks, section
+    from pytest_skillopt.checks import called, contains, lacks, section
 
     def test_report(skill_agent):
         reply = skill_agent("Write the report", tools=[search])

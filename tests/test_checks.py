@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.addons import checks
+from pytest_skillopt import checks
 from pytest_skillopt.model.agent import Reply, ToolRun
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.addons.bridges.cases import read_cases
+from pytest_skillopt.cases import read_cases
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_skillopt.addons.bridges.case import Case
+    from pytest_skillopt.cases import Case
 
 
 def test_a_suite_over_a_file_beside_the_test(pytester: pytest.Pytester) -> None:
@@ -24,7 +24,7 @@ def test_a_suite_over_a_file_beside_the_test(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         import pytest
-        from pytest_skillopt.addons.bridges import read_cases
+        from pytest_skillopt.cases import read_cases
 
         @pytest.mark.skill_task
         @pytest.mark.parametrize("case", read_cases("cases.jsonl"))

@@ -21,23 +21,35 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.addons.bridges.case import Case
-from pytest_skillopt.addons.bridges.promptfoo import read_config
+from pytest_skillopt.addons import merged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+__all__ = ["Case", "read_cases"]
 
 _SPLITS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 _MOST = 20_000
 _MOST_BYTES = 2_000_000
 
 
+class Case(dict[str, Any]):
+    """One case: its columns as attributes and as items; a reader of an add-on adds ``skill``."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            known = ", ".join(self)
+            raise AttributeError(f"the case has no {name!r}; it has {known}") from None
+
+
 def read_cases(path: str | Path) -> list[Any]:
     """Return parameters for ``pytest.mark.parametrize``, one per case.
 
     Args:
-        path: a ``.jsonl``, ``.json`` (a list of objects) or ``.csv`` file, a ``.yaml`` file of
-            promptfoo, or a folder; relative to the calling file. In a
+        path: a ``.jsonl``, ``.json`` (a list of objects) or ``.csv`` file, a ``.yaml`` file that
+            an add-on reads, such as promptfoo's, or a folder; relative to the calling file. In a
             folder each file is a case with ``text`` and ``path``, and each subfolder a case with a
             value for every file in it, named by the file without its suffix: ``prompt.md`` becomes
             ``case.prompt``; ``.json`` files are parsed.
@@ -75,8 +87,8 @@ def _param(where: str, row: Any, number: int) -> Any:
 
 
 def _file(path: Path) -> Iterator[tuple[str, Any]]:
-    if path.suffix in (".yaml", ".yml"):
-        yield from read_config(path)
+    if path.suffix in (readers := merged("CASES")):
+        yield from readers[path.suffix](path)
         return
     text = _text(path)
     if path.suffix == ".csv":
