@@ -11,12 +11,10 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from pytest_skillopt.addons.judging.judge import Judge
+from pytest_skillopt.addons.project import configured
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.model.roles import Models
-from pytest_skillopt.model.types import ModelConfigError, ModelError
 from pytest_skillopt.report.words import percent, plural
 from pytest_skillopt.run.directory import Home
 from pytest_skillopt.untrusted import shown
@@ -24,6 +22,8 @@ from pytest_skillopt.untrusted import shown
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    import pytest
 
 _Z = 1.96
 FEW = 30
@@ -105,32 +105,10 @@ def run(path: Path) -> int:
     Raises:
         UserError: see :func:`read_labels`; no judge is set, or a call of it failed.
     """
-    project = _Project(path)
-    code = int(pytest.main(["-p", "no:cacheprovider", "-q"], plugins=[project]))
-    if project.error is not None:
-        raise project.error
-    return code
+    return configured(lambda config: calibrate(config, path))
 
 
-class _Project:
-    """pytest plugin that calibrates in place of a session."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.error: UserError | None = None
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_cmdline_main(self, config: pytest.Config) -> int:
-        try:
-            calibrate(config, self._path)
-        except UserError as error:
-            self.error = error
-        except (ModelError, ModelConfigError) as error:
-            self.error = UserError(str(error))
-        return 0
-
-
-def calibrate(config: pytest.Config, path: Path) -> None:
+def calibrate(config: pytest.Config, path: Path) -> int:
     """Grade each labelled answer once, print the agreement, and save it for the reports.
 
     Raises:
@@ -160,6 +138,7 @@ def calibrate(config: pytest.Config, path: Path) -> None:
         sys.stdout.write(f"this is too few labels for a reliable figure: have at least {FEW}\n")
     home = Home(config.rootpath / models.settings.dir)
     keep(home, model.name, {**counts, "low": low, "high": high})
+    return 0
 
 
 def _cell(judge: bool, people: bool) -> str:

@@ -66,8 +66,9 @@ def _add_common(parser: argparse.ArgumentParser, output: str, most: int) -> None
 
 
 def _init(args: argparse.Namespace) -> int:
-    from pytest_skillopt.addons.mine import configured, nearest_skill
+    from pytest_skillopt.addons.mine import nearest_skill
     from pytest_skillopt.addons.mine.drafts import init
+    from pytest_skillopt.addons.project import configured
 
     skill = nearest_skill(args.skill.resolve())
     named = args.output is not None
@@ -86,8 +87,9 @@ def _init(args: argparse.Namespace) -> int:
 
 
 def _mine(args: argparse.Namespace) -> int:
-    from pytest_skillopt.addons.mine import configured, nearest_skill
+    from pytest_skillopt.addons.mine import nearest_skill
     from pytest_skillopt.addons.mine.drafts import mine
+    from pytest_skillopt.addons.project import configured
 
     skill = nearest_skill(args.skill.resolve())
     source = args.source.resolve()

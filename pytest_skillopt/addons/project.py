@@ -1,0 +1,45 @@
+"""The pytest configuration of a project, for commands that run no tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_skillopt.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+def configured(work: Callable[[pytest.Config], int], options: Sequence[str] = ()) -> int:
+    """Load the project's pytest configuration, call ``work`` with it and return the exit code.
+
+    Args:
+        work: function from the configuration to an exit code; it may raise :class:`UserError`.
+        options: further arguments of pytest, such as ``-o`` and ``skillopt_judge=...``.
+    """
+    project = _Project(work)
+    code = int(pytest.main(["-p", "no:cacheprovider", "-q", *options], plugins=[project]))
+    if project.error is not None:
+        raise project.error
+    return code if project.code is None else project.code
+
+
+class _Project:
+    """pytest plugin that replaces the session: nothing is collected."""
+
+    def __init__(self, work: Callable[[pytest.Config], int]) -> None:
+        self._work = work
+        self.code: int | None = None
+        self.error: Exception | None = None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_cmdline_main(self, config: pytest.Config) -> int:
+        from pytest_skillopt.model.types import ModelConfigError, ModelError
+
+        try:
+            self.code = self._work(config)
+        except (UserError, ModelError, ModelConfigError) as error:
+            self.error = error if isinstance(error, UserError) else UserError(str(error))
+        return 0
