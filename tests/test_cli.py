@@ -7,7 +7,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import pytest
-from kept_runs import PATCH, home, keep_run
+from kept_runs import FOREIGN, PATCH, home, keep_foreign, keep_run
 from patience import PATIENCE
 
 from pytest_skillopt import cli
@@ -109,27 +109,11 @@ def test_diff_of_a_run_that_changed_nothing_says_why(
     assert "changed nothing" in captured.err
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (None, "no result.json"),
-        (b"", "not a result"),
-        (b"{}", "not a result"),
-        (b'{"schema": "other/9"}', "not a result"),
-        (b"\xff\xfe\x00", "not a result"),
-        (b"[" * 5000, "not a result"),
-    ],
-)
+@pytest.mark.parametrize(("content", "said"), FOREIGN)
 def test_files_that_are_no_results_are_named_and_skipped(
     home: Path, capsys: pytest.CaptureFixture[str], content: bytes | None, said: str
 ) -> None:
-    keep_run(home, "20260103-000000-cc")
-    foreign = home / "runs" / "20269999-foreign"
-    foreign.mkdir()
-    (foreign / "journal.jsonl").touch()
-    (home / "runs" / "a file").touch()
-    if content is not None:
-        (foreign / "result.json").write_bytes(content)
+    keep_foreign(home, content)
     assert cli.main(["show"]) == 0
     assert "20260103-000000-cc" in capsys.readouterr().out
     assert cli.main(["show", "20269999-foreign"]) == cli.USAGE_ERROR

@@ -1,4 +1,4 @@
-"""What an ordinary session imports of the package."""
+"""Modules of the package that an ordinary session imports."""
 
 from __future__ import annotations
 

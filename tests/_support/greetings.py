@@ -44,5 +44,5 @@ def result_of(path: Path) -> dict[str, Any]:
 
 
 def greet(body: dict[str, Any]) -> str:
-    """What the model of the tasks says."""
+    """Reply of the model of the tasks."""
     return f"Hello{'!' if 'exclamation' in body['messages'][0]['content'] else '.'}"

@@ -72,3 +72,25 @@ def keep_run(
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path / ".skillopt"
+
+
+FOREIGN = [
+    (None, "no result.json"),
+    (b"", "not a result"),
+    (b"{}", "not a result"),
+    (b'{"schema": "other/9"}', "not a result"),
+    (b"\xff\xfe\x00", "not a result"),
+    (b"[" * 5000, "not a result"),
+]
+"""Bytes that are no result, or None for no file, and the words for them."""
+
+
+def keep_foreign(home: Path, content: bytes | None) -> None:
+    """Keep a run, beside a folder with such a file and a file that is no run."""
+    keep_run(home, "20260103-000000-cc")
+    foreign = home / "runs" / "20269999-foreign"
+    foreign.mkdir()
+    (foreign / "journal.jsonl").touch()
+    (home / "runs" / "a file").touch()
+    if content is not None:
+        (foreign / "result.json").write_bytes(content)

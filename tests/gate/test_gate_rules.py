@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import random
 import re
 from typing import TYPE_CHECKING
 
 import pytest
+from gate_draws import candidate_passes, noisy, taker, tasks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +15,7 @@ from pytest_skillopt.gate.engine import run_gate
 from pytest_skillopt.search.extensions import make_gate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 ALL = [
     "sequential",
@@ -24,27 +24,6 @@ ALL = [
     "margin",
     "paired",
 ]
-
-
-def tasks(n: int, *must_pass: str) -> list[GateTask]:
-    return [GateTask(f"t{i}", f"t{i}" in must_pass) for i in range(n)]
-
-
-def taker(passes: Callable[[Draw], bool | None]) -> Callable[[Sequence[Draw]], list[Sample]]:
-    return lambda draws: [Sample(draw, passes(draw)) for draw in draws]
-
-
-def candidate_passes(draw: Draw) -> bool:
-    return draw.arm == "candidate"
-
-
-def noisy(seed: int, lift: float) -> Callable[[Draw], bool]:
-    def passes(draw: Draw) -> bool:
-        key = f"{seed}/{draw.arm}/{draw.task}/{draw.stream}/{draw.index}"
-        rate = 0.5 + (lift if draw.arm == "candidate" else 0)
-        return random.Random(key).random() < rate
-
-    return passes
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from kept_runs import home, keep_run
+from kept_runs import FOREIGN, home, keep_foreign, keep_run
 
 from pytest_skillopt import cli
 
@@ -40,27 +40,11 @@ def test_a_cost_without_a_role_says_so(home: Path, capsys: pytest.CaptureFixture
     assert "$0.25 without optimizer" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (None, "no result.json"),
-        (b"", "not a result"),
-        (b"{}", "not a result"),
-        (b'{"schema": "other/9"}', "not a result"),
-        (b"\xff\xfe\x00", "not a result"),
-        (b"[" * 5000, "not a result"),
-    ],
-)
+@pytest.mark.parametrize(("content", "said"), FOREIGN)
 def test_files_that_are_no_results_are_named(
     home: Path, capsys: pytest.CaptureFixture[str], content: bytes | None, said: str
 ) -> None:
-    keep_run(home, "20260103-000000-cc")
-    foreign = home / "runs" / "20269999-foreign"
-    foreign.mkdir()
-    (foreign / "journal.jsonl").touch()
-    (home / "runs" / "a file").touch()
-    if content is not None:
-        (foreign / "result.json").write_bytes(content)
+    keep_foreign(home, content)
     assert cli.main(["runs"]) == 0
     out = capsys.readouterr().out
     assert "20260103-000000-cc" in out

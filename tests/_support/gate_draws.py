@@ -1,0 +1,32 @@
+"""Tasks of a gate, and answers to its draws."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.gate.data import Draw, GateTask, Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+def tasks(n: int, *must_pass: str) -> list[GateTask]:
+    return [GateTask(f"t{i}", f"t{i}" in must_pass) for i in range(n)]
+
+
+def taker(passes: Callable[[Draw], bool | None]) -> Callable[[Sequence[Draw]], list[Sample]]:
+    return lambda draws: [Sample(draw, passes(draw)) for draw in draws]
+
+
+def candidate_passes(draw: Draw) -> bool:
+    return draw.arm == "candidate"
+
+
+def noisy(seed: int, lift: float) -> Callable[[Draw], bool]:
+    def passes(draw: Draw) -> bool:
+        key = f"{seed}/{draw.arm}/{draw.task}/{draw.stream}/{draw.index}"
+        rate = 0.5 + (lift if draw.arm == "candidate" else 0)
+        return random.Random(key).random() < rate
+
+    return passes
