@@ -24,7 +24,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -496,10 +496,22 @@ def test_a_full_disk_stops_the_run_and_loses_nothing(
     assert project.target_calls > paid
 
 
-def _has_cached(project: FaultProject, replies: int) -> bool:
-    with closing(sqlite3.connect(project.path / ".skillopt" / "cache" / "cache.db")) as database:
-        (count,) = database.execute("SELECT COUNT(*) FROM Cache").fetchone()
-    return bool(count >= replies)
+def _break_cache(directory: Path) -> None:
+    """Overwrite the database between two transactions of the process that has it open.
+
+    In the middle of one, SQLite would end it with what it has in memory, and read on from there.
+    The files keep their lengths: they are mapped, and a shorter one would end the process.
+    """
+    with (
+        ExitStack() as files,
+        closing(sqlite3.connect(directory / "cache.db", isolation_level=None)) as database,
+    ):
+        database.execute("BEGIN IMMEDIATE")
+        # Kept open until all are written: closing one ends the lock.
+        opened = [files.enter_context(file.open("r+b")) for file in directory.glob("cache.db*")]
+        for file in opened:
+            file.write(b"\xff" * os.fstat(file.fileno()).st_size)
+            file.flush()
 
 
 def test_a_cache_that_breaks_stops_the_run_and_is_named(
@@ -509,11 +521,7 @@ def test_a_cache_that_breaks_stops_the_run_and_is_named(
     project.server.hold(after=20)
     process = project.start(*arguments, "--skillopt-cache=rw")
     assert wait_for(functools.partial(_has_served, project, 21), process)
-    assert wait_for(functools.partial(_has_cached, project, 20), process)
-    for file in (project.path / ".skillopt" / "cache").glob("cache.db*"):
-        # In place: SQLite has mapped the files, and a shorter one would end the process.
-        with file.open("r+b") as opened:
-            opened.write(b"\xff" * file.stat().st_size)
+    _break_cache(project.path / ".skillopt" / "cache")
     project.server.release()
     output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1, output
