@@ -23,7 +23,8 @@ _MARKER = (
     "pytest-skillopt evaluates and trains."
 )
 
-_HELP = re.compile(r"--help|--markers|-[a-zA-Z]*h")
+_UNSURE = re.compile(r"--help|--markers|-[a-zA-Z]*h|@")
+"""Help is shown, or more words stand in a file."""
 _MENTIONED = pytest.StashKey[bool]()
 _MODE_ON = pytest.StashKey[bool]()
 
@@ -52,7 +53,7 @@ def _is_mentioned(config: pytest.Config) -> bool:
         return True
     words = [*config.invocation_params.args, *os.environ.get("PYTEST_ADDOPTS", "").split()]
     return (
-        any(_HELP.match(str(word)) or "skillopt" in str(word) for word in words)
+        any(_UNSURE.match(str(word)) or "skillopt" in str(word) for word in words)
         or any("skillopt" in name for name in vars(config.option))  # a worker, from its controller
         or any(b"skillopt" in file.read_bytes() for file in files if file.is_file())
     )

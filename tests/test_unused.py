@@ -73,6 +73,8 @@ def test_options_are_there_if_anything_mentions_them(
     given = "--skillopt-seed=7"
     pytester.runpytest_subprocess(given).assert_outcomes(passed=1)
     pytester.runpytest_subprocess("-n1", given).assert_outcomes(passed=1)
+    (pytester.path / "words.txt").write_text(given)
+    pytester.runpytest_subprocess("@words.txt").assert_outcomes(passed=1)
     monkeypatch.setenv("PYTEST_ADDOPTS", given)
     pytester.runpytest_subprocess().assert_outcomes(passed=1)
     monkeypatch.delenv("PYTEST_ADDOPTS")
