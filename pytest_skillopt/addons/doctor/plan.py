@@ -133,13 +133,20 @@ def _forecast(
     if judged:
         calls = _of(round(judged * plan.typical), round(judged * plan.most))
         yield f"judge calls: {calls}, if a rollout of a task with skill_judge makes one"
-    prices = _prices(tasks, mode, settings, home)
+    prices, unpriced = _prices(tasks, mode, settings, home)
     most, each = on_each_target(tasks, mode, settings), prices.get("target")
     yield from _money(plan, most * len(settings.more_targets), prices, settings.max_cost)
+    if unpriced and (prices or settings.max_cost):
+        refused = "; skillopt_max_cost needs one: the run would be refused"
+        names = ", ".join(sorted(unpriced))
+        yield (
+            f"no price is known for {names}, which is in no figure above (see skillopt_prices)"
+            + refused * bool(settings.max_cost)
+        )
     for name in settings.more_targets if most else ():
         other = retargeted(settings, name)[0]
         price = model_config(other, "target").price if each else None
-        cost = f", about {words.money(most * price.cost(*each.tokens))}" if price and each else ""
+        cost = f", {_about(most * price.cost(*each.tokens))}" if price and each else ""
         after = " after an acceptance" if mode.name == "train" else ""
         yield f"on {name}{after}: at most {words.plural(most, 'rollout')} of these{cost}"
 
@@ -148,6 +155,11 @@ def _of(typical: int, most: int) -> str:
     if typical >= most:
         return words.number(most)
     return f"about {words.number(typical)}, at most {words.number(most)}"
+
+
+def _about(cost: float) -> str:
+    shown = words.money(cost)
+    return shown if shown.startswith("below") else f"about {shown}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,15 +175,21 @@ class _Each:
 
 def _prices(
     tasks: Sequence[SkillTask], mode: Mode, settings: Settings, home: Home
-) -> dict[Role, _Each]:
-    """Estimate the cost by role: per call for the optimizer, else per rollout of a mean task."""
+) -> tuple[dict[Role, _Each], set[str]]:
+    """Estimate the cost by role: per call for the optimizer, else per rollout of a mean task.
+
+    Returns:
+        The costs of the roles whose price is known, and the other models.
+    """
     used = {role for task in tasks for role in task.roles} - {"optimizer"}
     used |= {"optimizer"} if mode.name == "train" else set()
     found: dict[Role, _Each] = {}
+    unpriced: set[str] = set()
     for role in (role for role in ROLES if role in used):
         with contextlib.suppress(ModelConfigError):
-            price = model_config(settings, role).price
-            if price is None:
+            model = model_config(settings, role)
+            if (price := model.price) is None:
+                unpriced.add(model.model)
                 continue
             tokens: tuple[float, float] = _ASSUMED[role]
             source = "an assumption"
@@ -184,7 +202,7 @@ def _prices(
                     calls, (read, said) = _AGENT_CALLS, _AGENT_CALL
                     source += f": an agent makes {calls} calls of {read:,} in and {said:,} out"
             found[role] = _Each(price.cost(*tokens), tokens, source)
-    return found
+    return found, unpriced
 
 
 def _assumed(task: SkillTask, role: Role) -> tuple[float, float]:
@@ -231,12 +249,12 @@ def _money(plan: Expected, others: int, prices: Mapping[Role, _Each], cap: float
             unit = {"optimizer": "call of the optimizer", "judge": "rollout for its judge"}
             read, said = each.tokens
             yield (
-                f"price: about {words.money(each.cost)} a {unit.get(role, 'rollout')}, if it takes "
+                f"price: {_about(each.cost)} a {unit.get(role, 'rollout')}, if it takes "
                 f"{read:,.0f} tokens in and {said:,.0f} out ({each.source})"
             )
     if prices:
-        shown = f"money: about {words.money(typical)}"
+        shown = f"money: {_about(typical)}"
         if most > typical:
-            shown += f", about {words.money(most)} for the most rollouts"
+            shown += f", {_about(most)} for the most rollouts"
         bound = f"at most {words.money(cap)} (skillopt_max_cost)" if cap else "not capped"
         yield f"{shown}; {bound}"

@@ -82,7 +82,25 @@ def test_a_price_is_what_earlier_runs_of_the_same_tasks_took(
 
 
 def test_without_a_price_no_money_is_named(project: pytest.Pytester) -> None:
-    assert "money:" not in planned(project, "--skillopt-train", "--skillopt-model=openai:mine")
+    mine = ("--skillopt-train", "--skillopt-model=openai:mine")
+    assert "money:" not in planned(project, *mine)
+    assert "no price is known" not in planned(project, *mine)
+    refused = "no price is known for mine, which is in no figure above (see skillopt_prices); "
+    assert f"{refused}skillopt_max_cost needs one" in planned(
+        project, *mine, "--skillopt-max-cost=1"
+    )
+
+
+def test_a_model_without_a_price_beside_one_with_is_named(project: pytest.Pytester) -> None:
+    said = planned(project, "--skillopt-train", "--skillopt-optimizer=openai:thinker")
+    assert "money: about $" in said
+    assert "no price is known for thinker, which is in no figure above" in said
+
+
+def test_a_price_below_the_smallest_that_is_shown_reads_well(project: pytest.Pytester) -> None:
+    said = planned(project, "--skillopt", "-oskillopt_prices=gpt-5-mini=0.00001/0.00001")
+    assert "price: below $0.0001 a rollout" in said
+    assert "money: below $0.0001; not capped" in said
 
 
 def test_a_cap_that_leaves_nothing_to_search_with_is_said(project: pytest.Pytester) -> None:
