@@ -63,6 +63,13 @@ SUITE = """
     def test_xfail():
         assert False
 
+    @pytest.mark.xfail(reason="known", run=False)
+    def test_xfail_not_run():
+        assert False
+
+    def test_xfail_called():
+        pytest.xfail("not here")
+
     @pytest.mark.xfail(reason="known")
     def test_xpass():
         assert True
@@ -76,6 +83,10 @@ SUITE = """
         raise OSError("the database is down")
 
     def test_broken_fixture(no_database):
+        assert True
+
+    @pytest.mark.xfail(reason="known")
+    def test_xfail_in_setup(no_database):
         assert True
 
     @pytest.fixture
@@ -236,9 +247,12 @@ EXPECTED = {
     "test_other_exception": ("failed", "KeyError: 'total'"),
     "test_skip": ("skipped", "not here"),
     "test_skip_mark": ("skipped", "never"),
-    "test_xfail": ("skipped", "known"),
+    "test_xfail": ("failed", "assert False"),
+    "test_xfail_in_setup": ("skipped", "expected to fail: known"),
+    "test_xfail_not_run": ("skipped", "expected to fail: [NOTRUN] known"),
+    "test_xfail_called": ("skipped", "expected to fail: not here"),
     "test_xpass": ("passed", ""),
-    "test_xpass_strict": ("failed", "[XPASS(strict)] known"),
+    "test_xpass_strict": ("passed", ""),
     "test_broken_fixture": ("error", "set-up failed: OSError: the database is down"),
     "test_asserting_fixture": ("failed", "asked in a fixture"),
     "test_broken_teardown": ("error", "teardown failed: OSError: cannot clean up"),
