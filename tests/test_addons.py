@@ -212,7 +212,8 @@ MODES = (
     )
     (folder / "measure.py").write_text(
         """
-from pytest_skillopt.modes.measure import of_one_version, only_skill
+from pytest_skillopt.addons.comparison import only_skill
+from pytest_skillopt.modes.measure import of_one_version
 
 def greet(run, display):
     skill = only_skill(run, "greets")

@@ -5,24 +5,16 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from pytest_skillopt.addons import declared
-from pytest_skillopt.gate.data import TAPE, Verdict
-from pytest_skillopt.gate.engine import run_gate
 from pytest_skillopt.run.directory import JOURNAL, mode_of
 from pytest_skillopt.run.journal import entries_of
 from pytest_skillopt.run.result import Arm, Comparison, SkillResult
 from pytest_skillopt.search.outcome import (
     arm_of,
-    comparison,
     cost_of,
     suite_rate,
     task_row,
-    task_rows,
 )
-from pytest_skillopt.search.samples import sample_of
-from pytest_skillopt.skill.diff import unified
 from pytest_skillopt.skill.document import NO_SKILL
 from pytest_skillopt.suite.rollouts import Rollout
 from pytest_skillopt.suite.sampler import Stop, StopRun
@@ -31,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from pytest_skillopt.gate.data import Draw, Sample
-    from pytest_skillopt.gate.engine import Gate
     from pytest_skillopt.report.live import Display
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import Result, Status
@@ -139,87 +129,6 @@ def of_one_version(
     )
 
 
-def compared(
-    run: Run,
-    skill: str,
-    gate: Gate,
-    before: Document,
-    after: Document,
-    stored: Mapping[str, Sequence[tuple[bool, float]]] = {},
-    target: str = "",
-) -> SkillResult:
-    """Let a gate decide between two versions of a skill; undecided if a cap is reached first.
-
-    Args:
-        run: the open run.
-        skill: path of the skill.
-        gate: decides.
-        before: the incumbent.
-        after: the candidate.
-        stored: by task, (passed, score) of the first samples of ``before``: those that the
-            committed baseline has already measured.
-        target: a key of ``Sampler.targets``.
-    """
-    incumbent = run.sampler.add_version(skill, before.packed)
-    candidate = run.sampler.add_version(skill, after.packed)
-    versions = {"incumbent": incumbent, "candidate": candidate}
-    rollouts: dict[str, dict[str, list[Rollout]]] = {"incumbent": {}, "candidate": {}}
-
-    def take(draws: Sequence[Draw]) -> list[Sample]:
-        requests = {
-            draw: run.sampler.request(
-                draw.task,
-                versions[draw.arm],
-                f"targets/{draw.stream}" if target else draw.stream,
-                draw.index,
-                target,
-            )
-            for draw in draws
-        }
-        recalled = {draw: found for draw in draws if (found := recall(draw, requests[draw]))}
-        fresh = [request for draw, request in requests.items() if draw not in recalled]
-        sampled = iter(run.sampler.take(fresh))
-        taken = [recalled.get(draw) or next(sampled) for draw in draws]
-        for draw, rollout in zip(draws, taken, strict=True):
-            rollouts[draw.arm].setdefault(draw.task, []).append(rollout)
-        return list(map(sample_of, draws, taken))
-
-    def recall(draw: Draw, request: RolloutRequest) -> Rollout | None:
-        known = stored.get(draw.task, ()) if draw.arm == "incumbent" else ()
-        if draw.stream != TAPE or draw.index >= len(known):
-            return None
-        passed, score = known[draw.index]
-        return Rollout(request, "passed" if passed else "failed", score=score, worker="baseline")
-
-    try:
-        verdict = run_gate(gate, take)
-    except StopRun as stop:
-        if stop.kind is not Stop.CAP:
-            raise
-        # Keep what was measured; samples that a cap prevented are not evidence.
-        undecided = f"stopped before it was decided: {stop.reason}"
-        verdict = Verdict("unmeasured", undecided, gate=getattr(gate, "name", type(gate).__name__))
-    about = {"candidate": candidate, **({"target": target} if target else {})}
-    run.journal.write("verdict", {**about, **verdict.to_json()})
-    old, new = rollouts["incumbent"], rollouts["candidate"]
-    rows = task_rows(run.tasks_of(skill), old, new, verdict)
-    # A gate may skip tasks: compare only those that were measured under both versions.
-    both = [row for row in rows if row.before.n and row.after and row.after.n]
-    return SkillResult(
-        path=skill,
-        name=after.name,
-        before=before.version,
-        after=after.version,
-        status=verdict.decision,
-        reason=verdict.reason,
-        patch=unified(before, after, skill),
-        suite=comparison(both or rows),
-        verdict=verdict.to_json(),
-        tasks=rows,
-        cost=cost_of(old, new) if old and new else None,
-    )
-
-
 def looked_at(run: Run, result: SkillResult, before: Document, after: Document) -> SkillResult:
     """Return what the add-ons make of a comparison: see ``compared`` in ``addons/__init__.py``."""
     for look in declared("compared"):
@@ -260,20 +169,6 @@ def joined_reasons(results: Sequence[SkillResult]) -> str:
     return "; ".join(
         r.reason if r.reason.startswith(r.path) else f"{r.path}: {r.reason}" for r in results
     )
-
-
-def only_skill(run: Run, does: str) -> str:
-    """Return the path of the suite's only skill; ``does`` is the mode's verb for the error.
-
-    Raises:
-        pytest.UsageError: several skills.
-    """
-    if len(run.documents) != 1:
-        raise pytest.UsageError(
-            f"{run.mode.flag} {does} one skill, but these tasks use several "
-            f"({', '.join(run.documents)}): select those of one with -k or a path"
-        )
-    return next(iter(run.documents))
 
 
 BASELINE = ".skillopt-baseline.json"

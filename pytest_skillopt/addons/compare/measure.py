@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_skillopt.addons.comparison import compared, only_skill
 from pytest_skillopt.addons.revisions import RevisionError, at_revision
-from pytest_skillopt.modes.measure import compared, looked_at, only_skill
+from pytest_skillopt.modes.measure import looked_at
 from pytest_skillopt.run.directory import Home
 from pytest_skillopt.search.extensions import configured_gate, gate_tasks
 from pytest_skillopt.settings import Settings

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_skillopt import __version__
+from pytest_skillopt.addons.comparison import compared, only_skill
 from pytest_skillopt.addons.drift import receipts
 from pytest_skillopt.addons.drift.gate import DriftGate
 from pytest_skillopt.addons.drift.receipts import Receipt, TaskCounts
 from pytest_skillopt.errors import UserError
-from pytest_skillopt.modes.measure import compared, only_skill
 from pytest_skillopt.search.extensions import gate_options, gate_tasks
 from pytest_skillopt.skill.document import NO_SKILL
 

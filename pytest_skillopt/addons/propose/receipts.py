@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from pytest_skillopt.addons.git import Entry
+from pytest_skillopt.addons.markup import code, prose
 from pytest_skillopt.addons.propose import BranchMoved, ProposeError, Refused
 from pytest_skillopt.addons.propose.git import tree_with, write
 from pytest_skillopt.addons.propose.gitlab import GitLab
 from pytest_skillopt.addons.propose.publish import AUTHOR, MAIL, Publisher, run_url
-from pytest_skillopt.report.markup import code, prose
 from pytest_skillopt.report.words import percent
 from pytest_skillopt.run.result import Rate  # noqa: TC001 (pydantic reads it)
 from pytest_skillopt.skill.files import slug

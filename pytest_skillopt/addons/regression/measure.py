@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_skillopt.addons.comparison import compared
 from pytest_skillopt.addons.regression.gate import RegressionCheck
 from pytest_skillopt.addons.revisions import RevisionError, at_revision
-from pytest_skillopt.modes.measure import BASELINE, compared, joined_reasons, of_one_version
+from pytest_skillopt.modes.measure import BASELINE, joined_reasons, of_one_version
 from pytest_skillopt.search.extensions import gate_options, gate_tasks
 from pytest_skillopt.skill.files import Trained
 

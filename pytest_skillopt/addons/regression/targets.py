@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.addons.comparison import compared
 from pytest_skillopt.addons.regression.gate import RegressionCheck
 from pytest_skillopt.addons.regression.settings import VerifySettings
 from pytest_skillopt.model.config import check_prices
 from pytest_skillopt.model.types import ModelConfigError
-from pytest_skillopt.modes.measure import compared
 from pytest_skillopt.modes.opening import probed_roles
 from pytest_skillopt.run.result import TargetRow
 from pytest_skillopt.search.extensions import configured_gate, gate_options, gate_tasks

@@ -11,10 +11,10 @@ from urllib.parse import quote
 
 from markupsafe import Markup, escape
 
+from pytest_skillopt.addons.markup import hash_source, short, style
 from pytest_skillopt.addons.reports.rendering import environment, hunks, not_kept, settings
 from pytest_skillopt.report import words
 from pytest_skillopt.report.advice import advise, full_stop, headline
-from pytest_skillopt.report.markup import hash_source, short, style
 from pytest_skillopt.report.words import clip, one_line
 from pytest_skillopt.untrusted import printable
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from pytest_skillopt.addons.markup import code, fenced, prose
 from pytest_skillopt.addons.reports.rendering import changed_settings, environment
 from pytest_skillopt.report import words
 from pytest_skillopt.report.advice import advise, headline
-from pytest_skillopt.report.markup import code, fenced, prose
 from pytest_skillopt.report.words import one_line
 from pytest_skillopt.skill.document import SKILL_FILE
 

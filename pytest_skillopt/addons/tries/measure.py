@@ -26,10 +26,11 @@ from typing import TYPE_CHECKING
 import pytest
 from filelock import FileLock
 
+from pytest_skillopt.addons.comparison import compared, only_skill
 from pytest_skillopt.addons.git import Git, GitError
 from pytest_skillopt.edits.vetting import Refusal, Vetting
 from pytest_skillopt.gate.sequential import DefaultGate
-from pytest_skillopt.modes.measure import compared, only_skill, vetted
+from pytest_skillopt.modes.measure import vetted
 from pytest_skillopt.run.result import SkillResult, WarningRow
 from pytest_skillopt.search.extensions import gate_options, gate_tasks
 from pytest_skillopt.skill.diff import unified

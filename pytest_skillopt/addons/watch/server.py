@@ -14,8 +14,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
+from pytest_skillopt.addons.markup import hash_source, style
 from pytest_skillopt.addons.watch.follow import Follower, encoded
-from pytest_skillopt.report.markup import hash_source, style
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from pytest_skillopt.addons import markup
 from pytest_skillopt.addons.reports.summary import render_summary
-from pytest_skillopt.report import markup
 from pytest_skillopt.report.words import one_line
 from pytest_skillopt.run.result import EditRow, Hunk, Result, UsageRow
 from pytest_skillopt.settings import Settings
