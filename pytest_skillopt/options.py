@@ -75,8 +75,6 @@ class Mode:
     """``train``: run to continue; ``""`` is the latest."""
     init: bool = False
     """``train``: create the SKILL.md if there is none."""
-    save_baseline: bool = False
-    """``evaluate``: write the counts to ``.skillopt-baseline.json``."""
 
     @property
     def flag(self) -> str:
@@ -105,7 +103,6 @@ class Mode:
             strict=getattr(option, f"skillopt_{chosen[0].name}_strict", False),
             resume="" if option.skillopt_resume == "latest" else option.skillopt_resume,
             init=option.skillopt_init,
-            save_baseline=option.skillopt_save_baseline,
         )
         mode._refuse_biasing(config)
         return mode
@@ -129,12 +126,6 @@ CORE = (
         doing="evaluating",
         samples=lambda task, settings: task.rollouts or settings.rollouts,
         typical=1.0,
-        more={
-            "--skillopt-save-baseline": (
-                "with --skillopt: save the counts for checks of later changes",
-                _ON,
-            ),
-        },
     ),
     Mode(
         name="train",

@@ -36,7 +36,7 @@ SHOWN = {
         "skillopt_propose_skills",
     },
     "regression": {
-        *("--skillopt-check", "--skillopt-check-strict"),
+        *("--skillopt-check", "--skillopt-check-strict", "--skillopt-save-baseline"),
         *("skillopt_verify", "skillopt_verify_rule"),
     },
     "published": {"batch", "strict", "off", "confirm", "margin", "paired", "export"},

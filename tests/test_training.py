@@ -443,7 +443,13 @@ def test_a_baseline_saves_the_calls_of_the_old_skill(project: Project) -> None:
     good = SKILL + b"\r\n\r\n" + RULE.encode()
     commit(project.path, good)
     project.run("--skillopt", "--skillopt-save-baseline")
-    assert (project.path / ".skillopt-baseline.json").exists()
+    saved = json.loads((project.path / ".skillopt-baseline.json").read_text())
+    kept = saved["skills"]["SKILL.md"]["tasks"]
+    counts = {row["id"]: row["before"] for row in project.result["skills"][0]["tasks"]}
+    assert {task: len(found["outcomes"]) for task, found in kept.items()} == {
+        task: arm["n"] for task, arm in counts.items()
+    }
+    assert project.result["notes"] == ["the counts were saved in .skillopt-baseline.json"]
     project.skill.write_bytes(good + b"\r\nBe kind.")
     before = project.target_calls
     assert project.run("--skillopt-check=HEAD", "--skillopt-cache=off").ret == 0
@@ -495,6 +501,7 @@ BAD_INPUT: list[tuple[str, Callable[[Project], object], tuple[str, ...], str]] =
     ("pdb", lambda p: None, ("--pdb",), "*cannot be combined with --pdb*"),
     ("two modes", lambda p: None, ("--skillopt",), "*--skillopt and --skillopt-train*"),
     ("strict", lambda p: None, ("--skillopt-check-strict",), "*needs --skillopt-check*"),
+    ("baseline", lambda p: None, ("--skillopt-save-baseline",), "*needs --skillopt*"),
     ("resume", lambda p: None, ("--skillopt-resume=x",), "*there is no training 'x'*"),
     ("money", lambda p: None, ("--skillopt-max-cost=1",), "*skillopt_prices*"),
 ]

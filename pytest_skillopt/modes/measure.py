@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.addons import declared
@@ -20,8 +19,7 @@ from pytest_skillopt.suite.rollouts import Rollout
 from pytest_skillopt.suite.sampler import Stop, StopRun
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Sequence
 
     from pytest_skillopt.report.live import Display
     from pytest_skillopt.run.openrun import Run
@@ -46,8 +44,6 @@ def evaluate(run: Run, display: Display) -> Result:
     for rollout in taken:
         rollouts[rollout.request.task].append(rollout)
     skills = [_skill_result(run, skill, rollouts) for skill in run.documents]
-    if stop is None and run.mode.save_baseline and all(s.status == "measured" for s in skills):
-        run.notes.append(f"the counts were saved in {write_baseline(run, rollouts).name}")
     if stop is not None:
         skills = [_ended_early(skill, stop) for skill in skills]
         run.notes.append(f"{stop.reason} after {len(taken)} of {len(requests)} rollouts")
@@ -169,22 +165,3 @@ def joined_reasons(results: Sequence[SkillResult]) -> str:
     return "; ".join(
         r.reason if r.reason.startswith(r.path) else f"{r.path}: {r.reason}" for r in results
     )
-
-
-BASELINE = ".skillopt-baseline.json"
-"""File to commit: the outcomes of an evaluation, reused by checks of later changes."""
-
-
-def write_baseline(run: Run, rollouts: Mapping[str, Sequence[Rollout]]) -> Path:
-    skills = {}
-    for skill, document in run.documents.items():
-        tasks = {}
-        for task in run.tasks_of(skill):
-            measured = [r for r in rollouts[task.id] if r.measured]
-            outcomes, scores = [r.passed for r in measured], [r.score for r in measured]
-            tasks[task.id] = {"source": task.source, "outcomes": outcomes, "scores": scores}
-        skills[skill] = {"version": document.version, "tasks": tasks}
-    kept = {"schema_version": 1, "model": run.fingerprint, "skills": skills}
-    path = run.root / BASELINE
-    path.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
-    return path

@@ -1,4 +1,4 @@
-"""Mode ``--skillopt-check``; ``skillopt_verify``: compare on other models as well."""
+"""Mode ``--skillopt-check`` with its baseline; ``skillopt_verify``: compare on other models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytest_skillopt.options import Mode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_skillopt import Document, SkillTask
+    from pytest_skillopt import Document, Result, SkillTask
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import SkillResult
 
@@ -43,8 +43,17 @@ MODES = (
 )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    text = "with --skillopt: save the counts for later checks"
+    parser.getgroup("skillopt").addoption(
+        "--skillopt-save-baseline", action="store_true", help=text
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse a revision that does not exist before any worker is started."""
+    """Refuse a baseline of another mode, and an unknown revision, before a worker is started."""
+    if _saves_baseline(config) and not config.getoption("skillopt_evaluate", False):
+        raise pytest.UsageError("--skillopt-save-baseline needs --skillopt")
     ref = config.getoption("skillopt_check", None)
     if not ref or config.option.collectonly or hasattr(config, "workerinput"):
         return
@@ -75,3 +84,22 @@ def compared(run: Run, result: SkillResult, before: Document, after: Document) -
     from pytest_skillopt.addons.regression.targets import compare_on_targets
 
     return compare_on_targets(run, result, before, after)
+
+
+def pytest_skillopt_notes(config: pytest.Config, result: Result) -> str | None:
+    """Save the baseline, if it was asked for and every task was measured."""
+    wanted = _saves_baseline(config) and result.status == "measured"
+    rows = [row for skill in result.skills for row in skill.tasks]
+    if not wanted or any(not row.before.n and not row.skipped for row in rows):
+        return None
+    from pytest_skillopt.addons.regression.baseline import BASELINE, write_baseline
+    from pytest_skillopt.run.directory import Home
+    from pytest_skillopt.settings import Settings
+
+    home = Home(config.rootpath / Settings.from_config(config).dir)
+    write_baseline(config.rootpath, home, result)
+    return f"the counts were saved in {BASELINE}"
+
+
+def _saves_baseline(config: pytest.Config) -> bool:
+    return bool(config.getoption("skillopt_save_baseline", False))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_skillopt.addons.comparison import compared
+from pytest_skillopt.addons.regression.baseline import read_baseline
 from pytest_skillopt.addons.regression.gate import RegressionCheck
 from pytest_skillopt.addons.revisions import RevisionError, at_revision
-from pytest_skillopt.modes.measure import BASELINE, joined_reasons, of_one_version
+from pytest_skillopt.modes.measure import joined_reasons, of_one_version
 from pytest_skillopt.search.extensions import gate_options, gate_tasks
 from pytest_skillopt.skill.files import Trained
 
@@ -50,26 +50,3 @@ def _check_skill(run: Run, skill: str) -> SkillResult:
         result = compared(run, skill, gate, then, now, stored)
         return result.model_copy(update={"val": result.suite})
     return of_one_version(skill, now, status, reason)
-
-
-def read_baseline(run: Run, skill: str, version: str) -> dict[str, list[tuple[bool, float]]]:
-    """Return (passed, score) of the baseline file's samples, by task; note unusable ones."""
-    sources = {task.id: task.source for task in run.tasks_of(skill)}
-    stored = {}
-    try:
-        kept = json.loads((run.root / BASELINE).read_bytes())
-        found = kept["skills"].get(skill, {"version": ""})
-        if (kept["model"], found["version"]) != (run.fingerprint, version):
-            raise ValueError("it was measured with another model or version")
-        for name, task in found["tasks"].items():
-            if sources.get(name) == task["source"]:
-                pairs = zip(task["outcomes"], task["scores"], strict=True)
-                stored[name] = [(bool(passed), float(score)) for passed, score in pairs]
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        run.notes.append(f"{BASELINE} is not used: {error}")
-        return {}
-    if changed := len(sources) - len(stored):
-        run.notes.append(f"{BASELINE}: {changed} of {len(sources)} tasks have changed since")
-    return stored
