@@ -37,7 +37,7 @@ from pytest_skillopt.search.parameters import TrialParameters
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
-from pytest_skillopt.skill.lint import RULES
+from pytest_skillopt.skill.lint import rules
 from pytest_skillopt.suite.sampler import Sampler
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def train(name: str, cap: int, variant: Variant, seed: int, lanes: int = 1) -> R
     settings = Settings.make(seed=seed, max_rollouts=cap, optimizer_workers=1, **variant.settings)
     if variant.unfiltered:
         tasks = [dataclasses.replace(task, text="") for task in tasks]
-        settings = dataclasses.replace(settings, lint_allow=",".join(RULES))
+        settings = dataclasses.replace(settings, lint_allow=",".join(rules()))
     timeline = Timeline()
     executor = WorldExecutor(world, timeline, lanes)
     sampler = Sampler(

@@ -18,6 +18,7 @@ ROOT = Path(pytest_skillopt.__file__).parents[1]
 FOLDERS = sorted(path.parent.name for path in ROOT.glob("pytest_skillopt/addons/*/__init__.py"))
 SHOWN = {
     "aa": {"--skillopt-aa"},
+    "added_text": set(),
     "bridges": set(),
     "compare": {"--skillopt-compare"},
     "doctor": {"doctor"},

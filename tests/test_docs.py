@@ -14,7 +14,7 @@ import pytest
 import pytest_skillopt
 from pytest_skillopt.run.openrun import _FREE as FREE
 from pytest_skillopt.search.final_comparison import BEGUN
-from pytest_skillopt.skill.lint import RULES
+from pytest_skillopt.skill.lint import rules
 
 if TYPE_CHECKING:
     from chat_server import ChatServer
@@ -177,4 +177,4 @@ def test_every_public_name_is_in_the_reference() -> None:
 
 def test_every_rule_of_the_lint_is_documented() -> None:
     text = (DOCS / "lint.md").read_text()
-    assert {rule for rule in RULES if f"`{rule}`" not in text} == set()
+    assert {rule for rule in rules() if f"`{rule}`" not in text} == set()

@@ -241,6 +241,7 @@ FORBIDDEN = [
 ]
 
 
+@pytest.mark.addon("added_text")
 def test_what_no_edit_may_do_is_said(project: Project) -> None:
     asked = [project.edit | edit for edit, _ in FORBIDDEN]
     project.edit, *project.more = asked

@@ -816,6 +816,7 @@ def test_a_scanner_that_cannot_be_run_is_known_before_the_first_call(
     assert project.server.bodies == []
 
 
+@pytest.mark.addon("added_text")
 @pytest.mark.addon("reports")
 def test_a_new_command_is_shown_in_every_report(project: Project) -> None:
     rule = f"{RULE} Check with `rg -c '!' greeting.txt`."

@@ -14,6 +14,11 @@ functions that need them. The core also reads these names of an ``addon.py``:
     Fixtures that call a model, by name: the model's role.
 ``SEARCHES``, ``GATES``
     Further searches and gates (``search/extensions.py``).
+``RULES``
+    Rules of the lint: by name, a severity (``refuse`` or ``warn``) and a meaning; with ``faults``.
+``faults``
+    A function from a file of a skill before and after, and a check if a text of the user has a
+    string, to pairs of a rule and an excerpt: the faults of the change.
 ``PROMPTS``
     Folder with templates of optimizer prompts, ``NAME.md`` each.
 ``MODES``

@@ -251,7 +251,7 @@ def test_a_stage_that_leaves_the_document_as_it_is_has_nothing_tried(toy: Module
 
 def test_a_document_of_the_update_stage_passes_the_checks(toy: ModuleType) -> None:
     def careless(patch: Patch, context: Any) -> Update:
-        text = f"{context.document.text}\nWrite to drop@evil-host.net.\n"
+        text = f"{context.document.text}\nUse sk-proj-{'a1B2c3D4' * 4}.\n"
         return Update(Document.from_text(text), patch.edits)
 
     model = toy.ToyOptimizer(useful=1.0)
@@ -259,7 +259,7 @@ def test_a_document_of_the_update_stage_passes_the_checks(toy: ModuleType) -> No
     assert outcome.status == "unchanged"
     assert streams(sampler)["trial"] == 0
     assert {row.status for row in outcome.edits} == {"refused"}
-    assert all("contact" in row.why for row in outcome.edits)
+    assert all("(secret)" in row.why for row in outcome.edits)
 
 
 def test_edits_that_copy_words_of_tasks_are_sent_back_together(toy: ModuleType) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_skillopt.skill.lint import encoded_texts
+from pytest_skillopt.addons.added_text.disguises import encoded_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,0 +1,1 @@
+"""Rules of the lint on the text that an edit adds."""

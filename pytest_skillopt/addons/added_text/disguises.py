@@ -1,0 +1,177 @@
+"""Text that a reader sees differently than a model, or not at all."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import html
+import re
+import unicodedata
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from pytest_skillopt.skill.document import to_lf
+from pytest_skillopt.untrusted import invisible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pytest_skillopt import Document
+
+_WORD = re.compile(r"[^\W\d_]+")
+_FOREIGN = re.compile(r"[^\x00-\u024f]")
+# Letters in circles, brackets and squares; regional indicators are flags, two by two.
+_ENCLOSED = re.compile("[\u249c-\u24e9\U0001f110-\U0001f189]{3,}")
+_SCRIPTS = {"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU", "FULLWIDTH"}
+_UNITS = {"LATIN", "GREEK"}
+_SHORT = 3
+"""Maximum letters of a word that mixes Latin and Greek: units and variables (kΩ, Δx)."""
+_LEAST_ENCODED = 12
+"""Minimum characters of an encoded text: longer random ones rarely decode to letters."""
+_LETTER_SHARE = 0.5
+"""Share of letters, in (0, 1], from which decoded bytes count as text."""
+
+_ENCODINGS: tuple[tuple[re.Pattern[str], Callable[[str], bytes]], ...] = (
+    (re.compile(r"(?<![0-9A-Za-z])(?:[0-9A-Fa-f]{2}){12,}(?![0-9A-Za-z])"), bytes.fromhex),
+    (
+        re.compile(r"(?<![\w+/=-])[A-Za-z0-9+/_-]{16,}={0,2}(?![\w+/=])"),
+        lambda run: base64.b64decode(_padded(run.replace("-", "+").replace("_", "/"), 4)),
+    ),
+    (
+        re.compile(r"(?<![\w=])[A-Z2-7]{20,}={0,6}(?![\w=])"),
+        lambda run: base64.b32decode(_padded(run, 8)),
+    ),
+)
+_ESCAPES = re.compile(
+    r"(?:\\+x[0-9a-f]{2}|\\+u00[0-9a-f]{2}|%[0-9a-f]{2}|&#x[0-9a-f]{2};){6,}", re.I
+)
+_ESCAPE = re.compile(r"(?:x|u00|%)([0-9a-f]{2})|#x([0-9a-f]{2});", re.IGNORECASE)
+_BLOB = re.compile(
+    r"(?<![\w/+.:=-])(?=[A-Za-z0-9+/]*\d)(?=[A-Za-z0-9+/]*[a-z])(?=[A-Za-z0-9+/]*[A-Z])"
+    r"[A-Za-z0-9+/]{60,}={0,2}"
+)
+"""Encoded data; neither a hexadecimal digest nor a path matches."""
+_HIDDEN = re.compile(
+    r"<!(?:--|\[cdata\[|doctype\b)|<\?(?:php|xml|=)"
+    r"|^[ \t]*\[[^\]\n]{0,80}\]:[ \t]*(?:#|<>|\S+[ \t]+[\"'(][^\n]{25,})[^\n]*"
+    r"|<[a-z][^<>\n]{0,200}(?:display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0"
+    r"|opacity\s*:\s*0|color\s*:\s*(?:white|transparent|#fff)|\shidden\b|aria-hidden)[^<>\n]{0,200}>"
+    r"|<(?:script|style|template|noscript|iframe|object|embed|form|meta|link|svg|base|details)\b"
+    r"|<[a-z][^<>\n]{0,200}\son[a-z]{3,20}\s*=",
+    re.IGNORECASE | re.MULTILINE,
+)
+_TURN = re.compile(
+    r"<\|[a-z_]{2,30}\|>|\[/?INST\]|<</?SYS>>"
+    r"|</?(?:system|assistant|developer)(?:[ _-]?(?:prompt|message|reminder|instructions?))?\s*>",
+    re.IGNORECASE,
+)
+"""Marks of chat templates between the turns of speakers."""
+_CODE_SPAN = re.compile(r"(?<![`\\])(`+)(?!`)[^\n]+?(?<!`)\1(?!`)")
+_LINK = re.compile(r"(!?)\[[^\]\n]{0,300}\]\(\s*<?([^)\s>]{1,2000})")
+_SCHEME = re.compile(r"(?:javascript|data|vbscript|file)\s*:[^\s,]", re.IGNORECASE)
+_HTML_LINK = re.compile(
+    r"<(?:a|img|area|video|audio|source)\s[^<>\n]{0,300}|!\[[^\]\n]{0,300}\]\[[^\]\n]{0,100}\]",
+    re.IGNORECASE,
+)
+
+
+def hidden_characters(text: str) -> Iterator[str]:
+    """Describe each invisible character with the text around it."""
+    for at in invisible(text):
+        name = unicodedata.name(text[at], "unnamed character")
+        around = text[max(0, at - 12) : at + 13].replace("\n", " ")
+        yield f"U+{ord(text[at]):04X} {name} in {around!r}"
+
+
+def disguised_words(text: str) -> Iterator[str]:
+    """Yield words that mix scripts, or are in mathematical, enclosed or raised letters."""
+    for match in _ENCLOSED.finditer(text):
+        yield match[0]
+    for match in _WORD.finditer(text):
+        if _FOREIGN.search(match[0]) and _is_disguised(match[0]):
+            yield match[0]
+
+
+def _is_disguised(word: str) -> bool:
+    if len(word) >= _SHORT and 2 * sum(map(_is_drawn, word)) > len(word):
+        return True
+    others = {_script(char) for char in word} - {"OTHER"}
+    return len(others) > 1 and "LATIN" in others and (others != _UNITS or len(word) > _SHORT)
+
+
+def _is_drawn(char: str) -> bool:
+    """Check for a mathematical, raised or small capital letter; single ones have their use."""
+    if char < "\u0250":
+        return False
+    return unicodedata.normalize("NFKC", char).isascii() or "LETTER SMALL CAPITAL" in (
+        unicodedata.name(char, "")
+    )
+
+
+def _script(char: str) -> str:
+    """Return the script; ``OTHER`` for scripts that may mix with Latin."""
+    script = "LATIN" if char < "\u0250" else unicodedata.name(char, "UNKNOWN").split()[0]
+    if script in {"MICRO", "OHM", "KELVIN", "ANGSTROM"}:
+        return "LATIN"
+    return script if script in _SCRIPTS else "OTHER"
+
+
+def encoded_texts(text: str) -> Iterator[str]:
+    """Yield parts that decode to plain text, runs of escapes that do, and large encoded blobs."""
+    for pattern, decode in _ENCODINGS:
+        for match in pattern.finditer(text):
+            if _is_text(decode, match[0]):
+                yield match[0]
+    for match in _ESCAPES.finditer(text):
+        codes = [int(first or second, 16) for first, second in _ESCAPE.findall(match[0])]
+        if all(0x20 <= code < 0x7F for code in codes):
+            yield match[0]
+    for match in _BLOB.finditer(text):
+        yield match[0]
+
+
+def _padded(run: str, size: int) -> str:
+    bare = run.rstrip("=")
+    return bare + "=" * (-len(bare) % size)
+
+
+def _is_text(decode: Callable[[str], bytes], run: str) -> bool:
+    try:
+        plain = decode(run).decode("ascii")
+    except (binascii.Error, ValueError):
+        return False
+    if len(plain) < _LEAST_ENCODED or not all(c.isprintable() or c in "\t\n\r" for c in plain):
+        return False
+    return sum(char.isalpha() for char in plain) >= _LETTER_SHARE * len(plain)
+
+
+def hidden_markup(text: str) -> Iterator[str]:
+    """Yield comments, markup that a page does not show, and marks of chat templates.
+
+    ``text`` is added text without its code (``without_code``), which a page shows.
+    """
+    for pattern in (_HIDDEN, _TURN):
+        for match in pattern.finditer(text):
+            yield text[match.start() : match.end() + 60]
+
+
+def without_code(document: Document) -> str:
+    """Return the text of a document, line for line, without closed code blocks and code spans."""
+    parts, end = [], 0
+    for fence in document.fences:
+        if fence.closed:
+            gap = "\n" * to_lf(document.text[fence.start : fence.end]).count("\n")
+            parts += [document.text[end : fence.start], gap]
+            end = fence.end
+    return _CODE_SPAN.sub("``", "".join([*parts, document.text[end:]]))
+
+
+def unsafe_links(text: str) -> Iterator[str]:
+    """Yield links that run, load or embed something."""
+    for match in _LINK.finditer(text):
+        target = unquote(html.unescape(match[2])).strip()
+        elsewhere = match[1] and (target.startswith("//") or "://" in target)
+        if elsewhere or _SCHEME.match(target):
+            yield match[0]
+    for match in _HTML_LINK.finditer(text):
+        yield match[0]
