@@ -50,8 +50,6 @@ class Reply(str):
     """Role and content of each turn of the conversation so far, without the system prompt."""
     usage: Usage
     """Usage of all model calls of this call."""
-    message: dict[str, Any]
-    """Last message as in the Chat Completions API; only of ``Agent.chat``."""
 
     def __new__(
         cls,
@@ -166,25 +164,6 @@ class Agent:
 
         return await asyncio.to_thread(self._turn, prompt, tools, system, fresh, on_this_loop)
 
-    def chat(
-        self, messages: Sequence[dict[str, Any]], *, tools: Sequence[dict[str, Any]] = ()
-    ) -> Reply:
-        """Complete the given messages outside of the conversation and without the skill.
-
-        ``tools`` are declarations as in the Chat Completions API; the caller runs them.
-
-        Raises:
-            ModelError: the infrastructure failed.
-        """
-        talk = _Conversation(messages=[dict(message) for message in messages])
-        for message in messages:
-            self._note(talk, str(message["role"]), _words(message.get("content") or ""))
-        completion = self._complete(talk, list(tools))
-        self._note(talk, "assistant", _as_turn(completion))
-        reply = Reply(completion.text, transcript=tuple(talk.turns), usage=completion.usage)
-        reply.message = _as_message(completion)
-        return reply
-
     def new(self) -> Agent:
         """Return an agent with the same skill and its own conversation, to use at the same time."""
         other = copy.copy(self)
@@ -235,10 +214,10 @@ class Agent:
         runs: list[ToolRun] = []
         usage = Usage()
         for _ in range(self.max_turns):
-            completion = self._complete(talk, declared)
+            completion = self.complete(talk.messages, declared)
             usage += completion.usage
-            talk.messages.append(_as_message(completion))
-            self._note(talk, "assistant", _as_turn(completion))
+            talk.messages.append(as_message(completion))
+            self._note(talk, "assistant", as_turn(completion))
             if not completion.tool_calls:
                 turns = tuple(talk.turns)
                 return Reply(completion.text, tool_calls=tuple(runs), transcript=turns, usage=usage)
@@ -253,13 +232,22 @@ class Agent:
         words = f"no final answer after {self.max_turns} model calls (skillopt_max_turns)"
         raise ReplyError(f"{words}; the last tools called: {called}")
 
-    def _complete(self, talk: _Conversation, tools: list[dict[str, Any]]) -> Completion:
-        digest = hashlib.sha256(json.dumps([talk.messages, tools]).encode()).hexdigest()
+    def complete(
+        self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]] = ()
+    ) -> Completion:
+        """Complete any messages, outside of the conversation and without the skill.
+
+        Both arguments are as in the Chat Completions API. Repeated requests are different draws.
+
+        Raises:
+            ModelError: the infrastructure failed.
+        """
+        digest = hashlib.sha256(json.dumps([messages, tools]).encode()).hexdigest()
         with self._asking:
             before = self._asked[digest]
             self._asked[digest] += 1
         completion = self.model.complete(
-            talk.messages,
+            messages,
             # A request that is repeated within one rollout is another draw.
             sample=f"{self.sample}#{before}" if before else self.sample,
             stage=self.stage,
@@ -293,7 +281,8 @@ def _run_tool(tools: dict[str, Tool], call: ToolCall, awaiter: Callable[[Any], A
     return ToolRun(call.name, call.arguments, result)
 
 
-def _as_message(completion: Completion) -> dict[str, Any]:
+def as_message(completion: Completion) -> dict[str, Any]:
+    """Return a reply as a message of the Chat Completions API."""
     message: dict[str, Any] = {"role": "assistant", "content": completion.text or None}
     if completion.tool_calls:
         message["tool_calls"] = [
@@ -307,14 +296,8 @@ def _as_message(completion: Completion) -> dict[str, Any]:
     return message
 
 
-def _words(content: Any) -> str:
-    """Return the text of a content; a part that is none, such as a picture, by its type."""
-    if not isinstance(content, list):
-        return str(content)
-    return "\n".join(str(part.get("text", f"[{part.get('type')}]")) for part in content)
-
-
-def _as_turn(completion: Completion) -> str:
+def as_turn(completion: Completion) -> str:
+    """Return a reply as a turn of a transcript."""
     calls = [f"[calls {call.name}({call.arguments})]" for call in completion.tool_calls]
     return "\n".join([completion.text, *calls] if completion.text else calls)
 

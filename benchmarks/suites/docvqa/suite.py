@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from published import answer_in, data_of, tasks
 
+from pytest_skillopt.addons.bridges.environments import complete
+
 DATA = data_of("docvqa")
 
 
@@ -39,7 +41,7 @@ def test_docvqa(case: Any, picture: str, skill: Any, skill_agent: Any, rollout: 
     shown = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{picture}"}}
     content = [{"type": "text", "text": question}, shown]
     said = [{"role": "system", "content": skill.text}, {"role": "user", "content": content}]
-    answer = answer_in(skill_agent.chat(said))
+    answer = answer_in(complete(skill_agent, said).text)
     score = max(anls(answer, wanted) for wanted in case["answers"])
     rollout.score(score)
     assert score >= 0.999, f"answer: expected one of {case['answers']}, got {answer!r}"

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_skillopt.model.agent import as_message, as_turn
 from pytest_skillopt.model.types import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pytest_skillopt.model.agent import Agent
+    from pytest_skillopt.model.types import Completion
 
 
 class Chat:
@@ -45,16 +47,34 @@ class Chat:
             ModelError: as ``Model.complete``.
         """
         try:
-            reply = self._agent.chat(messages, tools=tools)
+            reply = complete(self._agent, messages, tools)
         except ModelError as error:
             self.fault = error
             raise
         used = reply.usage
-        return reply.message, {
+        return as_message(reply), {
             "prompt_tokens": used.input_tokens,
             "completion_tokens": used.output_tokens,
             "total_tokens": used.input_tokens + used.output_tokens,
         }
+
+
+def complete(
+    agent: Agent, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]] = ()
+) -> Completion:
+    """Complete messages as ``Agent.complete``, and record them with the reply as the transcript."""
+    for message in messages:
+        agent.record(str(message["role"]), _words(message.get("content") or ""))
+    reply = agent.complete([dict(message) for message in messages], list(tools))
+    agent.record("assistant", as_turn(reply))
+    return reply
+
+
+def _words(content: Any) -> str:
+    """Return the text of a content; a part that is none, such as a picture, by its type."""
+    if not isinstance(content, list):
+        return str(content)
+    return "\n".join(str(part.get("text", f"[{part.get('type')}]")) for part in content)
 
 
 def two_messages(system: str, user: str) -> list[dict[str, Any]]:

@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from pytest_skillopt.addons.bridges.environments import complete, two_messages
 from pytest_skillopt.cases import Case
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from pytest_skillopt.model.agent import Agent, Reply
+    from pytest_skillopt.model.agent import Agent
     from pytest_skillopt.suite.context import Recorder, Skill
 
 RUBRIC = "llm-rubric"
@@ -64,9 +65,10 @@ class PromptfooCase(Case):
     asserts: list[tuple[str, str]]
     """Type, perhaps with ``not-``, and value of each assertion."""
 
-    def answer(self, skill: Skill, skill_agent: Agent) -> Reply:
+    def answer(self, skill: Skill, skill_agent: Agent) -> str:
         """Fill the variables into the prompt file, and ask the model."""
-        return skill_agent.chat([{"role": "user", "content": filled(skill.body.strip(), self)}])
+        prompt = filled(skill.body.strip(), self)
+        return complete(skill_agent, two_messages("", prompt)).text
 
     def check(self, answer: str, judge: Any = None, rollout: Recorder | None = None) -> None:
         """Assert that all assertions hold; their share is the rollout's soft score.
