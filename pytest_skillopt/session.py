@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.model.roles import Services
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.suite.tasks import describe_tasks, keep_tasks
 from pytest_skillopt.untrusted import logger
@@ -47,7 +46,6 @@ class Controller:
         self._config = config
         self._mode = mode
         self.settings = settings
-        self._services = Services()
         self._workers: XdistRun | None = None
         self.result: Result | None = None
         """Result of the mode; None before its end."""
@@ -68,14 +66,8 @@ class Controller:
         from pytest_skillopt.suite.workers import XdistRun
 
         ensure_worker(config)
-        run = XdistRun(
-            config,
-            self._work,
-            services=self._services.table,
-            on_lost=lambda prefix: self._services.forget(prefix),
-        )
-        config.pluginmanager.register(run, "skillopt-xdist")
-        self._workers = run
+        self._workers = XdistRun(config, self._work)
+        config.pluginmanager.register(self._workers, "skillopt-xdist")
 
     def _work(self, executor: WorkersExecutor, tasks: list[SkillTask]) -> None:
         _LOG.info("%s begins with %d tasks", self._mode.flag, len(tasks))
@@ -83,7 +75,7 @@ class Controller:
             from pytest_skillopt.modes import conduct
 
             self.result, self._reports = conduct(
-                self._config, self._mode, self.settings, executor, tasks, self._services
+                self._config, self._mode, self.settings, executor, tasks
             )
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -21,7 +21,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, Literal
-from weakref import WeakValueDictionary
 
 import diskcache
 from pydantic import BaseModel, Field, ValidationError
@@ -39,7 +38,7 @@ FORMAT: Literal[1] = 1
 """Version of the key and of the stored form."""
 _BUSY_SECONDS = 120
 _LOOK_SECONDS = 0.1
-"""Seconds between two checks of a claim that another session holds."""
+"""Seconds between two checks of a claim that another call holds."""
 _SETTINGS: dict[str, Any] = {
     "eviction_policy": "none",
     "size_limit": 2**62,
@@ -107,7 +106,7 @@ class DiskCache:
         self._do(lambda cache: cache.set(key, value))
 
     def claim(self, key: str, owner: str = "") -> bool:
-        """Claim the reply of a key, so that no other process pays for it; False if it is claimed.
+        """Claim the reply of a key, so that no other call pays for it; False if it is claimed.
 
         A claim ends with ``free``, with this process, or with its owner, the prefix of a worker.
         """
@@ -203,8 +202,6 @@ class Replies:
         self.notes: dict[str, None] = {}
         """Notes for the reader of the run, each once."""
         self._since = time.time() if mode == "refresh" else 0.0
-        self._claims: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
-        self._lock = threading.Lock()
 
     def find(self, key: str, what: str = "") -> Completion | None:
         """Return the stored reply with its paid tokens, None if there is none.
@@ -270,20 +267,17 @@ class Replies:
         whose first call is still in flight. ``wait`` waits a number of seconds, or raises if the
         reply is no longer needed.
         """
-        with self._lock:
-            claimed = self._claims.setdefault(key, threading.Lock())
-        with claimed:
-            if self.cache is None or self.mode == "ro":
-                yield
-                return
-            if not self.cache.claim(key):
-                _LOG.info("another session or worker pays for the same reply, which is waited for")
-                while not self.cache.claim(key):
-                    wait(_LOOK_SECONDS)
-            try:
-                yield
-            finally:
-                self.cache.free(key)
+        if self.cache is None or self.mode == "ro":
+            yield
+            return
+        if not self.cache.claim(key):
+            _LOG.info("the same reply is being paid for, and is waited for")
+            while not self.cache.claim(key):
+                wait(_LOOK_SECONDS)
+        try:
+            yield
+        finally:
+            self.cache.free(key)
 
     def close(self) -> None:
         if isinstance(self.cache, DiskCache):

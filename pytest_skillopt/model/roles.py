@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import threading
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -122,28 +121,27 @@ class Models:
         """
         found = {self.get(role).fingerprint: self.get(role) for role in roles}
         probes = [model.probe for model in found.values() if hasattr(model, "probe")]
-        said: SimpleQueue[Exception | None] = SimpleQueue()
+        errors: list[Exception] = []
 
         def ask(probe: Callable[[], object]) -> None:
             try:
                 probe()
-                said.put(None)
+            except CapReached:
+                pass
             except Exception as error:
-                said.put(error)
+                errors.append(error)
 
-        for probe in probes:  # daemon threads do not keep an interrupted process alive
-            threading.Thread(target=ask, args=(probe,), daemon=True).start()
-        left = len(probes)
-        while left:
-            try:
-                error = said.get(timeout=_LOOK_UP)
-            except Empty:
+        # Daemon threads do not keep an interrupted process alive.
+        threads = [threading.Thread(target=ask, args=(p,), daemon=True) for p in probes]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            while thread.is_alive() and not errors:
                 if reason := ended():
-                    raise KeyboardInterrupt(reason) from None
-                continue
-            left -= 1
-            if error is not None and not isinstance(error, CapReached):
-                raise error
+                    raise KeyboardInterrupt(reason)
+                thread.join(_LOOK_UP)
+        if errors:
+            raise errors[0]
 
     def close(self) -> None:
         for models in (self, *self._others.values()):
@@ -169,42 +167,39 @@ class Models:
         )
 
 
-class Services:
-    """The services of the controller for its workers, by name; ``worker.py`` calls them.
+def services(
+    meter: Meter, models: Models
+) -> tuple[dict[str, Callable[..., Any]], Callable[[str], None]]:
+    """Return what a controller does for its workers; ``worker.py`` calls it.
 
-    The table is filled when the run is opened, after the workers have started.
+    Returns:
+        Functions of JSON values, by name, and one that abandons the calls of a worker that has
+        ended, by the prefix of their names.
     """
+    from pytest_skillopt.model.cache import DiskCache
 
-    def __init__(self) -> None:
-        self.table: dict[str, Callable[..., Any]] = {}
-        self.forget: Callable[[str], None] = lambda prefix: None
-        """Function that abandons the calls of a worker that has ended."""
+    cache = models.replies.cache if models.replies is not None else None
 
-    def open(self, meter: Meter, models: Models) -> None:
-        from pytest_skillopt.model.cache import DiskCache
+    def complete(target: str, role: Role, messages: Any, options: Any) -> dict[str, Any]:
+        return models.other(target).get(role).complete(messages, **options).to_json()
 
-        def complete(target: str, role: Role, messages: Any, options: Any) -> dict[str, Any]:
-            return models.other(target).get(role).complete(messages, **options).to_json()
+    def ask(call: str, wish: dict[str, Any]) -> float:
+        return meter.ask(call, CallEstimate(**{**wish, "price": Price(*wish["price"])}))
 
-        def ask(call: str, wish: dict[str, Any]) -> float:
-            return meter.ask(call, CallEstimate(**{**wish, "price": Price(*wish["price"])}))
+    def forget(prefix: str) -> None:
+        meter.forget(prefix)
+        if isinstance(cache, DiskCache):
+            cache.forget(prefix)
 
-        cache = models.replies.cache if models.replies is not None else None
-        self.table |= {
-            "model.complete": complete,
-            "throttle.ask": ask,
-            "throttle.done": lambda call, used, *more: meter.done(call, Usage(**used), *more),
-            "throttle.note": lambda used, account: meter.note(Usage(**used), account),
-        }
-        if cache is not None:
-            self.table |= {f"cache.{name}": getattr(cache, name) for name in _OF_CACHE}
-
-        def forget(prefix: str) -> None:
-            meter.forget(prefix)
-            if isinstance(cache, DiskCache):
-                cache.forget(prefix)
-
-        self.forget = forget
+    table: dict[str, Callable[..., Any]] = {
+        "model.complete": complete,
+        "throttle.ask": ask,
+        "throttle.done": lambda call, used, *more: meter.done(call, Usage(**used), *more),
+        "throttle.note": lambda used, account: meter.note(Usage(**used), account),
+    }
+    if cache is not None:
+        table |= {f"cache.{name}": getattr(cache, name) for name in _OF_CACHE}
+    return table, forget
 
 
 def chat_model(

@@ -31,7 +31,6 @@ from pytest_skillopt.suite.splits import SplitError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pytest_skillopt.model.roles import Services
     from pytest_skillopt.modes.plan import Expected
     from pytest_skillopt.options import Mode
     from pytest_skillopt.run.openrun import Run
@@ -49,7 +48,6 @@ def conduct(
     settings: Settings,
     executor: WorkersExecutor,
     tasks: list[SkillTask],
-    services: Services,
 ) -> tuple[Result, list[pytest.TestReport]]:
     """Carry out a mode, write its result, and return it with a pytest report for each task.
 
@@ -59,7 +57,7 @@ def conduct(
     display = Display(config)
     with (
         _as_usage_errors(),
-        opened(config, mode, settings, executor, tasks, services, display.rollout) as run,
+        opened(config, mode, settings, executor, tasks, display.rollout) as run,
     ):
         plan = expected(run.tasks, mode, settings)
         display.header(run, typical=plan.typical, most=plan.most)

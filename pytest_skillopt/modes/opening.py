@@ -10,7 +10,7 @@ import pytest
 from pytest_skillopt.model.cache import DiskCache, Replies
 from pytest_skillopt.model.config import PROVIDER, check_prices, model_config, provider_of
 from pytest_skillopt.model.limits import Meter
-from pytest_skillopt.model.roles import MODELS, Models
+from pytest_skillopt.model.roles import MODELS, Models, services
 from pytest_skillopt.model.types import ROLES, ModelConfigError
 from pytest_skillopt.modes.plan import notes_on_tasks
 from pytest_skillopt.modes.skills import (
@@ -39,7 +39,6 @@ from pytest_skillopt.suite.sampler import Sampler
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from pytest_skillopt.model.roles import Services
     from pytest_skillopt.model.types import Role
     from pytest_skillopt.options import Mode
     from pytest_skillopt.settings import Settings
@@ -56,7 +55,6 @@ def opened(
     settings: Settings,
     executor: WorkersExecutor,
     tasks: Sequence[SkillTask],
-    services: Services,
     on_rollout: Callable[[Rollout], None],
 ) -> Iterator[Run]:
     """Open a run, and close it at the end whatever happens.
@@ -87,7 +85,7 @@ def opened(
         if settings.cache != "off":
             home.make()
             replies.cache = DiskCache(home.cache)
-        services.open(limits, models)
+        executor.services, executor.on_lost = services(limits, models)
         models.probe(probed_roles(roles, tasks), lambda: executor.ended)
         told = config.hook.pytest_skillopt_opened(config=config, tasks=tasks)
         directory = RunDirectory.open(resumed) if resumed else home.new_run()

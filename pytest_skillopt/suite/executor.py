@@ -174,6 +174,10 @@ class WorkersExecutor:
         self._done: OrderedDict[str, str | Rollout] = OrderedDict()
         """Finished rollouts, by key, that were not fetched yet."""
         self._closed = ""
+        self.services: Mapping[str, Callable[..., Any]] = {}
+        """Functions that workers may call, by name, with JSON values, each in a thread."""
+        self.on_lost: Callable[[str], None] = lambda prefix: None
+        """Function that abandons the calls of a worker that has ended, by their prefix."""
 
     @property
     def capacity(self) -> int:

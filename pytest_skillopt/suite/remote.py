@@ -213,6 +213,7 @@ class WorkerLoop:
         self._keeps_log = _keeps_log(config)
         if self._keeps_log:
             config.option.log_file = os.devnull  # The file is the controller's to write.
+        config.option.loadgroup = False  # else xdist appends the group to node ids
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:

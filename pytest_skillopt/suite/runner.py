@@ -49,7 +49,6 @@ from pytest_skillopt.suite.outcome import (
     conclude,
 )
 from pytest_skillopt.suite.rollouts import Rollout, shorten
-from pytest_skillopt.suite.tasks import node_id
 from pytest_skillopt.untrusted import redact, secret_variables
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ class RolloutRunner:
         self._session = session
         self._versions = versions
         self._worker = worker
-        self.items = {node_id(item): item for item in session.items}
+        self.items = {item.nodeid: item for item in session.items}
         self._shown: tuple[str, str] | None = None
         self._skills: list[pytest.FixtureRequest] = []
         """Requests for which the fixture ``skill`` is set up."""

@@ -74,17 +74,6 @@ class SkillTask:
         return cls(**{**data, **pairs})
 
 
-def node_id(item: pytest.Item) -> str:
-    """Return the node id without the ``@group`` that xdist's ``--dist=loadgroup`` appends."""
-    if not item.config.getoption("loadgroup", False):
-        return item.nodeid
-    groups = {
-        str(mark.args[0] if mark.args else mark.kwargs.get("name", "default"))
-        for mark in item.iter_markers("xdist_group")
-    }
-    return item.nodeid.removesuffix("@" + "_".join(sorted(groups)))
-
-
 MARKER = "skill_task"
 _TEXT_LIMIT = 20_000
 
@@ -168,7 +157,6 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
     if any(value is None for value in shown.values()):
         shown["id"] = getattr(callspec, "id", "")
     text = _source(function)
-    name = node_id(item)
     skill = skill_path(item)
     hook = item.config.hook.pytest_skillopt_agent
     agent = hook(item=item, source=text, skill=skill) or ""
@@ -177,7 +165,7 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
     said += ["role=judge"] if "judge" in roles else []
     identity = [_core(text), shown, *([agent] if agent else ())]
     return SkillTask(
-        id=name,
+        id=item.nodeid,
         source=hashlib.sha256(json.dumps(identity).encode()).hexdigest(),
         skill=skill,
         doc=inspect.getdoc(function) or "",

@@ -102,23 +102,15 @@ class XdistRun:
     Args:
         job: called once, in a separate thread, with the executor and the collected tasks; its
             exception is raised again in the main thread.
-        services: functions that workers may call, by name, each in a separate thread. Arguments and
-            result are JSON.
-        on_lost: called with the prefix of a worker that has ended, to abandon its calls.
     """
 
     def __init__(
         self,
         config: pytest.Config,
         job: Callable[[WorkersExecutor, list[SkillTask]], None],
-        *,
-        services: Mapping[str, Callable[..., Any]],
-        on_lost: Callable[[str], None] = lambda prefix: None,
     ) -> None:
         self._config = config
         self._job = job
-        self._services = services
-        self._on_lost = on_lost
         self._workers: dict[Any, Worker] = {}
         """Workers from start to end, by xdist's node."""
         self._facts: dict[Worker, dict[str, Any]] = {}
@@ -194,7 +186,7 @@ class XdistRun:
         elif kind == "end":
             _LOG.info("worker %s has ended with %d rollouts", worker.name, len(worker.running))
             self._executor.lost(worker)
-            self._on_lost(f"{worker.name}:")
+            self._executor.on_lost(f"{worker.name}:")
 
     def _log(
         self, worker: Worker, name: str, level: int, file: str, line: int, when: float, text: str
@@ -212,7 +204,7 @@ class XdistRun:
         value, error = "", ""
         _LOG.debug("worker %s waits for an answer to %s", worker.name, method)
         try:
-            value = json.dumps(self._services[method](*json.loads(arguments)))
+            value = json.dumps(self._executor.services[method](*json.loads(arguments)))
         except Exception as raised:
             fatal = getattr(raised, "fatal", False)
             error = json.dumps([type(raised).__name__, str(raised), fatal])

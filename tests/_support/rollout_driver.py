@@ -21,7 +21,7 @@ from pytest_skillopt.suite.tasks import SkillTask
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pytest_skillopt.suite.executor import Executor
+    from pytest_skillopt.suite.executor import Executor, WorkersExecutor
     from pytest_skillopt.suite.rollouts import Rollout
 
 SKILL = "skills/demo/SKILL.md"
@@ -52,8 +52,12 @@ def pytest_configure(config: pytest.Config) -> None:
         services: dict[str, Callable[..., Any]] = {"add": lambda a, b: a + b, "fail": fail}
         if config.getoption("drive_limits"):
             services |= model_services(config)
-        run = XdistRun(config, find_job(config), services=services)
-        config.pluginmanager.register(run)
+
+        def job(executor: WorkersExecutor, tasks: list[SkillTask]) -> None:
+            executor.services = services
+            find_job(config)(executor, tasks)
+
+        config.pluginmanager.register(XdistRun(config, job))
     else:
         config.pluginmanager.register(InProcess(timeout))
 
@@ -70,13 +74,12 @@ def call_through_the_controller(config: pytest.Config) -> None:
 
 def model_services(config: pytest.Config) -> dict[str, Callable[..., Any]]:
     from pytest_skillopt.model.limits import Meter
-    from pytest_skillopt.model.roles import MODELS, Models, Services
+    from pytest_skillopt.model.roles import MODELS, Models, services
     from pytest_skillopt.settings import Settings
 
-    services, meter = Services(), Meter()
+    meter = Meter()
     config.stash[MODELS] = Models(config, Settings.from_config(config), throttle=meter)
-    services.open(meter, config.stash[MODELS])
-    return services.table
+    return services(meter, config.stash[MODELS])[0]
 
 
 def fail(kind: str) -> None:
