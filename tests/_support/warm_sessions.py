@@ -8,6 +8,7 @@ imports.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -140,8 +141,13 @@ class _Imports:
 
 def _serve(requests: socket.socket) -> None:
     """Fork a watcher for each request, which forks the session and tells its id and its end."""
-    with tempfile.TemporaryDirectory() as empty, contextlib.redirect_stdout(None):
+    with (
+        tempfile.TemporaryDirectory() as empty,
+        Path(os.devnull).open("w") as nowhere,
+        contextlib.redirect_stdout(nowhere),
+    ):
         pytest.main(["-q", "-p", "no:cacheprovider", empty], plugins=[_Imports()])
+    gc.freeze()  # What is loaded by now stays: no session need look at it again.
     while True:
         data, fds, _, _ = socket.recv_fds(requests, 1 << 20, 2)
         with contextlib.suppress(ChildProcessError):
