@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +73,7 @@ def settings(result: Result) -> list[tuple[str, str]]:
 
 def changed_settings(result: Result) -> list[tuple[str, str]]:
     """List the settings that differ from the plugin's defaults."""
-    usual = dataclasses.asdict(Settings())
+    usual = Settings.make().to_json()
     return [(n, v) for n, v in settings(result) if n not in usual or v != shown(usual[n])]
 
 

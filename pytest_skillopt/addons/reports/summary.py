@@ -40,7 +40,7 @@ def render_summary(result: Result, limit: int = SUMMARY_LIMIT) -> str:
     Blocks that do not fit are left out.
     """
     where = code(f"{words.whole_report()} of run {result.run}", 200)
-    pointer = f"Transcripts and all figures: {where}, in the artifact of the job.\n"
+    pointer = f"Transcripts and all figures: {where}; of a CI job, in its artifact.\n"
     cut = f"_Shortened to fit._ {pointer}"
     room = limit - len(cut.encode())
     kept, shortened = [], False

@@ -209,6 +209,20 @@ def test_usage_tells_what_was_paid_and_what_the_cache_answered(make_result: Make
     assert "- optimizer, reflect: 1 call, 0 tokens in, 0 out, " in body
 
 
+def test_a_step_without_a_verdict_says_what_happened(make_result: MakeResult) -> None:
+    result = make_result(steps=1)
+    step = (
+        result.skills[0]
+        .steps[0]
+        .model_copy(
+            update={"verdict": "none", "before": None, "after": None, "reason": "2 edits proposed"}
+        )
+    )
+    skill = result.skills[0].model_copy(update={"steps": [step]})
+    body = render_summary(result.model_copy(update={"skills": [skill]}))
+    assert "- **step 1**: 2 edits proposed\n" in body
+
+
 def test_settings_read_as_they_are_written(make_result: MakeResult) -> None:
     given = {"write": False, "rollouts": 4, "skill": "", "gate": "strict", "mine": True}
     body = render_summary(make_result().model_copy(update={"settings": given}))
@@ -217,7 +231,7 @@ def test_settings_read_as_they_are_written(make_result: MakeResult) -> None:
 
 
 def test_a_request_lists_no_setting_that_has_its_default(make_result: MakeResult) -> None:
-    given = {**Settings().to_json(), "patience": 7}
+    given = {**Settings.make().to_json(), "patience": 7}
     body = render_summary(make_result().model_copy(update={"settings": given}))
     listed = body[body.index("settings that are not the default") :]
     names = set(re.findall(r"^- `(\w+)`: ", listed, re.MULTILINE))
