@@ -50,7 +50,11 @@ def headline(result: Result) -> Advice:
     each = [advise(result, skill) for skill in result.skills]
     worst = max(each, key=lambda a: ("neutral", "good", "careful", "bad").index(a.tone))
     cautions = (_SIMULATED,) if result.simulated else ()
-    return Advice(worst.answer, full_stop(result.reason), worst.tone, cautions)
+    answers = (
+        (skill.path, advice.answer) for skill, advice in zip(result.skills, each, strict=True)
+    )
+    said = "; ".join(f"{path}: {answer[0].lower()}{answer[1:]}" for path, answer in answers)
+    return Advice(worst.answer, full_stop(said), worst.tone, cautions)
 
 
 def full_stop(text: str) -> str:

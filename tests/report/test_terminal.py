@@ -217,14 +217,28 @@ def test_several_skills_each_have_a_section(make_result: MakeResult) -> None:
     assert "skills/s1/SKILL.md (invoice-extraction)" in report
 
 
+def test_the_head_of_several_skills_has_the_answer_of_each(make_result: MakeResult) -> None:
+    result = make_result(skills=2)
+    rejected = make_result(status="rejected").skills[0]
+    second = rejected.model_copy(update={"path": "skills/s1/SKILL.md"})
+    report = joined(result.model_copy(update={"skills": [result.skills[0], second]}))
+    said = "ccepted, but look closer before merging"
+    assert report.startswith(
+        f"A{said}. skills/invoices/SKILL.md: a{said}; "
+        "skills/s1/SKILL.md: nothing to merge. skills/invoices/SKILL.md (invoice-extraction)"
+    )
+    assert report.count("on fresh samples of") == 1
+
+
 def test_several_skills_keep_their_paths_and_cautions(make_result: MakeResult) -> None:
     result = make_result(skills=2, simulated=True)
     low = Rate(rate=0.4, low=0.3, high=0.5, tasks=10, samples=50)
     fell = Comparison(before=low.model_copy(update={"rate": 0.5}), after=low)
     skills = [result.skills[0], result.skills[1].model_copy(update={"test": fell})]
-    reason = "skills/invoices/SKILL.md: it rose; skills/s1/SKILL.md: it rose"
-    report = joined(result.model_copy(update={"skills": skills, "reason": reason}))
-    assert f"{reason}. " in report
+    report = joined(result.model_copy(update={"skills": skills}))
+    said = "accepted, but look closer before merging"
+    top = f"skills/invoices/SKILL.md: {said}; skills/s1/SKILL.md: {said}. caution: A simulated"
+    assert top in report
     assert "fell from 50.0 % to 40.0 %" in report.split("skills/s1/SKILL.md (")[1]
     assert report.count("simulated model") == 1
 

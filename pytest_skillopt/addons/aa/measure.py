@@ -54,7 +54,7 @@ def _measure(run: Run, skill: str) -> SkillResult:
     seen = (
         "the suite leaves no room for a gain that the gate could detect"
         if least is None
-        else f"the smallest gain that the gate detects in 80% of cases is {100 * least:.1f} points"
+        else f"the smallest gain that the gate detects in 80 % of cases is {100 * least:.1f} points"
     )
     reason = (
         f"two evaluations of {words.plural(rollouts, 'rollout')} a task differ by "
