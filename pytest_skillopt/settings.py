@@ -107,8 +107,6 @@ class Settings:
     max_calls: int = _option(0, "stop after this many paid calls (default: no cap)", low=0)
     max_tokens: int = _option(0, "stop after this many tokens (default: no cap)", low=0)
     max_cost: float = _option(0.0, "stop after this many US dollars (default: no cap)", low=0)
-    max_cost_increase: str = setting("", "largest allowed increase in tokens per rollout, e.g. 20%")
-    max_time_increase: str = setting("", "largest allowed increase in seconds per rollout")
     max_time: float = _option(0.0, "stop after this many seconds (default: no cap)", low=0)
     prices: str = setting("", "MODEL=IN/OUT, ... in US dollars per million tokens", many=",")
 

@@ -29,6 +29,7 @@ SHOWN = {
         *("skillopt_harness", "skillopt_harness_env", "skillopt_harness_login"),
         *("skillopt_sandbox", "skillopt_proposer"),
     },
+    "increases": {"skillopt_max_cost_increase", "skillopt_max_time_increase"},
     "judging": {"judge"},
     "listing": {"runs"},
     "mine": {"init", "mine", "handoff"},

@@ -31,6 +31,9 @@ functions that need them. The core also reads these names of an ``addon.py``:
     A function that is called with each accepted training, before its files are written, and with
     each result of ``--skillopt-compare``: from the open run, the result of a skill, the version
     before and the version after, to the result that counts.
+``objection``
+    A function that is called with each skill that a final comparison has accepted: from the state
+    of the search and its ``Measured`` to a reason to refuse the skill, or "".
 ``vetted``
     A function that is called with each new version before it is written or compared: from the open
     run, its result so far and the version to the result that counts; ``rejected`` ends it.

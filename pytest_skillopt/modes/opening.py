@@ -31,8 +31,6 @@ from pytest_skillopt.run.openrun import (
     earlier_usage,
 )
 from pytest_skillopt.search.extensions import notes_on_search
-from pytest_skillopt.search.outcome import most_increases
-from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.files import Trained, skill_files
 from pytest_skillopt.suite.sampler import Sampler
 
@@ -67,7 +65,6 @@ def opened(
     tasks, notes = split_tasks(tasks, settings, mode)
     notes += finish_writing(root, home, skills_of(tasks), Trained.of(settings))
     documents = read_documents(root, tasks, settings, init=mode.init)
-    most_increases(settings)
     resumed = None if mode.resume is None else home.find(mode.resume, "training")
     if resumed is not None:
         check_unfinished(resumed)
@@ -133,15 +130,14 @@ def refuse_early(config: pytest.Config, mode: Mode, settings: Settings) -> None:
     """Refuse wrong settings before any worker is started.
 
     Raises:
-        pytest.UsageError: no such run to continue, no usable share, or an optimizer that is not
-            configured or has no key.
+        pytest.UsageError: no such run to continue, or an optimizer that is not configured or has no
+            key.
     """
     root = config.rootpath
     home = Home(root / settings.dir)
     try:
         if mode.resume is not None:
             home.find(mode.resume, "training")
-        most_increases(settings)
         makers = config.hook.pytest_skillopt_client.get_hookimpls()
         made = any(not m.function.__module__.startswith("pytest_skillopt.") for m in makers)
         if (
@@ -152,7 +148,7 @@ def refuse_early(config: pytest.Config, mode: Mode, settings: Settings) -> None:
             found = model_config(settings, "optimizer")
             if not found.key_command:  # the command is run only if the key is needed
                 found.api_key()
-    except (ModelConfigError, RunError, SkillError) as error:
+    except (ModelConfigError, RunError) as error:
         raise pytest.UsageError(str(error)) from error
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from pathlib import PurePosixPath
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -14,14 +13,12 @@ from pytest_skillopt.gate.statistics import interval, log_e, noise_floor, pass_h
 from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.model.types import Usage
 from pytest_skillopt.run.result import Arm, Comparison, CostRow, Rate, RolloutSample, TaskRow, Turn
-from pytest_skillopt.skill.document import SKILL_FILE, SkillError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pytest_skillopt.gate.data import Change, Verdict
     from pytest_skillopt.run.result import EditRow, Status, StepRow
-    from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.edits import Edit
     from pytest_skillopt.skill.lint import Finding
@@ -102,54 +99,6 @@ def comparison(rows: Sequence[TaskRow]) -> Comparison | None:
     k = min((n for _, n in (*old, *new) if n), default=0)
     before, after = suite_rate(old, k), suite_rate(new, k)
     return Comparison(before=before, after=after) if before else None
-
-
-_DOCUMENT_INCREASE = 20.0
-"""Percent that studies found context files to cost without any gain: docs/harnesses.md."""
-
-
-def most_increases(
-    settings: Settings, skill: str = SKILL_FILE, tasks: Sequence[SkillTask] = ()
-) -> dict[str, float]:
-    """Read the largest allowed increases in percent, 20 for ``20%``, by the name of the setting.
-
-    An empty setting allows any increase; only the tokens of a document that coding agents read in
-    every session may then rise by 20 %.
-
-    Raises:
-        SkillError: one is not a percentage.
-    """
-    always_read = PurePosixPath(skill).name != SKILL_FILE and any(task.agent for task in tasks)
-    usual = {"max_cost_increase": _DOCUMENT_INCREASE if always_read else math.inf}
-    found = {}
-    for name in ("max_cost_increase", "max_time_increase"):
-        given = getattr(settings, name).strip()
-        try:
-            found[name] = float(given.removesuffix("%")) if given else usual.get(name, math.inf)
-        except ValueError:
-            found[name] = -1.0
-        if not found[name] >= 0:
-            raise SkillError(f"skillopt_{name}: {given!r} is not a share such as 20%")
-    return found
-
-
-def too_dear(
-    cost: CostRow, settings: Settings, skill: str = SKILL_FILE, tasks: Sequence[SkillTask] = ()
-) -> str:
-    """Say by how much a rollout got dearer or slower than the user allows; empty if it did not."""
-    means = {
-        "max_cost_increase": ("tokens", cost.tokens_before, cost.tokens_after, ",.0f"),
-        "max_time_increase": ("seconds", cost.seconds_before, cost.seconds_after, ".2g"),
-    }
-    for name, most in most_increases(settings, skill, tasks).items():
-        unit, old, new, form = means[name]
-        more = 100 * (new / old - 1) if old and new is not None else 0.0
-        if more > most:
-            return (
-                f"a rollout takes {more:.0f} % more {unit} ({old:{form}} before, {new:{form}} "
-                f"after), at most {most:g} % is allowed (skillopt_{name})"
-            )
-    return ""
 
 
 def cost_of(

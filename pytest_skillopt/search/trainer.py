@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.addons import declared
 from pytest_skillopt.edits.calls import Calls, Prompts
 from pytest_skillopt.edits.context import Context, contracts_of, read_preferences
 from pytest_skillopt.edits.records import Memory
@@ -25,7 +26,6 @@ from pytest_skillopt.search.outcome import (
     cost_of,
     noise_of,
     task_rows,
-    too_dear,
 )
 from pytest_skillopt.search.parameters import TrialParameters
 from pytest_skillopt.search.state import TrainingState
@@ -193,7 +193,7 @@ class Trainer:
                 if added and added.follow_up and measured.verdict.accepted:
                     most = self._parameters.search_samples(len(self._state.suite))
                     measured = added.follow_up(self._state, self._final, measured, most)
-                measured = self._within_cost(self._final.open_test(measured))
+                measured = self._unopposed(self._final.open_test(measured))
                 self._state.settle_adopted(measured.verdict)
                 why = f"{measured.verdict.reason}; the search ended: {reason}"
                 return self._outcome(measured.verdict.decision, why, measured)
@@ -201,18 +201,16 @@ class Trainer:
         why = f"a better skill was found, but the final comparison was not made: {reason}"
         return self._outcome(_ENDED.get(stopped, "unmeasured"), why)
 
-    def _within_cost(self, measured: Measured) -> Measured:
-        """Refuse an accepted skill that makes a rollout dearer or slower than the user allows."""
-        cost = cost_of(measured.before, measured.after)
-        state = self._state
-        if not cost or not measured.verdict.accepted:
+    def _unopposed(self, measured: Measured) -> Measured:
+        """Refuse an accepted skill to which an add-on objects."""
+        if not measured.verdict.accepted:
             return measured
-        why = too_dear(cost, state.settings, state.skill, state.suite)
-        if not why:
-            return measured
-        reason = f"{why}; otherwise accepted: {measured.verdict.reason}"
-        verdict = replace(measured.verdict, decision="rejected", reason=reason)
-        return replace(measured, verdict=verdict)
+        for objection in declared("objection"):
+            if why := objection(self._state, measured):
+                reason = f"{why}; otherwise accepted: {measured.verdict.reason}"
+                verdict = replace(measured.verdict, decision="rejected", reason=reason)
+                return replace(measured, verdict=verdict)
+        return measured
 
     def _outcome(
         self, status: Status, reason: str, measured: Measured | None = None

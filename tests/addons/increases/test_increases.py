@@ -74,6 +74,8 @@ def test_a_better_skill_that_takes_too_long_is_not_written(
 def test_a_bound_that_is_none_is_a_usage_error(
     project: pytest.Pytester, name: str, bound: str
 ) -> None:
-    result = project.runpytest_inprocess("--skillopt-train", "-o", f"skillopt_{name}={bound}")
+    wrong = ("--skillopt-train", "-n2", "-o", f"skillopt_{name}={bound}")
+    result = project.runpytest_inprocess(*wrong)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*skillopt_{name}*"])
+    result.stderr.fnmatch_lines([f"*skillopt_{name}: '{bound}' is not a share such as 20%*"])
+    result.stdout.no_fnmatch_line("*workers*")

@@ -1,0 +1,1 @@
+"""Bounds on how much dearer or slower a rollout may become."""
