@@ -81,8 +81,6 @@ def _skill(
     for row in skill.steps if verbose else ():
         yield from paragraph(step_line(row), width, hang="  ")
     yield from _rates_lines(skill, result.mode, width)
-    if skill.targets:
-        yield from _table(words.TARGETS, words.by_target(skill, result.mode), "llrrrrl")
     yield from _tasks_lines(skill.tasks, result.mode, width, verbose=verbose)
     if listed := words.uninformative_listed(skill):
         yield from paragraph(listed, width, indent="  ", hang="  ")

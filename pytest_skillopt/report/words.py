@@ -249,25 +249,6 @@ def ordered(names: Iterable[str]) -> list[str]:
     return sorted(names, key=in_order)
 
 
-TARGETS = ("target", "version", "pass rate", "95 % interval", "points", "cost", "verdict")
-"""Head of the table of ``by_target``."""
-
-
-def by_target(skill: SkillResult, mode: str) -> list[tuple[str, ...]]:
-    """Lay out the comparison on each target: two rows a target, one for each version."""
-    rows: list[tuple[str, ...]] = []
-    for row in skill.targets:
-        arms = (row.suite.before, row.suite.after) if row.suite else (None, None)
-        moved = points(arms[0].rate, arms[1].rate) if arms[0] and arms[1] else ""
-        last = (moved, money(row.cost), row.verdict)
-        for n, (side, rate) in enumerate(zip(sides(mode), arms, strict=True)):
-            shown = (percent(rate.rate), interval(rate)) if rate else (UNKNOWN, "")
-            rows.append(
-                ("" if n else one_line(row.target), side, *shown, *(last if n else [""] * 3))
-            )
-    return rows
-
-
 def precision(skill: SkillResult, mode: str) -> list[str]:
     """Write sentences on the origin and precision of the figures, unless these are the result."""
     said: list[str] = []

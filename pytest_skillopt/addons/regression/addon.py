@@ -43,6 +43,17 @@ MODES = (
 )
 
 
+def _by_target(result: Result) -> list[list[str]]:
+    if not any(skill.targets for skill in result.skills):
+        return []
+    from pytest_skillopt.addons.regression.targets import by_target
+
+    return by_target(result)
+
+
+TABLES = {"Pass rates by target": _by_target}
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     text = "with --skillopt: save the counts for later checks"
     parser.getgroup("skillopt").addoption(

@@ -16,6 +16,7 @@ from pytest_skillopt.addons.regression.settings import VerifySettings
 from pytest_skillopt.model.config import check_prices
 from pytest_skillopt.model.types import ModelConfigError
 from pytest_skillopt.modes.opening import probed_roles
+from pytest_skillopt.report import words
 from pytest_skillopt.run.result import TargetRow
 from pytest_skillopt.search.extensions import configured_gate, gate_options, gate_tasks
 from pytest_skillopt.suite.sampler import Stop, StopRun
@@ -23,7 +24,7 @@ from pytest_skillopt.suite.sampler import Stop, StopRun
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_skillopt import Document, Gate, SkillTask
+    from pytest_skillopt import Document, Gate, Result, SkillTask
     from pytest_skillopt.gate.data import GateTask
     from pytest_skillopt.model.roles import Models
     from pytest_skillopt.run.openrun import Run
@@ -135,3 +136,20 @@ def _row(run: Run, target: str, found: SkillResult) -> TargetRow:
         rollouts=sum(arm.n + arm.errors for arm in arms),
         cost=sum(costs) if costs else None,
     )
+
+
+def by_target(result: Result) -> list[list[str]]:
+    """Lay out the comparison on each target: two rows a target, one for each version."""
+    rows = [["target", "version", "pass rate", "95 % interval", "points", "cost", "verdict"]]
+    for skill in result.skills:
+        about = f"{skill.path}, " if len(result.skills) > 1 else ""
+        for row in skill.targets:
+            arms = (row.suite.before, row.suite.after) if row.suite else (None, None)
+            moved = words.points(arms[0].rate, arms[1].rate) if arms[0] and arms[1] else ""
+            last = [moved, words.money(row.cost), row.verdict]
+            name = words.one_line(f"{about}{row.target}")
+            for n, (side, rate) in enumerate(zip(words.sides(result.mode), arms, strict=True)):
+                known = [words.percent(rate.rate), words.interval(rate)] if rate else None
+                shown = known or [words.UNKNOWN, ""]
+                rows.append(["" if n else name, side, *shown, *([""] * 3 if n else last)])
+    return rows

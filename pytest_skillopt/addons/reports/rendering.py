@@ -78,7 +78,6 @@ def changed_settings(result: Result) -> list[tuple[str, str]]:
 
 
 _FILTERS = (
-    words.by_target,
     words.comparisons,
     words.duration,
     words.explained,
@@ -112,6 +111,5 @@ def environment(finalize: Callable[[Any], Any]) -> jinja2.Environment:
         finalize=finalize,
     )
     made.filters |= {function.__name__: function for function in _FILTERS}
-    made.globals |= {"heads": words.TARGETS}
     made.globals |= {"plural": words.plural, "points": words.points, "move": words.move}
     return made

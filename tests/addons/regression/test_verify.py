@@ -121,7 +121,7 @@ def test_an_accepted_skill_is_compared_on_each_target_and_every_report_has_a_row
     assert "openai:dear before 0.0 %" in shown
     assert "after 100.0 %" in shown
     for name in ("summary.md", "report.html"):
-        text = (project.runs[-1] / name).read_text()
+        text = (project.runs[-1] / name).read_text().replace("\\", "")
         row = next(line for line in text.split("\n") if "openai:odd" in line and "before" in line)
         assert "100.0 %" in row, name
         assert "not worse" in text, name
