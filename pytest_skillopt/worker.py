@@ -9,9 +9,8 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.model.limits import RemoteMeter
 from pytest_skillopt.model.roles import MODELS, Models
-from pytest_skillopt.model.types import Completion
+from pytest_skillopt.model.types import Completion, Remote
 from pytest_skillopt.suite.remote import WorkerLoop, link
 from pytest_skillopt.suite.tasks import describe_tasks, keep_tasks
 
@@ -44,15 +43,15 @@ class RemoteModels(Models):
     """The controller's models, called through the channel."""
 
     def __init__(self, config: pytest.Config, settings: Settings, wire: Link) -> None:
-        super().__init__(config, settings, throttle=RemoteMeter(wire.ask, wire.prefix))
+        super().__init__(config, settings, throttle=Remote(wire.ask, "throttle"))
         self._wire = wire
 
     @functools.cached_property
     def replies(self) -> Replies:
         """Replies cached by the controller, for coding agents called from this process."""
-        from pytest_skillopt.model.cache import RemoteCache, Replies
+        from pytest_skillopt.model.cache import Replies
 
-        return Replies(self.settings.cache, RemoteCache(self._wire.ask, self._wire.prefix))
+        return Replies(self.settings.cache, Remote(self._wire.ask, "cache"))
 
     def build(self, role: Role, server: Server | None = None) -> Model:
         from pytest_skillopt.model.config import model_config

@@ -25,7 +25,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import diskcache
 from pydantic import BaseModel, Field, ValidationError
 
-from pytest_skillopt.model.types import CacheError, CacheMiss, Completion, ToolCall, Usage
+from pytest_skillopt.model.types import (
+    CacheError,
+    CacheMiss,
+    Completion,
+    Remote,
+    ToolCall,
+    Usage,
+)
 from pytest_skillopt.untrusted import encodable, logger, redact
 
 if TYPE_CHECKING:
@@ -108,7 +115,7 @@ class DiskCache:
     def claim(self, key: str, owner: str = "") -> bool:
         """Claim the reply of a key, so that no other call pays for it; False if it is claimed.
 
-        A claim ends with ``free``, with this process, or with its owner, the prefix of a worker.
+        A claim ends with ``free``, with this process, or with its owner, a worker.
         """
         self._follow_fork()
         with _explaining(self.directory), self._claiming:
@@ -165,30 +172,6 @@ class DiskCache:
             return self._thread.submit(operation, self._cache).result()
 
 
-class RemoteCache:
-    """Reaches the controller's cache from a worker through ``Link.ask``.
-
-    ``owner`` is the prefix of the worker's calls.
-    """
-
-    def __init__(self, ask: Callable[..., Any], owner: str) -> None:
-        self._ask = ask
-        self._owner = owner
-
-    def get(self, key: str) -> str | None:
-        found: str | None = self._ask("cache.get", key)
-        return found
-
-    def set(self, key: str, value: str) -> None:
-        self._ask("cache.set", key, value)
-
-    def claim(self, key: str) -> bool:
-        return bool(self._ask("cache.claim", key, self._owner))
-
-    def free(self, key: str) -> None:
-        self._ask("cache.free", key)
-
-
 class Replies:
     """Earlier replies, in one of the modes of ``skillopt_cache``.
 
@@ -196,7 +179,7 @@ class Replies:
     only replies written since this object was created.
     """
 
-    def __init__(self, mode: CacheMode, cache: DiskCache | RemoteCache | None = None) -> None:
+    def __init__(self, mode: CacheMode, cache: DiskCache | Remote | None = None) -> None:
         self.mode: CacheMode = mode
         self.cache = cache if mode != "off" else None
         self.notes: dict[str, None] = {}

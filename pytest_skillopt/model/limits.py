@@ -10,7 +10,7 @@ from collections import defaultdict, deque
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_skillopt.model.types import CapReached, ModelFault, Price, Usage
+from pytest_skillopt.model.types import CapReached, ModelFault, Price, Remote, Usage
 from pytest_skillopt.settings import Settings
 
 if TYPE_CHECKING:
@@ -269,27 +269,7 @@ class Meter:
         )
 
 
-class RemoteMeter:
-    """Asks the controller's ``Meter`` from a worker through ``Link.ask``.
-
-    ``prefix`` begins the names of the worker's calls.
-    """
-
-    def __init__(self, ask: Callable[..., Any], prefix: str) -> None:
-        self._ask = ask
-        self._prefix = prefix
-
-    def ask(self, call: str, estimate: CallEstimate) -> float:
-        return float(self._ask("throttle.ask", self._prefix + call, asdict(estimate)))
-
-    def done(self, call: str, used: Usage, *details: Any) -> None:
-        self._ask("throttle.done", self._prefix + call, asdict(used), *details)
-
-    def note(self, used: Usage, account: tuple[str, str, str]) -> None:
-        self._ask("throttle.note", asdict(used), account)
-
-
-Throttle = Meter | RemoteMeter
+Throttle = Meter | Remote
 
 
 @dataclass(frozen=True, slots=True)

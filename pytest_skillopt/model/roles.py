@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 _LOOK_UP = 0.2
 """Interval in seconds at which a wait checks whether the session was interrupted."""
-_OF_CACHE = ("get", "set", "claim", "free")
 
 
 class Models:
@@ -173,32 +172,46 @@ def services(
     """Return what a controller does for its workers; ``worker.py`` calls it.
 
     Returns:
-        Functions of JSON values, by name, and one that abandons the calls of a worker that has
-        ended, by the prefix of their names.
+        Functions of the worker's name and JSON values, by name, and one that abandons the calls of
+        a worker that has ended.
     """
     from pytest_skillopt.model.cache import DiskCache
 
     cache = models.replies.cache if models.replies is not None else None
 
-    def complete(target: str, role: Role, messages: Any, options: Any) -> dict[str, Any]:
+    def complete(
+        worker: str, target: str, role: Role, messages: Any, options: Any
+    ) -> dict[str, Any]:
         return models.other(target).get(role).complete(messages, **options).to_json()
 
-    def ask(call: str, wish: dict[str, Any]) -> float:
-        return meter.ask(call, CallEstimate(**{**wish, "price": Price(*wish["price"])}))
+    def ask(worker: str, call: str, wish: dict[str, Any]) -> float:
+        estimate = CallEstimate(**{**wish, "price": Price(*wish["price"])})
+        return meter.ask(f"{worker}:{call}", estimate)
 
-    def forget(prefix: str) -> None:
-        meter.forget(prefix)
+    def done(worker: str, call: str, used: dict[str, Any], *more: Any) -> None:
+        meter.done(f"{worker}:{call}", Usage(**used), *more)
+
+    def note(worker: str, used: dict[str, Any], account: Any) -> None:
+        meter.note(Usage(**used), account)
+
+    def forget(worker: str) -> None:
+        meter.forget(f"{worker}:")
         if isinstance(cache, DiskCache):
-            cache.forget(prefix)
+            cache.forget(worker)
 
     table: dict[str, Callable[..., Any]] = {
         "model.complete": complete,
         "throttle.ask": ask,
-        "throttle.done": lambda call, used, *more: meter.done(call, Usage(**used), *more),
-        "throttle.note": lambda used, account: meter.note(Usage(**used), account),
+        "throttle.done": done,
+        "throttle.note": note,
     }
-    if cache is not None:
-        table |= {f"cache.{name}": getattr(cache, name) for name in _OF_CACHE}
+    if isinstance(cache, DiskCache):
+        table |= {
+            "cache.get": lambda worker, key: cache.get(key),
+            "cache.set": lambda worker, key, text: cache.set(key, text),
+            "cache.claim": lambda worker, key: cache.claim(key, worker),
+            "cache.free": lambda worker, key: cache.free(key),
+        }
     return table, forget
 
 

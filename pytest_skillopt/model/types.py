@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 Role = Literal["target", "optimizer", "judge"]
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -152,6 +153,16 @@ class Model(Protocol):
             CapReached: a spending cap allows no further call.
             CacheMiss: the cache is read-only and does not hold the reply.
         """
+
+
+class Remote:
+    """An object of the controller for a worker, which calls its methods by ``Link.ask``."""
+
+    def __init__(self, ask: Callable[..., Any], name: str) -> None:
+        self._ask, self._name = ask, name
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        return functools.partial(self._ask, f"{self._name}.{method}")
 
 
 class ModelError(Exception):

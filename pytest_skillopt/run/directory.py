@@ -48,10 +48,6 @@ class Home:
     def cache(self) -> Path:
         return self.path / "cache"
 
-    @property
-    def proposal(self) -> Path:
-        return self.path / "proposal"
-
     def make(self) -> None:
         """Create the directory and have git ignore it."""
         self.path.mkdir(parents=True, exist_ok=True)

@@ -126,6 +126,8 @@ class Worker:
         self.slots = 0
         """Number of rollouts that it can run at once; 0 before ``welcome`` and after its end."""
         self.lost = False
+        self.facts: dict[str, Any] = {}
+        """Content of its hello; empty before that."""
         self.running: dict[str, RolloutRequest] = {}
         self.last: RolloutRequest | None = None
         self._channel = channel
@@ -175,9 +177,12 @@ class WorkersExecutor:
         """Finished rollouts, by key, that were not fetched yet."""
         self._closed = ""
         self.services: Mapping[str, Callable[..., Any]] = {}
-        """Functions that workers may call, by name, with JSON values, each in a thread."""
-        self.on_lost: Callable[[str], None] = lambda prefix: None
-        """Function that abandons the calls of a worker that has ended, by their prefix."""
+        """Functions that workers may call, by name, each in a thread.
+
+        They are given the worker's name and JSON values.
+        """
+        self.on_lost: Callable[[str], None] = lambda worker: None
+        """Function that abandons the calls of a worker that has ended, by its name."""
 
     @property
     def capacity(self) -> int:

@@ -23,6 +23,7 @@ import signal
 import threading
 import time
 from concurrent.futures import Future
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -53,7 +54,7 @@ _LOG = logger(__name__)
 class Link:
     """A worker's end of its channel. Thread-safe."""
 
-    def __init__(self, channel: Any, worker: str) -> None:
+    def __init__(self, channel: Any) -> None:
         self._channel = channel
         # execnet's socket gateways corrupt the stream if two threads send at once.
         self._sending = threading.Lock()
@@ -64,8 +65,6 @@ class Link:
         """``stop`` after the controller's stop message, ``gone`` if it disappeared without one."""
         self.inbox: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         """Messages of the controller other than answers; ``("stop",)`` if it is gone."""
-        self.prefix = f"{worker}:"
-        """Prefix of the names of this worker's calls, by which they can be abandoned."""
 
     def open(self, on_end: Callable[[], None]) -> None:
         """Begin to receive. ``on_end`` is called once, after the controller has stopped or is gone.
@@ -81,7 +80,9 @@ class Link:
             self._channel.send(message)
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """Call a service of the controller with JSON values and return its result.
+        """Call a service of the controller and return its result.
+
+        The arguments are JSON values or dataclasses of them.
 
         Raises:
             ModelError: the service raised it; other exceptions become a ModelFault.
@@ -91,7 +92,7 @@ class Link:
         self._asked[number] = answer = Future[str]()
         try:
             if not self.ended:
-                self.send("ask", number, method, json.dumps(arguments))
+                self.send("ask", number, method, json.dumps(arguments, default=asdict))
                 return json.loads(answer.result())
         except OSError as gone:
             raise ConnectionError(f"the controller is gone ({gone})") from gone
@@ -176,8 +177,7 @@ _ORPHAN = 5.0
 def link(config: pytest.Config) -> Link:
     """Return this worker's connection to the controller."""
     if _LINK not in config.stash:
-        told = worker_input(config)
-        config.stash[_LINK] = Link(told["skillopt_channel"], told["workerid"])
+        config.stash[_LINK] = Link(worker_input(config)["skillopt_channel"])
     return config.stash[_LINK]
 
 

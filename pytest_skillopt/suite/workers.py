@@ -11,7 +11,6 @@ import functools
 import json
 import logging
 import threading
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -66,30 +65,6 @@ def _difference(first: str, reference: str, other: str, tasks: str) -> str:
     return f"{first} and {other} have collected different tasks: {shown}"
 
 
-class _Threads:
-    """Reusable threads for calls on behalf of workers."""
-
-    def __init__(self) -> None:
-        self._waiting: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._idle = threading.Semaphore(0)
-
-    def run(self, function: Callable[[], None]) -> None:
-        """Call a function in an idle thread, else in a new one."""
-        self._waiting.put(function)
-        if not self._idle.acquire(blocking=False):
-            threading.Thread(target=self._work, name="skillopt-service", daemon=True).start()
-
-    def _work(self) -> None:
-        while function := self._waiting.get():
-            function()
-            self._idle.release()
-        self.close()
-
-    def close(self) -> None:
-        """End idle threads now and the others when they are done."""
-        self._waiting.put(None)
-
-
 _JOIN_PATIENCE = 30.0
 """Seconds that an interrupted job has to save its state."""
 _START_FAILURES = 3
@@ -113,14 +88,11 @@ class XdistRun:
         self._job = job
         self._workers: dict[Any, Worker] = {}
         """Workers from start to end, by xdist's node."""
-        self._facts: dict[Worker, dict[str, Any]] = {}
-        """Facts that running workers have sent."""
         self._collected: set[Any] = set()
         self._expected = 0
         self._failed_starts = 0
         self._tasks = ""
         self._executor = WorkersExecutor()
-        self._threads = _Threads()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
@@ -176,7 +148,9 @@ class XdistRun:
         elif kind == "leaving":
             self._executor.leaving(worker)
         elif kind == "ask":
-            self._threads.run(functools.partial(self._answer, worker, *rest))
+            # A model may be slow; a thread for its call costs a tenth of a millisecond.
+            name, about = "skillopt-service", (worker, *rest)
+            threading.Thread(target=self._answer, args=about, name=name, daemon=True).start()
         elif kind == "stray":
             self._stray.append(f"{worker.name}: {rest[0]}")
         elif kind == "log":
@@ -186,7 +160,7 @@ class XdistRun:
         elif kind == "end":
             _LOG.info("worker %s has ended with %d rollouts", worker.name, len(worker.running))
             self._executor.lost(worker)
-            self._executor.on_lost(f"{worker.name}:")
+            self._executor.on_lost(worker.name)
 
     def _log(
         self, worker: Worker, name: str, level: int, file: str, line: int, when: float, text: str
@@ -200,11 +174,12 @@ class XdistRun:
             logger.handle(record)
 
     def _answer(self, worker: Worker, number: int, method: str, arguments: str) -> None:
-        """Call a service for a worker, in a separate thread, since a model may be slow."""
+        """Call a service for a worker."""
         value, error = "", ""
         _LOG.debug("worker %s waits for an answer to %s", worker.name, method)
         try:
-            value = json.dumps(self._executor.services[method](*json.loads(arguments)))
+            service = self._executor.services[method]
+            value = json.dumps(service(worker.name, *json.loads(arguments)))
         except Exception as raised:
             fatal = getattr(raised, "fatal", False)
             error = json.dumps([type(raised).__name__, str(raised), fatal])
@@ -238,7 +213,7 @@ class XdistRun:
         """Handle the end of a node; return None, since its rollouts are not crashed tests."""
         self._collected.discard(node)
         worker = self._workers.pop(node, None)
-        if worker is None or worker in self._facts or self.tests_finished:
+        if worker is None or worker.facts or self.tests_finished:
             return
         self._failed_starts += 1
         _LOG.warning("worker %s died before it had collected; another replaces it", worker.name)
@@ -252,10 +227,9 @@ class XdistRun:
     def _greet(self, worker: Worker, facts: dict[str, Any]) -> None:
         """Admit a worker that is up; begin if it is the last expected one."""
         with self._starting:
-            self._facts[worker] = facts
+            worker.facts = facts
             self._failed_starts = 0
-            alive = [known for known in list(self._workers.values()) if not known.lost]
-            up = [known for known in alive if known in self._facts]
+            up = [w for w in list(self._workers.values()) if w.facts and not w.lost]
             _LOG.info("worker %s is up, %d of %d", worker.name, len(up), self._expected)
             if self._thread is not None:
                 self._admit(worker)
@@ -267,7 +241,7 @@ class XdistRun:
                     self._finish(error)
 
     def _start(self, workers: list[Worker]) -> None:
-        facts = {worker.name: self._facts[worker] for worker in workers}
+        facts = {worker.name: worker.facts for worker in workers}
         self._tasks = check_agreement(facts)
         self.deselected = max(said.get("deselected", 0) for said in facts.values())
         tasks = [SkillTask.from_json(data) for data in json.loads(self._tasks)]
@@ -279,13 +253,12 @@ class XdistRun:
         self._thread.start()
 
     def _admit(self, worker: Worker) -> None:
-        facts = self._facts[worker]
         try:
-            check_agreement({"the others": {"tasks": self._tasks}, worker.name: facts})
+            check_agreement({"the others": {"tasks": self._tasks}, worker.name: worker.facts})
         except (pytest.UsageError, KeyboardInterrupt) as error:
             self._executor.stop(f"the suite has changed during the run: {error}")
         else:
-            self._executor.welcome(worker, facts["slots"])
+            self._executor.welcome(worker, worker.facts["slots"])
 
     def _work(self, tasks: list[SkillTask]) -> None:
         try:
@@ -310,7 +283,6 @@ class XdistRun:
             worker.send("stop")
         if self._thread is not None:
             self._thread.join(_JOIN_PATIENCE)
-        self._threads.close()
         terminal = self._config.pluginmanager.get_plugin("terminalreporter")
         for line in self._stray:
             if terminal is not None:

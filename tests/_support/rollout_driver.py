@@ -49,7 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
     elif config.getoption("tx", None):
         from pytest_skillopt.suite.workers import XdistRun
 
-        services: dict[str, Callable[..., Any]] = {"add": lambda a, b: a + b, "fail": fail}
+        services: dict[str, Callable[..., Any]] = {"add": lambda worker, a, b: a + b, "fail": fail}
         if config.getoption("drive_limits"):
             services |= model_services(config)
 
@@ -82,7 +82,7 @@ def model_services(config: pytest.Config) -> dict[str, Callable[..., Any]]:
     return services(meter, config.stash[MODELS])[0]
 
 
-def fail(kind: str) -> None:
+def fail(worker: str, kind: str) -> None:
     from pytest_skillopt.model import types
 
     raise getattr(types, kind)(f"a {kind} of the controller")

@@ -9,19 +9,24 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import diskcache
 import pytest
 from patience import PATIENCE
 from sessions import LIKE_WINDOWS
 
-from pytest_skillopt.model.cache import DiskCache, RemoteCache, Replies, request_key
-from pytest_skillopt.model.types import CacheError, Completion, ToolCall, Usage
+from pytest_skillopt.model.cache import DiskCache, Replies, request_key
+from pytest_skillopt.model.limits import Meter
+from pytest_skillopt.model.roles import services
+from pytest_skillopt.model.types import CacheError, Completion, Remote, ToolCall, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
+
+    from pytest_skillopt.model.roles import Models
 
 DONE = Completion("text ü", (ToolCall("1", "f", "{}"),), "tool_calls", Usage(1, 0, 5, 6))
 KEY = "a" * 64
@@ -293,17 +298,15 @@ def test_a_text_of_another_form_is_a_miss(directory: Path, text: str) -> None:
     replies.close()
 
 
-def served(cache: DiskCache) -> Callable[..., Any]:
-    """The part of ``Link.ask`` in a worker."""
-
-    def ask(method: str, *arguments: str) -> Any:
-        return getattr(cache, method.removeprefix("cache."))(*arguments)
-
-    return ask
+def served(cache: DiskCache, worker: str) -> Remote:
+    """The controller's cache in a worker, without a channel between them."""
+    models = SimpleNamespace(replies=Replies("rw", cache))
+    table, _ = services(Meter(), cast("Models", models))
+    return Remote(lambda method, *arguments: table[method](worker, *arguments), "cache")
 
 
 def test_replies_are_kept_across_a_channel(cache: DiskCache) -> None:
-    replies = Replies("rw", RemoteCache(served(cache), "gw0:"))
+    replies = Replies("rw", served(cache, "gw0"))
     with replies.claim(KEY):
         replies.keep(KEY, DONE)
     found = replies.find(KEY)
@@ -312,10 +315,10 @@ def test_replies_are_kept_across_a_channel(cache: DiskCache) -> None:
 
 
 def test_a_worker_that_dies_holds_no_key(cache: DiskCache) -> None:
-    dead, alive = (RemoteCache(served(cache), name) for name in ("gw0:", "gw1:"))
+    dead, alive = (served(cache, name) for name in ("gw0", "gw1"))
     assert dead.claim(KEY)
     assert not alive.claim(KEY)
-    cache.forget("gw0:")
+    cache.forget("gw0")
     assert not dead.claim(KEY), "it asked before it died, and is heard afterwards"
     assert alive.claim(KEY)
     alive.free(KEY)

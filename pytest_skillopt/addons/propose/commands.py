@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.addons.propose.adopt import add_adopt
+from pytest_skillopt.addons.propose.proposal import FOLDER
 from pytest_skillopt.addons.propose.publish import Outcome, Publisher
 from pytest_skillopt.addons.propose.receipts import add_receipts
 from pytest_skillopt.addons.propose.schedule import CAPS, add_schedule, training_command
@@ -75,7 +76,7 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
 
 def _propose(args: argparse.Namespace) -> int:
     home = find_home(Path.cwd())
-    proposal = args.dir or home.proposal
+    proposal = args.dir or home.path / FOLDER
     if not proposal.exists():
         sys.stdout.write(
             f"nothing to propose: there is no {shown(str(proposal))}, which a training writes if "

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pytest_skillopt.run.directory import Home
     from pytest_skillopt.run.result import Result, SkillResult
 
+FOLDER = "proposal"
+"""Name of the proposal's folder in ``.skillopt``."""
 RESULT = "result.json"
 UP = "~up/"
 """Folder of a proposal that stands for ``../`` in the path of a file."""
@@ -48,8 +50,9 @@ def leave_proposal(root: Path, home: Home, run: Path, result: Result) -> bool:
         after = Document.unpack((run / "skills" / f"{row.after}.md").read_bytes())
         named = {file: file.replace("../", UP) for file in after.names}
         files |= {f"{name}/{path}": after.file(file).data for file, path in named.items()}
-    if files or os.path.lexists(home.proposal):
-        _replace(home.proposal, files)
+    folder = home.path / FOLDER
+    if files or os.path.lexists(folder):
+        _replace(folder, files)
     return bool(files)
 
 
