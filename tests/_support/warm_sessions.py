@@ -1,8 +1,8 @@
-"""Sessions of pytest in processes of their own that begin with everything imported.
+"""Sessions of pytest, and workers of xdist, in processes that begin with everything imported.
 
 A server without threads imports pytest, the plugin and the model's SDK once, and forks a process
 for each session: with an id, signals and an exit status of its own, but without 2 s of CPU for
-imports.
+imports. ``Worker`` takes the place of execnet's own start of a worker.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import importlib
 import json
 import os
 import pkgutil
-import resource
 import select
 import signal
 import socket
@@ -22,12 +21,14 @@ import sys
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import pytest
+from execnet.gateway_base import Popen2IO
+from execnet.gateway_io import Popen2IOMaster
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
 class Session:
@@ -93,20 +94,44 @@ def start(
         quiet: discard its output.
         largest_file: bytes beyond which no file may grow: a write fails as on a full disk.
     """
-    asked = {
-        "arguments": arguments,
-        "cwd": str(cwd),
-        "env": dict(os.environ if env is None else env),
-        "largest_file": largest_file,
-    }
-    told, tell = os.pipe()
     out, put = (None, os.open(os.devnull, os.O_WRONLY)) if quiet else os.pipe()
-    requests, _ = _server()
-    socket.send_fds(requests, [json.dumps(asked).encode()], [put, tell])
-    os.close(put)
-    os.close(tell)
+    nothing = os.open(os.devnull, os.O_RDONLY)
     stdout = None if out is None else os.fdopen(out, encoding="utf-8", errors="replace")
-    return Session(os.fdopen(told, buffering=1), stdout)
+    told = _ask(
+        (nothing, put, put),
+        arguments=arguments,
+        cwd=str(cwd),
+        env=dict(os.environ if env is None else env),
+        largest_file=largest_file,
+    )
+    os.close(put)
+    os.close(nothing)
+    return Session(told, stdout)
+
+
+class Worker(Popen2IOMaster):
+    """A local worker's process and the two pipes to it, in the place of execnet's class."""
+
+    def __init__(self, args: list[str], execmodel: Any) -> None:
+        if args[0] != sys.executable:  # another machine's
+            super().__init__(args, execmodel)
+            return
+        given, give = os.pipe()
+        take, taken = os.pipe()
+        told = _ask((given, taken, 2), arguments=None, cwd=os.getcwd(), env=dict(os.environ))
+        os.close(given)
+        os.close(taken)
+        self.popen = Session(told, None)
+        Popen2IO.__init__(self, os.fdopen(give, "wb"), os.fdopen(take, "rb"), execmodel)
+
+
+def _ask(streams: tuple[int, int, int], **process: Any) -> IO[str]:
+    """Ask for a process with these standard streams; return a file that tells its id and end."""
+    told, tell = os.pipe()
+    requests, _ = _server()
+    socket.send_fds(requests, [json.dumps(process).encode()], [*streams, tell])
+    os.close(tell)
+    return os.fdopen(told, buffering=1)
 
 
 @cache
@@ -140,7 +165,7 @@ class _Imports:
 
 
 def _serve(requests: socket.socket) -> None:
-    """Fork a watcher for each request, which forks the session and tells its id and its end."""
+    """Fork a watcher for each request, which forks the process and tells its id and its end."""
     with (
         tempfile.TemporaryDirectory() as empty,
         Path(os.devnull).open("w") as nowhere,
@@ -149,7 +174,7 @@ def _serve(requests: socket.socket) -> None:
         pytest.main(["-q", "-p", "no:cacheprovider", empty], plugins=[_Imports()])
     gc.freeze()  # What is loaded by now stays: no session need look at it again.
     while True:
-        data, fds, _, _ = socket.recv_fds(requests, 1 << 20, 2)
+        data, fds, _, _ = socket.recv_fds(requests, 1 << 20, 4)
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
@@ -157,34 +182,45 @@ def _serve(requests: socket.socket) -> None:
             return None
         if os.fork() == 0:
             requests.close()
-            put, tell = fds
-            session = os.fork()
-            if session == 0:
+            *streams, tell = fds
+            process = os.fork()
+            if process == 0:
                 os.close(tell)
-                return _run(put, **json.loads(data))
-            os.close(put)
-            os.write(tell, f"{session}\n".encode())
-            os.write(tell, f"{os.waitpid(session, 0)[1]}\n".encode())
+                return _run(streams, **json.loads(data))
+            for fd in streams:
+                os.close(fd)
+            os.write(tell, f"{process}\n".encode())
+            os.write(tell, f"{os.waitpid(process, 0)[1]}\n".encode())
             os._exit(0)
         for fd in fds:
             os.close(fd)
 
 
 def _run(
-    output: int, arguments: list[str], cwd: str, env: dict[str, str], largest_file: int
+    streams: Sequence[int],
+    arguments: list[str] | None,
+    cwd: str,
+    env: dict[str, str],
+    largest_file: int = 0,
 ) -> None:
-    """Become the session."""
+    """Become the session with these arguments, or a worker if there are none."""
     if largest_file:
+        resource = importlib.import_module("resource")
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
-    for fd in (1, 2):
-        os.dup2(output, fd)
-    os.close(output)
+    for number, fd in enumerate(streams):
+        os.dup2(fd, number)
+        os.close(fd)
+    paths = filter(None, env.get("PYTHONPATH", "").split(os.pathsep))
+    if arguments is None:
+        sys.path[:0] = ["", *paths]
+        exec(eval(sys.stdin.readline()))  # execnet's own beginning of a worker
+        raise SystemExit
     sys.argv = [pytest.__file__, *arguments]
-    sys.path[:0] = [cwd, *filter(None, env.get("PYTHONPATH", "").split(os.pathsep))]
+    sys.path[:0] = [cwd, *paths]
     # xdist keeps the path of the time at which it was imported, for its workers.
     importlib.import_module("xdist.plugin")._sys_path[:] = sys.path
     raise SystemExit(pytest.main(arguments))
