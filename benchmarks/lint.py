@@ -14,13 +14,13 @@ import sys
 import time
 from pathlib import Path
 
+from pytest_skillopt.addons.task_words.leaks import LeakIndex
 from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.edits import Edit, apply
-from pytest_skillopt.skill.leaks import LeakIndex
 from pytest_skillopt.skill.lint import Finding, lint, refused, warned
 from pytest_skillopt.suite.tasks import SkillTask
 
-DATA = Path(__file__).parent.parent / "tests" / "skill" / "data"
+DATA = Path(__file__).parent.parent / "tests" / "data"
 SKILL = (
     "---\nname: house-rules\ndescription: Says how work is done here.\n---\n\n"
     "# House rules\n\nBe brief.\n"

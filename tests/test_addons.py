@@ -45,6 +45,7 @@ SHOWN = {
     "reports": set(),
     "scan": {"skillopt_scan"},
     "shorten": {"shorten", "trials,shorten"},
+    "task_words": set(),
     "tries": {"--skillopt-try"},
     "watch": {"watch"},
 }

@@ -19,6 +19,9 @@ functions that need them. The core also reads these names of an ``addon.py``:
 ``faults``
     A function from a file of a skill before and after, and a check if a text of the user has a
     string, to pairs of a rule and an excerpt: the faults of the change.
+``edit_check``
+    A function that is called once for each training: from all tasks and the text of the skill at
+    the start to a function from an edit and the text that it adds to a ``Refusal`` or None.
 ``PROMPTS``
     Folder with templates of optimizer prompts, ``NAME.md`` each.
 ``MODES``

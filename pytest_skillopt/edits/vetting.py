@@ -1,4 +1,4 @@
-"""Checks of an edit before any sample is spent on it: fit, size, lint, leaks."""
+"""Checks of an edit before any sample is spent on it: fit, lint, and what add-ons check."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.addons import declared
 from pytest_skillopt.skill.diff import added_blocks
 from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.edits import apply
 from pytest_skillopt.skill.files import Trained
-from pytest_skillopt.skill.leaks import LeakIndex
 from pytest_skillopt.skill.lint import allowed, lint, refused, stands_in, warned
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Refusal:
     edit: Edit
     why: str
     terms: tuple[str, ...] = ()
-    """Words copied from a train task; the edit may be proposed once more without them."""
+    """Words for which it is refused; it may be proposed once more without them."""
     detail: str = ""
     """Further reason, only for the report: the optimizer never sees it."""
 
@@ -45,7 +45,7 @@ class Vetting:
             this object.
         allow: lint rules that do not apply, with commas between them.
         max_tokens: largest document, in tokens of about four characters; 0: no bound.
-        skill: text of the skill at the start; its words are not leaks.
+        skill: text of the skill at the start.
         present: paths of the files in the skill's folder, if they are known.
         trained: the files that are trained.
         description: True if the description is trained.
@@ -68,7 +68,7 @@ class Vetting:
         beside: int = 0,
     ) -> None:
         self._trained, self._description = trained or Trained(), description
-        self._leaks = LeakIndex(tasks, skill)
+        self._checks = [make(tasks, skill) for make in declared("edit_check")]
         self._lint = functools.partial(
             lint,
             allow=allowed(allow),
@@ -97,24 +97,13 @@ class Vetting:
         """Check a change of the document, however it was made."""
         if findings := refused(self._lint(before, after)):
             return Refusal(edit, "; ".join(f"{found} ({found.rule})" for found in findings[:3]))
-        return self._leak(before, after, edit) or after
-
-    def _leak(self, before: Document, after: Document, edit: Edit) -> Refusal | None:
-        """Refuse words of a task in the added text; only the report sees those of hidden tasks."""
-        added = (
+        added = "\n\n".join(
             block
             for name in after.names
             for block in added_blocks(before.file(name).text, after.file(name).text)
         )
-        leaks = self._leaks.check("\n\n".join(added))
-        why = "it carries words of a particular task instead of a rule"
-        if hidden := [leak for leak in leaks if leak.split in ("val", "test")]:
-            words = ", ".join(f"{leak.excerpt!r} of {leak.tasks[0]}" for leak in hidden[:3])
-            unseen = f"({hidden[0].split}), which the optimizer has not been shown"
-            return Refusal(edit, why, detail=f"contamination: it carries {words} {unseen}")
-        terms = tuple(dict.fromkeys(leak.excerpt for leak in leaks))
-        words = ", ".join(map(repr, terms[:3]))
-        return Refusal(edit, f"{why}: {words}", terms) if terms else None
+        refusals = (check(edit, added) for check in self._checks)
+        return next(filter(None, refusals), after)
 
     def warnings(self, before: Document, after: Document) -> list[Finding]:
         """List allowed parts of a change that its reader should check."""

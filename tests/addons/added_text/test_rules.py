@@ -12,7 +12,7 @@ from pytest_skillopt.addons.added_text.addon import RULES
 from pytest_skillopt.skill.edits import apply
 from pytest_skillopt.skill.lint import Finding, allowed, lint, refused, stands_in, warned
 
-DATA = Path(__file__).parents[2] / "skill" / "data"
+DATA = Path(__file__).parents[2] / "data"
 LINES = json.loads((DATA / "lines.json").read_text("utf-8"))
 SKILL = "---\nname: read-invoices\n---\n\n# Invoices\n\nAnswer with one JSON object.\n"
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_skillopt.skill.leaks import Leak, LeakIndex
+from pytest_skillopt.addons.task_words.leaks import Leak, LeakIndex
 from pytest_skillopt.suite.tasks import SkillTask
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[2] / "data"
 SOURCE = '''@pytest.mark.skill_task
 @pytest.mark.parametrize("case", CASES)
 def test_fields(skill_agent, case):

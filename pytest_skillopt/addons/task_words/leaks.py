@@ -18,12 +18,13 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.untrusted import strip_invisible
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator
 
-    from pytest_skillopt.suite.tasks import SkillTask
+    from pytest_skillopt import Edit, SkillTask
 
 _MONTHS = (
     "jan gen ene", "feb fev", "mar maa", "apr avr abr", "may mai mag mei", "jun juin giu",
@@ -138,6 +139,18 @@ class LeakIndex:
             for excerpt, holders in self._find(form):
                 found.setdefault(excerpt, holders)
         return [self._leak(excerpt, holders) for excerpt, holders in found.items()]
+
+    def refusal(self, edit: Edit, added: str) -> Refusal | None:
+        """Refuse an edit for leaks in its text; only the report sees those of hidden tasks."""
+        leaks = self.check(added)
+        why = "it carries words of a particular task instead of a rule"
+        if hidden := [leak for leak in leaks if leak.split in ("val", "test")]:
+            words = ", ".join(f"{leak.excerpt!r} of {leak.tasks[0]}" for leak in hidden[:3])
+            unseen = f"({hidden[0].split}), which the optimizer has not been shown"
+            return Refusal(edit, why, detail=f"contamination: it carries {words} {unseen}")
+        terms = tuple(dict.fromkeys(leak.excerpt for leak in leaks))
+        words = ", ".join(map(repr, terms[:3]))
+        return Refusal(edit, f"{why}: {words}", terms) if terms else None
 
     def _find(self, text: str) -> Iterator[tuple[str, list[int]]]:
         """Yield excerpt and tasks of every indexed key in a text; joined runs last."""
@@ -357,5 +370,5 @@ def _iso(year: int, month: int, day: int) -> str:
 
 @cache
 def _common_words() -> frozenset[str]:
-    source = files("pytest_skillopt.skill").joinpath("words.txt")
+    source = files(__package__).joinpath("words.txt")
     return frozenset(source.read_text("utf-8").split())

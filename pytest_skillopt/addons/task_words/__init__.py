@@ -1,0 +1,1 @@
+"""The check that an edit carries no words of a particular task."""
