@@ -120,8 +120,7 @@ class Mode:
 CORE = (
     Mode(
         name="evaluate",
-        help="measure every task K times. All options from --skillopt-skill on are also ini keys "
-        "(skillopt_skill)",
+        help="measure every task K times",
         function="pytest_skillopt.modes.measure:evaluate",
         doing="evaluating",
         samples=lambda task, settings: task.rollouts or settings.rollouts,

@@ -39,7 +39,8 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     from pytest_skillopt.options import add_mode_options
     from pytest_skillopt.settings import add_settings
 
-    group = parser.getgroup("skillopt", "training of agent skills (pytest-skillopt)")
+    title = "training of agent skills; options from --skillopt-skill on are ini keys, too"
+    group = parser.getgroup("skillopt", title)
     add_mode_options(group)
     add_settings(parser, group)
     register_addons(pluginmanager)

@@ -80,7 +80,7 @@ class Settings:
     files: str = setting("references/*.md", "other trained files, or none", many=",")
     train_description: bool = setting(False, "train descriptions, too, on trigger tasks")
     train_code: bool = setting(False, "train scripts, too, in the agent's sandbox")
-    write: bool = _option(True, "write improved skills; no: only propose")
+    write: bool = _option(True, "write improved skills; no: only propose", metavar="no")
 
     # models
     model: str = _option("", "model of every role: provider:model[@URL]")
@@ -112,18 +112,13 @@ class Settings:
 
     # the search
     search: str = _option(
-        "trials",
-        "how edits are found and tried: {choices}",
-        choices=("trials",),
-        more="SEARCHES",
+        "trials", "how edits are found and tried: {choices}", choices=("trials",), more="SEARCHES"
     )
     patience: int = setting(3, "steps without a gain that end the search", low=1)
     preferences: str = setting("", "rules for the optimizer: a text or a Markdown file")
     prompts: str = setting("", "folder of templates that replace the built-in prompts")
     feedback: str = setting(
-        "full",
-        "failure detail: {choices}",
-        choices=("full", "message", "score"),
+        "full", "failure detail: {choices}", choices=("full", "message", "score")
     )
     max_skill_tokens: int = setting(
         0, "largest skill, 4 characters a token (default: no limit)", low=0
@@ -132,21 +127,11 @@ class Settings:
 
     # the gate
     gate: str = _option(
-        "sequential",
-        "rule that accepts an edit: {choices}",
-        choices=("sequential",),
-        more="GATES",
+        "sequential", "rule that accepts an edit: {choices}", choices=("sequential",), more="GATES"
     )
-    gate_alpha: float = _option(
-        0.05,
-        "risk of accepting a useless edit",
-        low=1e-6,
-        high=0.5,
-    )
+    gate_alpha: float = _option(0.05, "risk of accepting a useless edit", low=1e-6, high=0.5)
     metric: Literal["hard", "soft", "mixed"] = setting(
-        "hard",
-        "score: hard, soft (rollout.score), mixed",
-        choices=("hard", "soft", "mixed"),
+        "hard", "score: hard, soft (rollout.score), mixed", choices=("hard", "soft", "mixed")
     )
     final_rollouts: int = setting(5, "fresh samples per task before a write", low=1)
 
@@ -371,7 +356,7 @@ def _ini_type(field: dataclasses.Field[Any]) -> _IniType:
 
 
 def _metavar(field: dataclasses.Field[Any]) -> str:
-    return {bool: "yes|no", int: "N", float: "X"}.get(type(field.default), "STR")
+    return {int: "N", float: "X"}.get(type(field.default), "S")
 
 
 def shown(value: Any) -> str:

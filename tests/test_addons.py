@@ -89,7 +89,7 @@ class Copy:
         commands = self.run("-m", "pytest_skillopt", "--help", cwd=empty)
         assert "continues without" not in options + commands
         ours = options[options.index("training of agent skills") :]
-        choices = re.findall(r"--skillopt-(?:search|gate)=STR\s+([^()]+)", ours)
+        choices = re.findall(r"--skillopt-(?:search|gate)=S\s+([^()]+)", ours)
         listed = re.findall(r"^ {4}([\w-]+)", commands, re.MULTILINE)
         keys = re.findall(r"^  (--skillopt[\w-]*|skillopt_\w+)", ours, re.MULTILINE)
         return {*keys, *listed, *re.findall(r"[\w,]+\w", " ".join(choices))}

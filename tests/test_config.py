@@ -268,7 +268,7 @@ def test_a_conftest_file_may_load_the_plugin(project: pytest.Pytester) -> None:
     )
 
 
-HELP_LINES = 126
+HELP_LINES = 120
 
 
 def test_the_help_names_every_setting_once_and_grows_little(

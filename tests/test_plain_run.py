@@ -275,7 +275,7 @@ def test_the_help_is_as_documented(
     """``docs/reference.md`` names every option that the help shows."""
     monkeypatch.setenv("COLUMNS", "80")
     text = pytester.runpytest_subprocess("--help").stdout.str()
-    start = text.index("training of agent skills (pytest-skillopt):")
+    start = text.index("training of agent skills;")
     block = text[start : text.index("\n\n", start)]
     options = set(re.findall(r"^  (--skillopt[\w-]*)", block, re.MULTILINE))
     assert {"--skillopt", "--skillopt-try", "--skillopt-evals", "--skillopt-gate"} <= options
