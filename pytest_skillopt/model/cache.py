@@ -254,7 +254,7 @@ class Replies:
             yield
             return
         if not self.cache.claim(key):
-            _LOG.info("the same reply is being paid for, and is waited for")
+            _LOG.info("another call pays for the same reply, which is waited for")
             while not self.cache.claim(key):
                 wait(_LOOK_SECONDS)
         try:
