@@ -7,6 +7,7 @@ have chosen nothing, so they are also evidence for the final comparison.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -56,8 +57,13 @@ class _Tested:
 
     @property
     def odds(self) -> float:
-        """Log Bayes factor of "the task does better with the edit" against "no change"."""
-        return log_odds([one for one, _ in self.pairs], [other for _, other in self.pairs])
+        """Log Bayes factor of "the task does better with the edit" against "no change".
+
+        Pairs under different working skills count apart: a pair was taken in vain if the task
+        lacked another edit that has joined since, and it fails in other places now.
+        """
+        by_skill = itertools.groupby(self.pairs, key=lambda pair: pair[0].request.version)
+        return sum(log_odds(*zip(*pairs, strict=True)) for _, pairs in by_skill)
 
 
 class Ablation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from contextlib import suppress
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 
 
 class FakeState:
-    """A working skill whose samples come from a table of signs, in turn."""
+    """A working skill whose samples come from a table of signs, in turn.
+
+    A sign that is a figure is a failure in this line of the test.
+    """
 
     def __init__(self, toy: ModuleType, left: int = 1000, width: int = 1, **signs: str) -> None:
         self.incumbent, self.prior = "all", 1.0
@@ -63,7 +67,11 @@ class FakeState:
 
     def _draw(self, name: str) -> Any:
         self.taken += 1
-        return self._toy.make_record("t0", next(self._signs[name])).rollouts[0]
+        sign = next(self._signs[name])
+        (rollout,) = self._toy.make_record("t0", "+" if sign == "+" else "-").rollouts
+        place = f"tests/test_toy.py:{sign}" if sign.isdigit() else rollout.location
+        request = dataclasses.replace(rollout.request, version=name)
+        return dataclasses.replace(rollout, location=place, request=request)
 
 
 def make_ablation(toy: ModuleType, state: FakeState, *names: str) -> Ablation:
@@ -167,6 +175,19 @@ def test_an_edit_that_stayed_by_luck_goes_when_it_is_left_out_once_more(toy: Mod
     ablation.doubt()
     assert [edit.content for edit in ablation.leave_out()] == ["lucky"]
     assert state.taken == 2 * TrialParameters().pairs_again + 2 * 3
+
+
+def test_pairs_from_before_another_edit_joined_do_not_count_against_an_edit(
+    toy: ModuleType,
+) -> None:
+    """Its task came one assertion further with it, and passes now that the other has joined."""
+    state = FakeState(toy, all="2", useful="1+11" + "3" * 4, both="+")
+    ablation = make_ablation(toy, state, "useful")
+    assert ablation.leave_out() == []
+    assert state.taken == 8
+    ablation.doubt()
+    state.incumbent = "both"
+    assert ablation.leave_out() == []
 
 
 def test_samples_are_kept_for_it_until_it_is_done(toy: ModuleType) -> None:
