@@ -20,7 +20,8 @@ as its last condition. With ``alpha`` of the options, and ``P(rise)``, ``P(M | E
 5. the observed suite mean is strictly greater.
 
 Samples are taken in few large rounds: the targets, then every other task, then tasks with the
-largest uncertainty of the posterior and noise of the observed mean. The search's own samples count
+largest uncertainty of the posterior and noise of the observed mean, and the targets again until it
+is clear that something changed. The search's own samples count
 for the net effect (2), and never for the p-value (1): those of train tasks that are not targets,
 and those of targets from ablations.
 
@@ -64,8 +65,8 @@ ROUNDS, CHECKS = 7, 2
 FIRST, SECOND = 2, 1
 """Pairs of samples of each target in the first round, and in the second one."""
 FEW, PART = 6, 0.12
-"""Most pairs of each target in the first round if there are few targets, and the part of all
-samples that they may take."""
+"""Most pairs of each target in one round, and the part of all samples that they may take in the
+first round."""
 LUCK = 0.5
 """Level of the p-value in multiples of alpha: it is tested after several rounds."""
 SLICE, LEAST = 3, 24
@@ -154,9 +155,15 @@ class DefaultGate(SequentialGate):
         return self._good(self._weigh(), self._enough)
 
     def _uncertain(self, found: Weighed) -> list[Want]:
-        """Return a part of the remaining samples, of the tasks that are most in doubt."""
+        """Return a part of the remaining samples, of the tasks that are most in doubt.
+
+        While the targets do not rule out that nothing changed, up to half of it is theirs.
+        """
         left = self._limit - self._drawn.total()
         size = min(left, max(LEAST, left // SLICE)) // 2
+        again: list[str] = []
+        if self._chance_of_luck(found) > LUCK * self.alpha and (targets := self._targets):
+            again = self.unfinished(targets) * min(FEW, max(1, size // 2 // len(targets)))
         parts = [
             ((1 - NOISE) * (1 - found.common), found.doubt),
             ((1 - NOISE) * found.common, {t: leverage(self.counts, t) for t in self.tasks}),
@@ -170,7 +177,7 @@ class DefaultGate(SequentialGate):
             for task in self.tasks
         }
         ranked = sorted(self.unfinished(self.tasks), key=lambda task: -worth[task])
-        return self._pairs(ranked[:size])
+        return self._pairs([*again, *ranked][:size])
 
     def _val_in_doubt(self, found: Weighed) -> list[Want]:
         """Return several samples of each val task that was not sampled often enough."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_skillopt.gate import posterior
+from pytest_skillopt.gate import posterior, sequential
 from pytest_skillopt.gate.counts import Counts
 from pytest_skillopt.gate.data import (
     CANDIDATE,
@@ -193,6 +194,29 @@ def test_a_clear_gain_is_decided_in_few_wide_rounds() -> None:
         options = GateOptions(targets=tuple(ids(6)), held_out=("test_006", *ids(40)[28:]))
         assert judge(before, after, seed, options, rounds=rounds).accepted
         assert len(rounds) <= 6
+
+
+def test_the_targets_are_sampled_again_until_something_has_changed_for_certain() -> None:
+    """Bad luck hides at first that the one target is lifted; two val tasks are lifted as well."""
+    before = dict.fromkeys(ids(30), 1.0)
+    late, lifted = "test_005", ("test_027", "test_028")
+
+    def roll(draw: Draw) -> bool:
+        if draw.task == late:
+            return draw.index >= 4 if draw.arm == "candidate" else draw.index in (1, 3)
+        return draw.task not in lifted or draw.index % 3 == 1 or draw.arm == "candidate"
+
+    rounds: list[Counter[str]] = []
+
+    def take(draws: Sequence[Draw]) -> list[Sample]:
+        rounds.append(Counter(draw.task for draw in draws))
+        return answer(draws, roll)
+
+    options = GateOptions(targets=(late,), held_out=tuple(ids(30)[20:]), budget=250)
+    verdict = run_gate(make_gate("sequential", [GateTask(task) for task in before], options), take)
+    assert verdict.accepted, verdict.reason
+    assert rounds[2][late] == 2 * sequential.FEW
+    assert rounds[-1][late] <= 2
 
 
 @pytest.mark.parametrize("budget", [1, 9, 40, 75, 150])
