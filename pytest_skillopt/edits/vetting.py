@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.addons import declared
 from pytest_skillopt.skill.diff import added_blocks
-from pytest_skillopt.skill.document import SkillError
+from pytest_skillopt.skill.document import SKILL_FILE, SkillError
 from pytest_skillopt.skill.edits import apply
-from pytest_skillopt.skill.files import Trained
-from pytest_skillopt.skill.lint import allowed, lint, refused, stands_in, warned
+from pytest_skillopt.skill.files import Trained, catalogue, file_names
+from pytest_skillopt.skill.lint import allowed, lint, listed, refused, stands_in, warned
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
+    from collections.abc import Sequence
+    from pathlib import Path
 
+    from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.edits import Edit
     from pytest_skillopt.skill.lint import Finding
@@ -43,40 +45,35 @@ class Vetting:
     Args:
         tasks: all tasks of the suite, hidden ones too; only words that an edit already holds leave
             this object.
-        allow: lint rules that do not apply, with commas between them.
-        max_tokens: largest document, in tokens of about four characters; 0: no bound.
-        skill: text of the skill at the start.
-        present: paths of the files in the skill's folder, if they are known.
-        trained: the files that are trained.
-        description: True if the description is trained.
-        beside: characters of the names and descriptions of the project's other skills.
+        start: the skill at the start; its words are the user's own.
+        settings: the settings.
+        skill: path of the skill, relative to ``root``.
+        root: the root directory; None if the skill is not on disk.
 
     Raises:
-        SkillError: ``allow`` names a rule that does not exist.
+        SkillError: ``skillopt_lint_allow`` names a rule that does not exist.
     """
 
     def __init__(
         self,
         tasks: Sequence[SkillTask],
-        *,
-        allow: str = "",
-        max_tokens: int = 0,
-        skill: str = "",
-        present: Container[str] | None = None,
-        trained: Trained | None = None,
-        description: bool = False,
-        beside: int = 0,
+        start: Document,
+        settings: Settings,
+        skill: str = SKILL_FILE,
+        root: Path | None = None,
     ) -> None:
-        self._trained, self._description = trained or Trained(), description
-        self._checks = [make(tasks, skill) for make in declared("edit_check")]
+        self._trained, self._description = Trained.of(settings), settings.train_description
+        words = "\n\n".join(start.file(name).text for name in start.names)
+        self._checks = [make(tasks, words) for make in declared("edit_check")]
+        others = catalogue(root) if root and self._description else {}
         self._lint = functools.partial(
             lint,
-            allow=allowed(allow),
-            max_tokens=max_tokens,
+            allow=allowed(settings.lint_allow),
+            max_tokens=settings.max_skill_tokens,
             known=stands_in(*(t.text for t in tasks if t.split in ("train", "both"))),
-            present=present,
-            description=description,
-            beside=beside,
+            present=_present(skill, root),
+            description=self._description,
+            beside=listed(other for path, other in others.items() if path != skill),
         )
 
     def try_edit(self, document: Document, edit: Edit) -> Document | Refusal:
@@ -108,6 +105,13 @@ class Vetting:
     def warnings(self, before: Document, after: Document) -> list[Finding]:
         """List allowed parts of a change that its reader should check."""
         return warned(self._lint(before, after))
+
+
+def _present(skill: str, root: Path | None) -> frozenset[str] | None:
+    """List the paths of the files beside the skill; None if it is not on disk."""
+    if root is None or not (root / skill).is_file():
+        return None
+    return frozenset(file_names(root / skill, root))
 
 
 def _repeats(document: Document, edit: Edit) -> bool:

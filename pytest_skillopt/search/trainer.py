@@ -30,8 +30,6 @@ from pytest_skillopt.search.outcome import (
 from pytest_skillopt.search.parameters import TrialParameters
 from pytest_skillopt.search.state import TrainingState
 from pytest_skillopt.search.trial_search import TrialSearch
-from pytest_skillopt.skill.files import Trained, catalogue, file_names
-from pytest_skillopt.skill.lint import listed
 from pytest_skillopt.suite.sampler import Sampler, Stop, StopRun
 
 if TYPE_CHECKING:
@@ -113,16 +111,7 @@ class Trainer:
             settings=settings,
             calls=calls,
             memory=Memory(settings.feedback),
-            vetting=Vetting(
-                tasks,
-                allow=settings.lint_allow,
-                max_tokens=settings.max_skill_tokens,
-                skill="\n\n".join(document.file(name).text for name in document.names),
-                present=_present(skill, root),
-                trained=Trained.of(settings),
-                description=settings.train_description,
-                beside=_beside(skill, root) if settings.train_description else 0,
-            ),
+            vetting=Vetting(tasks, document, settings, skill, root),
             preferences=read_preferences(settings.preferences, root),
             contracts=contracts_of([task for task in tasks if task.split in ("train", "both")]),
         )
@@ -263,19 +252,6 @@ class Trainer:
             if count:
                 notes.append(f"{count} of {calls.asked} {what}; they were left out")
         return list(dict.fromkeys(notes))
-
-
-def _present(skill: str, root: Path | None) -> frozenset[str] | None:
-    """List the paths of the files beside the skill; None if it is not on disk."""
-    if root is None or not (root / skill).is_file():
-        return None
-    return frozenset(file_names(root / skill, root))
-
-
-def _beside(skill: str, root: Path | None) -> int:
-    """Count the characters of the names and descriptions of all skills but one."""
-    others = catalogue(root) if root else {}
-    return listed(document for path, document in others.items() if path != skill)
 
 
 def _check(tasks: Sequence[SkillTask]) -> None:

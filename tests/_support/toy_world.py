@@ -239,12 +239,7 @@ def make_context(model: Any = None, tasks: Sequence[SkillTask] = (), **fields: A
     document = own.pop("document", Document.from_bytes(SKILL))
     settings = Settings.make(**fields)
     calls = Calls(model or ToyOptimizer(useful=1.0, harmful=0.0), Prompts(settings.prompts))
-    vetting = Vetting(
-        tasks,
-        allow=settings.lint_allow,
-        max_tokens=settings.max_skill_tokens,
-        skill=document.text,
-    )
+    vetting = Vetting(tasks, document, settings)
     memory = own.pop("memory", None) or Memory(settings.feedback)
     return Context(document, settings, calls, memory, vetting, step=1, **own)
 

@@ -60,12 +60,13 @@ class Offline:
 
 
 def context(model: str = "sim-steady", **settings: Any) -> Context:
+    document, made = Document.from_bytes(START.read_bytes()), Settings.make(**settings)
     return Context(
-        document=Document.from_bytes(START.read_bytes()),
-        settings=Settings.make(**settings),
+        document=document,
+        settings=made,
         calls=Calls(Offline(model), Prompts(), workers=1),
         memory=Memory(),
-        vetting=Vetting([]),
+        vetting=Vetting([], document, made),
     )
 
 

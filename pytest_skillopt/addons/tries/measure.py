@@ -39,13 +39,9 @@ from pytest_skillopt.skill.edits import Edit
 from pytest_skillopt.skill.files import Trained, read_version, skill_files
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_skillopt import SkillTask
     from pytest_skillopt.report.live import Display
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import Result
-    from pytest_skillopt.settings import Settings
 
 _TRIES = "tries.txt"
 """File of ``.skillopt``: one line a try, with its day, its skill and its digest."""
@@ -71,7 +67,7 @@ def try_change(run: Run, display: Display) -> Result:
 
 def _judged(run: Run, skill: str, before: Document, after: Document) -> SkillResult:
     tasks = [task for task in run.tasks_of(skill) if task.split != "test"]
-    vetting = _vetting(run.tasks_of(skill), before, run.root / skill, run.settings)
+    vetting = Vetting(run.tasks_of(skill), before, run.settings, skill, run.root)
     found = vetting.check(before, after, Edit("replace"))
     result = SkillResult(
         path=skill,
@@ -121,20 +117,6 @@ _NEXT = {
     "rejected": "keep the skill as it is; a further try today needs stronger evidence",
     "unmeasured": "repeat the same command to go on",
 }
-
-
-def _vetting(
-    tasks: Sequence[SkillTask], before: Document, path: Path, settings: Settings
-) -> Vetting:
-    return Vetting(
-        tasks,
-        allow=settings.lint_allow,
-        max_tokens=settings.max_skill_tokens,
-        skill="\n\n".join(before.file(name).text for name in before.names),
-        present=set(skill_files(path, path.parent)),
-        trained=Trained.of(settings),
-        description=settings.train_description,
-    )
 
 
 def _number(path: Path, skill: str, digest: str) -> tuple[str, int]:
