@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.addons import declared
+from pytest_skillopt.run.result import WarningRow
 from pytest_skillopt.skill.diff import added_blocks
 from pytest_skillopt.skill.document import SKILL_FILE, SkillError
 from pytest_skillopt.skill.edits import apply
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.edits import Edit
-    from pytest_skillopt.skill.lint import Finding
     from pytest_skillopt.suite.tasks import SkillTask
 
 _WORD = re.compile(r"\w+")
@@ -102,9 +102,12 @@ class Vetting:
         refusals = (check(edit, added) for check in self._checks)
         return next(filter(None, refusals), after)
 
-    def warnings(self, before: Document, after: Document) -> list[Finding]:
+    def warnings(self, before: Document, after: Document) -> list[WarningRow]:
         """List allowed parts of a change that its reader should check."""
-        return warned(self._lint(before, after))
+        return [
+            WarningRow(rule=found.rule, message=found.message, excerpt=found.excerpt)
+            for found in warned(self._lint(before, after))
+        ]
 
 
 def _present(skill: str, root: Path | None) -> frozenset[str] | None:

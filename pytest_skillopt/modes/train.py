@@ -10,7 +10,7 @@ from pytest_skillopt.modes.measure import joined_reasons, looked_at, vetted, wit
 from pytest_skillopt.modes.skills import judged
 from pytest_skillopt.run.directory import write_skill
 from pytest_skillopt.run.journal import JournaledModel
-from pytest_skillopt.run.result import EditRow, Hunk, SkillResult, WarningRow
+from pytest_skillopt.run.result import EditRow, Hunk, SkillResult
 from pytest_skillopt.search.extensions import Stages, added_search
 from pytest_skillopt.search.final_comparison import BEGUN, caps_of_training
 from pytest_skillopt.search.history import Observer
@@ -225,10 +225,7 @@ def _skill_result(run: Run, outcome: TrainOutcome) -> SkillResult:
         reason=outcome.reason,
         patch=unified(outcome.before, outcome.after, outcome.skill),
         hunks=_hunks(outcome),
-        warnings=[
-            WarningRow(rule=found.rule, message=found.message, excerpt=found.excerpt)
-            for found in outcome.warnings
-        ],
+        warnings=list(outcome.warnings),
         suite=outcome.suite,
         from_search=outcome.from_search,
         val=outcome.val,

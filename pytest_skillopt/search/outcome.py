@@ -18,10 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pytest_skillopt.gate.data import Change, Verdict
-    from pytest_skillopt.run.result import EditRow, Status, StepRow
+    from pytest_skillopt.run.result import EditRow, Status, StepRow, WarningRow
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.edits import Edit
-    from pytest_skillopt.skill.lint import Finding
     from pytest_skillopt.suite.rollouts import Rollout
     from pytest_skillopt.suite.tasks import SkillTask
 
@@ -60,7 +59,7 @@ class TrainOutcome:
     """Standard deviation of the pass rate between two evaluations of the skill on disk with the
     setting's number of rollouts, estimated from its samples; None without any."""
     shared_train_val: bool = False
-    warnings: tuple[Finding, ...] = ()
+    warnings: tuple[WarningRow, ...] = ()
     """Warnings of the lint for a reader of the change to ``proposal``."""
     notes: tuple[str, ...] = ()
     samples: int = 0

@@ -31,7 +31,7 @@ from pytest_skillopt.addons.git import Git, GitError
 from pytest_skillopt.edits.vetting import Refusal, Vetting
 from pytest_skillopt.gate.sequential import DefaultGate
 from pytest_skillopt.modes.measure import vetted
-from pytest_skillopt.run.result import SkillResult, WarningRow
+from pytest_skillopt.run.result import SkillResult
 from pytest_skillopt.search.extensions import gate_options, gate_tasks
 from pytest_skillopt.skill.diff import unified
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
@@ -77,10 +77,7 @@ def _judged(run: Run, skill: str, before: Document, after: Document) -> SkillRes
         status="unchanged",
         reason=f"{run.mode.argument} is the same as {skill}: nothing was run",
         patch=unified(before, after, skill),
-        warnings=[
-            WarningRow(rule=found.rule, message=found.message, excerpt=found.excerpt)
-            for found in vetting.warnings(before, after)
-        ],
+        warnings=vetting.warnings(before, after),
     )
     if after == before:
         return result
