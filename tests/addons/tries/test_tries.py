@@ -193,6 +193,18 @@ def test_what_the_lint_refuses_is_refused_before_anything_is_run(project: Projec
     assert "try 1 of " in found["reason"], "it spent no alpha"
 
 
+def test_a_description_that_agents_would_cut_is_refused_before_anything_is_run(
+    project: Project,
+) -> None:
+    other = f"---\nname: other\ndescription: {'x' * 8_000}\n---\n# Other\n"
+    project.write(other, "skills/other/SKILL.md")
+    better = project.write(SKILL.replace("Greets.", "Greets people."))
+    wanted = ("-o", "skillopt_train_description=yes")
+    status, found, _ = project.attempt(better, *wanted)
+    assert (status, found["status"], project.asked) == (1, "rejected", [])
+    assert "(catalogue)" in found["reason"]
+
+
 @pytest.mark.addon("scan")
 @pytest.mark.parametrize("status", [0, 3])
 def test_the_scanner_sees_the_change_before_anything_is_run(project: Project, status: int) -> None:
