@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import stat
-import sys
 import tempfile
 import threading
 import time
@@ -21,7 +20,7 @@ from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.files import is_outside, materialise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 _NEW_SECONDS = 10.0
 """Age in seconds below which a folder may not have been locked yet by its process."""
@@ -58,10 +57,10 @@ def remove_folder(folder: Path) -> None:
     """Remove a folder with untrusted content: follow no link, accept any depth, ignore errors."""
     with contextlib.suppress(OSError):
         if os.open not in os.supports_dir_fd:  # Windows
-            if sys.version_info >= (3, 12):
-                shutil.rmtree(folder, onexc=_remove_read_only)
-            else:
-                shutil.rmtree(folder, onerror=_remove_read_only)
+            for path in folder.rglob("*"):
+                with contextlib.suppress(OSError):
+                    path.chmod(stat.S_IWRITE)  # a read-only file is not removed
+            shutil.rmtree(folder, ignore_errors=True)
             return
         fd = os.open(folder, _how())
         try:
@@ -69,12 +68,6 @@ def remove_folder(folder: Path) -> None:
         finally:
             os.close(fd)
         folder.rmdir()
-
-
-def _remove_read_only(function: Callable[[str], object], path: str, error: object) -> None:
-    with contextlib.suppress(OSError):
-        os.chmod(path, stat.S_IWRITE)
-        function(path)
 
 
 def _how() -> int:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import importlib.metadata
 import inspect
 import re
 import time
 import warnings
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -25,18 +25,11 @@ if TYPE_CHECKING:
 
 
 def unsupported(missing: str, *packages: str) -> pytest.UsageError:
-    versions = ", ".join(f"{name} {_version(name)}" for name in packages)
+    versions = ", ".join(f"{name} {version(name)}" for name in packages)
     return pytest.UsageError(
-        f"pytest-skillopt {_version('pytest-skillopt')} cannot run rollouts with {versions}: "
+        f"pytest-skillopt {version('pytest-skillopt')} cannot run rollouts with {versions}: "
         f"{missing} is not as expected. Install a version that pytest-skillopt supports."
     )
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "(not installed)"
 
 
 try:
