@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -82,13 +81,6 @@ class Models:
                 made = self._others[target] = copy.copy(self)
                 made.settings, made.kind, made.target, made._made = settings, kind, target, {}
             return self._others[target] if target else self
-
-    @property
-    def address(self) -> str:
-        """Fingerprint of the target, with what a kind of target adds to it."""
-        fingerprint = self.get("target").fingerprint
-        whole = f"{fingerprint} {self.kind}".encode()
-        return hashlib.sha256(whole).hexdigest() if self.kind else fingerprint
 
     @property
     def replies(self) -> Replies | None:
@@ -179,31 +171,22 @@ def services(
 
     cache = models.replies.cache if models.replies is not None else None
 
-    def complete(
-        worker: str, target: str, role: Role, messages: Any, options: Any
-    ) -> dict[str, Any]:
-        return models.other(target).get(role).complete(messages, **options).to_json()
-
-    def ask(worker: str, call: str, wish: dict[str, Any]) -> float:
-        estimate = CallEstimate(**{**wish, "price": Price(*wish["price"])})
-        return meter.ask(f"{worker}:{call}", estimate)
-
-    def done(worker: str, call: str, used: dict[str, Any], *more: Any) -> None:
-        meter.done(f"{worker}:{call}", Usage(**used), *more)
-
-    def note(worker: str, used: dict[str, Any], account: Any) -> None:
-        meter.note(Usage(**used), account)
-
     def forget(worker: str) -> None:
         meter.forget(f"{worker}:")
         if isinstance(cache, DiskCache):
             cache.forget(worker)
 
     table: dict[str, Callable[..., Any]] = {
-        "model.complete": complete,
-        "throttle.ask": ask,
-        "throttle.done": done,
-        "throttle.note": note,
+        "model.complete": lambda worker, target, role, messages, options: (
+            models.other(target).get(role).complete(messages, **options).to_json()
+        ),
+        "throttle.ask": lambda worker, call, wish: meter.ask(
+            f"{worker}:{call}", CallEstimate(**wish | {"price": Price(*wish["price"])})
+        ),
+        "throttle.done": lambda worker, call, used, *more: meter.done(
+            f"{worker}:{call}", Usage(**used), *more
+        ),
+        "throttle.note": lambda worker, used, account: meter.note(Usage(**used), account),
     }
     if isinstance(cache, DiskCache):
         table |= {

@@ -7,6 +7,7 @@ of its own gate.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -46,19 +47,26 @@ def check_targets(models: Models, tasks: Sequence[SkillTask]) -> str:
     names, settings = models.settings.more_targets, models.settings
     if not any("target" in task.roles for task in tasks):
         raise ModelConfigError("skillopt_verify: no task uses the target model or an agent")
-    known = {models.address: "the target"}
+    known = {_address(models): "the target"}
     for name in names:
         other = models.other(name)
         if other.kind and not any(task.agent for task in tasks):
             raise ModelConfigError(f"skillopt_verify: no task runs the agent of {name}")
         model = other.get("target")
-        if twin := known.get(other.address):
+        if twin := known.get(_address(other)):
             raise ModelConfigError(f"skillopt_verify: {name} is the same model as {twin}")
-        known[other.address] = name
+        known[_address(other)] = name
         if settings.max_cost and hasattr(model, "config"):
             check_prices([model.config])
         other.probe(probed_roles(["target"], tasks), lambda: "")
     return f"the last comparison is repeated on {', '.join(names)}"
+
+
+def _address(models: Models) -> str:
+    """Return the fingerprint of the target, with what a kind of target adds to it."""
+    fingerprint = models.get("target").fingerprint
+    whole = f"{fingerprint} {models.kind}".encode()
+    return hashlib.sha256(whole).hexdigest() if models.kind else fingerprint
 
 
 def compare_on_targets(
@@ -90,7 +98,7 @@ def _compared(
     run: Run, result: SkillResult, target: str, before: Document, after: Document, left: int
 ) -> SkillResult:
     """Compare on one target, the first of ``left``."""
-    run.sampler.targets[target] = run.models.other(target).address
+    run.sampler.targets[target] = _address(run.models.other(target))
     try:
         gate = _gate(run, result.path, target, after.version, left)
         return compared(run, result.path, gate, before, after, target=target)
