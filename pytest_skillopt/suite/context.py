@@ -86,51 +86,43 @@ class Target:
     """Arguments of the SDK's ``chat.completions.create``, as configured: temperature, limits."""
 
 
+@dataclass(eq=False, repr=False)  # a failing test shows the fixtures it was given
 class Recorder:
     """The fixture ``rollout``: identifies this rollout and records its traces. Thread-safe.
 
     In an ordinary run it checks what a test records and discards it.
-
-    Args:
-        config: configuration of the session; None: its models are unknown.
-        skill_dir: directory with the whole skill, including this version of its file.
-        content: the bytes of the version under test.
     """
 
-    def __init__(
-        self,
-        request: RolloutRequest,
-        config: pytest.Config | None = None,
-        skill_dir: Path | None = None,
-        content: bytes = b"",
-    ) -> None:
-        self.request = request
-        self.config = config
-        self.skill_dir = skill_dir or Path()
-        self.content = content
-        self.transcript: list[Message] = []
-        self.soft_score: float | None = None
-        """Soft score in [0, 1]; None if the test recorded none."""
-        self.told = ""
-        """Feedback of the test for the optimizer."""
-        self.used = Usage()
-        """Usage of target calls, those of the test's own agent included."""
-        self.judge_used = Usage()
-        self.judged: Callable[[pytest.ExceptionInfo[BaseException] | None], bool] = lambda _: False
-        """Tells whether a model's verdict decided a failed assertion, or, of None, a pass."""
-        self.reported = Usage()
-        """The part of ``used`` that the test reported itself."""
-        self.refusals: list[str] = []
-        """Errors of wrong records; the rollout fails even if the test swallowed them."""
-        self.skill_read: bool | None = None
-        """True if a coding agent read the skill's body; None if unknown."""
-        self.opened: str | None = None
-        """Name of the skill that an agent opened for a trigger task; empty for none."""
-        self.fault: Exception | None = None
-        """An infrastructure error that the test's own agent met and may have swallowed."""
-        self.at_end = contextlib.ExitStack()
-        """Resources to close when the rollout has ended."""
-        self._lock = threading.Lock()
+    request: RolloutRequest
+    config: pytest.Config | None = None
+    """Configuration of the session; None: its models are unknown."""
+    skill_dir: Path = Path()
+    """Directory with the whole skill, including this version of its file."""
+    content: bytes = b""
+    """The bytes of the version under test."""
+    transcript: list[Message] = field(default_factory=list)
+    soft_score: float | None = None
+    """Soft score in [0, 1]; None if the test recorded none."""
+    told: str = ""
+    """Feedback of the test for the optimizer."""
+    used: Usage = Usage()
+    """Usage of target calls, those of the test's own agent included."""
+    judge_used: Usage = Usage()
+    judged: Callable[[pytest.ExceptionInfo[BaseException] | None], bool] = lambda _: False
+    """Tells whether a model's verdict decided a failed assertion, or, of None, a pass."""
+    reported: Usage = Usage()
+    """The part of ``used`` that the test reported itself."""
+    refusals: list[str] = field(default_factory=list)
+    """Errors of wrong records; the rollout fails even if the test swallowed them."""
+    skill_read: bool | None = None
+    """True if a coding agent read the skill's body; None if unknown."""
+    opened: str | None = None
+    """Name of the skill that an agent opened for a trigger task; empty for none."""
+    fault: Exception | None = None
+    """An infrastructure error that the test's own agent met and may have swallowed."""
+    at_end: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    """Resources to close when the rollout has ended."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def index(self) -> int:
