@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pytest_skillopt.model.structured import problems
 from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.skill.edits import EditField  # noqa: TC001 (pydantic reads it)
+from pytest_skillopt.suite.rollouts import Message  # noqa: TC001 (pydantic reads it)
 from pytest_skillopt.untrusted import redact
 
 if TYPE_CHECKING:
@@ -37,19 +38,12 @@ class UsageRow(_Record):
     estimated: bool = False
 
 
-class Turn(_Record):
-    """One message of a transcript."""
-
-    role: str
-    content: str
-
-
 class RolloutSample(_Record):
     """A stored transcript, as an example."""
 
     outcome: str
     message: str = ""
-    transcript: list[Turn] = Field(default_factory=list)
+    transcript: list[Message] = Field(default_factory=list)
 
 
 class Arm(_Record):

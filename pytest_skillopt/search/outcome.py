@@ -12,7 +12,7 @@ from pytest_skillopt.gate.counts import change_by
 from pytest_skillopt.gate.statistics import interval, log_e, noise_floor, pass_hat_k
 from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.model.types import Usage
-from pytest_skillopt.run.result import Arm, Comparison, CostRow, Rate, RolloutSample, TaskRow, Turn
+from pytest_skillopt.run.result import Arm, Comparison, CostRow, Rate, RolloutSample, TaskRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -222,7 +222,7 @@ def _example(rollout: Rollout) -> RolloutSample:
     return RolloutSample(
         outcome=rollout.outcome,
         message=rollout.error.message if rollout.error else rollout.message,
-        transcript=[Turn(role=turn.role, content=turn.content) for turn in rollout.transcript],
+        transcript=list(rollout.transcript),
     )
 
 

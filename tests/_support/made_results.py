@@ -19,9 +19,9 @@ from pytest_skillopt.run.result import (
     SkillResult,
     StepRow,
     TaskRow,
-    Turn,
     UsageRow,
 )
+from pytest_skillopt.suite.rollouts import Message
 
 MakeResult = Callable[..., Result]
 Change = Literal["fixed", "broken", "undecided", "same"]
@@ -95,14 +95,17 @@ def task_row(rng: random.Random, i: int, *, compared: bool, hostile: bool) -> Ta
         outcome="failed" if was < 5 else "passed",
         message=rng.choice(HOSTILE) if hostile else "assert '1.204,50' == '1204.50'",
         transcript=[
-            Turn(role="system", content="You extract data from supplier invoices."),
-            Turn(role="user", content=f"Extract the total as JSON.\n\n{text}"),
-            Turn(role="assistant", content='```json\n{"total": "1.204,50"}\n```'),
+            Message(role="system", content="You extract data from supplier invoices."),
+            Message(role="user", content=f"Extract the total as JSON.\n\n{text}"),
+            Message(role="assistant", content='```json\n{"total": "1.204,50"}\n```'),
         ],
     )
     after = RolloutSample(
         outcome="passed" if now else "failed",
-        transcript=[*before.transcript[:2], Turn(role="assistant", content='{"total": "1204.50"}')],
+        transcript=[
+            *before.transcript[:2],
+            Message(role="assistant", content='{"total": "1204.50"}'),
+        ],
     )
     return TaskRow(
         id=f"tests/test_invoices.py::test_field{evil}",

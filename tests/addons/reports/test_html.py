@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pytest_skillopt.addons.reports import page as html
-from pytest_skillopt.run.result import Arm, EditRow, Result, RolloutSample, StepRow, TaskRow, Turn
+from pytest_skillopt.run.result import Arm, EditRow, Result, RolloutSample, StepRow, TaskRow
+from pytest_skillopt.suite.rollouts import Message
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -127,7 +128,7 @@ def test_every_task_is_a_row_with_both_transcripts(make_result: MakeResult) -> N
 
 def test_400_tasks_with_long_transcripts_stay_light(make_result: MakeResult) -> None:
     result = make_result(tasks=400, steps=60, hostile=True)
-    talk = [Turn(role="assistant", content="<&>" * 5000)] * 40
+    talk = [Message(role="assistant", content="<&>" * 5000)] * 40
     sample = RolloutSample(outcome="failed", message="m" * 9000, transcript=talk)
     rows = [
         row.model_copy(update={"before": row.before.model_copy(update={"sample": sample})})
