@@ -7,7 +7,7 @@ import operator
 import threading
 import time
 from collections import defaultdict, deque
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_skillopt.model.types import CapReached, ModelFault, Price, Remote, Usage
@@ -211,12 +211,11 @@ class Meter:
         with self._lock:
             return self._spent
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Return usage by role and stage, sorted: the arguments of ``run.result.UsageRow``."""
+    @property
+    def accounts(self) -> dict[tuple[str, str], Usage]:
+        """Usage by role and stage."""
         with self._lock:
-            found = sorted(self._accounts.items())
-        rows = [{"role": role, "stage": stage, **asdict(u)} for (role, stage), u in found]
-        return [{k: v for k, v in row.items() if not k.startswith("kept_")} for row in rows]
+            return dict(self._accounts)
 
     def _is_gone(self, call: str) -> bool:
         return any(call.startswith(prefix) for prefix in self._gone)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.report import words
 from pytest_skillopt.report.words import clip, one_line
-from pytest_skillopt.run.result import UsageRow
 from pytest_skillopt.untrusted import no_command
 
 if TYPE_CHECKING:
@@ -236,6 +235,6 @@ class Display:
         """Write paid calls and cost so far."""
         if self._run is None:
             return ""
-        used = words.total(UsageRow(**row) for row in self._run.limits.rows())
+        used = self._run.limits.spent
         cost = f", {words.money(used.cost)}" if used.cost is not None else ""
         return words.plural(used.calls, "call") + cost

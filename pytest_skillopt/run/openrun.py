@@ -137,9 +137,8 @@ class Run:
     def _usage(self) -> list[UsageRow]:
         """Sum the usage of all sessions of the run, sorted by role and stage."""
         used = dict(self.earlier)
-        for row in self.limits.rows():
-            key = row.pop("role"), row.pop("stage")
-            used[key] = used.get(key, Usage()) + Usage(**row)
+        for key, usage in self.limits.accounts.items():
+            used[key] = used.get(key, Usage()) + usage
         names = UsageRow.model_fields.keys() - {"role", "stage"}
         return [
             UsageRow(role=role, stage=stage, **{name: getattr(one, name) for name in names})

@@ -543,7 +543,7 @@ def test_samples_are_kept_apart_and_repetitions_are_free(
     assert done[2].usage == Usage(cached=1, kept_tokens=done[0].usage.tokens)
     assert limits.spent.input_tokens == 2 * done[0].usage.input_tokens > 0
     assert chat_server.calls == 2
-    assert limits.rows()[0]["cached"] == 2
+    assert limits.accounts["target", "s"].cached == 2
 
 
 def test_a_replay_sends_nothing_and_names_the_task_it_lacks(
