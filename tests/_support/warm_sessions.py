@@ -211,6 +211,7 @@ def _run(
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
+    tempfile.tempdir = None  # It was found in another environment.
     for number, fd in enumerate(streams):
         os.dup2(fd, number)
         os.close(fd)

@@ -165,19 +165,19 @@ def test_no_way_but_a_request_writes_a_script(project: Project) -> None:
 
 
 AGENT = """
-import subprocess
 folder = ".agents/skills/house-greeting/"
 call(open(folder + "SKILL.md").read())
 script = "scripts/shout.py" if os.path.exists(folder + "scripts/shout.py") else "scripts/greet.py"
-done = subprocess.run([sys.executable, folder + script], capture_output=True, text=True)
-open("greeting.txt", "w").write(done.stdout)
+output = (os.POSIX_SPAWN_OPEN, 1, "greeting.txt", os.O_WRONLY | os.O_CREAT, 0o644)
+command = [sys.executable, "-IS", folder + script]
+os.waitpid(os.posix_spawn(command[0], command, os.environ, file_actions=[output]), 0)
 say(text="Done.")
 """
 TASKS = """
 import pytest
 
 @pytest.mark.skill_task
-@pytest.mark.parametrize("guest", "Ada Ben Cleo Dan Eve Finn".split())
+@pytest.mark.parametrize("guest", "Ada Ben Cleo".split())
 def test_greeting(skill_harness, workspace, guest):
     skill_harness(f"Greet {guest}.")
     assert (workspace / "greeting.txt").read_text() == "Ahoy\\n"
@@ -247,23 +247,26 @@ def test_a_new_script_comes_with_its_link(scripted: Project) -> None:
     assert {hunk["edits"][0]["file"] for hunk in skill["hunks"]} == {"scripts/shout.py"}
 
 
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        (edit("append", "scripts/shout.py", "", 'print("Ahoy")'), "nothing links to it"),
-        (edit("append", "SKILL.md", "", "Run [it](scripts/shout.py)."), "a file that is not there"),
-        (edit("replace", "scripts/greet.py", '"Hello"', '"Ahoy'), "would not parse"),
-        (edit("insert_after", "scripts/greet.py", 'print("Hello")', "import socket"), "by socket"),
-        (edit("replace", "scripts/greet.py", "Prints a greeting.", "Greets."), "help text"),
-        (edit("append", "scripts/greet.sh", "", "echo Ahoy"), "is not trained with the skill"),
-    ],
-)
-def test_refused_edits(scripted: Project, change: dict[str, str], why: str) -> None:
-    think(scripted, change)
+REFUSED = [
+    (edit("append", "scripts/shout.py", "", 'print("Ahoy")'), "nothing links to it"),
+    (edit("append", "SKILL.md", "", "Run [it](scripts/sing.py)."), "a file that is not there"),
+    (edit("replace", "scripts/greet.py", '"Hello"', '"Ahoy'), "would not parse"),
+    (edit("insert_after", "scripts/greet.py", 'print("Hello")', "import socket"), "by socket"),
+    (edit("replace", "scripts/greet.py", "Prints a greeting.", "Greets."), "help text"),
+    (edit("append", "scripts/greet.sh", "", "echo Ahoy"), "is not trained with the skill"),
+]
+
+
+@pytest.mark.parametrize("refused", [REFUSED[:3], REFUSED[3:]], ids=["first", "last"])
+def test_refused_edits(scripted: Project, refused: list[tuple[dict[str, str], str]]) -> None:
+    think(scripted, *(change for change, _ in refused))
     skill = result_of(scripted)
     assert skill["status"] == "unchanged"
     assert {row["status"] for row in skill["edits"]} == {"refused"}
-    assert why in skill["edits"][0]["why"]
+    why = {(row["file"], row["content"]): row["why"] for row in skill["edits"]}
+    assert len(why) == len(refused)
+    for change, words in refused:
+        assert words in why[change["file"], change["content"]]
 
 
 @pytest.mark.parametrize("arguments", [(), ("--collect-only",), ("-n1",)])

@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
+import warm_sessions
 from harness_project import KEY
 from patience import wait_until
 
@@ -61,7 +61,7 @@ def test_an_agent_that_answers(project: Project, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("OURS", "given")
     project.settings |= {"skillopt_sandbox": "none", "skillopt_harness_env": "OURS, NOT_THERE"}
-    project.use_stub("call(); say(text=' '.join(os.environ), ran=json.dumps(dict(os.environ)))\n")
+    project.use_stub("call(); say(text=' '.join(os.environ), ran=written(dict(os.environ)))\n")
     body = "reply = skill_harness('Hello.')\nkeep(names=reply.split(), env=reply.commands[0])"
     assert project.run(body).ret == 0
     assert "OURS" in project.kept["names"]
@@ -125,7 +125,7 @@ def test_an_agent_that_kills_its_guard_ends_one_rollout_and_not_the_run(project:
         "if 'Kill' in os.environ['PROMPT']: os.kill(os.getppid(), 9); time.sleep(1000)\n"
         "say(text='hi')\n"
     )
-    cases = "@pytest.mark.parametrize('said', ['Kill.', *['Hello.'] * 8])"
+    cases = "@pytest.mark.parametrize('said', ['Kill.', *['Hello.'] * 3])"
     project.run("skill_harness(said)", "--skillopt", head=cases, fixtures=", said")
     assert {task["before"]["n"] for task in project.result["skills"][0]["tasks"]} == {0, 3}
     assert {error["fatal"] for error in project.errors} == {False}
@@ -291,14 +291,11 @@ def test_nothing_is_left_of_a_session_that_is_killed(
     (project.path / "test_task.py").write_text(
         source.replace("    pass\n", "".join(f"    {line}\n" for line in (body + RUN).splitlines()))
     )
-    session = subprocess.Popen(
-        [sys.executable, "-m", "pytest", "--skillopt", f"--basetemp={project.path / 'tmp'}"],
-        cwd=project.path,
-        stdout=subprocess.DEVNULL,
-    )
+    command = ("--skillopt", f"--basetemp={project.path / 'tmp'}")
+    session = warm_sessions.start(*command, cwd=project.path, quiet=True)
     wait_until(started.exists, "the agent never started")
     wait_until(lambda: processes_with(word), "the agent's child never started")
-    session.send_signal(signal.SIGKILL)
+    session.kill()
     session.wait()
     wait_until(lambda: not processes_with(word), "a process was left")
     wait_until(lambda: not list(scratch.glob("skillopt-home-*")), "a folder was left")
@@ -589,7 +586,7 @@ def test_large_and_odd_files(project: Project) -> None:
     project.use_stub(
         "for n in range(6): os.truncate(os.open(f'big{n}', os.O_CREAT | os.O_WRONLY), 4 << 30)\n"
         "os.mkfifo('pipe')\nos.symlink('loop', 'loop')\n"
-        "socket.socket(socket.AF_UNIX).bind('socket')\n" + ANSWER
+        "_socket.socket(_socket.AF_UNIX).bind('socket')\n" + ANSWER
     )
     body = "keep(files=skill_harness('Hello.').files)"
     assert project.run(body, "--skillopt", "-p", "no:xdist", "--skillopt-rollouts=1").ret == 0
@@ -657,7 +654,7 @@ def test_a_session_that_mentions_nothing_has_the_fixtures_and_the_argument(
             pass
         """
     )
-    ran = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    ran = pytester.runpytest_inprocess("-p", "no:cacheprovider")
     ran.stdout.fnmatch_lines(
         ["no target model is configured.*", "*must be the name of a coding agent*"]
     )

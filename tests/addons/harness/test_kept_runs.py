@@ -228,43 +228,44 @@ def test_a_secret_in_a_commit_is_not_kept(repository: Project) -> None:
     assert work(repository)["starts"] == 2
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"../out": {"mode": 33188, "text": "x"}},
-        {"/tmp/out": {"mode": 33188, "text": "x"}},
-        {"given.txt/below": {"mode": 33188, "text": "x"}},
-        {".agents/skills/house-greeting/SKILL.md": {"mode": 33188, "text": "x"}},
-        {".agents": {"mode": 41471, "text": "/tmp"}},
-        {"never": None},
-        {"pipe": {"mode": 4516, "text": ""}},
-        {"n" * 300: {"mode": 33188, "text": "x"}},
-        {"given.txt": {"mode": "x"}},
-        None,
-    ],
-    ids=str,
-)
+SPOILT: list[dict[str, Any] | None] = [
+    {"../out": {"mode": 33188, "text": "x"}},
+    {"/tmp/out": {"mode": 33188, "text": "x"}},
+    {"given.txt/below": {"mode": 33188, "text": "x"}},
+    {".agents/skills/house-greeting/SKILL.md": {"mode": 33188, "text": "x"}},
+    {".agents": {"mode": 41471, "text": "/tmp"}},
+    {"never": None},
+    {"pipe": {"mode": 4516, "text": ""}},
+    {"n" * 300: {"mode": 33188, "text": "x"}},
+    {"given.txt": {"mode": "x"}},
+    None,
+]
+
+
 def test_a_kept_run_that_cannot_be_made_again_is_a_miss(
-    kept: Project, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any] | None
+    kept: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever a cache from elsewhere holds: the agent is started, and nothing else has changed."""
     assert run(kept) == 1
     before = kept.kept
     find = Replies.find
 
-    def spoilt(self: Replies, key: str, what: str = "") -> Completion | None:
-        found = find(self, key, what)
-        if found is None or not key.startswith("run-"):
-            return found
-        whole = json.loads(found.text)
-        spoiled = {**whole, "changes": {"new": {"mode": 16877, "text": ""}, **(changes or {})}}
-        return Completion(json.dumps(spoiled if changes else [whole]))
+    for starts, changes in enumerate(SPOILT, 2):
 
-    monkeypatch.setattr(Replies, "find", spoilt)
-    assert run(kept) == 2
-    assert kept.kept == before
-    arguments = (*MODE, "--skillopt-cache=ro")
-    body = TASK.format(given="given\n", starts=kept.path / "starts", options="")
-    done = kept.run(body, *arguments)
-    assert done.ret == 1
-    done.stdout.fnmatch_lines(["*this run is not cached, and --skillopt-cache=ro*"])
+        def spoilt(
+            self: Replies, key: str, what: str = "", changes: dict[str, Any] | None = changes
+        ) -> Completion | None:
+            found = find(self, key, what)
+            if found is None or not key.startswith("run-"):
+                return found
+            whole = json.loads(found.text)
+            spoiled = {**whole, "changes": {"new": {"mode": 16877, "text": ""}, **(changes or {})}}
+            return Completion(json.dumps(spoiled if changes else [whole]))
+
+        monkeypatch.setattr(Replies, "find", spoilt)
+        assert run(kept) == starts, changes
+        assert kept.kept == before, changes
+        body = TASK.format(given="given\n", starts=kept.path / "starts", options="")
+        done = kept.run(body, *MODE, "--skillopt-cache=ro")
+        assert done.ret == 1
+        done.stdout.fnmatch_lines(["*this run is not cached, and --skillopt-cache=ro*"])

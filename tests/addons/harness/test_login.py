@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import os
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from harness_project import WRITTEN
 from patience import PATIENCE
 
+from pytest_skillopt.addons.harness import login, processes
 from pytest_skillopt.addons.harness.adapters import KNOWN, bundled_path
 from pytest_skillopt.addons.harness.login import _status
 from pytest_skillopt.addons.harness.processes import find_bwrap
@@ -24,26 +28,22 @@ if TYPE_CHECKING:
 
 TOKEN = "plan-token-of-this-test-0123456789"
 BOTH = pytest.mark.parametrize("agent", ["claude", "codex"])
-FAKE = """#!{python}
-import json, os, pathlib, subprocess, sys, time, uuid
-
-here, name = pathlib.Path(__file__).parent, pathlib.Path(__file__).name
+FAKE = """
+here, name = os.path.split(__file__)
 if sys.argv[1:] == ["--version"]:
     raise SystemExit(print("9.9.9"))
 if sys.argv[1:] == ["login", "status"]:
-    print((here / "status").read_text())
-    raise SystemExit("Not" in (here / "status").read_text())
-plan, prompt = json.loads((here / "plan").read_text()), sys.argv[-1]
+    status = open(here + "/status").read()
+    print(status)
+    raise SystemExit("Not" in status)
+plan, prompt = eval(open(here + "/plan").read()), sys.argv[-1]
 if name == "claude":
     prompt = sys.argv[sys.argv.index("-p") + 1]
-home = pathlib.Path(os.environ["CODEX_HOME"] if name == "codex" else os.environ["HOME"])
-told = dict(argv=sys.argv[1:], env=dict(os.environ), token=(home / "auth.json").exists())
+sign_in = os.environ["CODEX_HOME" if name == "codex" else "HOME"] + "/auth.json"
+told = dict(argv=sys.argv[1:], env=dict(os.environ), token=os.path.exists(sign_in))
 if "out" not in plan:
-    (here / f"call-{{uuid.uuid4().hex}}.json").write_text(json.dumps(told))
-made = len(list(here.glob("call-*")))
-
-def say(**event):
-    print(json.dumps(event), flush=True)
+    open(f"{here}/call-{time.time_ns()}-{os.getpid()}.json", "w").write(written(told))
+made = sum(file.startswith("call-") for file in os.listdir(here))
 
 def fail(words, kind="unknown"):
     if name == "codex":
@@ -57,21 +57,21 @@ def fail(words, kind="unknown"):
 def call(number, text="", command="", result=""):
     usage = dict(input_tokens=90, cache_read_input_tokens=10, output_tokens=5)
     if name == "codex" and command:
-        item = dict(id=f"item_{{number}}", type="command_execution", command=command)
+        item = dict(id=f"item_{number}", type="command_execution", command=command)
         say(type="item.started", item=item)
         say(type="item.completed", item=dict(item, exit_code=0, aggregated_output=result))
     elif name == "codex":
-        item = dict(id=f"item_{{number}}", type="agent_message", text=text)
+        item = dict(id=f"item_{number}", type="agent_message", text=text)
         say(type="item.completed", item=item)
     else:
         block = dict(type="text", text=text)
         if command:
-            about = dict(id=f"t{{number}}", name="Bash", input=dict(command=command))
+            about = dict(id=f"t{number}", name="Bash", input=dict(command=command))
             block = dict(type="tool_use", **about)
-        message = dict(id=f"msg_{{number}}", model="m", content=[block], usage=usage)
+        message = dict(id=f"msg_{number}", model="m", content=[block], usage=usage)
         say(type="assistant", message=message)
         if command:
-            block = dict(type="tool_result", tool_use_id=f"t{{number}}", content=result)
+            block = dict(type="tool_result", tool_use_id=f"t{number}", content=result)
             say(type="user", message=dict(content=[block]))
 
 if plan.get("fail") and made > plan.get("after", 0):
@@ -81,27 +81,28 @@ if plan.get("rejected") and made > plan.get("after", 0):
     say(type="rate_limit_event", rate_limit_info=told)
     time.sleep(600)
 place = ".claude/skills" if name == "claude" else ".agents/skills"
-path = f"{{place}}/house-greeting/SKILL.md"
+path = f"{place}/house-greeting/SKILL.md"
 skill = open(path).read()
 if "no skill" not in prompt:
-    call(1, command=f"cat {{path}}", result=skill)
+    call(1, command=f"cat {path}", result=skill)
 secret = os.environ.get("CLAUDE_CODE_OAUTH_TOKEN", "")
 if name == "codex":
-    secret = (home / "auth.json").read_text()
+    secret = open(sign_in).read()
 if plan.get("leak"):
-    call(2, command="env", result=f"the sign-in is {{secret}}")
-    print(f"debug: {{secret}}", file=sys.stderr)
+    call(2, command="env", result=f"the sign-in is {secret}")
+    print(f"debug: {secret}", file=sys.stderr)
     open("leak.txt", "w").write(secret)
 while plan.get("loop"):
     made += 1
     call(made, command="true", result="")
     time.sleep(0.01)
 while plan.get("silent"):
+    open(here + "/silent", "w").close()
     time.sleep(1)
 open("greeting.txt", "w").write("Ahoy" if "Ahoy" in skill else "Hello")
-text = f"Done. {{secret}}" if plan.get("leak") else "Done."
+text = f"Done. {secret}" if plan.get("leak") else "Done."
 if "out" in plan:
-    text = f"out: {{os.path.exists(plan['out'])}}, sign-in: {{bool(secret)}}"
+    text = f"out: {os.path.exists(plan['out'])}, sign-in: {bool(secret)}"
 call(3, text=text)
 if name == "codex":
     say(type="turn.completed", usage=dict(input_tokens=200, output_tokens=10))
@@ -113,7 +114,7 @@ TASKS = """
 import pytest
 
 @pytest.mark.skill_task
-@pytest.mark.parametrize("guest", "Ada Ben Cleo Dan Eve Finn".split())
+@pytest.mark.parametrize("guest", "Ada Ben Cleo".split())
 def test_greeting(skill_harness, workspace, guest):
     skill_harness(f"Greet {guest}.")
     assert (workspace / "greeting.txt").read_text() == "Ahoy"
@@ -131,11 +132,11 @@ class Fakes:
         (folder / "status").write_text("Logged in using ChatGPT")
         self.plan()
         for name in ("claude", "codex"):
-            (folder / name).write_text(FAKE.format(python=sys.executable))
+            (folder / name).write_text(f"#!{sys.executable} -IS\n{WRITTEN}{FAKE}")
             (folder / name).chmod(0o755)
 
     def plan(self, **what: Any) -> None:
-        (self.folder / "plan").write_text(json.dumps(what))
+        (self.folder / "plan").write_text(repr(what))
 
     @property
     def calls(self) -> list[dict[str, Any]]:
@@ -278,7 +279,7 @@ def test_the_same_question_is_answered_from_the_cache(signed_in: Project, fakes:
     assert signed_in.pytest("--skillopt", "-p", "no:xdist").ret == 0
     os.environ["CLAUDE_CODE_OAUTH_TOKEN"] = "another-token-0123456789"
     assert signed_in.pytest("--skillopt", "-p", "no:xdist").ret == 0
-    assert len(fakes.calls) == 6
+    assert len(fakes.calls) == 3
 
 
 @pytest.mark.parametrize("cap", ["rollouts", "calls", "tokens"])
@@ -299,7 +300,7 @@ def test_a_cap_on_time_holds(signed_in: Project, fakes: Fakes) -> None:
     (fakes.folder / "claude").write_text(source.replace("while plan", "time.sleep(1)\nwhile plan"))
     signed_in.pytest("--skillopt", "--skillopt-max-time=0.5", "-p", "no:xdist")
     assert "max-time" in json.dumps(result(signed_in)["notes"])
-    assert len(fakes.calls) < 18
+    assert len(fakes.calls) < 9
 
 
 @BOTH
@@ -335,11 +336,19 @@ def test_a_run_without_end_is_a_wrong_answer(signed_in: Project, fakes: Fakes, a
     assert len(fakes.calls) == 1
 
 
-def test_a_vendor_that_does_not_answer_is_no_wrong_answer(signed_in: Project, fakes: Fakes) -> None:
+def test_a_vendor_that_does_not_answer_is_no_wrong_answer(
+    signed_in: Project, fakes: Fakes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No time passes until it has said its first word, and then 2 s at each look at the clock."""
+    silent, ticks = fakes.folder / "silent", itertools.count(0.0, 2.0)
+    clock = SimpleNamespace(monotonic=lambda: next(ticks) if silent.exists() else 0.0)
+    monkeypatch.setattr(processes, "time", clock)
+    monkeypatch.setattr(login, "time", clock)
     signed_in.settings |= {"skillopt_harness": "claude", "skillopt_request_timeout": 0.2}
     fakes.plan(silent=True)
     done = signed_in.run("skill_harness('Greet Ada.', timeout=1.5)")
     assert "ModelFault: claude 9.9.9: the agent got no answer for" in words(done)
+    silent.unlink()
     signed_in.settings["skillopt_request_timeout"] = PATIENCE
     done = signed_in.run("skill_harness('Greet Ada.', timeout=1.5)")
     assert "ReplyError: no final answer within 1.5 s" in words(done)

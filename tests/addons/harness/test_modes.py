@@ -30,7 +30,7 @@ TASKS = """
 import pytest
 
 @pytest.mark.skill_task
-@pytest.mark.parametrize("guest", "Ada Ben Cleo Dan Eve Finn".split())
+@pytest.mark.parametrize("guest", "Ada Ben Cleo".split())
 def test_greeting(skill_harness, workspace, guest):
     skill_harness(f"{READ} Greet {guest}.")
     assert (workspace / "greeting.txt").read_text() == "Ahoy"
@@ -40,7 +40,7 @@ VERSION = ".".join(map(str, sys.version_info[:3]))
 
 @pytest.fixture
 def greeter(project: Project) -> Project:
-    """Six tasks that pass if the skill says Ahoy."""
+    """Three tasks that pass if the skill says Ahoy."""
     project.use_stub(AGENT)
     (project.path / "test_greeting.py").write_text(TASKS.replace("{READ}", "READ"))
     project.settings |= {"skillopt_sandbox": "none", "skillopt_optimizer": "openai:thinker"}
@@ -77,7 +77,7 @@ def test_workers_of_tx_and_the_words_of_the_report(greeter: Project) -> None:
     assert greeter.pytest("--skillopt", "-d", "--tx", "2*popen").ret == 0
     (result,) = results(greeter)
     assert result["versions"]["stub"] == VERSION
-    assert [row["before"]["passed"] for row in result["skills"][0]["tasks"]] == [1] * 6
+    assert [row["before"]["passed"] for row in result["skills"][0]["tasks"]] == [1] * 3
     notes = "\n".join(result["notes"])
     assert "was read in no rollout: the agent never requested it" in notes
     assert "coding agents ran without a sandbox" in notes
@@ -99,21 +99,20 @@ def test_a_training_that_was_interrupted_continues(greeter: Project) -> None:
     greeter.conftest += (
         "import pathlib\n"
         "def pytest_runtest_teardown():\n"
-        f"    if pathlib.Path({str(starts)!r}).stat().st_size == 20: raise KeyboardInterrupt\n"
+        f"    if pathlib.Path({str(starts)!r}).stat().st_size == 10: raise KeyboardInterrupt\n"
     )
     with pytest.raises(KeyboardInterrupt):
         greeter.pytest("--skillopt-train", "-p", "no:xdist")
-    assert starts.stat().st_size == 20
+    assert starts.stat().st_size == 10
     greeter.conftest = whole
     greeter.pytest("--skillopt-train", "--skillopt-resume=latest", "-p", "no:xdist")
     (result,) = results(greeter)
     assert result["status"] == "accepted"
     assert "Ahoy" in greeter.skill.read_text()
-    assert starts.stat().st_size == 20 + result["rollouts"]
+    assert starts.stat().st_size == 10 + result["rollouts"]
 
 
-@pytest.mark.parametrize("bound", ["", "150%"])
-def test_a_document_may_cost_each_session_only_so_much_more(greeter: Project, bound: str) -> None:
+def test_a_document_may_cost_each_session_only_so_much_more(greeter: Project) -> None:
     """It is read in every session; the agent asks twice for one that says Ahoy."""
     agent = AGENT.replace(".agents/skills/house-greeting/SKILL.md", "AGENTS.md")
     greeter.use_stub(f"{agent}\nif 'Ahoy' in skill: call(skill)\n")
@@ -129,22 +128,26 @@ def test_a_document_may_cost_each_session_only_so_much_more(greeter: Project, bo
         "skillopt_skill": "AGENTS.md",
         "skillopt_rollouts": 1,
         "skillopt_prices": "fake-model=10/0",
-        "skillopt_max_cost_increase": bound,
+        "skillopt_max_cost_increase": "",
     }
     greeter.pytest("--skillopt-train", "-p", "no:xdist")
-    (result,) = results(greeter)
-    (skill,) = result["skills"]
-    assert skill["written"] is bool(bound)
-    assert ("Ahoy" in document.read_text()) is bool(bound)
-    if not bound:
-        assert "more tokens (1,025 before, 2,050 after), at most 20 % is allowed" in skill["reason"]
-        assert "skillopt_max_cost_increase" in skill["reason"]
-    (summary,) = (greeter.path / ".skillopt" / "runs").glob("*/summary.md")
-    shown = summary.read_text().replace("\u200b", "")
-    assert "1,025 tokens (\\$0.01) and" in shown
-    assert "2,050 tokens (\\$0.02) and" in shown
-    assert "after (tokens +100 %)" in shown
-    assert not [note for note in result["notes"] if "read in no rollout" in note]
+    greeter.settings["skillopt_max_cost_increase"] = "150%"
+    assert "Ahoy" not in document.read_text()
+    greeter.pytest("--skillopt-train", "-p", "no:xdist")  # with what the cache has of the first
+    assert "Ahoy" in document.read_text()
+    bounded, free = results(greeter)
+    (skill,) = bounded["skills"]
+    assert not skill["written"]
+    assert "more tokens (1,025 before, 2,050 after), at most 20 % is allowed" in skill["reason"]
+    assert "skillopt_max_cost_increase" in skill["reason"]
+    assert free["skills"][0]["written"]
+    for result in (bounded, free):
+        summary = greeter.path / ".skillopt" / "runs" / result["run"] / "summary.md"
+        shown = summary.read_text().replace("\u200b", "")
+        assert "1,025 tokens (\\$0.01) and" in shown
+        assert "2,050 tokens (\\$0.02) and" in shown
+        assert "after (tokens +100 %)" in shown
+        assert not [note for note in result["notes"] if "read in no rollout" in note]
 
 
 def test_what_a_program_unpacks_is_shared(
@@ -261,7 +264,7 @@ def test_drift_asks_an_updated_command_line_anew_and_names_its_version(greeter: 
     assert not (greeter.path / ".skillopt-drift").exists(), "a capped measurement has no verdict"
     greeter.pytest(*command)
     again = greeter.provider.calls
-    whole = 2 * 5 * 6
+    whole = 2 * 5 * 3
     assert (asked, again) == (4, whole), "the same command line goes on"
     receipt = greeter.path / ".skillopt-drift" / "skills-house-greeting-skill-md" / "receipt.json"
     first = json.loads(receipt.read_text())

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
+import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import warm_sessions
 from harness_project import CALL, KEY, STUB
 from model_server import ModelServer, Seen
-from patience import wait_until
+from patience import PATIENCE, wait_until
 
 from pytest_skillopt.addons.harness.adapters import KNOWN, bundled_path, installed
 from pytest_skillopt.addons.harness.proposal import edits_between
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 RULE = "End every greeting with an exclamation mark."
 FUSS = "Take great care over the tone of every greeting, whoever the guest may be."
-NAMES = "Ada Ben Cleo Dan Eve Finn Gus Hal Ida Jo Kim Lea".split()  # noqa: SIM905
+NAMES = ["Ada", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hal"]
 TESTS = f"""
 import pytest
 
@@ -53,8 +53,8 @@ files = {{str(p.relative_to(here)): p.read_text() for p in here.rglob("*") if p.
 before = rollout(1)
 add("\\n{RULE}\\n")
 after = rollout(1)
-(here / "tasks.json").write_text(json.dumps({{"exclamation mark": [1]}}))
-(told.parent / "files.json").write_text(json.dumps([files, before, after]))
+(here / "tasks.json").write_text(written({{"exclamation mark": [1]}}))
+(told.parent / "files.json").write_text(written([files, before, after]))
 say(text="Every reply lacked an exclamation mark.")
 """
 
@@ -101,11 +101,10 @@ class Project:
         done = self._pytester.runpytest_inprocess("--skillopt-train", *plain, *arguments)
         return int(done.ret), " ".join((done.stdout.str() + done.stderr.str()).split())
 
-    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+    def start(self, *arguments: str) -> warm_sessions.Session:
         self.write()
-        command = [sys.executable, "-m", "pytest", "--skillopt-train", "-p", "no:xdist"]
-        sink: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        return subprocess.Popen([*command, *arguments], cwd=self.path, **sink)
+        command = ("--skillopt-train", "-p", "no:xdist", *arguments)
+        return warm_sessions.start(*command, cwd=self.path, quiet=True)
 
     @property
     def begun(self) -> int:
@@ -205,7 +204,7 @@ def test_a_folder_with_anything_but_changed_texts_is_refused_by_name(
     before = greeting.skill.read_text()
     ask = "(told.parent / 'said.txt').write_text(rollout(1))"
     greeting.use(f"add('\\n{RULE}\\n')\n{change}\n{ask}\nsay(text='Done.')")
-    status, shown = greeting.train("--skillopt-max-rollouts=90")
+    status, shown = greeting.train("--skillopt-max-rollouts=30")
     assert status == 0, shown
     assert "the change of stub " in shown
     assert said in " ".join(greeting.result["notes"])
@@ -221,7 +220,7 @@ def test_an_edit_of_an_agent_is_vetted_before_anything_runs_with_it(greeting: Pr
         f"add('\\nUse {key} and an exclamation mark.\\n')\n"
         "(told.parent / 'said.txt').write_text(rollout(1))\nsay(text='Done.')"
     )
-    greeting.train("--skillopt-max-rollouts=90")
+    greeting.train("--skillopt-max-rollouts=30")
     said = (greeting.path / "said.txt").read_text()
     assert said.startswith("Not run, the checks refuse the skill: ")
     assert greeting.rollouts == []
@@ -236,7 +235,7 @@ def test_a_failed_agent_is_an_infrastructure_error_and_no_edit(
     greeting: Project, failure: str
 ) -> None:
     greeting.use(f"add('\\n{RULE}\\n')\n{failure}")
-    status, shown = greeting.train("--skillopt-max-rollouts=90")
+    status, shown = greeting.train("--skillopt-max-rollouts=30")
     assert status == 0, shown
     assert greeting.result["status"] == "unchanged"
     assert "proposed nothing: stub" in shown
@@ -247,7 +246,7 @@ def test_a_failed_agent_is_an_infrastructure_error_and_no_edit(
 def test_the_rollouts_of_an_agent_are_bounded_and_within_the_cap(greeting: Project) -> None:
     greeting.use(
         "said = [rollout(n) for n in (1, 1, 'x', 99, *[1] * 7)]\n"
-        "(told.parent / 'said.json').write_text(json.dumps(said))\nsay(text='Done.')"
+        "(told.parent / 'said.json').write_text(written(said))\nsay(text='Done.')"
     )
     greeting.train("--skillopt-max-rollouts=200")
     said = json.loads((greeting.path / "said.json").read_text())
@@ -264,6 +263,7 @@ def test_a_killed_run_pays_neither_reply_nor_rollouts_again(greeting: Project, w
     greeting.use(WORK)
     server, off = greeting.server, "--skillopt-cache=off"
     held: list[int] = []
+    killed = threading.Event()
 
     def reply(body: dict[str, Any]) -> str:
         told = body["model"] == "worker" and "exclamation" in body["messages"][0]["content"]
@@ -271,7 +271,7 @@ def test_a_killed_run_pays_neither_reply_nor_rollouts_again(greeting: Project, w
         held.append(1) if told else None
         if len(held) == at and told:
             server.hold(0)
-            wait_until(lambda: process.poll() is not None)
+            killed.wait(PATIENCE)
         return greeting.reply(body)
 
     server.reply = reply
@@ -279,6 +279,7 @@ def test_a_killed_run_pays_neither_reply_nor_rollouts_again(greeting: Project, w
     wait_until(lambda: len(held) >= (1 if when == "the agent works" else 2))
     process.kill()
     process.wait()
+    killed.set()
     server.reply = greeting.reply
     server.release()
     begun, paid = greeting.begun, greeting.rollouts

@@ -34,7 +34,7 @@ TASKS = """
 import pytest
 
 @pytest.mark.skill_task
-@pytest.mark.parametrize("guest", "Ada Ben Cleo Dan".split())
+@pytest.mark.parametrize("guest", ["Ada", "Ben"])
 def test_greeting(skill_harness, workspace, guest):
     reply = skill_harness(f"Greet {guest} for the front desk.")
     assert reply.files == {"greeting.txt": "added"}
@@ -104,7 +104,7 @@ def test_a_description_is_trained_on_what_codex_asks_for(project: Project) -> No
         "skillopt_final_rollouts": 2,
         "skillopt_lanes": 4,
     }
-    few = "Ada or Ben or Gus or Hal"
+    few = "Ada or Gus"
     quick = ("--skillopt-train=description", "--skillopt-rollouts=1", "-oskillopt_patience=1")
     project.pytest(*quick, "-k", few)
     assert project.result["status"] == "accepted", project.result["reason"]
