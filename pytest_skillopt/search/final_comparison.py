@@ -59,13 +59,16 @@ def caps_of_training(settings: Settings) -> Caps:
     return Caps.of(settings).share(Caps(), 1 + _SHARE * len(settings.more_targets))
 
 
-def kept_back(settings: Settings, tasks: int) -> int:
-    """Return the number of samples to reserve for a final comparison of ``tasks`` tasks."""
+def kept_back(settings: Settings, tasks: int, part: float = _SHARE) -> int:
+    """Return the number of samples to reserve for a final comparison of ``tasks`` tasks.
+
+    ``part`` of a cap, in (0, 1]: 1 if nothing is left for the search that is likely to help.
+    """
     whole = 2 * settings.final_rollouts * tasks
     caps = [cap for cap in (settings.max_rollouts, settings.max_calls) if cap]
     if not caps:
         return whole
-    share = min(max(_LEAST * tasks, _SHARE * min(caps)), _MOST * tasks)
+    share = min(max(_LEAST * tasks, part * min(caps)), _MOST * tasks)
     return min(whole, math.ceil(share))
 
 

@@ -17,6 +17,7 @@ from pytest_skillopt.edits.update import as_edits, rebuild
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.search.ablation import Ablation
 from pytest_skillopt.search.budget import OutOfBudget, Purpose
+from pytest_skillopt.search.final_comparison import kept_back
 from pytest_skillopt.search.harm import Harm
 from pytest_skillopt.search.train_tasks import TrainTasks
 from pytest_skillopt.search.trial import Pool, Trial
@@ -129,6 +130,8 @@ class TrialSearch:
         """The working skill when all tasks were sampled last."""
         self._dropped = False
         """Whether an edit was dropped since then: passing tasks may have needed it."""
+        self._reserved = False
+        """Whether the final comparison has a larger part of a small cap."""
 
     def run(self) -> str:
         """Search until there is nothing left to do; return the reason in words.
@@ -537,12 +540,17 @@ class TrialSearch:
         """Sample all tasks again, since old records are partly luck; return False at the end.
 
         The search ends after ``patience`` such samplings without a change of the working skill
-        between them.
+        between them. If there is an edit to compare, the final comparison comes first.
+
+        Raises:
+            OutOfBudget: the final comparison would have too few samples.
         """
         self._state.samples.require_measured(self._state.train)
         self._idle = 0 if self._state.incumbent != self._last_look else self._idle + 1
         if self._idle >= self._settings.patience or self._epoch >= self._settings.epochs:
             return False
+        if self._state.edits and self._state.at_the_end:
+            self._reserve_more()
         self._epoch += 1
         self._tasks.discard()
         if self._epoch == 2:
@@ -554,6 +562,16 @@ class TrialSearch:
         self._tasks.look(self._state.incumbent)
         self._undo_harm(self._parameters.harm_doubt)
         return True
+
+    def _reserve_more(self) -> None:
+        """Reserve for the final comparison what it needs to show a small gain."""
+        state, tasks = self._state, len(self._state.suite)
+        usual, whole = (kept_back(state.settings, tasks, *part) for part in ((), (1.0,)))
+        if whole > usual and not self._reserved:
+            self._reserved = True
+            state.budget.hold(Purpose.FINAL, state.budget.held(Purpose.FINAL) + whole - usual)
+        if self._reserved:
+            state.budget.require(len(state.train))
 
     def _undo_harm(self, doubt: float) -> None:
         """Drop edits that break tasks which were not in their trials."""

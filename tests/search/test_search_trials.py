@@ -136,6 +136,27 @@ def test_means_are_kept_for_the_gate_and_the_last_comparison(toy: ModuleType) ->
     assert streams(sampler)["test"] == 2 * 3 * 10
 
 
+def test_a_small_cap_pays_for_the_comparison_before_all_tasks_are_sampled_again(
+    toy: ModuleType,
+) -> None:
+    world = toy.make_world(rules=1)
+    for cap, epochs in ((200, 1), (600, 2)):
+        model = toy.ToyOptimizer(useful=1.0, harmful=0.0)
+        outcome, sampler = train(toy, world, model, max_rollouts=cap)
+        assert outcome.status == "accepted"
+        assert max(step.epoch for step in outcome.steps) == epochs
+        assert streams(sampler)["final"] >= 80
+        said = "leaves no more for the search after 44 samples, 150 are reserved" in outcome.reason
+        assert said == (epochs == 1)
+
+
+def test_without_an_edit_to_compare_a_small_cap_is_for_the_search(toy: ModuleType) -> None:
+    model = toy.ToyOptimizer(script=script_of(JUNK))
+    outcome, _ = train(toy, toy.make_world(rules=1, weak=0.6), model, max_rollouts=200)
+    assert outcome.proposal == outcome.before
+    assert max(step.epoch for step in outcome.steps) > 1
+
+
 def test_the_optimizer_calls_are_bounded(toy: ModuleType) -> None:
     model = toy.ToyOptimizer(useful=0.0)
     parameters = TrialParameters(calls_for_task=1, least_calls=7)
