@@ -9,8 +9,9 @@ Every rule decides the same cases, without a cap and with 250, 150 and 100 sampl
 know no cap and take what they take. A third of the tasks is held out. The targets are other tasks
 that failed once under the incumbent and passed twice under the candidate; those samples are thrown
 away. Rounds are the batches of samples that depend on one another; it is these that a wide training
-waits for. Then come the bars that the default gate has to reach, and beside it the share of gains
-that an oracle accepts, and the share that passes the literal rule by itself.
+waits for. Then come the bars that the default gate has to reach, and beside it the shares of gains
+that an oracle accepts, that a two-sided test at 5 % of all tasks alike accepts, and that pass the
+literal rule by itself.
 """
 
 from __future__ import annotations
@@ -65,16 +66,17 @@ class Case:
     prior: float = 1.0
 
 
-def _nearly(rng: random.Random) -> Case:
-    """One rule of eleven is missing, as after a training under 700 calls: +3 to +6 points."""
-    world = make_world("nearly", rng.randrange(1000))
-    text = world.start + wording(world.kind.known, 0)
+def _trained(name: str, rules: int, rng: random.Random) -> Case:
+    """Make a world in which a training has found some of the missing rules."""
+    world = make_world(name, rng.randrange(1000))
+    found = rng.sample(range(world.kind.known, world.kind.rules), rules)
+    text = "\n".join([world.start, *(wording(rule, 0) for rule in found)])
     tasks = world.tasks
     before, after = ([world.rate(t.id, doc) for t in tasks] for doc in (world.start, text))
     held = [i for i, task in enumerate(tasks) if task.split == "val"]
-    mended = [i for i in range(len(tasks)) if i not in held and after[i] - before[i] > 0.5]
+    mended = [i for i in range(len(tasks)) if i not in held and after[i] - before[i] > 0.4]
     others = [i for i in range(len(tasks)) if i not in held and after[i] == before[i]]
-    return Case(before, after, held, [*mended[:1], *rng.sample(others, rng.choice((0, 0, 1)))])
+    return Case(before, after, held, [*mended[:rules], *rng.sample(others, rng.choice((0, 0, 1)))])
 
 
 def _split(before: Sequence[float], after: Sequence[float], rng: random.Random) -> Case:
@@ -142,9 +144,14 @@ KINDS: dict[str, Callable[[random.Random], Case]] = {
     "leak harm": functools.partial(_leak, 0.1),
 }
 
-NEARLY = ("nearly", 380)
-"""Simulated gain, and what a cap of 700 leaves for the decision about it."""
-LIMITS = (*((kind, cap) for kind in ("gain 1-5", "gain 10-18") for cap in CAPS), NEARLY)
+WORLDS: dict[str, Callable[[random.Random], Case]] = {
+    "nearly": functools.partial(_trained, "nearly", 1),
+    "mature": functools.partial(_trained, "mature", 3),
+}
+"""Gains of 3 to 6 and of 5 to 12 points."""
+TRAINED = (("nearly", 380), ("nearly", 250), ("mature", 230))
+"""These gains, with the samples that a cap of 700, or of 350, leaves for the decision."""
+LIMITS = (*((kind, cap) for kind in ("gain 1-5", "gain 10-18") for cap in CAPS), *TRAINED)
 
 
 @dataclass(frozen=True)
@@ -157,16 +164,17 @@ class Decided:
 
 
 def _case(kind: str, replicate: int) -> Case:
-    return {**KINDS, NEARLY[0]: _nearly}[kind](random.Random(f"{kind}/{replicate}"))
+    return {**KINDS, **WORLDS}[kind](random.Random(f"{kind}/{replicate}"))
 
 
-def oracle(kind: str, cap: int, replicate: int) -> tuple[float, bool]:
+def oracle(kind: str, cap: int, replicate: int) -> tuple[float, float, bool]:
     """Decide with the knowledge of which tasks the edit moves.
 
     Returns:
         The p-value of somebody who knows which tasks the edit moves, and that it moves no other:
-        all samples go to these tasks, and an exact test asks whether they rose together. And
-        whether the observed mean is higher at all where every task gets as many samples.
+        all samples go to these tasks, and an exact test asks whether they rose together. That of
+        somebody who knows nothing and gives every task as many samples, and whether the observed
+        mean is then higher at all.
     """
     case = _case(kind, replicate)
     rng = random.Random(f"{kind}/{replicate}/oracle/{cap}")
@@ -180,9 +188,10 @@ def oracle(kind: str, cap: int, replicate: int) -> tuple[float, bool]:
             for i, k in sampled.items()
         ]
 
-    rise = sum((new - old) / k for new, k, old, _ in strata(range(n)))
+    everywhere = strata(range(n))
+    rise = sum((new - old) / k for new, k, old, _ in everywhere)
     moved = [i for i in range(n) if case.before[i] != case.after[i]]
-    return exact_test(strata(moved)), rise > 0
+    return exact_test(strata(moved)), exact_test(everywhere), rise > 0
 
 
 def _passes(rate: float, samples: int, rng: random.Random) -> int:
@@ -297,14 +306,15 @@ def print_requirements(table: Table) -> None:
 
 def print_limits(executor: ProcessPoolExecutor, table: Table, replicates: range) -> None:
     heads = (f"oracle {level:.2f}" for level in LEVELS)
-    print(f"\n{'beside an oracle':<30}", f"{'gate':>6}", *heads, "higher mean")
+    print(f"\n{'beside an oracle':<30}", f"{'gate':>6}", *heads, "all tasks alike", "higher mean")
     for kind, cap in LIMITS:
         one = functools.partial(oracle, kind, cap)
         found = list(executor.map(one, replicates, chunksize=10))
-        shares = [statistics.fmean(p <= level for p, _ in found) for level in LEVELS]
-        higher = statistics.fmean(rose for _, rose in found)
+        shares = [statistics.fmean(p <= level for p, _, _ in found) for level in LEVELS]
+        pooled = statistics.fmean(p <= LEVELS[0] / 2 for _, p, _ in found)
+        higher = statistics.fmean(rose for _, _, rose in found)
         ours = share(table[OURS, cap, kind])
-        shown = [f"{value:11.3f}" for value in (*shares, higher)]
+        shown = [f"{value:11.3f}" for value in (*shares, pooled, higher)]
         print(f"{f'{kind}, cap {cap or None}':<30} {ours:6.3f}", *shown)
 
 
@@ -326,11 +336,11 @@ def main() -> None:
                 one = functools.partial(decide, rule, args.ablated, kind, cap)
                 found = executor.map(one, replicates, chunksize=10)
                 table[rule, cap, kind] = list(found)
-        one = functools.partial(decide, OURS, args.ablated, *NEARLY)
-        nearly = list(executor.map(one, replicates, chunksize=10))
         print_rules(table)
         print_requirements(table)
-        table[OURS, NEARLY[1], NEARLY[0]] = nearly
+        for kind, cap in TRAINED:
+            one = functools.partial(decide, OURS, args.ablated, kind, cap)
+            table[OURS, cap, kind] = list(executor.map(one, replicates, chunksize=10))
         print_limits(executor, table, replicates)
 
 
