@@ -176,9 +176,8 @@ class FinalComparison:
     def _leave_out_what_broke(self, broken: Sequence[str]) -> bool:
         """Drop the edit without which these tasks pass; return whether there is one."""
         state = self._state
-        left_out = [(edit, state.without(edit)) for edit in state.edits if len(state.edits) > 1]
-        shorter = [(edit, short) for edit, short in left_out if short is not None]
-        if not shorter:
+        shorter = [(edit, short) for edit in state.edits if (short := state.without(edit))]
+        if len(state.edits) < 2 or not shorter:
             return False
         wanted = dict.fromkeys(broken, _LOOKS)
         found = state.samples.take_all([(short, wanted) for _, short in shorter], "mend")

@@ -152,7 +152,7 @@ class Trainer:
         if (added := added_search(state.settings)) and added.make:
             return added.make(state)
         state.budget.allow(self._parameters.search_samples(len(state.suite)))
-        return TrialSearch(state, self._parameters)
+        return TrialSearch(state, self._parameters, self._final)
 
     def _end_unchanged(self, stopped: Stop | None, reason: str) -> TrainOutcome:
         verdicts, calls = self._state.verdicts, self._state.context.calls

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.edits.context import Context
     from pytest_skillopt.edits.records import TaskRecord
+    from pytest_skillopt.search.final_comparison import FinalComparison
     from pytest_skillopt.search.parameters import TrialParameters
     from pytest_skillopt.search.samples import Activity
     from pytest_skillopt.search.state import TrainingState
@@ -99,8 +100,11 @@ def _findable(edit: Edit, document: Document) -> Edit:
 class TrialSearch:
     """The loop of samples, analysts, trials and ablations."""
 
-    def __init__(self, state: TrainingState, parameters: TrialParameters) -> None:
+    def __init__(
+        self, state: TrainingState, parameters: TrialParameters, final: FinalComparison
+    ) -> None:
         self._state = state
+        self._final = final
         self._settings = state.settings
         self._parameters = parameters
         self._tasks = TrainTasks(state, parameters)
@@ -130,8 +134,6 @@ class TrialSearch:
         """The working skill when all tasks were sampled last."""
         self._dropped = False
         """Whether an edit was dropped since then: passing tasks may have needed it."""
-        self._reserved = False
-        """Whether the final comparison has a larger part of a small cap."""
 
     def run(self) -> str:
         """Search until there is nothing left to do; return the reason in words.
@@ -549,8 +551,10 @@ class TrialSearch:
         self._idle = 0 if self._state.incumbent != self._last_look else self._idle + 1
         if self._idle >= self._settings.patience or self._epoch >= self._settings.epochs:
             return False
-        if self._state.edits and self._state.at_the_end:
-            self._reserve_more()
+        more = kept_back(self._settings, len(self._state.suite), 1.0) - self._final.kept
+        if more and self._state.edits and self._state.at_the_end:
+            self._final.set_aside(more)
+            self._state.budget.require(len(self._state.train))
         self._epoch += 1
         self._tasks.discard()
         if self._epoch == 2:
@@ -562,16 +566,6 @@ class TrialSearch:
         self._tasks.look(self._state.incumbent)
         self._undo_harm(self._parameters.harm_doubt)
         return True
-
-    def _reserve_more(self) -> None:
-        """Reserve for the final comparison what it needs to show a small gain."""
-        state, tasks = self._state, len(self._state.suite)
-        usual, whole = (kept_back(state.settings, tasks, *part) for part in ((), (1.0,)))
-        if whole > usual and not self._reserved:
-            self._reserved = True
-            state.budget.hold(Purpose.FINAL, state.budget.held(Purpose.FINAL) + whole - usual)
-        if self._reserved:
-            state.budget.require(len(state.train))
 
     def _undo_harm(self, doubt: float) -> None:
         """Drop edits that break tasks which were not in their trials."""
