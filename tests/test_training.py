@@ -825,7 +825,13 @@ def test_a_new_command_is_shown_in_every_report(project: Project) -> None:
     assert ran.ret == 0
     (skill,) = project.result["skills"]
     assert [row["rule"] for row in skill["warnings"]] == ["command"]
-    ran.stdout.fnmatch_lines(["  look at (command): rg -c '!' greeting.txt"])
+    ran.stdout.fnmatch_lines(
+        [
+            "Accepted, but look closer before merging.",
+            "caution: The edits add text to look at, shown below (command).",
+            "  look at (command): rg -c '!' greeting.txt",
+        ]
+    )
     for name in ("report.html", "summary.md"):
         text = (project.runs[-1] / name).read_text()
         assert "Look at this before you merge" in text

@@ -161,6 +161,9 @@ def _cautions(result: Result, skill: SkillResult) -> list[str]:
                 f"On the test split, which no edit has seen, the pass rate {moved} "
                 f"{words.percent(after)}."
             )
+    if skill.warnings:
+        rules = ", ".join(dict.fromkeys(warning.rule for warning in skill.warnings))
+        found.append(f"The edits add text to look at, shown below ({rules}).")
     if result.mode == "evaluate" and skill.status == "measured":
         unknown = sum(not row.before.n and not row.skipped for row in skill.tasks)
         if unknown:
