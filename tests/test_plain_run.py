@@ -89,6 +89,32 @@ def test_a_task_is_an_ordinary_test_against_the_skill_on_disk(
     assert new_files(project, before) == set()
 
 
+def test_a_model_that_cannot_answer_fails_a_test_at_its_own_line(
+    project: pytest.Pytester, chat_server: ChatServer
+) -> None:
+    chat_server.reply = lambda body: chat_server.answer.error(401, "no such key")
+    project.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.skill_task
+        def test_agent(skill_agent):
+            assert skill_agent("Greet Ada.")
+
+        @pytest.mark.skill_task
+        def test_judge(skill_judge):
+            assert skill_judge("It is polite.", "Hello")
+        """
+    )
+    given = ("--skillopt-model=openai:m", f"--skillopt-base-url={chat_server.url}")
+    result = project.runpytest_subprocess("-p", "no:cacheprovider", *given)
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(["E *ModelFault: openai:m: HTTP 401: no such key"] * 2)
+    result.stdout.no_fnmatch_line("*pytest_skillopt/*.py*")
+    whole = project.runpytest_subprocess("-p", "no:cacheprovider", *given, "--full-trace")
+    whole.stdout.fnmatch_lines(["*pytest_skillopt/model/client.py*"])
+
+
 def test_the_plugin_can_be_switched_off(project: pytest.Pytester) -> None:
     project.makepyfile("def test_it(): pass")
     result = project.runpytest_subprocess("-p", "no:skillopt", "--skillopt")

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.model.types import Usage
+from pytest_skillopt.model.types import Usage, hide_frames
 from pytest_skillopt.untrusted import bound
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.tools import Tool
     from pytest_skillopt.model.types import Completion, Model, ToolCall
 
+__tracebackhide__ = hide_frames
 _MOST_SHOWN = 200
 """Characters of a reply quoted in an error."""
 

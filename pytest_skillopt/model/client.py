@@ -30,6 +30,7 @@ from pytest_skillopt.model.types import (
     ModelFault,
     ToolCall,
     Usage,
+    hide_frames,
 )
 from pytest_skillopt.untrusted import encodable, logger, redact
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     Keep = Callable[[Completion], object]
 
+__tracebackhide__ = hide_frames
 _BROKEN_OFF = ("error", "insufficient_system_resource")
 """Finish reasons of a gateway that could not go on."""
 

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from pytest_skillopt.model.types import ModelFault, Usage
+from pytest_skillopt.model.types import ModelFault, Usage, hide_frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_skillopt.model.types import Model
 
+__tracebackhide__ = hide_frames
 FormT = TypeVar("FormT", bound=BaseModel)
 
 _FENCE = re.compile(r"^[ \t]*(```+|~~~+)[^\n]*\n(.*?)^[ \t]*\1[ \t]*$", re.DOTALL | re.MULTILINE)

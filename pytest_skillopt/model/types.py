@@ -6,6 +6,7 @@ import dataclasses
 import functools
 from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 
 if TYPE_CHECKING:
@@ -171,6 +172,10 @@ class ModelError(Exception):
     kind = "provider"
     """As in ``InfraError``."""
     fatal = False
+
+
+hide_frames = methodcaller("errisinstance", (ModelError, AssertionError))
+"""As ``__tracebackhide__`` of a module: a failed test shows its own line, not those of a call."""
 
 
 @dataclass(eq=False, repr=False)

@@ -19,6 +19,7 @@ from pytest_skillopt.model.types import (
     ModelError,
     ModelFault,
     Usage,
+    hide_frames,
 )
 from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.skill.files import is_outside
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.types import Completion, Model, Price
     from pytest_skillopt.settings import Settings
 
+__tracebackhide__ = hide_frames
 _MESSAGE_LIMIT = 200_000
 _MESSAGES_LIMIT = 2_000
 

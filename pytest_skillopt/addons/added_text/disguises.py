@@ -78,7 +78,7 @@ _HTML_LINK = re.compile(
 def hidden_characters(text: str) -> Iterator[str]:
     """Describe each invisible character with the text around it."""
     for at in invisible(text):
-        name = unicodedata.name(text[at], "unnamed character")
+        name = unicodedata.name(text[at], "control character")
         around = text[max(0, at - 12) : at + 13].replace("\n", " ")
         yield f"U+{ord(text[at]):04X} {name} in {around!r}"
 
