@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from patience import PATIENCE
 
-from pytest_skillopt.addons.published.forms import Guidance
-from pytest_skillopt.edits.calls import Calls, Prompts, Question, templates
+from pytest_skillopt.edits.calls import Calls, Form, Prompts, Question, templates
 from pytest_skillopt.model.types import CacheMiss, CapReached, Completion, ModelFault, Usage
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
@@ -20,6 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
     from types import ModuleType
+
+
+class Said(Form):
+    text: str
 
 
 class Answering:
@@ -34,8 +37,8 @@ class Answering:
         return Completion(self._reply(sample), usage=Usage(calls=1, output_tokens=5))
 
 
-def questions(count: int) -> list[Question[Guidance]]:
-    return [Question("meta", f"q{i}", "say", f"something {i}", Guidance) for i in range(count)]
+def questions(count: int) -> list[Question[Said]]:
+    return [Question("meta", f"q{i}", "say", f"something {i}", Said) for i in range(count)]
 
 
 def test_answers_come_in_the_order_of_the_questions(toy: ModuleType) -> None:
@@ -125,7 +128,7 @@ def test_equal_questions_are_answered_in_their_order_however_many_workers_there_
             return Completion(f'{{"reasoning": "", "text": "{prompt} {number}"}}')
 
     asked = [
-        Question("meta", f"{draw}/{what}", "say", what, Guidance)
+        Question("meta", f"{draw}/{what}", "say", what, Said)
         for draw in range(6)
         for what in ("a", "b", "c")
     ]
@@ -217,7 +220,7 @@ def test_a_question_that_waits_for_an_equal_one_is_not_asked_once_the_run_has_st
         return ""
 
     calls = Calls(Answering(reply), Prompts(), workers=9, interrupted=interrupted)
-    equal = [Question("meta", f"equal {i}", "say", "the same", Guidance) for i in range(8)]
+    equal = [Question("meta", f"equal {i}", "say", "the same", Said) for i in range(8)]
     with pytest.raises(StopRun, match="max-calls"):
-        calls.ask([Question("meta", "first", "say", "something", Guidance), *equal])
+        calls.ask([Question("meta", "first", "say", "something", Said), *equal])
     assert sorted(asked) == ["equal 0", "first"]

@@ -160,7 +160,7 @@ def test_without_an_edit_to_compare_a_small_cap_is_for_the_search(toy: ModuleTyp
 def test_the_optimizer_calls_are_bounded(toy: ModuleType) -> None:
     model = toy.ToyOptimizer(useful=0.0)
     parameters = TrialParameters(calls_for_task=1, least_calls=7)
-    train(toy, toy.make_world(), model, parameters, meta_skill=False, slow_update=False)
+    train(toy, toy.make_world(), model, parameters)
     assert 0 < len(model.asked) <= 20
 
 
@@ -237,6 +237,7 @@ def test_a_whole_body_is_left_out_with_a_word(toy: ModuleType) -> None:
     assert any("use --skillopt-search=batch" in note for note in outcome.notes)
 
 
+@pytest.mark.addon("published")
 def test_an_edit_budget_is_not_asked_for_where_edits_are_tried_one_by_one(
     toy: ModuleType,
 ) -> None:
