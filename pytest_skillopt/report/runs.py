@@ -22,7 +22,7 @@ RESULT, PATCH = "result.json", "skill.patch"
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class StoredRun:
     """A directory under ``runs/``, with its result or the reason that there is none."""
 
     id: str
@@ -38,7 +38,7 @@ def find_home(start: Path) -> Home:
     return Home(start / HOME)
 
 
-def load_runs(home: Home) -> list[Run]:
+def load_runs(home: Home) -> list[StoredRun]:
     """Load all runs: first those without a readable result, then the others by age."""
     if not home.runs.is_dir():
         return []
@@ -46,7 +46,7 @@ def load_runs(home: Home) -> list[Run]:
     return sorted(found, key=lambda run: (run.result.started if run.result else "", run.id))
 
 
-def pick_run(home: Home, wanted: str | None) -> tuple[Run, Result]:
+def pick_run(home: Home, wanted: str | None) -> tuple[StoredRun, Result]:
     """Load a run by its id or the start of it; by default the latest with a result.
 
     Raises:
@@ -64,16 +64,16 @@ def pick_run(home: Home, wanted: str | None) -> tuple[Run, Result]:
     raise RunError(f"no finished run in {home.runs} ({ELSEWHERE}){skipped}")
 
 
-def _load(path: Path) -> Run:
+def _load(path: Path) -> StoredRun:
     try:
-        return Run(path.name, Result.load((path / RESULT).read_bytes()))
+        return StoredRun(path.name, Result.load((path / RESULT).read_bytes()))
     except FileNotFoundError:
         problem = "no result.json (it was cut off, or is still running)"
     except OSError as error:
         problem = f"result.json: {error.strerror or error}"
     except ValueError as error:
         problem = one_line(str(error))
-    return Run(path.name, None, problem)
+    return StoredRun(path.name, None, problem)
 
 
 def write_reports(directory: Path, result: Result) -> None:

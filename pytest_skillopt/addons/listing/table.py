@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_skillopt import Result
-    from pytest_skillopt.report.runs import Run
+    from pytest_skillopt.report.runs import StoredRun
     from pytest_skillopt.run.result import SkillResult
 
 
-def list_runs(runs: Sequence[Run]) -> Iterator[str]:
+def list_runs(runs: Sequence[StoredRun]) -> Iterator[str]:
     """Yield a table with a row for each skill of each run, the latest last."""
     read = [run.result for run in runs if run.result is not None]
     rows = [_row(result, skill) for result in read for skill in result.skills or (None,)]
