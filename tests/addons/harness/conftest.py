@@ -5,19 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-import warm_sessions
 from harness_project import KEY, Project
 from model_server import ModelServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-
-@pytest.fixture(autouse=True)
-def warm_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the sessions within this process start workers that need import nothing."""
-    monkeypatch.setattr("execnet.gateway_io.Popen2IOMaster", warm_sessions.Worker)
 
 
 @pytest.fixture

@@ -62,9 +62,13 @@ def test_the_skill_is_found_read_and_followed(project: Project, agent: str) -> N
     assert {body.get("model", "fake-model") for body in project.provider.bodies} == {"fake-model"}
 
 
-@ALL
+FILES = ("AGENTS.md", "service/CLAUDE.md", ".github/copilot-instructions.md")
+
+
 @pytest.mark.parametrize(
-    "file", ["AGENTS.md", "service/CLAUDE.md", ".github/copilot-instructions.md"]
+    ("agent", "file"),
+    [(agent, file) for agent in ("codex", "claude") for file in FILES[:2]]
+    + [(agent, file) for agent in OTHERS for file in FILES],
 )
 def test_a_document_is_read_in_every_rollout(project: Project, agent: str, file: str) -> None:
     """Under the name that the agent reads, in its folder; other documents there are removed."""
@@ -77,7 +81,8 @@ def test_a_document_is_read_in_every_rollout(project: Project, agent: str, file:
     project.settings |= {"skillopt_harness": agent, "skillopt_skill": file}
     body = f"""
 reply = skill_harness("Greet Ada.", copy="fixture")
-keep(files=reply.files, read=reply.skill_read, used=reply.skill_used, calls=reply.usage.calls)
+if skill.text:
+    keep(files=reply.files, read=reply.skill_read, used=reply.skill_used)
 assert (workspace / {folder!r} / "greeting.txt").read_text() == "Ahoy Ada\\n"
 """
     project.settings["skillopt_final_rollouts"] = 1
@@ -88,7 +93,6 @@ assert (workspace / {folder!r} / "greeting.txt").read_text() == "Ahoy Ada\\n"
     assert (row["before"]["passed"], row["before"]["read"]) == (0, None)
     assert "Hello Ada" in row["before"]["sample"]["message"]
     assert row["after"]["passed"] == row["after"]["read"] == row["after"]["n"] > 0
-    assert project.run(body).ret == 0
     greeting = os.path.join(folder, "greeting.txt")
     assert project.kept["files"] == {greeting: "added"}
     assert project.kept["read"]

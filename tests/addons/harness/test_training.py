@@ -104,7 +104,7 @@ def test_a_description_is_trained_on_what_codex_asks_for(project: Project) -> No
         "skillopt_final_rollouts": 2,
         "skillopt_lanes": 4,
     }
-    few = "Ada or Gus"
+    few = "Ada or Ben or Gus"
     quick = ("--skillopt-train=description", "--skillopt-rollouts=1", "-oskillopt_patience=1")
     project.pytest(*quick, "-k", few)
     assert project.result["status"] == "accepted", project.result["reason"]
