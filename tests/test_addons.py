@@ -55,6 +55,15 @@ CORE = (
     *("tests/skill", "tests/edits"),
 )
 """Tests that stand for those of the core."""
+BETWEEN = "the help of the commands:"
+HELPS = f"""
+import pytest
+from pytest_skillopt.cli import main
+
+assert pytest.main(["--help"]) == 0
+print({BETWEEN!r})
+main(["--help"])
+"""
 BROKEN = "raise ImportError('half of it is missing')\n"
 
 
@@ -88,9 +97,9 @@ class Copy:
         """Options, keys, choices and commands that a user is shown."""
         empty = self.root / "empty"
         empty.mkdir(exist_ok=True)
-        options = self.run("-m", "pytest", "--help", cwd=empty)
-        commands = self.run("-m", "pytest_skillopt", "--help", cwd=empty)
-        assert "continues without" not in options + commands
+        told = self.run("-c", HELPS, cwd=empty)
+        assert "continues without" not in told
+        options, _, commands = told.partition(BETWEEN)
         ours = options[options.index("training of agent skills") :]
         choices = re.findall(r"--skillopt-(?:search|gate)=S\s+([^()]+)", ours)
         listed = re.findall(r"^ {4}([\w-]+)", commands, re.MULTILINE)
