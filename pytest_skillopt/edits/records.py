@@ -38,6 +38,18 @@ class TaskRecord:
     def plus(self, rollouts: Iterable[Rollout]) -> TaskRecord:
         return TaskRecord.of(self.task, (*self.rollouts, *rollouts))
 
+    def updated(self, rollouts: Iterable[Rollout]) -> TaskRecord:
+        """Return the record with later rollouts, all of one version.
+
+        Of rollouts of another version it keeps a failure, and only if a later one failed too.
+        """
+        latest = TaskRecord.of(self.task, rollouts)
+        if not latest.n:
+            return self
+        if latest.rollouts[0].request.version == self.rollouts[0].request.version:
+            return self.plus(latest.rollouts)
+        return latest.plus(self.failures[:1]) if latest.failed else latest
+
     @property
     def n(self) -> int:
         return len(self.rollouts)

@@ -10,12 +10,13 @@ from pytest_skillopt.edits.records import TaskRecord
 from pytest_skillopt.untrusted import bound
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_skillopt.search.parameters import TrialParameters
     from pytest_skillopt.search.samples import Activity
     from pytest_skillopt.search.state import TrainingState
     from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.suite.rollouts import Rollout
 
 _ASSERTIONS = ("AssertionError", "ReplyError")
 """Exceptions of failed assertions; any other one may be a mistake in the test."""
@@ -147,6 +148,12 @@ class TrainTasks:
             if known := self._records.get(record.task.id):
                 self._records[record.task.id] = known.plus(record.rollouts)
 
+    def update(self, found: Mapping[str, Sequence[Rollout]]) -> None:
+        """Add samples of tasks under the working skill; older ones hardly count beside them."""
+        for task, rollouts in found.items():
+            if known := self._records.get(task):
+                self._records[task] = known.updated(rollouts)
+
     def forget(self, tasks: Iterable[str]) -> None:
         """Discard the records of passing tasks, since an edit that they asked for is dropped."""
         for task in tasks:
@@ -197,11 +204,6 @@ class TrainTasks:
         """
         stale = [r for r in chosen if r.rollouts[0].request.version != document.version]
         found = self._state.samples.take(document, {r.task.id: 1 for r in stale}, "train")
-        for record in stale:
-            latest = TaskRecord.of(record.task, found[record.task.id])
-            if latest.failed:
-                latest = latest.plus(record.failures[:1])
-            if latest.n:
-                self._records[record.task.id] = latest
+        self.update(found)
         failing = {record.task.id: record for record in self.failing()}
         return [failing[record.task.id] for record in chosen if record.task.id in failing]

@@ -36,6 +36,7 @@ class Trial:
         self,
         edits: Sequence[Edit],
         document: Document,
+        base: Document,
         records: Sequence[TaskRecord],
         parameters: TrialParameters,
         bar: float,
@@ -45,12 +46,14 @@ class Trial:
         Args:
             edits: one edit, or several that are tried together.
             document: the working skill with them.
-            records: records of the failing tasks that asked for them, under the working skill.
+            base: the working skill without them.
+            records: records of the failing tasks that asked for them; some may be of an older
+                working skill.
             parameters: bounds of the trial.
             bar: log likelihood ratio at which the edits have won.
         """
         self.edits = tuple(edits)
-        self.document = document
+        self.document, self.base = document, base
         self.before = {record.task.id: record for record in records}
         self.after = {task: TaskRecord(record.task) for task, record in self.before.items()}
         self._parameters = parameters
@@ -60,20 +63,23 @@ class Trial:
         """By task, passes, and failures further on in the test as a part of a pass."""
         self._taken = dict.fromkeys(self.before, 0)
         """By task, samples taken, including those that could not be measured."""
+        self._compared: set[str] = set()
+        """Tasks that were sampled without the edits since the trial began."""
 
     @property
     def log_ratio(self) -> float:
         """Log likelihood ratio of "a share of the tasks is lifted" against "nothing changes"."""
-        return sum(self._log_ratio(task) for task in self.before)
+        return sum(map(self._log_ratio, self._failing))
 
     @property
     def outcome(self) -> Literal["open", "won", "lost"]:
-        ratio = self.log_ratio
-        if ratio >= self._bar:
+        """``open`` without a task to sample if they all pass without the edits."""
+        ratio, at_end = self.log_ratio, not self._next_tasks()
+        if not self._failing:
+            return "open"
+        if ratio >= self._bar or (at_end and sum(self._credit.values()) >= self._samples):
             return "won"
-        if ratio <= self._parameters.lower or not self._next_tasks():
-            return "lost"
-        return "open"
+        return "lost" if ratio <= self._parameters.lower or at_end else "open"
 
     def wants(self, *, ahead: bool = False) -> dict[str, int]:
         """Return the tasks to sample next, with how often; empty if the trial is decided.
@@ -86,7 +92,7 @@ class Trial:
         wanted = dict.fromkeys(self._next_tasks(), 1)
         while ahead and any(self._credit.values()) and self._at_best(wanted) < self._bar:
             left = [t for t in wanted if self._room(t) > wanted[t]]
-            if not left or sum(self._taken.values()) + sum(wanted.values()) >= self._most:
+            if not left or self._samples + sum(wanted.values()) >= self._most:
                 break
             wanted[min(left, key=wanted.__getitem__)] += 1
         return wanted
@@ -102,6 +108,25 @@ class Trial:
                     self._credit[task] += 1.0
                 elif rollout.measured and goes_further(rollout, failures):
                     self._credit[task] += self._parameters.advance
+
+    def compare(self, found: Mapping[str, Sequence[Rollout]]) -> None:
+        """Add samples of the skill without the edits, which may pass by now or by luck."""
+        for task in found.keys() & self.before.keys():
+            self.before[task] = self.before[task].updated(found[task])
+            self._compared.add(task)
+
+    def to_compare(self, *, every: bool) -> list[str]:
+        """Return tasks that did better, to be sampled once without the edits.
+
+        Args:
+            every: include tasks whose record is of the same skill as the trial.
+        """
+        return [
+            task
+            for task in self.turned
+            if task not in self._compared
+            and (every or self.before[task].rollouts[0].request.version != self.base.version)
+        ]
 
     @property
     def turned(self) -> tuple[str, ...]:
@@ -123,11 +148,20 @@ class Trial:
         n = sum(record.n for record in self.after.values())
         return f"{passed} of {n} samples passed on the tasks that asked for it"
 
+    @property
+    def _failing(self) -> list[str]:
+        """Tasks that fail without the edits, as far as is known."""
+        return [task for task, record in self.before.items() if record.rate <= 0.5]
+
+    @property
+    def _samples(self) -> int:
+        return sum(self._taken.values())
+
     def _next_tasks(self) -> list[str]:
         """Return the least sampled tasks; among equals those that do well, to win sooner."""
-        if sum(self._taken.values()) >= self._most:
+        if self._samples >= self._most:
             return []
-        open_tasks = [task for task in self.before if self._room(task)]
+        open_tasks = [task for task in self._failing if self._room(task)]
         order = sorted(open_tasks, key=lambda t: (self._taken[t], -self._credit[t]))
         return order[:_TASKS_A_LOOK]
 
@@ -137,7 +171,7 @@ class Trial:
 
     def _at_best(self, wanted: Mapping[str, int]) -> float:
         """Return the log likelihood ratio if all of these samples pass."""
-        return sum(self._log_ratio(task, wanted.get(task, 0)) for task in self.before)
+        return sum(self._log_ratio(task, wanted.get(task, 0)) for task in self._failing)
 
     def _log_ratio(self, task: str, more: int = 0) -> float:
         """Return the log likelihood ratio of a task if ``more`` samples of it pass."""

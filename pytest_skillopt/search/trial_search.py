@@ -347,19 +347,23 @@ class TrialSearch:
         """Let winners join; edits that are undecided or not needed any more wait again."""
         if self._ablation.sampled:
             self._drop(self._ablation.judge())
-        self._running = [trial for trial in trials if self._wide and trial.outcome == "open"]
+        going_on = [trial for trial in trials if self._wide and trial.wants()]
+        self._running = [trial for trial in going_on if self._is_needed(trial)]
+        turned: set[str] = set()
         # Lost trials first: their samples are of the working skill before the winners joined.
         for trial in sorted(trials, key=lambda trial: trial.outcome == "won"):
             outcome = trial.outcome
             if trial in self._running:
                 continue
-            if outcome == "open" or (outcome == "won" and not self._is_needed(trial)):
+            late = not self._is_needed(trial) or not turned.isdisjoint(trial.turned)
+            if outcome == "open" or (outcome == "won" and late):
                 for edit in trial.edits:
                     self._pool.add(edit)
                 continue
             self._row.tried += 1
             if outcome == "won":
                 self._join(trial, trial.edits)
+                turned.update(trial.turned)
             else:
                 self._lose(trial)
 
@@ -399,8 +403,10 @@ class TrialSearch:
             else:
                 document = extended
                 fitting.append(edit)
-        p = self._parameters
-        return Trial(fitting, document, asking, p, p.upper + self._later) if fitting else None
+        if not fitting:
+            return None
+        p, base = self._parameters, self._state.incumbent
+        return Trial(fitting, document, base, asking, p, p.upper + self._later)
 
     @property
     def _wide(self) -> bool:
@@ -415,7 +421,9 @@ class TrialSearch:
     def _sampling(self, trials: Sequence[Trial], least: int = 0) -> Activity:
         """Yield samples of trials until all are decided.
 
-        After the first round, fewer than ``least`` open trials wait for a later call.
+        A task that does better is sampled once without the edits too, for all of its trials:
+        another edit may have joined that it needed, or its failures were bad luck. After the first
+        round, fewer than ``least`` open trials wait for a later call.
         """
         covers, rounds = self._state.budget.covers, 0
         while running := [(t, wants) for t in trials if (wants := t.wants(ahead=self._wide))]:
@@ -424,8 +432,19 @@ class TrialSearch:
             rounds += 1
             while len(running) > 1 and not covers(sum(sum(w.values()) for _, w in running)):
                 running.pop()
-            found = yield "trial", [(trial.document, wants) for trial, wants in running]
-            for (trial, _), rollouts in zip(running, found, strict=True):
+            without: dict[Document, dict[str, int]] = {}
+            for trial, _ in running:
+                tasks = trial.to_compare(every=self._wide)
+                without.setdefault(trial.base, {}).update(dict.fromkeys(tasks, 1))
+            arms = [(trial.document, wants) for trial, wants in running]
+            found = yield "trial", [*without.items(), *arms]
+            for base, rollouts in zip(without, found, strict=False):
+                for trial in trials:
+                    if trial.base == base:
+                        trial.compare(rollouts)
+                if base == self._state.incumbent:
+                    self._tasks.update(rollouts)
+            for (trial, _), rollouts in zip(running, found[len(without) :], strict=True):
                 trial.tell(rollouts)
 
     def _lose(self, trial: Trial) -> None:

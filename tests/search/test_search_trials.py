@@ -114,6 +114,22 @@ def test_while_no_edit_has_joined_lines_are_tried_in_other_groups(
     assert outcome.status == ("accepted" if groups else "unchanged")
 
 
+def test_an_edit_does_not_win_by_what_another_one_changed(toy: ModuleType) -> None:
+    """When its turn comes, the task that asked for it passes without it."""
+    world = toy.World({f"t{i}": (0,) for i in range(6)}, strong=1.0, weak=0.0)
+    useful, useless = script_of(toy.rule(0)), script_of(JUNK)
+
+    def answer(form: str, messages: Any) -> Any:
+        asks = "## Task 1: t4\n" in "".join(message["content"] for message in messages)
+        return (useless if asks else useful)(form, messages)
+
+    parameters = TrialParameters(edits_at_once=1)
+    outcome, _ = train(toy, world, toy.ToyOptimizer(script=answer), parameters)
+    assert outcome.status == "accepted"
+    (row,) = (row for row in outcome.edits if row.content == JUNK)
+    assert row.why == "the search ended before it was tried"
+
+
 def test_settled_tasks_keep_their_record(toy: ModuleType) -> None:
     """A task that passed is sampled once until the search looks afresh."""
     world = toy.make_world(strong=1.0, weak=0.0)
@@ -342,7 +358,7 @@ def test_a_suite_that_starts_at_zero_is_climbed(toy: ModuleType) -> None:
 
 
 def test_edits_that_nobody_has_tried_are_told_when_a_cap_ends_the_search(toy: ModuleType) -> None:
-    outcome, _ = train(toy, toy.make_world(), toy.ToyOptimizer(useful=0.3), max_rollouts=180)
+    outcome, _ = train(toy, toy.make_world(), toy.ToyOptimizer(useful=0.3), max_rollouts=160)
     left = [row for row in outcome.edits if "ended before it was tried" in row.why]
     assert left
     assert "proposed" in outcome.steps[-1].reason

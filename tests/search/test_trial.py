@@ -24,7 +24,7 @@ def make_trial(toy: ModuleType, tasks: int = 2, before: str = "---") -> Trial:
     records = [toy.make_record(f"t{i}", before) for i in range(tasks)]
     edit = toy.append("x", *(f"t{i}" for i in range(tasks)))
     document = toy.make_context().document
-    return Trial([edit], document, records, PARAMETERS, PARAMETERS.upper)
+    return Trial([edit], document, document, records, PARAMETERS, PARAMETERS.upper)
 
 
 def play(toy: ModuleType, trial: Trial, rate: float, luck: random.Random) -> int:
@@ -79,6 +79,45 @@ def test_a_task_that_passed_before_takes_more_passes_to_win(toy: ModuleType) -> 
         return taken if trial.outcome == "won" else 99
 
     assert passes_to_win("----") < passes_to_win("+---") < passes_to_win("++--")
+    assert passes_to_win("++--") == PARAMETERS.most_per_task, "no more samples could say more"
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_a_task_that_does_better_is_compared_with_the_skill_as_it_is_now(
+    toy: ModuleType, older: bool
+) -> None:
+    """Its failures were bad luck, or another edit has joined that it needed."""
+    trial = make_trial(toy, 1)
+    now = trial.base.version
+    trial.before["t0"] = of_version(trial.before["t0"], "older" if older else now)
+    passed = {"t0": of_version(toy.make_record("t0", "+"), now).rollouts}
+    assert trial.to_compare(every=True) == [], "nothing has done better yet"
+    trial.tell(passed)
+    assert trial.to_compare(every=True) == ["t0"]
+    assert trial.to_compare(every=False) == (["t0"] if older else [])
+    ratio = trial.log_ratio
+    trial.compare(passed)
+    assert trial.to_compare(every=True) == []
+    assert trial.log_ratio < ratio
+    assert trial.outcome == "open"
+    assert trial.wants() == ({} if older else {"t0": 1}), "the older skill's failures say nothing"
+
+
+@pytest.mark.parametrize("sign", ["+", "-"])
+def test_a_failure_under_an_older_skill_counts_only_beside_a_new_one(
+    toy: ModuleType, sign: str
+) -> None:
+    known = of_version(toy.make_record("t0", "-+-"), "older")
+    record = known.updated(toy.make_record("t0", sign).rollouts)
+    assert (record.passed, record.failed) == ((1, 0) if sign == "+" else (0, 2))
+    assert known.updated(()) == known
+
+
+def of_version(record: Any, version: str) -> Any:
+    requests = [dataclasses.replace(r.request, version=version) for r in record.rollouts]
+    pairs = zip(record.rollouts, requests, strict=True)
+    rollouts = tuple(dataclasses.replace(r, request=request) for r, request in pairs)
+    return dataclasses.replace(record, rollouts=rollouts)
 
 
 def further(record: Any, line: int) -> Any:
