@@ -330,4 +330,6 @@ def _explaining(directory: Path) -> Iterator[None]:
         # SQLite quotes the bytes of a value that it cannot decode.
         said = str(error).partition(" with text ")[0]
         way_out = "Remove that directory, or run with --skillopt-cache=off"
+        if "disk is full" in said:  # the replies in it are paid
+            way_out = "Free space on its disk"
         raise CacheError(f"{directory}: the cache cannot be used ({said}). {way_out}") from error

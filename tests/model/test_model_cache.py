@@ -258,6 +258,14 @@ def test_a_database_that_breaks_in_the_middle_says_so_too(directory: Path) -> No
     opened.close()
 
 
+def test_a_full_disk_is_no_reason_to_remove_paid_replies(directory: Path) -> None:
+    cache = DiskCache(directory)
+    cache._do(lambda kept: kept._sql("PRAGMA max_page_count = 1"))
+    with pytest.raises(CacheError, match=r"disk is full\)\. Free space on its disk$"):
+        cache.set("0" * 64, "x" * 30_000)
+    cache.close()
+
+
 def test_a_directory_that_cannot_be_made_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CacheError, match=r"cannot be written.*skillopt_dir"):
