@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import subprocess
 import uuid
@@ -92,7 +93,8 @@ def namespaces() -> Iterator[list[tuple[str, str]]]:
     """Two network namespaces, each reached over a pair of virtual interfaces: name, address."""
     if not shutil.which("ip"):
         pytest.skip("network namespaces need the command ip")
-    made = [(f"skillopt-{uuid.uuid4().hex[:6]}", f"10.233.{n}") for n in (1, 2)]
+    first = 64 + os.getpid() % 128  # of this process: another's tests may run at the same time
+    made = [(f"skillopt-{uuid.uuid4().hex[:6]}", f"10.{first}.{n}") for n in (1, 2)]
     try:
         for name, net in made:
             device = name[-6:]
