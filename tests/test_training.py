@@ -329,7 +329,9 @@ def test_an_evaluation_that_met_a_cap_says_what_it_has_measured(project: Project
     assert sorted(task["before"]["n"] for task in skill["tasks"]) == [1] * (24 - rollouts) + [2] * (
         rollouts - 12
     )
-    (note,) = [n for n in project.result["notes"] if f"after {rollouts} of 24 rollouts" in n]
+    (note,) = [
+        n for n in project.result["notes"] if n.startswith(f"after {rollouts} of 24 rollouts: ")
+    ]
     assert cap.partition("=")[0].removeprefix("--skillopt-").replace("-", "_") in note.replace(
         "-", "_"
     )

@@ -46,7 +46,7 @@ def evaluate(run: Run, display: Display) -> Result:
     skills = [_skill_result(run, skill, rollouts) for skill in run.documents]
     if stop is not None:
         skills = [_ended_early(skill, stop) for skill in skills]
-        run.notes.append(f"{stop.reason} after {len(taken)} of {len(requests)} rollouts")
+        run.notes.append(f"after {len(taken)} of {len(requests)} rollouts: {stop.reason}")
     status: Status = "measured" if all(s.status == "measured" for s in skills) else "unmeasured"
     if stop is not None and stop.kind is Stop.INTERRUPTED:
         status = "interrupted"
