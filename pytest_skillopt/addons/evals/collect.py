@@ -13,6 +13,7 @@ import pytest
 
 from pytest_skillopt.addons.evals.checks import Grade, grade_by_script
 from pytest_skillopt.addons.evals.read import Case, EvalsError, read_evals
+from pytest_skillopt.model.types import hide_frames
 from pytest_skillopt.settings import ini
 from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.skill.files import is_inside, skill_paths
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.agent import Agent
     from pytest_skillopt.suite.context import Recorder
 
+__tracebackhide__ = hide_frames
 EVALS, QUERIES = "evals.json", "eval_queries.json"
 GRADING = "grading"
 """Role of the transcript's turn that holds the grades."""
@@ -191,7 +193,6 @@ def _marked(function: Callable[..., None], marks: Sequence[Any]) -> Callable[...
 
     @functools.wraps(function)
     def test(**fixtures: Any) -> None:
-        __tracebackhide__ = True
         function(**fixtures)
 
     for mark in marks:
@@ -207,7 +208,6 @@ def _graded(
     request: pytest.FixtureRequest,
 ) -> None:
     """Check an answer to a request by statements that a model judges."""
-    __tracebackhide__ = True
     _settle(case, skill_agent(_prompt(case, request)), skill_judge, rollout, request)
 
 
@@ -218,7 +218,6 @@ def _scripted(
     request: pytest.FixtureRequest,
 ) -> None:
     """Check an answer to a request by a script."""
-    __tracebackhide__ = True
     _settle(case, skill_agent(_prompt(case, request)), None, rollout, request)
 
 
@@ -231,7 +230,6 @@ def _graded_in_harness(
     request: pytest.FixtureRequest,
 ) -> None:
     """Check an agent's work on a request by statements that a model judges."""
-    __tracebackhide__ = True
     _settle(case, _work(case, skill_harness, workspace, request), skill_judge, rollout, request)
 
 
@@ -243,13 +241,11 @@ def _scripted_in_harness(
     request: pytest.FixtureRequest,
 ) -> None:
     """Check an agent's work on a request by a script."""
-    __tracebackhide__ = True
     _settle(case, _work(case, skill_harness, workspace, request), None, rollout, request)
 
 
 def _trigger(case: Case, skill_harness: Any, rollout: Recorder) -> None:
     """Check that the agent loads the skill if, and only if, it should."""
-    __tracebackhide__ = True
     asked = bool(skill_harness.trigger(case.prompt))
     text = "the skill is loaded if, and only if, it should be"
     _keep(rollout, [Grade(text, asked == case.should_trigger, "", False)])
@@ -307,7 +303,6 @@ def _settle(
     request: pytest.FixtureRequest,
 ) -> None:
     """Grade an answer; its soft score is the share of the statements that hold."""
-    __tracebackhide__ = True
     grades = list(grade_by_script(case.statements, answer))
     judged = [s.text for s in case.statements if s.judged]
     if judge is not None:

@@ -101,6 +101,7 @@ def test_evals_are_tests_next_to_others(project: pytest.Pytester, chat_server: C
             "FAILED skills/greet/evals/evals.json::graded[[]2-ben]*",
         ]
     )
+    result.stdout.no_fnmatch_line("*traceback entries are hidden*")
     (body,) = judged(chat_server)
     said = body["messages"][-1]["content"]
     assert "1. Greets\n2. Has a mark" in said
