@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from harness_project import KEY, Project
 from model_server import ModelServer
+from patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +30,7 @@ def project(
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     monkeypatch.setattr("pytest_skillopt.model.client.FIRST_DELAY", 0.001)
     monkeypatch.setattr("pytest_skillopt.addons.harness.processes._LOOK_MS", 20)
+    monkeypatch.setattr("pytest_skillopt.addons.harness.processes._PATIENCE", PATIENCE)
     return Project(pytester, provider)
 
 

@@ -178,13 +178,16 @@ def test_a_harness_that_prints_without_end(
 
 
 def test_a_full_disk(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    free = shutil.disk_usage(project.path).free
-    monkeypatch.setattr(processes, "LEAST_FREE", free - (64 << 20))
-    project.use_stub(
-        "with open('big', 'wb') as f: os.posix_fallocate(f.fileno(), 0, 512 << 20)\n"
-        "time.sleep(1000)"
-    )
-    assert "the disk is full, so the run was ended" in message(project)
+    """It is full for the run only: others write on the real one, too."""
+    full, usage = project.path / "full", shutil.disk_usage
+
+    def look(folder: Path) -> object:
+        return usage(folder)._replace(free=0) if full.exists() else usage(folder)
+
+    monkeypatch.setattr(shutil, "disk_usage", look)
+    project.use_stub("open('full', 'w').close()\ntime.sleep(1000)")
+    body = f"pathlib.Path({str(full)!r}).symlink_to(workspace / 'full')\n{RUN}"
+    assert "the disk is full, so the run was ended" in message(project, body)
 
 
 def test_an_agent_that_changes_the_skill(project: Project) -> None:

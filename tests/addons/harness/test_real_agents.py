@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-from patience import PATIENCE
+from patience import PATIENCE, wait_until
 
 from pytest_skillopt.addons.harness.adapters import KNOWN, MEMORY, bundled_path, memory_name
 from pytest_skillopt.addons.harness.processes import find_bwrap
@@ -137,6 +137,7 @@ def test_a_fault_is_no_answer(project: Project, agent: str, scenario: str, words
     done = project.run(GREET)
     assert done.ret == 1
     done.stdout.fnmatch_lines([f"*ModelFault: openai:fake-model: {words}* (after 2 tries)*"])
+    wait_until(lambda: project.provider.calls >= 2)
     assert project.provider.calls == 2
 
 
