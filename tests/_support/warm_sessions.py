@@ -19,6 +19,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -42,24 +43,31 @@ class Session:
 
     def __init__(self, told: IO[str], stdout: IO[str] | None) -> None:
         self._told = told
+        self._waiting = threading.Lock()
         self.pid = int(told.readline())
         self.returncode: int | None = None
         self.stdout = stdout
 
     def poll(self) -> int | None:
         """Return its exit status if it has ended."""
-        if self.returncode is None and select.select([self._told], [], [], 0)[0]:
-            return self.wait()
-        return self.returncode
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.wait(0)
+        return None
 
     def wait(self, timeout: float | None = None) -> int:
-        """Return its exit status once it has ended."""
-        if self.returncode is None:
-            if not select.select([self._told], [], [], timeout)[0]:
-                raise subprocess.TimeoutExpired("pytest", timeout or 0)
-            self.returncode = os.waitstatus_to_exitcode(int(self._told.readline()))
-            self._told.close()
-        return self.returncode
+        """Return its exit status once it has ended, to each thread that waits."""
+        expired = subprocess.TimeoutExpired("pytest", timeout or 0)
+        if not self._waiting.acquire(timeout=-1 if timeout is None else timeout):
+            raise expired
+        try:
+            if self.returncode is None:
+                if not select.select([self._told], [], [], timeout)[0]:
+                    raise expired
+                self.returncode = os.waitstatus_to_exitcode(int(self._told.readline()))
+                self._told.close()
+            return self.returncode
+        finally:
+            self._waiting.release()
 
     def communicate(self, timeout: float | None = None) -> tuple[str, None]:
         """Return its output and errors once it has ended."""
