@@ -299,7 +299,7 @@ def test_a_cap_on_time_holds(signed_in: Project, fakes: Fakes) -> None:
     source = (fakes.folder / "claude").read_text()
     (fakes.folder / "claude").write_text(source.replace("while plan", "time.sleep(1)\nwhile plan"))
     signed_in.pytest("--skillopt", "--skillopt-max-time=0.5", "-p", "no:xdist")
-    assert "max-time" in json.dumps(result(signed_in)["notes"])
+    assert "max_time" in json.dumps(result(signed_in)["notes"]).replace("-", "_")
     assert len(fakes.calls) < 9
 
 
