@@ -262,12 +262,17 @@ def _opened(config: pytest.Config) -> tuple[Proxy | SignedIn, Runner]:
                     "returns has none. Return pytest_skillopt.chat_model there, or set "
                     "skillopt_target to openai:MODEL@URL"
                 )
-            ours = models.settings.of(HarnessSettings)
-            passed = shared_variables(models.settings)
-            runner = Runner(resolve(ours.sandbox), config.rootpath, passed)
+            runner = open_runner(config, models.settings)
             provider = model if isinstance(model, SignedIn) else Proxy(target, models.throttle)
-            config.add_cleanup(runner.close)
             config.add_cleanup(provider.close)
-            before_the_end(runner.close)
             opened[models.target] = provider, runner
         return opened[models.target]
+
+
+def open_runner(config: pytest.Config, settings: Settings) -> Runner:
+    """Make a runner in the sandbox that is set; it ends its agents with the session."""
+    sandbox = resolve(settings.of(HarnessSettings).sandbox)
+    runner = Runner(sandbox, config.rootpath, shared_variables(settings))
+    config.add_cleanup(runner.close)
+    before_the_end(runner.close)
+    return runner

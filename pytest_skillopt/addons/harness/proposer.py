@@ -13,9 +13,8 @@ import pytest
 
 from pytest_skillopt.addons.harness.adapters import Ended, Trace
 from pytest_skillopt.addons.harness.agent import problem_of
-from pytest_skillopt.addons.harness.binding import served, shared_variables
+from pytest_skillopt.addons.harness.binding import open_runner, served
 from pytest_skillopt.addons.harness.command_line import CommandLineModel
-from pytest_skillopt.addons.harness.processes import Runner, resolve
 from pytest_skillopt.addons.harness.proposal import SOCKET, Folder, proposed
 from pytest_skillopt.addons.harness.proxy import Proxy, Ticket
 from pytest_skillopt.addons.harness.settings import MOST_PROPOSALS, MOST_ROLLOUTS, HarnessSettings
@@ -23,7 +22,6 @@ from pytest_skillopt.addons.harness.workspace import leaking
 from pytest_skillopt.model.roles import Models
 from pytest_skillopt.model.types import CacheMiss, ModelConfigError, ModelFault, Usage
 from pytest_skillopt.skill.files import skill_files
-from pytest_skillopt.suite.interrupts import before_the_end
 from pytest_skillopt.suite.sampler import Stop, StopRun
 
 if TYPE_CHECKING:
@@ -32,6 +30,7 @@ if TYPE_CHECKING:
 
     from pytest_skillopt import Context, Patch, TaskRecord
     from pytest_skillopt.addons.harness.adapters import Harness
+    from pytest_skillopt.addons.harness.processes import Runner
     from pytest_skillopt.edits.calls import Calls
 
 _MOST_CALLS = 60
@@ -136,11 +135,8 @@ def open_proposer(config: pytest.Config) -> None:
             f"{optimizer.name} is not a model on one: set skillopt_optimizer = openai:MODEL[@URL]"
         )
     harness = served(target, name)
-    runner = Runner(resolve(ours.sandbox), config.rootpath, shared_variables(models.settings))
-    proxy = Proxy(target, models.throttle)
-    config.add_cleanup(runner.close)
+    runner, proxy = open_runner(config, models.settings), Proxy(target, models.throttle)
     config.add_cleanup(proxy.close)
-    before_the_end(runner.close)
     config.stash[PROPOSER] = Proposer(harness, proxy, runner, models.settings.timeout)
 
 
