@@ -97,10 +97,6 @@ class Budget:
         """Reserve so many samples for a purpose, in place of what was reserved for it before."""
         self._held[purpose] = samples
 
-    def held(self, purpose: Purpose) -> int:
-        """Return the number of samples that are reserved for a purpose."""
-        return self._held[purpose]
-
     def release(self) -> None:
         """End the search: free all reserves and lift its own bound."""
         self._held = dict.fromkeys(Purpose, 0)
