@@ -176,7 +176,7 @@ def _serve(requests: socket.socket) -> None:
     """Fork a watcher for each request, which forks the process and tells its id and its end."""
     with (
         tempfile.TemporaryDirectory() as empty,
-        Path(os.devnull).open("w") as nowhere,
+        Path(os.devnull).open("w", encoding="utf-8") as nowhere,
         contextlib.redirect_stdout(nowhere),
     ):
         pytest.main(["-q", "-p", "no:cacheprovider", empty], plugins=[_Imports()])
