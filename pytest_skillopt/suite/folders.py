@@ -58,8 +58,9 @@ def remove_folder(folder: Path) -> None:
     with contextlib.suppress(OSError):
         if os.open not in os.supports_dir_fd:  # Windows
             for path in folder.rglob("*"):
-                with contextlib.suppress(OSError):
-                    path.chmod(stat.S_IWRITE)  # a read-only file is not removed
+                if not path.is_symlink():  # its target may be anybody's
+                    with contextlib.suppress(OSError):
+                        path.chmod(stat.S_IWRITE)  # a read-only file is not removed
             shutil.rmtree(folder, ignore_errors=True)
             return
         fd = os.open(folder, _how())

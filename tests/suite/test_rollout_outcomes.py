@@ -316,6 +316,32 @@ def test_every_kind_of_test_ends_as_in_a_plain_run(drive: Drive, mode: str) -> N
     _check_what_was_recorded(driven)
 
 
+def test_a_hook_of_the_project_makes_a_pass_a_failure(drive: Drive) -> None:
+    """Plugins for soft assertions do so, without an exception."""
+    conftest = """
+    import pytest
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(item, call):
+        report = yield
+        if report.when == "call" and item.name == "test_soft":
+            report.outcome, report.longrepr = "failed", "the total is wrong"
+        return report
+    """
+    tests = """
+    import pytest
+
+    pytestmark = pytest.mark.skill_task
+
+    def test_soft(): ...
+    def test_other(): ...
+    """
+    driven = drive(tests, "-p", "no:xdist", conftest=conftest)
+    assert driven.one("test_other").outcome == "passed"
+    rollout = driven.one("test_soft")
+    assert (rollout.outcome, rollout.message) == ("failed", "the total is wrong")
+
+
 def _check_what_was_recorded(driven: Driven) -> None:
     versions = [r.transcript[0].content.split('"')[1] for r in driven.of("test_fixture_scopes")]
     assert versions == ["0", "0", "0", "1", "1", "1", "0", "0", "0"]
