@@ -79,6 +79,14 @@ def rebuild(base: Document, edits: Iterable[Edit]) -> Document | None:
     return None
 
 
+def findable(edit: Edit, document: Document) -> Edit:
+    """Return the edit, as one that appends if its target is not in the document."""
+    stands = to_lf(edit.target.strip()) in to_lf(document.file(edit.file).text)
+    if stands or edit.op in ("append", "delete"):
+        return edit
+    return replace(edit, op="append", target="")
+
+
 def as_edits(update: Update, asked: Edit, context: Context) -> Update:
     """Give an update edits that make its document from the working skill, the context's.
 

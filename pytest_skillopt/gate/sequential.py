@@ -21,9 +21,8 @@ as its last condition. With ``alpha`` of the options, and ``P(rise)``, ``P(M | E
 
 Samples are taken in few large rounds: the targets, then every other task, then tasks with the
 largest uncertainty of the posterior and noise of the observed mean, and the targets again until it
-is clear that something changed. The search's own samples count
-for the net effect (2), and never for the p-value (1): those of train tasks that are not targets,
-and those of targets from ablations.
+is clear that something changed. The search's own samples count for the net effect (2), and never
+for the p-value (1): those of train tasks that are not targets, and those of targets from ablations.
 
 Source of the constants: ``benchmarks/verdict.py`` measures the gate; ``docs/gate.md`` has the
 figures.

@@ -151,6 +151,18 @@ class FinalComparison:
         """Reserve samples for it, for the test split, and ``more`` further ones."""
         self._state.budget.hold(Purpose.FINAL, self.kept + self._test_samples + more)
 
+    def come_first(self) -> None:
+        """If there are edits to compare, reserve the largest part of a cap.
+
+        Raises:
+            OutOfBudget: fewer samples are left for the search than one of each train task.
+        """
+        state = self._state
+        more = kept_back(state.settings, len(state.suite), 1.0) - self.kept
+        if more and state.edits and state.at_the_end:
+            self.set_aside(more)
+            state.budget.require(len(state.train))
+
     def run(self) -> Measured:
         """Compare; if an edit broke a task, drop this edit and compare once more.
 

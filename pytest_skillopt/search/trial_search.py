@@ -8,20 +8,18 @@ comparison decides about all of them together.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.combine import Patch, unite
 from pytest_skillopt.edits.context import UNBOUNDED
-from pytest_skillopt.edits.update import as_edits, rebuild
+from pytest_skillopt.edits.update import as_edits, findable, rebuild
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.search.ablation import Ablation
 from pytest_skillopt.search.budget import OutOfBudget, Purpose
-from pytest_skillopt.search.final_comparison import kept_back
 from pytest_skillopt.search.harm import Harm
 from pytest_skillopt.search.train_tasks import TrainTasks
 from pytest_skillopt.search.trial import Pool, Trial
-from pytest_skillopt.skill.document import to_lf
 from pytest_skillopt.suite.sampler import Stop, StopRun
 
 if TYPE_CHECKING:
@@ -87,14 +85,6 @@ class Round:
             count = "1 edit" if len(self.left_out) == 1 else f"{len(self.left_out)} edits"
             said.append(f"{count} left out again")
         return ", ".join(said) or "no edit left to try; the next round looks further"
-
-
-def _findable(edit: Edit, document: Document) -> Edit:
-    """Return the edit, as one that appends if its target is not in the document."""
-    stands = to_lf(edit.target.strip()) in to_lf(document.file(edit.file).text)
-    if stands or edit.op in ("append", "delete"):
-        return edit
-    return replace(edit, op="append", target="")
 
 
 class TrialSearch:
@@ -275,7 +265,7 @@ class TrialSearch:
         copies: tuple[Edit, ...] = ()
         for proposed in edits:
             self._row.proposed += 1
-            edit = _findable(proposed, context.document)
+            edit = findable(proposed, context.document)
             if self._pool.is_spent(edit):
                 self._row.again += 1
                 self._state.history.turn_away(edit)
@@ -570,10 +560,7 @@ class TrialSearch:
         self._idle = 0 if self._state.incumbent != self._last_look else self._idle + 1
         if self._idle >= self._settings.patience or self._epoch >= self._settings.epochs:
             return False
-        more = kept_back(self._settings, len(self._state.suite), 1.0) - self._final.kept
-        if more and self._state.edits and self._state.at_the_end:
-            self._final.set_aside(more)
-            self._state.budget.require(len(self._state.train))
+        self._final.come_first()
         self._epoch += 1
         self._tasks.discard()
         if self._epoch == 2:
