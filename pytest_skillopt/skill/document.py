@@ -12,7 +12,7 @@ import json
 import posixpath
 import re
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import yaml
@@ -179,10 +179,25 @@ class Document:
     def body(self) -> str:
         return self.text[self.body_start :]
 
+    @cached_property
+    def _parsed(self) -> tuple[dict[str, Any] | None, str]:
+        """The frontmatter as a mapping, or None with its fault, which is empty if it is missing."""
+        lines = split_lines(self.frontmatter_text.removeprefix("\ufeff"))
+        if not lines:
+            return None, ""
+        try:
+            value = yaml.safe_load(to_lf("".join(lines[1:-1])))
+        except _YAML_FAULTS as error:
+            reason = to_lf(str(error)).split("\n")[0] or type(error).__name__
+            return None, f"the frontmatter is not valid YAML ({reason}); it is left as it is"
+        if value is not None and not isinstance(value, dict):
+            return None, "the frontmatter is not a mapping; it is left as it is"
+        return value or {}, ""
+
     @property
     def frontmatter(self) -> dict[str, Any] | None:
         """The frontmatter as a mapping; None if there is none or it does not parse."""
-        return _parsed(self.frontmatter_text)[0]
+        return self._parsed[0]
 
     @property
     def name(self) -> str:
@@ -265,7 +280,7 @@ class Document:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Faults of the document, which are left as they are."""
-        fault = _parsed(self.frontmatter_text)[1]
+        fault = self._parsed[1]
         return ((fault,) if fault else ()) + self._regions[1]
 
     @property
@@ -288,25 +303,6 @@ def _overlapped(regions: tuple[Region, ...], start: int, end: int) -> Region | N
         if (start < region.end and end > region.start) or open_end:
             return region
     return None
-
-
-@lru_cache(maxsize=256)
-def _parsed(frontmatter: str) -> tuple[dict[str, Any] | None, str]:
-    """Return the frontmatter as a mapping, or None with its fault, empty if it is missing.
-
-    Edits of a body leave it as it is: it is parsed once for all of them.
-    """
-    lines = split_lines(frontmatter.removeprefix("\ufeff"))
-    if not lines:
-        return None, ""
-    try:
-        value = yaml.safe_load(to_lf("".join(lines[1:-1])))
-    except _YAML_FAULTS as error:
-        reason = to_lf(str(error)).split("\n")[0] or type(error).__name__
-        return None, f"the frontmatter is not valid YAML ({reason}); it is left as it is"
-    if value is not None and not isinstance(value, dict):
-        return None, "the frontmatter is not a mapping; it is left as it is"
-    return value or {}, ""
 
 
 def split_lines(text: str) -> list[str]:
