@@ -15,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,94 +60,22 @@ _KEPT: tuple[str, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class _CommandLine:
-    """How to ask a program once, without tools."""
+    """How to ask a program once, without tools: see ``command_lines.toml``."""
 
-    argv: tuple[str, ...]
-    """Arguments; the prompt is its standard input. ``{folder}`` is that of ``files``."""
+    argv: Sequence[str]
     sign_in: SignIn
     env: Mapping[str, str] = field(default_factory=dict)
-    """Further environment variables, with ``{folder}``."""
     files: Mapping[str, str] = field(default_factory=dict)
-    """Contents of files by name."""
 
 
-_TOOLS: tuple[str, ...] = (
-    *("shell_tool", "unified_exec", "multi_agent", "view_image", "image_generation", "goals"),
-    *("apps", "plugins", "tool_suggest", "hooks"),
-)
-"""Features of Codex that bring tools; all that remains is one that asks the absent user."""
-_NO_TOOLS: dict[str, Any] = {"permission": {"*": "deny"}, "tools": {"*": False}}
-_KNOWN = {
-    "claude": _CommandLine(
-        (
-            *("-p", "--output-format", "stream-json", "--verbose", "--tools", ""),
-            *("--system-prompt", _ASK, "--setting-sources", "", "--strict-mcp-config"),
-            *("--disable-slash-commands", "--no-session-persistence"),
-        ),
-        SignIn("claude setup-token", ("CLAUDE_CONFIG_DIR", "CLAUDE_CODE_OAUTH_TOKEN")),
-    ),
-    "codex": _CommandLine(
-        (
-            *("exec", "--json", "--ephemeral", "--skip-git-repo-check", "--sandbox", "read-only"),
-            *("--ignore-user-config", "--ignore-rules", "-c", 'web_search="disabled"'),
-            *(f"--disable={feature}" for feature in _TOOLS),
-        ),
-        SignIn("codex login", ("CODEX_HOME",)),
-    ),
-    "gemini": _CommandLine(
-        (
-            *("--output-format", "stream-json", "--approval-mode", "default", "--skip-trust"),
-            *("--extensions", "none", "--allowed-mcp-server-names", "none"),
-            *("--admin-policy", "{folder}/policy.toml"),
-        ),
-        SignIn("gemini", ("GEMINI_CLI_HOME", "GOOGLE_CLOUD_PROJECT")),
-        {
-            "GEMINI_CLI_SYSTEM_SETTINGS_PATH": "{folder}/settings.json",
-            "GEMINI_SYSTEM_MD": "{folder}/system.md",
-            "GEMINI_CLI_NO_RELAUNCH": "true",
-        },
-        {
-            "policy.toml": '[[rule]]\ntoolName = "*"\ndecision = "deny"\npriority = 999\n',
-            "settings.json": json.dumps(
-                {
-                    "context": {"fileName": "no-such-file"},
-                    "hooksConfig": {"enabled": False},
-                    "skills": {"enabled": False},
-                    "general": {"enableAutoUpdate": False},
-                }
-            ),
-            "system.md": _ASK,
-        },
-    ),
-    "copilot": _CommandLine(
-        (
-            *("--output-format", "json", "--stream", "off", "--available-tools=none"),
-            *("--disable-builtin-mcps", "--no-custom-instructions", "--no-ask-user"),
-            *("--no-auto-update", "--log-level", "none"),
-        ),
-        SignIn("copilot login", ("COPILOT_HOME", "COPILOT_GITHUB_TOKEN")),
-    ),
-    "opencode": _CommandLine(
-        ("run", "--format", "json", "--pure", "--title", "task", "--agent", "answer"),
-        SignIn("opencode auth login", ("XDG_DATA_HOME",)),
-        {
-            "OPENCODE_DISABLE_AUTOUPDATE": "1",
-            "OPENCODE_CONFIG_CONTENT": json.dumps(
-                {"agent": {"answer": {**_NO_TOOLS, "mode": "primary", "prompt": _ASK}}, **_NO_TOOLS}
-            ),
-        },
-    ),
-    "pi": _CommandLine(
-        (
-            *("--print", "--mode", "json", "--no-session", "--no-tools", "--no-extensions"),
-            *("--no-skills", "--no-prompt-templates", "--no-themes", "--no-context-files"),
-            *("--system-prompt", _ASK),
-        ),
-        SignIn("pi, then /login", ("PI_CODING_AGENT_DIR",)),
-    ),
-}
+def _known() -> dict[str, _CommandLine]:
+    text = Path(__file__).with_name("command_lines.toml").read_text(encoding="utf-8")
+    tables = tomllib.loads(text.replace("{ask}", _ASK))
+    signs = {n: SignIn(t.pop("sign_in"), tuple(t.pop("variables"))) for n, t in tables.items()}
+    return {name: _CommandLine(sign_in=signs[name], **table) for name, table in tables.items()}
 
 
+_KNOWN = _known()
 _REFUSED = {
     "qwen": "Qwen Code turns its tools off only with --bare, which ignores your sign-in. Its plans "
     "give a key: set openai:MODEL@URL",
