@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.addons.regression.settings import VerifySettings
 from pytest_skillopt.options import Mode
+from pytest_skillopt.settings import Settings, setting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,6 +16,21 @@ if TYPE_CHECKING:
     from pytest_skillopt import Document, Result, SkillTask
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import SkillResult
+
+
+@dataclass(frozen=True, slots=True)
+class VerifySettings:
+    """Settings of comparisons on further targets."""
+
+    verify: str = setting("", "further targets: provider:model[@URL], harness:NAME", many=",")
+    verify_rule: str = setting(
+        "report", "if one loses: {choices}", choices=("report", "none_worse")
+    )
+
+    @property
+    def more_targets(self) -> tuple[str, ...]:
+        """Targets, each once."""
+        return tuple(dict.fromkeys(filter(None, map(str.strip, self.verify.split(",")))))
 
 
 SETTINGS = VerifySettings
@@ -94,7 +110,8 @@ def compared(run: Run, result: SkillResult, before: Document, after: Document) -
         return result
     from pytest_skillopt.addons.regression.targets import compare_on_targets
 
-    return compare_on_targets(run, result, before, after)
+    rule = run.settings.of(VerifySettings).verify_rule
+    return compare_on_targets(run, result, before, after, rule)
 
 
 def pytest_skillopt_notes(config: pytest.Config, result: Result) -> str | None:
@@ -105,7 +122,6 @@ def pytest_skillopt_notes(config: pytest.Config, result: Result) -> str | None:
         return None
     from pytest_skillopt.addons.regression.baseline import BASELINE, write_baseline
     from pytest_skillopt.run.directory import Home
-    from pytest_skillopt.settings import Settings
 
     home = Home(config.rootpath / Settings.from_config(config).dir)
     write_baseline(config.rootpath, home, result)

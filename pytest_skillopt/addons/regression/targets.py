@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.addons.comparison import compared
 from pytest_skillopt.addons.regression.gate import RegressionCheck
-from pytest_skillopt.addons.regression.settings import VerifySettings
 from pytest_skillopt.model.config import check_prices
 from pytest_skillopt.model.types import ModelConfigError
 from pytest_skillopt.modes.opening import probed_roles
@@ -70,9 +69,9 @@ def _address(models: Models) -> str:
 
 
 def compare_on_targets(
-    run: Run, result: SkillResult, before: Document, after: Document
+    run: Run, result: SkillResult, before: Document, after: Document, rule: str
 ) -> SkillResult:
-    """Add a row for each target; with ``none_worse`` refuse a version that one of them refuses.
+    """Add a row for each target; with the rule ``none_worse`` refuse what one of them refuses.
 
     Raises:
         StopRun: the session was interrupted.
@@ -84,7 +83,7 @@ def compare_on_targets(
         found.append(_compared(run, result, name, before, after, len(names) - number))
         rows.append(_row(run, name, found[-1]))
     result = result.model_copy(update={"targets": rows})
-    if not training or run.settings.of(VerifySettings).verify_rule != "none_worse":
+    if not training or rule != "none_worse":
         return result
     for status, said in (("rejected", "is worse on"), ("unmeasured", "could not be compared on")):
         for name, one in zip(names, found, strict=True):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.addons.scan.settings import ScanSettings
+from pytest_skillopt.settings import Settings, setting
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,13 +17,20 @@ if TYPE_CHECKING:
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import SkillResult
 
+
+@dataclass(frozen=True, slots=True)
+class ScanSettings:
+    """Settings of the add-on."""
+
+    scan: str = setting("", "command that scans the folder {skill} before a write")
+
+
 SETTINGS = ScanSettings
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse a command that cannot be run, if the mode judges new versions."""
     from pytest_skillopt.options import Mode
-    from pytest_skillopt.settings import Settings
 
     mode = Mode.from_config(config)
     if not mode or not mode.splits or hasattr(config, "workerinput"):
