@@ -8,8 +8,10 @@ import re
 import shlex
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import jinja2
 from pydantic import BaseModel, Field
 
 from pytest_skillopt.addons.mine import MineError, confirmed
@@ -23,8 +25,8 @@ from pytest_skillopt.skill.document import Document, SkillError
 from pytest_skillopt.untrusted import fence, shown
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     import pytest
 
@@ -64,22 +66,13 @@ Queries = tuple[list[str], list[str]]
 """Requests for which an agent should load the skill, and near misses."""
 
 
-def mine(
-    config: pytest.Config,
-    skill: Path,
-    source: Path,
-    output: Path,
-    *,
-    most: int,
-    yes: bool,
-    like: str = "",
-    variations: int = 0,
-) -> int:
+def mine(config: pytest.Config, skill: Path, output: Path, args: argparse.Namespace) -> int:
     """Draft tests from past sessions; send nothing before the user has confirmed it.
 
-    With ``like``, only from the ``BATCH`` requests that are most like this text. The same calls
-    also write ``variations`` of each test, which are skipped until a person has reviewed them.
+    With ``--like``, only from the ``BATCH`` requests that are most like this text. The same calls
+    also write ``--variations`` of each test, which are skipped until a person has reviewed them.
     """
+    source, like, variations = args.source.resolve(), args.like, max(0, args.variations)
     found = read_requests(source)
     requests = nearest(found.requests, like, BATCH) if like else found.requests
     if not requests:
@@ -89,30 +82,21 @@ def mine(
     told = f"{plural(found.files, 'file')} of {source}, "
     told += plural(len(found.requests), "different request")
     told += f", {len(requests)} of them like it" if like else ""
-    if not _agreed(config, f"read {told}", prompts, yes, out=_OUT * (1 + variations)):
+    if not _agreed(config, f"read {told}", prompts, args.yes, out=_OUT * (1 + variations)):
         return 1
     model = Models.of(config).get("optimizer")
     drafts: list[Draft] = []
     for number, (batch, prompt) in enumerate(zip(batches, prompts, strict=True)):
         drafts += _read_drafts(_answer(model, prompt, f"mine/{number}"), batch, variations)
-        if len(drafts) >= most:
+        if len(drafts) >= args.tests:
             break
-    return _keep(config, skill, output, drafts[:most], run=False)
+    return _keep(config, skill, output, drafts[: args.tests], args.run)
 
 
-def init(
-    config: pytest.Config,
-    skill: Path,
-    output: Path,
-    *,
-    most: int,
-    yes: bool,
-    run: bool,
-    grow: bool = False,
-) -> int:
+def init(config: pytest.Config, skill: Path, output: Path, args: argparse.Namespace) -> int:
     """Draft a starter suite from the skill, its references and its evals.
 
-    With ``grow``, drafts for a small ``evals.json`` are added to that file.
+    Drafts for a small ``evals.json`` are added to that file, unless ``--output`` names another.
     """
     references = sorted((skill.parent / "references").glob("*.md"))
     parts = [_skill_text(skill), *(f"{f.name}:\n{fence(_read(f))}" for f in references)]
@@ -120,23 +104,22 @@ def init(
     if evals.is_file():
         parts.append(f"Existing tests; write different ones:\n{fence(_read(evals))}")
     parts.append(
-        f"Draft {most} tests: ordinary requests, unusual ones, and ones that invite mistakes."
+        f"Draft {args.tests} tests: ordinary requests, unusual ones, and ones that invite mistakes."
     )
     triggers = bool(ini(config, "harness"))
     if triggers:
         parts += _about_triggers(skill)
     prompt = "\n\n".join(parts)
-    if not _agreed(config, f"read {skill.parent}", [prompt], yes):
+    if not _agreed(config, f"read {skill.parent}", [prompt], args.yes):
         return 1
     answer = _answer(Models.of(config).get("optimizer"), prompt, "init")
     most_queries = _QUERIES if triggers else 0
     queries = answer.should_trigger[:most_queries], answer.near_misses[:most_queries]
-    drafts = _read_drafts(answer, ())[:most]
-    if grow and evals.is_file() and (said := add_drafts(evals, drafts)):
+    drafts = _read_drafts(answer, ())[: args.tests]
+    if not args.output and evals.is_file() and (said := add_drafts(evals, drafts)):
         sys.stdout.write(shown(f"{said}\n"))
-        command = [sys.executable, "-m", "pytest", "-q", "--skillopt-evals", str(evals)]
-        return subprocess.run(command, cwd=config.rootpath).returncode if run else 0
-    return _keep(config, skill, output, drafts, run=run, queries=queries)
+        return _run(config, "--skillopt-evals", str(evals)) if args.run else 0
+    return _keep(config, skill, output, drafts, args.run, queries)
 
 
 def _about_triggers(skill: Path) -> Iterator[str]:
@@ -218,7 +201,6 @@ def _keep(
     skill: Path,
     output: Path,
     drafts: Sequence[Draft],
-    *,
     run: bool,
     queries: Queries = ([], []),
 ) -> int:
@@ -226,9 +208,7 @@ def _keep(
         sys.stdout.write("found no request that this skill should handle; nothing was written\n")
         return 0
     relative = os.path.relpath(skill, config.rootpath).replace(os.sep, "/")
-    text = source_of(drafts, relative)
-    if all(queries):
-        text += _source_of_triggers(queries, relative)
+    text = _source_of(drafts, queries, relative)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         with output.open("x", encoding="utf-8") as file:
@@ -237,91 +217,40 @@ def _keep(
         raise MineError(f"{output} exists and was not changed: choose another --output") from None
     except OSError as error:
         raise MineError(f"{output}: {error.strerror}") from None
-    command = [sys.executable, "-m", "pytest", "-q", str(output)]
     again = shlex.join(["pytest", str(output)])
     said = f"{plural(len(drafts), 'draft')} in {output}; review each, then: {again}"
     sys.stdout.write(shown(f"{said} shows which pass now\n"))
-    return subprocess.run(command, cwd=config.rootpath).returncode if run else 0
+    return _run(config, str(output)) if run else 0
 
 
-def source_of(drafts: Sequence[Draft], skill: str) -> str:
-    """Write a test file of the drafts, without near duplicates.
+def _run(config: pytest.Config, *arguments: str) -> int:
+    command = [sys.executable, "-m", "pytest", "-q", *arguments]
+    return subprocess.run(command, cwd=config.rootpath).returncode
+
+
+def _source_of(drafts: Sequence[Draft], queries: Queries, skill: str) -> str:
+    """Write a test file of the drafts and queries, without near duplicates.
 
     A test and its variations form a group, so that they are in one split.
     """
     kept = set(distinct(text for draft in drafts for text in (draft.request, *draft.variations)))
-    names: set[str] = set()
-    cases = ""
+    cases: dict[str, dict[str, Any]] = {}
     for name, request, statements, variations in drafts:
         if request not in kept:
             continue
         slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "case"
-        while slug in names:
+        while slug in cases:
             slug += "-2"
-        names.add(slug)
         others = [text for text in dict.fromkeys(variations) if text in kept - {request}]
         kept -= {request, *others}
-        group = f"pytest.mark.skill_task(group={slug!r})"
-        cases += _parameter(request, statements, slug, [group] if others else [])
+        about = {"statements": statements, "group": slug if others else ""}
+        cases[slug] = {**about, "request": request, "unreviewed": False}
         for number, text in enumerate(others, 1):
-            marks = [group, "UNREVIEWED"]
-            cases += _parameter(text, statements, f"{slug}-variation-{number}", marks)
-    mark = _UNREVIEWED if "UNREVIEWED" in cases else ""
-    return f'''"""Drafts: review each request and statement before you trust it."""
-
-import pytest
-
-from pytest_skillopt.checks import fulfils
-
-{mark}CASES = [
-{cases}]
-
-
-@pytest.mark.skill_task(skill={skill!r})
-@pytest.mark.parametrize(("prompt", "statements"), CASES)
-def test_request(skill_agent, skill_judge, rollout, prompt, statements):
-    """Answer a request that the skill should handle."""
-    answer = skill_agent(prompt)
-    fulfils(skill_judge, answer, *statements, question=prompt, rollout=rollout)
-'''
-
-
-_UNREVIEWED = """\
-UNREVIEWED = pytest.mark.skip("a variation that a model wrote: review it, then remove this mark")
-
-"""
-
-
-def _parameter(request: str, statements: Sequence[str], id: str, marks: Sequence[str]) -> str:
-    lines = ["    # review", "    pytest.param(", f"        {request!r},", "        ["]
-    lines += [f"            {text!r}," for text in statements]
-    lines += ["        ],", f"        id={id!r},"]
-    lines += [f"        marks=[{', '.join(marks)}],"] if marks else []
-    return "\n".join([*lines, "    ),", ""])
-
-
-def _source_of_triggers(queries: Queries, skill: str) -> str:
-    should, should_not = (
-        "".join(f"    {text!r},  # review\n" for text in distinct(map(clean, texts)))
-        for texts in queries
-    )
-    return f'''
-
-SHOULD = [
-{should}]
-SHOULD_NOT = [  # near misses
-{should_not}]
-
-
-@pytest.mark.parametrize(
-    ("asked", "wanted"),
-    [
-        pytest.param(text, wanted, marks=pytest.mark.skill_task(skill={skill!r}, trigger=wanted))
-        for wanted, texts in ((True, SHOULD), (False, SHOULD_NOT))
-        for text in texts
-    ],
-)
-def test_trigger(skill_harness, asked, wanted):
-    """Load the skill if, and only if, it should be used."""
-    assert skill_harness.trigger(asked) is wanted
-'''
+            case = {**about, "request": text, "unreviewed": True}
+            cases[f"{slug}-variation-{number}"] = case
+    should, should_not = (list(distinct(map(clean, texts))) for texts in queries)
+    template = Path(__file__).with_name("drafts.py.j2").read_text(encoding="utf-8")
+    made = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True)
+    made.filters["repr"] = repr
+    given = {"cases": cases, "skill": skill, "should": should, "should_not": should_not}
+    return made.from_string(template).render(given)
