@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pytest_skillopt.addons.bridges.config import edits_of, prompts_of, settings_of
-    from pytest_skillopt.addons.bridges.tasks import initial_skill, reflect_with, tasks_of
+    from pytest_skillopt.addons.bridges.skillopt import reflect_with
+    from pytest_skillopt.addons.bridges.tasks import initial_skill, tasks_of
 
 __all__ = ["edits_of", "initial_skill", "prompts_of", "reflect_with", "settings_of", "tasks_of"]
 
-_OF_CONFIG = ("edits_of", "prompts_of", "settings_of")
+_MODULES = dict.fromkeys(("edits_of", "prompts_of", "settings_of"), "config")
+_MODULES |= {"reflect_with": "skillopt", "initial_skill": "tasks", "tasks_of": "tasks"}
 
 
 def __getattr__(name: str) -> Any:
     """Import a name when it is used: the add-on's declaration is loaded in every session."""
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(name)
-    module = "config" if name in _OF_CONFIG else "tasks"
-    return getattr(import_module(f"{__name__}.{module}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -149,10 +149,20 @@ def _reflects(adapter: Any) -> bool:
     return method is not None and getattr(method, "__module__", "") != "skillopt.envs.base"
 
 
-def reflection(
-    adapter: Any, chat: str = ""
+def reflect_with(
+    adapter: Any, *, chat: str = ""
 ) -> Callable[[Sequence[TaskRecord], Context], list[Patch] | None]:
-    """Make the hook ``pytest_skillopt_reflect`` from an adapter.
+    """Make the hook ``pytest_skillopt_reflect`` from the ``reflect`` of a SkillOpt ``EnvAdapter``.
+
+    ::
+
+        # conftest.py
+        pytest_skillopt_reflect = reflect_with(MyAdapter(), chat="my_env.reflect:chat_optimizer")
+
+    Args:
+        adapter: it is given the rows that its ``rollout`` returned.
+        chat: ``module:function`` through which it calls its optimizer; these calls go to the
+            plugin's optimizer, else their costs are unknown here.
 
     Raises:
         pytest.UsageError: it has no ``reflect`` of its own, or no such function.

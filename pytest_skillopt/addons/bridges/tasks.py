@@ -1,4 +1,4 @@
-"""Make tests, hooks and seed skills from an environment of either package."""
+"""Make tests and seed skills from an environment of either package, without importing it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_skillopt.addons.bridges.environments import Chat, as_test, settle
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pytest_skillopt.model.agent import Agent
+    from pytest_skillopt.suite.context import Recorder, Skill
 
 
 def tasks_of(env: Any, **options: Any) -> Callable[..., None]:
@@ -23,9 +28,7 @@ def tasks_of(env: Any, **options: Any) -> Callable[..., None]:
         pytest.UsageError: it is neither of them, or has no items.
     """
     if hasattr(env, "rollout_one") and hasattr(env, "get_items"):
-        from pytest_skillopt.addons.bridges.skillrl import tasks_of_env
-
-        return tasks_of_env(env, **options)
+        return _tasks_of_env(env, **options)
     if hasattr(env, "rollout") and hasattr(env, "build_env_from_batch"):
         from pytest_skillopt.addons.bridges.skillopt import tasks_of_adapter
 
@@ -34,6 +37,38 @@ def tasks_of(env: Any, **options: Any) -> Callable[..., None]:
         f"tasks_of: {type(env).__name__} is neither a skillrl SkillEnv (get_items, rollout_one) "
         "nor a SkillOpt EnvAdapter (build_env_from_batch, rollout)"
     )
+
+
+class Client:
+    """Replacement of skillrl's ``BaseLLMClient``, the ``target_client`` of ``rollout_one``."""
+
+    def __init__(self, chat: Chat) -> None:
+        self._chat = chat
+        self.model = chat.model
+
+    def chat(self, *, system: str, user: str, **options: Any) -> tuple[str, dict[str, int]]:
+        """Return one completion; the plugin's settings replace the options."""
+        return self._chat(system, user)
+
+
+def _tasks_of_env(env: Any, *, skill: str = "") -> Callable[..., None]:
+    def test(item: dict[str, Any], skill: Skill, skill_agent: Agent, rollout: Recorder) -> None:
+        """Solve an item of the environment."""
+        __tracebackhide__ = True
+        chat = Chat(skill_agent)
+        row = env.rollout_one(item=dict(item), skill=skill.text, target_client=Client(chat))
+        if chat.fault is not None:
+            raise chat.fault
+        settle(row, rollout)
+
+    return as_test(test, {name: _items(env, name) for name in ("train", "val", "test")}, skill)
+
+
+def _items(env: Any, split: str) -> list[dict[str, Any]]:
+    try:
+        return list(env.get_items(split))
+    except KeyError:
+        return []
 
 
 def initial_skill(env: Any, path: str | Path, description: str = "") -> Path:
@@ -57,21 +92,3 @@ def initial_skill(env: Any, path: str | Path, description: str = "") -> Path:
     with path.open("x", encoding="utf-8") as file:
         file.write(f"{head}{text or '# Instructions'}\n")
     return path
-
-
-def reflect_with(adapter: Any, *, chat: str = "") -> Callable[..., Any]:
-    """Make the hook ``pytest_skillopt_reflect`` from the ``reflect`` of a SkillOpt ``EnvAdapter``.
-
-    ::
-
-        # conftest.py
-        pytest_skillopt_reflect = reflect_with(MyAdapter(), chat="my_env.reflect:chat_optimizer")
-
-    Args:
-        adapter: it is given the rows that its ``rollout`` returned.
-        chat: ``module:function`` through which it calls its optimizer; these calls go to the
-            plugin's optimizer, else their costs are unknown here.
-    """
-    from pytest_skillopt.addons.bridges.skillopt import reflection
-
-    return reflection(adapter, chat)
