@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import shutil
 from pathlib import Path
@@ -141,12 +142,12 @@ class EvalFile(pytest.Module):
         if not self._harness:
             cases = self._without_triggers(cases)
         skill = (folder / SKILL_FILE).relative_to(self.config.rootpath).as_posix()
-        for name, function, chosen in _functions(cases, self._harness):
+        for name, function, fixtures, chosen in _functions(cases, self._harness):
             marks = [
                 pytest.mark.skill_task(skill=skill),
                 pytest.mark.parametrize("case", [_parameter(case) for case in chosen]),
             ]
-            setattr(self.obj, name, _marked(function, marks))
+            setattr(self.obj, name, _marked(function, fixtures, marks))
         return super().collect()
 
     def _tell(self, said: str) -> None:
@@ -167,18 +168,20 @@ class EvalFile(pytest.Module):
 
 def _functions(
     cases: Sequence[Case], harness: str
-) -> Iterable[tuple[str, Callable[..., None], list[Case]]]:
-    """Group the evals of a file by the fixtures that they need."""
-    triggers = [case for case in cases if case.should_trigger is not None]
-    others = [case for case in cases if case.should_trigger is None]
-    judged = [case for case in others if any(s.judged for s in case.statements)]
-    scripted = [case for case in others if case not in judged]
-    if triggers:
-        yield "trigger", _trigger, triggers
-    if judged:
-        yield "graded", _graded_in_harness if harness else _graded, judged
-    if scripted:
-        yield "scripted", _scripted_in_harness if harness else _scripted, scripted
+) -> Iterable[tuple[str, Callable[..., None], list[str], list[Case]]]:
+    """Group the evals of a file by the fixtures that they need, besides ``rollout``."""
+    agent = ["skill_harness", "workspace"] if harness else ["skill_agent"]
+    groups: dict[str, list[Case]] = {"trigger": [], "graded": [], "scripted": []}
+    for case in cases:
+        judged = any(statement.judged for statement in case.statements)
+        kind = "trigger" if case.should_trigger is not None else "graded" if judged else "scripted"
+        groups[kind].append(case)
+    if groups["trigger"]:
+        yield "trigger", _trigger, ["skill_harness"], groups["trigger"]
+    if groups["graded"]:
+        yield "graded", _graded, ["request", *agent, "skill_judge"], groups["graded"]
+    if groups["scripted"]:
+        yield "scripted", _graded, ["request", *agent], groups["scripted"]
 
 
 def _parameter(case: Case) -> Any:
@@ -188,13 +191,18 @@ def _parameter(case: Case) -> Any:
     return pytest.param(case, id=case.slug, marks=marks)
 
 
-def _marked(function: Callable[..., None], marks: Sequence[Any]) -> Callable[..., None]:
-    """Wrap a function that several files share, so that each has its own marks."""
+def _marked(
+    function: Callable[..., None], fixtures: Sequence[str], marks: Sequence[Any]
+) -> Callable[..., None]:
+    """Wrap a function that several files share, so that each has its own fixtures and marks."""
 
     @functools.wraps(function)
-    def test(**fixtures: Any) -> None:
-        function(**fixtures)
+    def test(**given: Any) -> None:
+        function(**given)
 
+    names = ("case", "rollout", *fixtures)
+    parameters = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names]
+    test.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     for mark in marks:
         mark(test)
     return test
@@ -202,46 +210,39 @@ def _marked(function: Callable[..., None], marks: Sequence[Any]) -> Callable[...
 
 def _graded(
     case: Case,
-    skill_agent: Agent,
-    skill_judge: Any,
     rollout: Recorder,
     request: pytest.FixtureRequest,
+    skill_agent: Agent | None = None,
+    skill_harness: Any = None,
+    workspace: Path | None = None,
+    skill_judge: Any = None,
 ) -> None:
-    """Check an answer to a request by statements that a model judges."""
-    _settle(case, skill_agent(_prompt(case, request)), skill_judge, rollout, request)
-
-
-def _scripted(
-    case: Case,
-    skill_agent: Agent,
-    rollout: Recorder,
-    request: pytest.FixtureRequest,
-) -> None:
-    """Check an answer to a request by a script."""
-    _settle(case, skill_agent(_prompt(case, request)), None, rollout, request)
-
-
-def _graded_in_harness(
-    case: Case,
-    skill_harness: Any,
-    workspace: Path,
-    skill_judge: Any,
-    rollout: Recorder,
-    request: pytest.FixtureRequest,
-) -> None:
-    """Check an agent's work on a request by statements that a model judges."""
-    _settle(case, _work(case, skill_harness, workspace, request), skill_judge, rollout, request)
-
-
-def _scripted_in_harness(
-    case: Case,
-    skill_harness: Any,
-    workspace: Path,
-    rollout: Recorder,
-    request: pytest.FixtureRequest,
-) -> None:
-    """Check an agent's work on a request by a script."""
-    _settle(case, _work(case, skill_harness, workspace, request), None, rollout, request)
+    """Grade an answer to a request, or an agent's work on it, by the eval's statements."""
+    if skill_agent is not None:
+        answer: str = skill_agent(_prompt(case, request))
+    else:
+        assert workspace is not None
+        answer = _work(case, skill_harness, workspace, request)
+    grades = list(grade_by_script(case.statements, answer))
+    judged = [s.text for s in case.statements if s.judged]
+    if skill_judge is not None:
+        found = skill_judge.statements(judged, answer, question=case.prompt, expected=case.expected)
+        grades += [
+            Grade(text, holds, evidence, True)
+            for text, (holds, evidence) in zip(judged, found, strict=True)
+        ]
+    _keep(rollout, grades)
+    share = sum(grade.passed for grade in grades) / len(grades)  # of the statements that hold
+    rollout.score(share)
+    plugin = request.config.pluginmanager.get_plugin("skillopt-evals-files")
+    if share >= (plugin.passing if isinstance(plugin, Evals) else 1.0):
+        return
+    missed = [grade for grade in grades if not grade.passed]
+    lines = [f"- {g.text}" + (f" ({g.evidence})" if g.evidence else "") for g in missed]
+    if skill_judge is not None and all(grade.judged for grade in missed):
+        skill_judge.verdicts.append(lines)
+    said = f"{len(missed)} of {len(grades)} statements do not hold:"
+    pytest.fail("\n".join([said, *lines]), pytrace=False)
 
 
 def _trigger(case: Case, skill_harness: Any, rollout: Recorder) -> None:
@@ -293,36 +294,6 @@ def _prompt(case: Case, request: pytest.FixtureRequest) -> str:
                 pytest.skip(f"{name} is too long for a prompt: only an agent can read it")
             parts.append(f"File {path}:\n{fence(text)}")
     return "\n\n".join(parts)
-
-
-def _settle(
-    case: Case,
-    answer: str,
-    judge: Any,
-    rollout: Recorder,
-    request: pytest.FixtureRequest,
-) -> None:
-    """Grade an answer; its soft score is the share of the statements that hold."""
-    grades = list(grade_by_script(case.statements, answer))
-    judged = [s.text for s in case.statements if s.judged]
-    if judge is not None:
-        found = judge.statements(judged, answer, question=case.prompt, expected=case.expected)
-        grades += [
-            Grade(text, holds, evidence, True)
-            for text, (holds, evidence) in zip(judged, found, strict=True)
-        ]
-    _keep(rollout, grades)
-    share = sum(grade.passed for grade in grades) / len(grades)
-    rollout.score(share)
-    plugin = request.config.pluginmanager.get_plugin("skillopt-evals-files")
-    if share >= (plugin.passing if isinstance(plugin, Evals) else 1.0):
-        return
-    missed = [grade for grade in grades if not grade.passed]
-    lines = [f"- {g.text}" + (f" ({g.evidence})" if g.evidence else "") for g in missed]
-    if judge is not None and all(grade.judged for grade in missed):
-        judge.verdicts.append(lines)
-    said = f"{len(missed)} of {len(grades)} statements do not hold:"
-    pytest.fail("\n".join([said, *lines]), pytrace=False)
 
 
 def _keep(rollout: Recorder, grades: Sequence[Grade]) -> None:
