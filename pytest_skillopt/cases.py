@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.addons import merged
+from pytest_skillopt.registry import merged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

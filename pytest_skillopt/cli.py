@@ -66,7 +66,7 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     _add_own(commands)
     if not argv or argv[0] not in _OWN:
         # Only these commands need more than the existing runs.
-        from pytest_skillopt.addons import declared
+        from pytest_skillopt.registry import declared
 
         for add_commands in declared("add_commands"):
             add_commands(commands)
@@ -109,7 +109,7 @@ def _show(args: argparse.Namespace) -> int:
     from pytest_skillopt.report.terminal import lines
 
     if args.history:
-        from pytest_skillopt.addons import declared
+        from pytest_skillopt.registry import declared
 
         for history in declared("history"):
             for line in history(args.dir.absolute().parent if args.dir else Path.cwd()):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from pytest_skillopt.addons import declared
+from pytest_skillopt.registry import declared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

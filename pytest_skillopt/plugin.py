@@ -12,8 +12,8 @@ import re
 
 import pytest
 
-from pytest_skillopt.addons import merged, register_addons, register_fixtures
 from pytest_skillopt.fixtures import _skillopt_skill, rollout, skill, skill_agent
+from pytest_skillopt.registry import merged, register_addons, register_fixtures
 
 __all__ = ["_skillopt_skill", "rollout", "skill", "skill_agent"]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pytest
 
-from pytest_skillopt.addons import declared, merged, register_addons
+from pytest_skillopt.registry import declared, merged, register_addons
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

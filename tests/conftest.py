@@ -25,7 +25,7 @@ from model_maker import ModelMaker
 from sessions import WITHOUT_OTHERS, clean_environment
 
 import pytest_skillopt
-from pytest_skillopt.addons import addons
+from pytest_skillopt.registry import addons
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import pytest_skillopt
-from pytest_skillopt.addons import addons
+from pytest_skillopt.registry import addons
 
 ROOT = Path(pytest_skillopt.__file__).parents[1]
 FOLDERS = sorted(path.parent.name for path in ROOT.glob("pytest_skillopt/addons/*/__init__.py"))
@@ -155,13 +155,21 @@ def test_without_any_add_on_the_core_is_whole(copy: Copy) -> None:
 
 
 @pytest.mark.skipif(not FOLDERS, reason="no add-on is there to be broken")
-def test_a_broken_add_on_is_left_out_with_a_warning(copy: Copy) -> None:
+def test_a_broken_add_on_is_left_out_with_a_warning_but_not_by_a_mode(copy: Copy) -> None:
     declaration = copy.root / "pytest_skillopt" / "addons" / "watch" / "addon.py"
     declaration.write_text(BROKEN)
     told = copy.run("-m", "pytest_skillopt", "--help")
     assert "continues without its add-on 'watch': ImportError('half of it" in told
     assert "propose" in told
     assert "follow a run" not in told
+    project = copy.root / "project"
+    project.mkdir()
+    (project / "test_it.py").write_text("def test_it(): pass\n")
+    arguments = ("-m", "pytest", "-c", os.devnull, "--rootdir", ".", "test_it.py")
+    assert "1 passed" in copy.run(*arguments, cwd=project)
+    told = copy.run(*arguments, "--skillopt-train", cwd=project, code=pytest.ExitCode.USAGE_ERROR)
+    assert "cannot import its add-on 'watch': ImportError('half of it is missing')" in told
+    assert f"delete {declaration.parent}" in told
 
 
 def test_an_add_on_is_a_folder_with_one_declaration(copy: Copy) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import pytest_skillopt
-from pytest_skillopt.addons import declared
+from pytest_skillopt.registry import declared
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,16 +63,16 @@ def imported(source: str) -> Iterator[str]:
 
 
 def sources(part: str) -> list[Path]:
-    """Modules of a part, of ``addons`` its own module only."""
-    if part == "addons":
-        return [PACKAGE / "addons" / "__init__.py"]
+    """Modules of a part."""
     folder = PACKAGE / part
     return sorted(folder.rglob("*.py")) if folder.is_dir() else [PACKAGE / f"{part}.py"]
 
 
 def test_every_part_has_its_row() -> None:
     there = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir()}
-    assert there - set(PARTS) == {"__init__", "__main__", "__pycache__", "hookspecs"} & there
+    assert (
+        there - set(PARTS) == {"__init__", "__main__", "__pycache__", "addons", "hookspecs"} & there
+    )
     assert len(PARTS) == sum(map(len, LAYERS))
 
 
@@ -90,11 +90,23 @@ def test_no_part_imports_what_stands_above_it(part: str) -> None:
     assert upward == []
 
 
-def test_the_core_imports_no_add_on_and_they_not_each_other() -> None:
+def test_the_core_imports_nothing_of_the_add_ons() -> None:
+    """It loads them by their place, in one function; their package is only a docstring."""
+    core = (path for path in PACKAGE.rglob("*.py") if PACKAGE / "addons" not in path.parents)
+    for path in core:
+        assert not any(
+            name.partition(".")[0] == "addons" for name in imported(path.read_text("utf-8"))
+        ), path
+    package = ast.parse((PACKAGE / "addons" / "__init__.py").read_text("utf-8"))
+    assert len(package.body) == 1
+    assert ast.get_docstring(package)
+
+
+def test_add_ons_do_not_import_each_other() -> None:
     found = []
-    for path in PACKAGE.rglob("*.py"):
+    for path in (PACKAGE / "addons").rglob("*.py"):
         parts = path.relative_to(PACKAGE).parts
-        home = parts[1] if parts[0] == "addons" and len(parts) > 2 else ""
+        home = parts[1] if len(parts) > 2 else ""
         for name in imported(path.read_text(encoding="utf-8")):
             folder, _, addon = name.partition(".")
             if (
@@ -120,8 +132,7 @@ def test_the_core_names_no_add_on_by_its_place() -> None:
 def test_add_ons_use_public_names_and_the_modules_for_them() -> None:
     public = {*pytest_skillopt.__all__, "__version__"}
     used, found = set(), []
-    core = {PACKAGE / "addons" / "__init__.py"}
-    for path in sorted({*(PACKAGE / "addons").rglob("*.py")} - core):
+    for path in sorted((PACKAGE / "addons").rglob("*.py")):
         for name in imported(path.read_text(encoding="utf-8")):
             home, _, last = name.rpartition(".")
             module = name if name in for_addons() else home

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pytest
 
-PLUGIN = {"addons", "fixtures", "hookspecs", "plugin"}
+PLUGIN = {"fixtures", "hookspecs", "plugin", "registry"}
 DECLARATIONS = PLUGIN | {"options", "settings"}
 PROBE = """
 import json
@@ -31,10 +31,10 @@ def modules(pytester: pytest.Pytester, test: str, *options: str) -> set[str]:
 
 
 def is_declaration(name: str) -> bool:
-    """Whether a module is a part of an add-on's declaration, or the package around it, which may
+    """Whether a module is a part of an add-on's declaration, or a package around it, which may
     hold an error of its own."""
     parts = name.split(".")
-    inside = parts[1] == "addons" and len(parts) > 2
+    inside = parts[1] == "addons"
     return parts[1] == "errors" or (
         inside and parts[3:] in ([], ["addon"], ["fixtures"], ["settings"])
     )

@@ -1,6 +1,6 @@
-"""Find the add-ons: each folder here whose ``addon.py`` declares what it adds to the plugin.
+"""Add-ons: each folder here whose ``addon.py`` declares what it adds to the plugin.
 
-The core imports this module and none below it, so each folder can be deleted.
+The core finds them by their place (``registry.py``), so each folder can be deleted.
 An ``addon.py`` is a pytest plugin with implementations of pytest's hooks and of ``hookspecs.py``. A
 session loads it if an option, the configuration file or a test mentions the plugin. Fixtures stand
 in a ``fixtures.py`` beside it, which every session loads. Expensive imports stand inside the
@@ -64,56 +64,3 @@ functions that need them. The core also reads these names of an ``addon.py``:
 ``add_commands``
     A function that adds commands to ``pytest-skillopt``, as ``argparse`` subparsers.
 """
-
-from __future__ import annotations
-
-import functools
-import warnings
-from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    import pytest
-
-
-@functools.cache
-def addons() -> dict[str, ModuleType]:
-    """Import the declaration of each add-on; skip a broken one with a warning."""
-    return _imported("addon")
-
-
-def _imported(part: str) -> dict[str, ModuleType]:
-    found: dict[str, ModuleType] = {}
-    for file in sorted(file for folder in __path__ for file in Path(folder).glob(f"*/{part}.py")):
-        name = file.parent.name
-        try:
-            found[name] = import_module(f"{__name__}.{name}.{part}")
-        except Exception as error:
-            said = f"pytest-skillopt continues without its add-on {name!r}: {error!r}"
-            warnings.warn(said, stacklevel=3)
-    return found
-
-
-def register_fixtures(manager: pytest.PytestPluginManager) -> None:
-    for name, fixtures in _imported("fixtures").items():
-        manager.register(fixtures, f"skillopt-{name}-fixtures")
-
-
-def register_addons(manager: pytest.PytestPluginManager) -> None:
-    """Register each add-on as a plugin, if that has not been done."""
-    for name, addon in addons().items():
-        if not manager.has_plugin(f"skillopt-{name}"):
-            manager.register(addon, f"skillopt-{name}")
-
-
-def declared(what: str) -> list[Any]:
-    """List what the add-ons declare under a name, such as ``SETTINGS``."""
-    return [getattr(addon, what) for addon in addons().values() if hasattr(addon, what)]
-
-
-def merged(what: str) -> dict[str, Any]:
-    """Put the tables that the add-ons declare under a name, such as ``GATES``, into one."""
-    return {key: value for table in declared(what) for key, value in table.items()}

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.addons import declared
+from pytest_skillopt.registry import declared
 from pytest_skillopt.run.result import WarningRow
 from pytest_skillopt.skill.diff import added_blocks
 from pytest_skillopt.skill.document import SKILL_FILE, SkillError

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Literal, cast
 
 import pytest
 
-from pytest_skillopt.addons import declared
 from pytest_skillopt.model.types import CacheError, ModelConfigError
 from pytest_skillopt.modes.opening import opened
 from pytest_skillopt.modes.plan import expected
+from pytest_skillopt.registry import declared
 from pytest_skillopt.report.live import Display
 from pytest_skillopt.report.runs import write_reports
 from pytest_skillopt.report.words import plural

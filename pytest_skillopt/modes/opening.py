@@ -18,6 +18,7 @@ from pytest_skillopt.modes.skills import (
     skills_of,
     split_tasks,
 )
+from pytest_skillopt.registry import refuse_broken
 from pytest_skillopt.run.directory import JOURNAL, Home, RunDirectory, RunError, finish_writing
 from pytest_skillopt.run.journal import Journal, JournalLedger
 from pytest_skillopt.run.openrun import (
@@ -130,9 +131,10 @@ def refuse_early(config: pytest.Config, mode: Mode, settings: Settings) -> None:
     """Refuse wrong settings before any worker is started.
 
     Raises:
-        pytest.UsageError: no such run to continue, or an optimizer that is not configured or has no
-            key.
+        pytest.UsageError: a broken add-on, no such run to continue, or an optimizer that is not
+            configured or has no key.
     """
+    refuse_broken()
     root = config.rootpath
     home = Home(root / settings.dir)
     try:

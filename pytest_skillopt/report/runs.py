@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.addons import merged
+from pytest_skillopt.registry import merged
 from pytest_skillopt.report.words import one_line
 from pytest_skillopt.run.directory import Home, RunError, replace_file
 from pytest_skillopt.run.result import Result

@@ -8,9 +8,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.addons import merged
 from pytest_skillopt.model.types import Usage
 from pytest_skillopt.options import mode_named
+from pytest_skillopt.registry import merged
 from pytest_skillopt.skill.document import NO_SKILL
 from pytest_skillopt.suite.sampler import OWN_AGENT
 from pytest_skillopt.untrusted import no_command, printable

@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pytest_skillopt.addons import merged
 from pytest_skillopt.edits.combine import aggregate, select
 from pytest_skillopt.edits.reflect import reflect
 from pytest_skillopt.edits.update import update
 from pytest_skillopt.gate.data import GateOptions, GateTask
 from pytest_skillopt.gate.sequential import DefaultGate
+from pytest_skillopt.registry import merged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

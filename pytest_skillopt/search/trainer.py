@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.addons import declared
 from pytest_skillopt.edits.calls import Calls, Prompts
 from pytest_skillopt.edits.context import Context, contracts_of, read_preferences
 from pytest_skillopt.edits.records import Memory
 from pytest_skillopt.edits.vetting import Vetting
 from pytest_skillopt.model.limits import Caps
+from pytest_skillopt.registry import declared
 from pytest_skillopt.search.budget import Budget
 from pytest_skillopt.search.extensions import Stages, added_search, notes_on_search
 from pytest_skillopt.search.final_comparison import FinalComparison, shortage

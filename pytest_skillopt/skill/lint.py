@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
-from pytest_skillopt.addons import declared, merged
+from pytest_skillopt.registry import declared, merged
 from pytest_skillopt.skill.diff import added_blocks
 from pytest_skillopt.skill.document import MANAGED, SKILL_FILE, Document, SkillError
 from pytest_skillopt.skill.edits import file_links, only_description, protected_texts

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pytest_skillopt.addons import merged
+from pytest_skillopt.registry import merged
 from pytest_skillopt.report.terminal import lines
 from pytest_skillopt.run.result import Result
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.addons import merged
+from pytest_skillopt.registry import merged
 from pytest_skillopt.report import runs
 from pytest_skillopt.run.result import Result
 

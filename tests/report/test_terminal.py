@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_skillopt.addons import merged
 from pytest_skillopt.options import mode_named
+from pytest_skillopt.registry import merged
 from pytest_skillopt.report import live, terminal
 from pytest_skillopt.report.words import one_line, paragraph
 from pytest_skillopt.run.result import Arm, Comparison, EditRow, Rate, Result, StepRow, WarningRow

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.addons import declared
 from pytest_skillopt.model.config import model_config, retargeted
 from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.model.types import ROLES, ModelConfigError
 from pytest_skillopt.modes.plan import expected, notes_on_tasks, on_each_target
 from pytest_skillopt.modes.skills import judged, skills_of, split_tasks
+from pytest_skillopt.registry import declared
 from pytest_skillopt.report import words
 from pytest_skillopt.run.directory import JOURNAL, Home
 from pytest_skillopt.run.journal import entries_of

@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.addons import merged
 from pytest_skillopt.addons.markup import code, prose
 from pytest_skillopt.addons.propose.validate import beside
+from pytest_skillopt.registry import merged
 from pytest_skillopt.report.words import percent
 from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.untrusted import redact
