@@ -33,6 +33,7 @@ SHOWN = {
     "judging": {"judge"},
     "listing": {"runs"},
     "mine": {"init", "mine", "handoff"},
+    "near_duplicates": set(),
     "propose": {
         *("propose", "adopt", "job", "publish-receipts", "schedule", "unschedule"),
         "skillopt_propose_skills",

@@ -22,6 +22,9 @@ functions that need them. The core also reads these names of an ``addon.py``:
 ``edit_check``
     A function that is called once for each training: from all tasks and the text of the skill at
     the start to a function from an edit and the text that it adds to a ``Refusal`` or None.
+``alike``
+    A function from the tasks of a skill to groups of ids that stay in one split if possible, and a
+    function from the tasks with their splits to notes about them.
 ``PROMPTS``
     Folder with templates of optimizer prompts, ``NAME.md`` each.
 ``MODES``

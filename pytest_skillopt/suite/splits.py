@@ -2,22 +2,20 @@
 
 A task's split follows from a hash of its group, so that adding a task moves no other. Groups are
 moved, with a note, only if a small suite would be far from the ratio. The ratio holds approximately
-for the tasks of each skill, and among them for each kind of trigger task. Near-duplicates are kept
-in one split: a memorised answer would count as a gain in another one.
+for the tasks of each skill, and among them for each kind of trigger task. Tasks that an add-on
+finds alike are kept in one split: a memorised answer would count as a gain in another one.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import math
-import re
-from collections import Counter, defaultdict
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.registry import declared
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence, Set
+    from collections.abc import Iterable, Sequence
 
     from pytest_skillopt.suite.tasks import SkillTask
 
@@ -28,10 +26,8 @@ BOTH = "both"
 SMALLEST_SPLIT_SUITE = 8
 _TOLERANCE = 0.34
 """Largest relative deviation of a split from its share before groups are moved."""
-_ALIKE, _FEWEST_WORDS = 0.8, 6
-"""Smallest similarity of near-duplicates, and smallest number of words of a task compared."""
 _MOST_TOGETHER = 0.25
-"""Largest share of the tasks that near-duplicates are kept together; more share a template."""
+"""Largest share of the tasks that are kept together for being alike; more share a template."""
 
 
 class SplitError(ValueError):
@@ -75,7 +71,8 @@ def assign_splits(
         few = f"fewer than {SMALLEST_SPLIT_SUITE} tasks: no split"
         note = f"{few}, the improvement is measured on the tasks the edits came from"
         return [replace(task, split=BOTH) for task in tasks], [note] if tasks else []
-    alike = _near_duplicates_of(tasks)
+    found = [find(tasks) for find in declared("alike")]
+    alike = [group for groups, _ in found for group in groups]
     units = [_Unit(members, shares, seed) for members in _together(tasks, alike)]
     kinds: dict[tuple[str, bool | None], list[_Unit]] = {}
     for unit in units:
@@ -94,99 +91,13 @@ def assign_splits(
         more = f" and {len(moved) - 3} more" if len(moved) > 3 else ""
         notes.append(f"moved, because the splits were far from their share: {names}{more}")
     assigned = [replace(task, split=split[task.id]) for task in tasks]
-    return assigned, notes + _about_near_duplicates(assigned, alike)
-
-
-def near_duplicates(sets: Sequence[Set[Any]]) -> list[int]:
-    """Return for each set the number of the first one that it nearly equals, which may be its own.
-
-    Nearly equal sets have a Jaccard index of at least ``_ALIKE``. Prefix and positional filtering
-    (Xiao, Wang, Lin, Yu 2008, "Efficient similarity joins for near duplicate detection"): in a
-    common order, rare elements first, nearly equal sets share an element among the first few of
-    each, with enough elements after it. Only such pairs are compared.
-    """
-    common = Counter(element for each in sets for element in each)
-    kept: dict[Any, dict[tuple[int, int], list[int]]] = defaultdict(lambda: defaultdict(list))
-    found = []
-    for number, each in enumerate(sets):
-        ordered = sorted(each, key=lambda element: (common[element], element))
-        first = ordered[: len(each) - math.ceil(_ALIKE * len(each)) + 1]
-        near = (
-            other
-            for at, element in enumerate(first)
-            for (its, size), others in kept[element].items()
-            if min(len(each) - at, size - its) * (1 + _ALIKE) / _ALIKE + 1e-9 >= len(each) + size
-            for other in others
-        )
-        alike = [o for o in near if len(each & sets[o]) >= _ALIKE * len(each | sets[o])]
-        if not alike:
-            for at, element in enumerate(first):
-                kept[element][at, len(each)].append(number)
-        found.append(min(alike, default=number))
-    return found
-
-
-def _near_duplicates_of(tasks: Sequence[SkillTask]) -> list[list[str]]:
-    """Group the ids of tasks with nearly the same word triples in their parameters' texts.
-
-    All numbers count as the same word. Tasks with few words are ignored, since the words may be
-    mere names.
-    """
-    read: list[tuple[SkillTask, Set[tuple[str, ...]]]] = []
-    for task in tasks:
-        words = re.findall(r"[^\W\d]+|\d+", _words(task.text))
-        folded = ["0" if word.isdigit() else word for word in words]
-        if len(words) >= _FEWEST_WORDS:
-            read.append((task, set(zip(folded, folded[1:], folded[2:], strict=False))))
-    groups: dict[int, list[str]] = {}
-    for (task, _), first in zip(read, near_duplicates([t for _, t in read]), strict=True):
-        groups.setdefault(first, []).append(task.id)
-    return [group for group in groups.values() if len(group) > 1]
-
-
-def _about_near_duplicates(tasks: Sequence[SkillTask], alike: Sequence[list[str]]) -> list[str]:
-    """Note the near-duplicates: those in one split, and those in several."""
-    split = {task.id: task.split for task in tasks}
-    apart = [group for group in alike if len({split[task] for task in group}) > 1]
-    together = [group for group in alike if group not in apart]
-    notes = []
-    if together:
-        count = sum(map(len, together))
-        example = " and ".join(together[0][:2])
-        notes.append(f"nearly the same and kept in one split: {count} tasks, such as {example}")
-    if apart:
-        twin, *others = sorted(apart[0], key=lambda task: SPLITS.index(split[task]))
-        task = next(other for other in others if split[other] != split[twin])
-        notes.append(
-            f"{sum(map(len, apart))} tasks in several splits are nearly the same, such as {task} "
-            f"({split[task]}) and {twin} ({split[twin]}): memorised answers count as a gain there; "
-            "keep such tasks together with group="
-        )
-    return notes
-
-
-def _words(text: str) -> str:
-    """Return the texts in a task's parameters, else its source, in lower case."""
-    source, _, last = text.rpartition("\n")
-    try:
-        shown = json.loads(last)
-    except ValueError:
-        return ""
-    return " ".join(_texts(shown) if shown else [source]).lower()
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from _texts(inner)
+    return assigned, notes + [note for _, notes_on in found for note in notes_on(assigned)]
 
 
 def _together(tasks: Sequence[SkillTask], alike: Iterable[Sequence[str]]) -> list[list[SkillTask]]:
     """Group the tasks that stay together: same group, same content under two names, or alike.
 
-    Near-duplicates with different marks stay apart, as do those that are many of the tasks.
+    Tasks that are alike stay apart if their marks differ or they are many of the tasks.
     """
     parent: dict[str, str] = {}
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.addons.mine import MineError
-from pytest_skillopt.suite.splits import near_duplicates
+from pytest_skillopt.addons.similarity import near_duplicates
 from pytest_skillopt.untrusted import printable, redact
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""Finding tasks that are nearly the same, which belong in one split."""
