@@ -561,6 +561,15 @@ def test_a_link_out_of_the_project_is_refused(
     assert outside.read_bytes() == SKILL
 
 
+def test_a_link_to_nothing_is_named_with_its_target(project: Project) -> None:
+    project.skill.unlink()
+    project.skill.symlink_to("moved.md")
+    result = project.run("--skillopt-train")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*SKILL.md: a link to moved.md, which does not exist*"])
+    assert "--skillopt-init" not in result.stderr.str()
+
+
 def test_two_skills_need_a_marker(project: Project) -> None:
     project.skill.unlink()
     for folder in ("one", "other"):

@@ -96,11 +96,11 @@ def test_what_cannot_be_trained_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     put(root / "large.md", b"x" * 20)
     monkeypatch.setattr(files, "MAX_SKILL_BYTES", 10)
     for name, message in {
-        "missing.md": "no such file; set skillopt_skill, or start one with --skillopt-init",
+        "missing.md": "no such file; set skillopt_skill, or start one with --skillopt-train",
         "out.md": "lies outside of the project",
         "../outside.md": "lies outside of the project",
         "loop.md": "cannot be resolved",
-        "dangling.md": "no such file",
+        "dangling.md": "dangling.md: a link to .*nothing.md, which does not exist; correct the link",
         "folder": "is not a regular file",
         "pipe.md": "is not a regular file",
         "latin.md": "byte 0xe9 at offset 3",
