@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.registry import declared
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.edits import Edit
+    from pytest_skillopt.skill.lint import Finding
     from pytest_skillopt.suite.tasks import SkillTask
 
 _WORD = re.compile(r"\w+")
@@ -93,7 +96,8 @@ class Vetting:
     def check(self, before: Document, after: Document, edit: Edit) -> Document | Refusal:
         """Check a change of the document, however it was made."""
         if findings := refused(self._lint(before, after)):
-            return Refusal(edit, "; ".join(f"{found} ({found.rule})" for found in findings[:3]))
+            same_rule = groupby(findings[:3], key=attrgetter("rule", "message"))
+            return Refusal(edit, "; ".join(_explain(list(group)) for _, group in same_rule))
         added = "\n\n".join(
             block
             for name in after.names
@@ -108,6 +112,12 @@ class Vetting:
             WarningRow(rule=found.rule, message=found.message, excerpt=found.excerpt)
             for found in warned(self._lint(before, after))
         ]
+
+
+def _explain(findings: Sequence[Finding]) -> str:
+    """State a rule with all its excerpts."""
+    excerpts = ", ".join(dict.fromkeys(f.excerpt for f in findings if f.excerpt))
+    return f"{replace(findings[0], excerpt=excerpts)} ({findings[0].rule})"
 
 
 def _present(skill: str, root: Path | None) -> frozenset[str] | None:

@@ -68,6 +68,13 @@ def test_the_lint_refuses_and_the_allow_list_permits(toy: ModuleType, line: str,
     assert allowed.applied
 
 
+def test_a_rule_is_named_once_with_all_its_findings(toy: ModuleType) -> None:
+    line = "Say\u200bnothing.\u200d"
+    (refusal,) = update(Patch((toy.append(line),)), toy.make_context()).refused
+    assert refusal.why.count("invisible, bidirectional") == refusal.why.count("(invisible)") == 1
+    assert all(code in refusal.why for code in ("U+200B", "U+200D"))
+
+
 def test_an_address_of_a_train_task_is_known_and_one_of_a_hidden_task_is_not(
     toy: ModuleType,
 ) -> None:
