@@ -126,7 +126,7 @@ class Budget:
             return
         _, name = min(self._bounds())
         reserve = self._held[Purpose.FINAL]
-        kept = f", {reserve} are reserved for the final comparison" if reserve else ""
+        kept = f"; {reserve} more are reserved for the final comparison" if reserve else ""
         if name == _OWN:
             raise OutOfBudget(f"the search has had its {self.samples} samples{kept}")
         raise OutOfBudget(
