@@ -54,7 +54,9 @@ def test_every_cap_is_planned_with_at_the_price_seen(caps: Caps, left: int) -> N
     now = 100.0
     assert budget.left() == left
     budget.require(left)
-    with pytest.raises(OutOfBudget, match="10 samples; 20 more are reserved for the final comparison"):
+    with pytest.raises(
+        OutOfBudget, match="10 samples; 20 more are reserved for the final comparison"
+    ):
         budget.require(left + 1)
 
 

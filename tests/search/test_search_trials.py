@@ -162,7 +162,10 @@ def test_a_small_cap_pays_for_the_comparison_before_all_tasks_are_sampled_again(
         assert outcome.status == "accepted"
         assert max(step.epoch for step in outcome.steps) == epochs
         assert streams(sampler)["final"] >= 80
-        said = "leaves no more for the search after 44 samples; 150 more are reserved" in outcome.reason
+        said = (
+            "leaves no more for the search after 44 samples; 150 more are reserved"
+            in outcome.reason
+        )
         assert said == (epochs == 1)
 
 

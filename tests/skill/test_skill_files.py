@@ -100,7 +100,7 @@ def test_what_cannot_be_trained_is_named(tmp_path: Path, monkeypatch: pytest.Mon
         "out.md": "lies outside of the project",
         "../outside.md": "lies outside of the project",
         "loop.md": "cannot be resolved",
-        "dangling.md": "dangling.md: a link to .*nothing.md, which does not exist; correct the link",
+        "dangling.md": "dangling.md: a link to .*nothing.md, which does not exist; correct",
         "folder": "is not a regular file",
         "pipe.md": "is not a regular file",
         "latin.md": "byte 0xe9 at offset 3",
