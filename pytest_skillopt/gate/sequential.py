@@ -93,14 +93,15 @@ class DefaultGate(SequentialGate):
         self.final = self.options.final
         if self.final:
             self.sample_from("final")
-        credible = yield from self._follow()
+        doubt = yield from self._follow()
         found = self._weigh()
-        if not credible:
-            return self._judge("rejected", f"{self.named_breaks()}{self._doubt(found)}", found)
+        if doubt:
+            return self._judge("rejected", f"{self.named_breaks()}{doubt}", found)
         broken = yield from self.follow_suspects(self.tasks, SUSPECT)
         if broken:
             return self._judge("rejected", self.refuse_for(broken), found)
-        if doubtful := self._suspects():
+        must = self.unfinished(sorted(self.must_pass & set(self._compared)))
+        if doubtful := [task for task in must if self.counts.down(task) >= math.log(SUSPECT)]:
             reason = (
                 "must pass, and the budget ended while it looked broken: "
                 f"{self.counts.compared(doubtful)}"
@@ -109,13 +110,9 @@ class DefaultGate(SequentialGate):
         yield from self._look_again()
         found, breaks = self._weigh(), self.named_breaks()
         # "Nothing changed" was refused before: the samples of suspects count for the net only.
-        if not self._good(found, self._enough, luck=1.0):
-            return self._judge("rejected", f"{breaks}{self._doubt(found)}", found)
-        if fallen := self.fallen_side():
-            return self._judge("rejected", f"{breaks}{fallen}", found)
-        if not self._rises():
-            reason = f"{breaks}the suite's mean did not strictly rise: {self._moved()}"
-            return self._judge("rejected", reason, found)
+        doubt = self._doubt(found, self._enough, luck=1.0) or self.fallen_side() or self._no_rise()
+        if doubt:
+            return self._judge("rejected", f"{breaks}{doubt}", found)
         fixed = self.counts.fixed()
         gains = f", {counted(len(fixed), 'task')} fixed ({named(fixed)})" if fixed else ""
         reason = f"{breaks}the suite's mean rose {self._moved()}{gains}; {self._said(found)}"
@@ -123,15 +120,15 @@ class DefaultGate(SequentialGate):
 
     # The rounds.
 
-    def _follow(self) -> Generator[Wants, None, bool]:
-        """Sample until it is clear whether the suite improved; return whether it did."""
+    def _follow(self) -> Generator[Wants, None, str]:
+        """Sample until it is clear whether the suite improved; return the doubt that it did."""
         targets = self._targets
         first = FIRST if self._limit >= 8 * len(targets) else 1
         first = max(first, min(FEW, int(self._limit * PART / 2 / max(1, len(targets)))))
         yield self._pairs(targets * first)
         self._require_val()
-        if targets and self._weigh().chance <= HOPELESS_EARLY:
-            return False
+        if targets and (found := self._weigh()).chance <= HOPELESS_EARLY:
+            return self._doubt(found, 1.0)
         held = set(self.options.held_out)
         rest = [task for task in self.tasks if not self.counts[CANDIDATE, task].n]
         rest.sort(key=lambda task: task not in held)
@@ -140,18 +137,19 @@ class DefaultGate(SequentialGate):
         self._require_val()
         for _ in range(ROUNDS):
             found = self._weigh()
-            if self._good(found, 1.0, memorised=1.0):
+            doubt = self._doubt(found, 1.0, memorised=1.0)
+            if not doubt:
                 wanted = self._val_in_doubt(found)
                 if found.memorised <= UNLIKELY or not wanted:
-                    return self._good(found, 1.0)
+                    return self._doubt(found, 1.0)
             elif found.chance <= HOPELESS:
-                return False
+                return doubt
             else:
                 wanted = self._uncertain(found)
             if not wanted:
                 break
             yield wanted
-        return self._good(self._weigh(), self._enough)
+        return self._doubt(self._weigh(), self._enough)
 
     def _uncertain(self, found: Weighed) -> list[Want]:
         """Return a part of the remaining samples, of the tasks that are most in doubt.
@@ -232,25 +230,35 @@ class DefaultGate(SequentialGate):
         ablated = not {one.task for one in self.options.seen}.isdisjoint(self._targets)
         return ABLATED if ablated else THIN
 
-    def _good(
+    def _doubt(
         self,
         found: Weighed,
-        doubt: float,
+        most: float,
         memorised: float = MEMORISED,
         luck: float | None = None,
-    ) -> bool:
-        """Return whether the conditions 1 to 3 hold; while ``doubt <= 1`` also condition 5.
+    ) -> str:
+        """Describe which of the conditions 1 to 3 fails, with ``most <= 1`` also 5; "" if none.
 
-        ``doubt`` is the largest ``1 - P(rise)`` in multiples of alpha, ``memorised`` the largest
+        ``most`` is the largest ``1 - P(rise)`` in multiples of alpha, ``memorised`` the largest
         ``P(M | E or M)``, ``luck`` the largest p-value of "nothing changed" (``LUCK alpha``).
         """
-        return (
-            found.chance >= 1 - doubt * self.alpha
-            and self._chance_of_luck(found) <= (LUCK * self.alpha if luck is None else luck)
-            and found.held_out >= FALLEN
-            and (not self._held_out or found.memorised <= memorised)
-            and (doubt > 1 or self._rises())
-        )
+        if found.held_out < FALLEN:
+            return f"the val tasks are likely to have fallen; {self._said(found)}"
+        if found.chance < 1 - most * self.alpha:
+            return f"it is not credible that the suite improved: {self._said(found)}"
+        luck = LUCK * self.alpha if luck is None else luck
+        if (p_value := self._chance_of_luck(found)) > luck:
+            return (
+                f"the change may be chance: a skill that changes nothing looks this good in "
+                f"{min(1.0, p_value):.2g} of all comparisons, at most {luck:.2g} is allowed"
+            )
+        if self._held_out and found.memorised > memorised:
+            return (
+                "the gain may be confined to tasks that the search has seen: the val tasks did not "
+                f"improve with them (probability {found.memorised:.0%}, at most {memorised:.0%} is "
+                "allowed)".replace("%", " %")
+            )
+        return self._no_rise() if most <= 1 else ""
 
     def _chance_of_luck(self, found: Weighed) -> float:
         """Return the p-value of "nothing changed", divided by the earlier e-value against it."""
@@ -283,9 +291,8 @@ class DefaultGate(SequentialGate):
         """Return whether the literal rule holds on the tasks with samples of both arms."""
         return self.counts.gain(self._compared) > NOTHING
 
-    def _suspects(self) -> list[str]:
-        must = self.unfinished(sorted(self.must_pass & set(self._compared)))
-        return [task for task in must if self.counts.down(task) >= math.log(SUSPECT)]
+    def _no_rise(self) -> str:
+        return "" if self._rises() else f"the suite's mean did not strictly rise: {self._moved()}"
 
     # Words of the verdict.
 
@@ -301,23 +308,3 @@ class DefaultGate(SequentialGate):
             f"the chance of a rise is {found.chance:.0%}, the net effect {found.mean:+.1f} tasks "
             f"(standard deviation {found.deviation:.1f})".replace("%", " %")
         )
-
-    def _doubt(self, found: Weighed) -> str:
-        """Describe the condition that does not hold."""
-        if self._held_out and found.held_out < FALLEN:
-            return f"the val tasks are likely to have fallen; {self._said(found)}"
-        if found.chance < 1 - self._enough * self.alpha:
-            return f"it is not credible that the suite improved: {self._said(found)}"
-        luck = self._chance_of_luck(found)
-        if luck > LUCK * self.alpha:
-            return (
-                f"the change may be chance: a skill that changes nothing looks this good in "
-                f"{luck:.2g} of all comparisons, at most {LUCK * self.alpha:.2g} is allowed"
-            )
-        if self._held_out and found.memorised > MEMORISED:
-            return (
-                "the gain may be confined to tasks that the search has seen: the val tasks did not "
-                f"improve with them (probability {found.memorised:.0%}, at most {MEMORISED:.0%} is "
-                "allowed)".replace("%", " %")
-            )
-        return f"the suite's mean did not strictly rise: {self._moved()}"
