@@ -38,7 +38,7 @@ settings.register_profile(
 settings.load_profile("steady")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # What a shell runs in the background ignores interrupts, and so would all that the tests start.
+    # A command that a shell runs in the background ignores interrupts, and so would its processes.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Sessions within this process forget the modules that they are the first to import.
@@ -51,7 +51,7 @@ if os.name == "nt":
     collect_ignore_glob += ["test_faults.py", "test_windows.py"]
 
 
-BROUGHT = {
+BY_NAME = {
     "published": re.compile(r"'(batch|strict|confirm|margin|paired)'|=batch"),
     "regression": re.compile(r"'check'|--skillopt-check\b"),
     "shorten": re.compile(r"[',=]shorten\b"),
@@ -67,7 +67,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         wanted = {mark.args[0] for mark in item.iter_markers("addon")}
         params = getattr(getattr(item, "callspec", None), "params", {})
         said = repr([*params.values()])
-        wanted |= {addon for addon, names in BROUGHT.items() if names.search(said)}
+        wanted |= {addon for addon, names in BY_NAME.items() if names.search(said)}
         if missing := wanted - there.keys():
             item.add_marker(pytest.mark.skip(reason=f"there is no {', '.join(missing)}"))
 
@@ -112,7 +112,7 @@ def lean_sessions() -> Iterator[None]:
     maker().complete([{"role": "user", "content": "Hello."}], sample="warm")
     maker.close()
     server.stop()
-    gc.freeze()  # What is loaded by now stays: no collection need look at it again.
+    gc.freeze()  # Objects loaded by now stay: no collection has to examine them again.
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTEST_ADDOPTS", WITHOUT_OTHERS)
         yield

@@ -1,4 +1,4 @@
-"""What a run cost, by stage and by task, as its result tells."""
+"""The cost of a run, by stage and by task, in its result."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_tasks_that_share_a_prompt_draw_replies_of_their_own(
 def test_a_repeated_run_decides_as_the_first_though_its_samples_are_free(
     project: pytest.Pytester, chat_server: ChatServer
 ) -> None:
-    """What was kept counts in the plan at what it took: else the search would take all there is,
+    """Kept replies count in the plan with their usage: else the search would take all there is,
     and find nothing left for the verdict once samples have to be paid for."""
     skill = project.path / "SKILL.md"
     start = skill.read_text()

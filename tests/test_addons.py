@@ -50,7 +50,7 @@ SHOWN = {
     "tries": {"--skillopt-try"},
     "watch": {"watch"},
 }
-"""What each adds to the two helps: options, ini keys, choices and commands."""
+"""Additions of each to the two helps: options, ini keys, choices and commands."""
 CORE = (
     *("tests/test_layers.py", "tests/test_unused.py", "tests/search/test_together.py"),
     *("tests/skill", "tests/edits"),
@@ -117,7 +117,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Copy, set[str]]:
 
 @pytest.fixture
 def everything(whole: tuple[Copy, set[str]]) -> set[str]:
-    """What the helps show with every add-on."""
+    """Words of the helps with every add-on."""
     return whole[1]
 
 

@@ -1,4 +1,4 @@
-"""What the documents show is run, word for word."""
+"""The examples of the documents, run word for word."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from simulation import serve
 if TYPE_CHECKING:
     from pathlib import Path
 
-# What a colleague from accounts payable would add by hand, after an afternoon with the tests.
+# Rules that a colleague from accounts payable would add by hand after an afternoon with the tests.
 HOUSE_RULES = """
 ## House rules
 

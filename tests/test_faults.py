@@ -54,7 +54,7 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What the training comes to when nothing happens to it."""
+    """Result of the training if nothing happens to it."""
     from chat_server import ChatServer
 
     server = ChatServer()
@@ -93,7 +93,7 @@ def test_a_run_killed_again_and_again_pays_for_nothing_twice(
     resume: tuple[str, ...] = ()
     done = 0
     for moment in sorted(chance.sample(range(1, 95), kills)):
-        # What was in flight at a kill is asked for again. The run may go on for a few calls.
+        # Calls in flight at a kill are asked for again. The run may go on for a few calls.
         project.server.hold(after=moment + done + 3)
         process = project.start(*arguments, *resume)
         assert wait_for(functools.partial(_has_served, project, moment + done), process)
@@ -626,7 +626,7 @@ def test_a_task_that_exits_fails_and_the_others_are_trained(project: FaultProjec
     assert project.journal("error") == []
 
 
-# Where the rollouts run
+# Workers
 
 OFFLINE = (*QUICK, "--skillopt-rollouts=1", "-k", "test_amounts")
 
@@ -660,7 +660,7 @@ def socket_servers() -> Iterator[SocketServers]:
 
 
 def _train_invoices(folder: Path, *arguments: str) -> dict[str, Any]:
-    """What the example's training with the offline model comes to, on the tasks of one file."""
+    """Result of the example's training with the offline model, on the tasks of one file."""
     copy_example(folder)
     command = [sys.executable, "-m", "pytest", "--skillopt-train", *OFFLINE, *arguments]
     done = subprocess.run(
@@ -676,12 +676,12 @@ def _train_invoices(folder: Path, *arguments: str) -> dict[str, Any]:
     (path,) = folder.glob(".skillopt/runs/*/result.json")
     result = json.loads(path.read_text())
     assert len(result["skills"][0]["tasks"]) == 12
-    # What it took differs: the more workers, the more samples fill up their last rounds.
+    # The number of samples differs: the more workers, the more samples fill up their last rounds.
     parts = {part: result[part] for part in ("status", "reason", "errors", "models")}
     return {**parts, "skills": outcome(result)}
 
 
-# What a run leaves behind
+# Files that a run leaves behind
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts in /proc")

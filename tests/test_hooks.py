@@ -57,7 +57,7 @@ class Project:
         self.path = pytester.path
         self.server = server
         self.edits: Sequence[str] = [RULE]
-        """What the optimizer proposes."""
+        """Texts of the edits that the optimizer proposes."""
         self._pytester = pytester
         server.reply = self._play
         (self.path / "SKILL.md").write_bytes(SKILL)
@@ -293,7 +293,7 @@ def test_finished(project: Project) -> None:
 
 
 def test_agent(project: Project) -> None:
-    """What it names is part of the result, and of what identifies a task."""
+    """The agents that it names are part of the result, and of a task's identity."""
     project.write_test('assert skill_agent(f"Greet {name}.")  # greeter(')
     project.run("--skillopt")
     calls = project.server.calls

@@ -49,7 +49,7 @@ ADDONS = sorted(
 
 
 def imported(source: str) -> Iterator[str]:
-    """What a module imports of the package, by the path below it."""
+    """Names that a module imports of the package, by the path below it."""
     for node in ast.walk(ast.parse(source)):
         names: list[str] = []
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -78,7 +78,7 @@ def test_every_part_has_its_row() -> None:
 
 @pytest.mark.parametrize("part", PARTS)
 def test_no_part_imports_what_stands_above_it(part: str) -> None:
-    """What is imported for annotations counts as well."""
+    """Imports for annotations count as well."""
     row = next(number for number, names in enumerate(LAYERS) if part in names)
     above = set().union(*LAYERS[:row])
     upward = [

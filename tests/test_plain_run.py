@@ -25,7 +25,7 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytes
 
 
 def new_files(pytester: pytest.Pytester, before: set[Path]) -> set[str]:
-    """What a run has left behind, besides what pytest and pytester make."""
+    """Files that a run has left behind, besides those that pytest and pytester make."""
     names = {path.name for path in set(pytester.path.iterdir()) - before}
     pytesters = ("__pycache__", "stdout", "stderr")
     return {name for name in names if name not in pytesters and "runpytest" not in name}

@@ -46,7 +46,7 @@ def test_what_was_measured_is_replayed() -> None:
 
 
 def test_the_computed_rates_agree_with_samples() -> None:
-    """Of each set that was also sampled, no task lies far outside the noise of its samples."""
+    """No task of a set that was also sampled lies far outside the noise of its samples."""
     for suite in DATA["suites"].values():
         for row in (row for row in suite["sets"] if "passed" in row):
             for rate, passed in zip(row["rates"], row["passed"], strict=True):

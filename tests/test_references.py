@@ -309,7 +309,7 @@ def test_the_files_of_a_version_are_written_together_or_not_at_all(
 
 
 def test_a_file_that_was_not_edited_may_not_have_changed_either(project: Project) -> None:
-    """What was measured is the version with all its files."""
+    """The measured version is the one with all its files."""
     by_hand = '(skill / "SKILL.md").write_text("By hand.")'
     (project.folder.parent.parent / "conftest.py").write_text(MEANWHILE.format(by_hand))
     project.train("-p", "no:xdist")

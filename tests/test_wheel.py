@@ -1,4 +1,4 @@
-"""What a user's environment gets: the package alone."""
+"""Contents of a user's environment: only the package."""
 
 from __future__ import annotations
 

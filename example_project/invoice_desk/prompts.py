@@ -1,4 +1,4 @@
-"""What the desk says to its agent. How to do it stands in the skill, not here."""
+"""Prompts of the desk for its agent. The procedure stands in the skill, not here."""
 
 from __future__ import annotations
 

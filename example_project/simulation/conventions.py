@@ -23,7 +23,7 @@ HABITS = {
     "lines": ("all", "goods"),
     "vat_id": ("printed", "compact"),
 }
-"""What a careless reader does who is told nothing about a convention, and what a lucky one does."""
+"""Readings of a convention by a careless reader who is told nothing of it, and by a lucky one."""
 
 _MARKUP = re.compile(r"\A---\n.*?\n---\n|<!--.*?-->", re.DOTALL)
 # A sentence ends before a capital, a quote or a backtick: "e.g. 3.50" goes on.

@@ -1,4 +1,4 @@
-"""What has to be paid. The agent is called from asynchronous tests, as our service calls it."""
+"""Amounts to be paid. The agent is called from asynchronous tests, as our service calls it."""
 
 from __future__ import annotations
 

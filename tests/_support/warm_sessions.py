@@ -180,7 +180,7 @@ def _serve(requests: socket.socket) -> None:
         contextlib.redirect_stdout(nowhere),
     ):
         pytest.main(["-q", "-p", "no:cacheprovider", empty], plugins=[_Imports()])
-    gc.freeze()  # What is loaded by now stays: no session need look at it again.
+    gc.freeze()  # Objects loaded by now stay: no session has to examine them again.
     while True:
         data, fds, _, _ = socket.recv_fds(requests, 1 << 20, 4)
         with contextlib.suppress(ChildProcessError):

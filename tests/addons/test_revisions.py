@@ -1,4 +1,4 @@
-"""What git says of a skill, in a project that is a folder of its repository."""
+"""Revisions of a skill, in a project that is a folder of its repository."""
 
 from __future__ import annotations
 

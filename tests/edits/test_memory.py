@@ -1,4 +1,4 @@
-"""What was tried in a run, as its later steps are told."""
+"""Edits that were tried in a run, as its later steps are told."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def test_two_runs_with_one_seed_are_equal(toy: ModuleType) -> None:
 
 
 def test_edits_that_the_last_verdict_refuses_are_rejected(toy: ModuleType) -> None:
-    """What helps the train tasks breaks val tasks that passed before."""
+    """An edit that helps the train tasks breaks val tasks that passed before."""
     world = toy.make_world()
     honest = world.rate
     unseen = {task.id for task in toy.make_tasks(world) if task.split == "val"}
@@ -127,7 +127,7 @@ def test_a_gate_that_is_another_or_can_be_paid_for_stays_on_the_way(
     assert outcome.verdict is None or outcome.verdict.final
 
 
-# What is kept for it.
+# The samples that are reserved for it.
 
 
 def test_what_is_kept_for_the_decision_follows_the_cap() -> None:

@@ -43,7 +43,7 @@ def test_a_broken_reply_that_a_test_parses_is_its_own_affair() -> None:
 
 
 def raised_by_the_sdk(server: ChatServer, answer: Answer) -> Exception:
-    """What a test with an agent of its own meets."""
+    """Exceptions that a test with its own agent meets."""
     server.script(answer)
     client = openai.OpenAI(api_key="k", base_url=server.url, max_retries=0)
     with client, pytest.raises(Exception) as caught:

@@ -1,4 +1,4 @@
-"""What ``skillopt_requests`` changes in the calls of a session, seen by the server."""
+"""Changes by ``skillopt_requests`` in the calls of a session, as the server sees them."""
 
 from __future__ import annotations
 

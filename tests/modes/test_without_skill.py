@@ -1,4 +1,4 @@
-"""What an earlier comparison with ``none`` measured stands in the report of a training."""
+"""An earlier comparison with ``none`` stands in the report of a training."""
 
 from __future__ import annotations
 

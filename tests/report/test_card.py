@@ -1,4 +1,4 @@
-"""What the reports of one whole training say, as a reviewer of its edits reads them."""
+"""The reports of one whole training, as a reviewer of its edits reads them."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Journal(Observer):
-    """What an observer would have kept of a run."""
+    """Entries that an observer would have kept of a run."""
 
     def __init__(self) -> None:
         self.begun: list[dict[str, Any]] = []
@@ -187,7 +187,7 @@ def train_spoiled(toy: ModuleType, *, stopped: bool = False) -> tuple[TrainOutco
 
 
 def test_an_edit_that_breaks_a_task_that_must_pass_is_left_out(toy: ModuleType) -> None:
-    """What the other edits bring is compared by itself, and written."""
+    """The gain of the other edits is compared by itself, and written."""
     outcome, journal, spoils = train_spoiled(toy)
     assert outcome.status == "accepted"
     assert spoils not in outcome.after.text

@@ -33,7 +33,7 @@ CHANGES: dict[str, Any] = {
 
 
 class Trained:
-    """What a training asked, sampled and found."""
+    """Prompts, samples and outcome of a training."""
 
     def __init__(self, toy: ModuleType, **settings: Any) -> None:
         world = toy.make_world(tasks=40, weak=0.3, strong=0.9)

@@ -77,7 +77,7 @@ PARAPHRASES = {
     ("vat_id", "compact"): ("VAT numbers have no spaces.", "Return the VAT ID as one word."),
 }
 
-# What the tasks of the example project need.
+# Rules that the tasks of the example project need.
 WANTED = {
     ("amounts", "number"),
     ("credit_sign", "negative"),

@@ -23,7 +23,7 @@ _SUPPORT = Path(__file__).parent.parent / "_support"
 
 @dataclass(frozen=True)
 class Driven:
-    """What a session left behind."""
+    """A session that has ended: its folder, output and rollouts."""
 
     path: Path
     output: str

@@ -1,4 +1,4 @@
-"""What is an error and what a failure, by the exception that ended the test."""
+"""Errors and failures, by the exception that ended the test."""
 
 from __future__ import annotations
 

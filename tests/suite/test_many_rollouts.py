@@ -53,7 +53,7 @@ def test_items_and_directories_do_not_pile_up(drive: Drive, args: tuple[str, ...
     driven = drive(SUITE, *args, "--basetemp=tmp", job="jobs:job", jobs=JOBS)
     left = [p for p in (driven.path / "tmp").rglob("test_it*") if not p.is_symlink()]
     assert left == []
-    # Of 1,200 copies of items, those that finalizers refer to until they are pruned.
+    # Finalizers refer to some of the 1,200 copies of items until they are pruned.
     counts = [int(count) for count in (driven.path / "counts").read_text().split()]
     assert len(counts) == 4
     assert counts[-1] < 120, counts

@@ -1,4 +1,4 @@
-"""Where pytest or xdist are not as expected, the session ends at its start and says so."""
+"""If pytest or xdist are not as expected, the session ends at its start and says so."""
 
 from __future__ import annotations
 

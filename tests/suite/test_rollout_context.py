@@ -1,4 +1,4 @@
-"""What a test may record, and what is refused where it is recorded."""
+"""Records of a test: the allowed ones, and those that are refused at once."""
 
 from __future__ import annotations
 

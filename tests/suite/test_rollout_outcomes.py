@@ -1,4 +1,4 @@
-"""What tests of every kind come back as, whichever executor runs them."""
+"""Outcomes of tests of every kind, whichever executor runs them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SUITE = """
     seen = {}
 
     def test_fixture_scopes(skill, by_skill, by_process, rollout):
-        # What depends on the skill lives as long as the version, what does not as the session.
+        # A fixture that depends on the skill lives as long as the version, others as the session.
         known = seen.setdefault((skill.version, by_process), by_skill)
         rollout.record("user", [skill.text.split()[-1], str(skill.path / "SKILL.md")])
         assert (skill.path / "SKILL.md").read_text() == skill.text

@@ -17,7 +17,7 @@ from pytest_skillopt.suite.folders import SkillVersions
 def test_folders_of_killed_processes_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: str
 ) -> None:
-    """Those of processes that live are not, whatever their age."""
+    """Folders of running processes are not removed, whatever their age."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     script = (
         "import os, sys, tempfile; from pytest_skillopt.suite.folders import SkillVersions\n"

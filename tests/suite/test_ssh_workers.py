@@ -106,7 +106,7 @@ class Host:
         self.start()
 
     def workers(self) -> set[str]:
-        """Those that have run a task here."""
+        """Workers that have run a task here."""
         return {worker for worker, _ in self._ran()}
 
     def pythons(self) -> set[str]:

@@ -1,4 +1,4 @@
-"""What happens to a run, and to its rollouts, when tests and workers misbehave."""
+"""A run and its rollouts when tests and workers misbehave."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_files_are_put_before_the_model_as_data(
 def test_a_folder_of_files_ends_at_its_links(
     project: pytest.Pytester, chat_server: ChatServer, harness: tuple[str, ...]
 ) -> None:
-    """What they lead to outside of the skill is neither sent nor given to an agent."""
+    """Their targets outside of the skill are neither sent nor given to an agent."""
     (project.path / "outside").mkdir()
     (project.path / "outside" / "a.txt").write_text("not the skill's")
     folder = project.path / "skills" / "greet" / "evals" / "files"

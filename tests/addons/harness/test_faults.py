@@ -1,4 +1,4 @@
-"""What an agent's process may do: each ends in words within seconds, and nothing is left of it."""
+"""Faults of an agent's process: each ends in words within seconds, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_a_full_disk(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_agent_that_changes_the_skill(project: Project) -> None:
-    """What it did afterwards is no sample of the version under test."""
+    """Its work afterwards is not a sample of the version under test."""
     edit = "open('.agents/skills/house-greeting/SKILL.md', 'a').write('More.')\n"
     project.use_stub(edit + ANSWER)
     project.settings["skillopt_sandbox"] = "none"
@@ -576,7 +576,7 @@ def test_a_workspace_behind_a_link(project: Project, outside: Path) -> None:
 
 
 def test_a_pipe_in_the_place_of_the_output(project: Project) -> None:
-    """What was printed is read nevertheless."""
+    """The printed output is read nevertheless."""
     project.settings["skillopt_sandbox"] = "none"
     out = "out = os.environ['HOME'] + '/../out'\nos.remove(out)\nos.mkfifo(out)\n"
     project.use_stub(out + ANSWER)

@@ -48,7 +48,7 @@ def greeter(project: Project) -> Project:
 
 
 def results(project: Project) -> list[dict[str, Any]]:
-    """Of all runs, the oldest first."""
+    """Entries of all runs, the oldest first."""
     found = sorted((project.path / ".skillopt" / "runs").glob("*/result.json"))
     return [json.loads(path.read_text()) for path in found]
 

@@ -196,7 +196,7 @@ def test_a_fault_ends_the_run(
     calls: int,
     paid: int,
 ) -> None:
-    """What came with status 200 may have been paid for, and counts."""
+    """A reply with status 200 may have been paid for, and counts."""
     proxy, limits = setting.open(scenario)
     ticket = Ticket()
     with proxy.serving(ticket) as url:

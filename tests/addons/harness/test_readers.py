@@ -1,4 +1,4 @@
-"""What the adapters make of events that the agents printed on loopback; see ``trim.py`` there."""
+"""The adapters' readings of events that the agents printed on loopback; see ``trim.py`` there."""
 
 from __future__ import annotations
 

@@ -242,7 +242,7 @@ def test_a_starter_suite_runs_at_once(
 
 
 def test_an_agent_gets_near_misses_too(project: pytest.Pytester, chat_server: ChatServer) -> None:
-    """Those of the skills beside it come first; the drafts are tasks of a training as they are."""
+    """Requests of the skills beside it come first; the drafts are complete tasks of a training."""
     (project.path / "broken").mkdir()
     (project.path / "broken" / "SKILL.md").write_text("---\n: [\n---\n")
     (project.path / "songs").mkdir()

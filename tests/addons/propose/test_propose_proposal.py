@@ -1,4 +1,4 @@
-"""What a training leaves for ``propose``."""
+"""The files that a training leaves for ``propose``."""
 
 from __future__ import annotations
 

@@ -347,7 +347,7 @@ def test_push_over_http_carries_the_token_in_a_header_alone(
     with serve_git(project.remote, header) as url:
         project.propose()
         project.git("remote", "set-url", "origin", f"{url}/octo/repo.git")
-        # What a checkout may leave behind; two such headers would be refused.
+        # A header that a checkout may leave behind; two of them would be refused.
         project.git("config", f"http.{url}/.extraheader", "Authorization: Basic old")
         monkeypatch.setenv("GITHUB_SERVER_URL", url)
         monkeypatch.setenv("PATH", f"{spy.parent}{os.pathsep}{os.environ['PATH']}")

@@ -35,7 +35,7 @@ def line(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def command_of(printed: str) -> str:
-    """What cron hands to the shell: ``\\%`` is a percent sign, a bare ``%`` ends the command."""
+    """Text that cron runs: ``\\%`` is a percent sign, a bare ``%`` ends the command."""
     command = printed.split(" ", 5)[5]
     assert "%" not in command.replace("\\%", "")
     return command.replace("\\%", "%")

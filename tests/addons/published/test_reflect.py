@@ -1,4 +1,4 @@
-"""What analysts are shown, and what becomes of their answers."""
+"""Prompts of analysts, and the uses of their answers."""
 
 from __future__ import annotations
 

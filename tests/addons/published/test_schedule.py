@@ -57,7 +57,7 @@ def test_the_default_is_cosine_from_four_to_two() -> None:
 
 
 def test_steps_are_counted_from_one_as_in_skillopt(toy: ModuleType) -> None:
-    """Of two steps the first has three edits and the second two, through a whole training."""
+    """The first of two steps has three edits and the second two, through a whole training."""
     assert [edit_budget("cosine", step, 2) for step in (1, 2)] == [3, 2]
     world, model = toy.make_world(tasks=16, rules=4, weak=0.0), toy.ToyOptimizer(useful=0.0)
     tasks = toy.make_tasks(world)

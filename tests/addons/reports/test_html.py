@@ -180,7 +180,7 @@ def test_curve_of_steps_without_any_measurement_is_left_out(make_result: MakeRes
 def test_any_text_stays_text(make_result: MakeResult, evil: str) -> None:
     plain_page = Page(html.render_html(with_text(make_result, "plain")))
     page = Page(html.render_html(with_text(make_result, evil or "x")))
-    # Where a long id may be broken depends on its text.
+    # The place at which a long id may be broken depends on its text.
     assert elements(page) == elements(plain_page)
     assert [a[:2] for a in page.attributes] == [a[:2] for a in plain_page.attributes]
 

@@ -50,7 +50,7 @@ def tokens(source: str) -> list[Token]:
 
 
 def rendered_text(source: str) -> str:
-    """What a forge searches for references: the text outside of code."""
+    """The text that a forge searches for references: outside of code."""
     return "\n".join(token.content for token in tokens(source) if token.type == "text")
 
 

@@ -32,7 +32,7 @@ __all__ = ["project"]
 
 
 def reply(*edits: dict[str, str], first: Sequence[dict[str, str]] | None = None) -> Any:
-    """What the models say; ``first`` are the edits before the skill is to be made shorter."""
+    """Replies of the models; ``first`` are the edits before the skill is to be made shorter."""
 
     def answer(body: dict[str, Any]) -> str:
         if body["model"] == "thinker":

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Page:
-    """What a browser asks for."""
+    """Pages and data that a browser asks for."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
