@@ -33,6 +33,11 @@ functions that need them. The core also reads these names of an ``addon.py``:
     Kinds of targets: by the text before the colon, a function from the settings and the rest of the
     name to settings and a text that identifies what they add. ``SETTINGS`` may have a property
     ``more_targets``: targets on which a comparison of two versions is made once more.
+``begun``
+    A function that is called when a mode begins, from the open run and its ``modes.plan.Expected``.
+``trained``
+    A function that is called with the result of each trained skill, accepted or not: from the open
+    run and the result to the result that counts.
 ``compared``
     A function that is called with each accepted training, before its files are written, and with
     each result of ``--skillopt-compare``: from the open run, the result of a skill, the version

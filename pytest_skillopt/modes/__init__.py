@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import pkgutil
-import socket
 from typing import TYPE_CHECKING, Literal, cast
 
 import pytest
@@ -31,7 +29,6 @@ from pytest_skillopt.suite.splits import SplitError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pytest_skillopt.modes.plan import Expected
     from pytest_skillopt.options import Mode
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import Result, Status
@@ -61,7 +58,8 @@ def conduct(
     ):
         plan = expected(run.tasks, mode, settings)
         display.header(run, typical=plan.typical, most=plan.most)
-        _journal_plan(run, plan)
+        for begun in declared("begun"):
+            begun(run, plan)
         try:
             found = _carry_out(run, display)
         finally:
@@ -73,23 +71,6 @@ def conduct(
     tell = functools.partial(config.hook.pytest_skillopt_finished, config=config, folder=folder)
     result = _noted(result, "a plugin's output", lambda: tell(result=found))
     return result, list(task_reports(run, result))
-
-
-def _journal_plan(run: Run, plan: Expected) -> None:
-    """Record what a follower of the run needs to know about this session."""
-    caps = ("max_rollouts", "max_calls", "max_tokens", "max_cost", "max_time")
-    run.journal.write(
-        "plan",
-        {
-            "tasks": [[task.id, task.split] for task in run.tasks],
-            "typical": plan.typical,
-            "most": plan.most,
-            "caps": {cap: getattr(run.settings, cap) for cap in caps},
-            "models": run.roles,
-            "pid": os.getpid(),
-            "host": socket.gethostname(),
-        },
-    )
 
 
 def fails_the_session(mode: Mode, result: Result) -> bool:

@@ -5,17 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.registry import declared
-from pytest_skillopt.run.directory import JOURNAL, mode_of
-from pytest_skillopt.run.journal import entries_of
-from pytest_skillopt.run.result import Arm, Comparison, SkillResult
-from pytest_skillopt.search.outcome import (
-    arm_of,
-    cost_of,
-    suite_rate,
-    task_row,
-)
-from pytest_skillopt.skill.document import NO_SKILL
-from pytest_skillopt.suite.rollouts import Rollout
+from pytest_skillopt.run.result import Comparison, SkillResult
+from pytest_skillopt.search.outcome import cost_of, suite_rate, task_row
 from pytest_skillopt.suite.sampler import Stop, StopRun
 
 if TYPE_CHECKING:
@@ -25,7 +16,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import Result, Status
     from pytest_skillopt.skill.document import Document
-    from pytest_skillopt.suite.rollouts import RolloutRequest
+    from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
 
 STREAM = "eval"
 
@@ -125,38 +116,11 @@ def of_one_version(
     )
 
 
-def looked_at(run: Run, result: SkillResult, before: Document, after: Document) -> SkillResult:
-    """Return what the add-ons make of a comparison: see ``compared`` in ``addons/__init__.py``."""
-    for look in declared("compared"):
-        result = look(run, result, before, after)
+def refined(what: str, run: Run, result: SkillResult, *versions: Document) -> SkillResult:
+    """Return what the add-ons make of a result with their functions ``what``."""
+    for refine in declared(what):
+        result = refine(run, result, *versions)
     return result
-
-
-def vetted(run: Run, result: SkillResult, after: Document) -> SkillResult:
-    """Return what the add-ons make of a new version: see ``vetted`` in ``addons/__init__.py``."""
-    for vet in declared("vetted"):
-        result = vet(run, result, after)
-    return result
-
-
-def without_skill(run: Run, skill: str) -> tuple[dict[str, Arm], str]:
-    """Return the latest run that compared with ``none``: its results by task, and its name."""
-    sources = {task.id: task.source for task in run.tasks_of(skill)}
-    same = {"skill": skill, "version": NO_SKILL.version, "model": run.fingerprint}
-    for name in reversed(run.home.run_names()):
-        if mode_of(run.home.runs / name) == "train":
-            continue
-        found: dict[str, list[Rollout]] = {}
-        try:
-            for data in entries_of(run.home.runs / name / JOURNAL, "rollout"):
-                asked = data["request"]
-                if same.items() <= asked.items() and sources.get(asked["task"]) == asked["source"]:
-                    found.setdefault(asked["task"], []).append(Rollout.from_json(data))
-        except (OSError, KeyError, TypeError, AttributeError):
-            continue  # a journal in the form of another version of the package
-        if found:
-            return {task: arm_of(rollouts) for task, rollouts in found.items()}, name
-    return {}, ""
 
 
 def joined_reasons(results: Sequence[SkillResult]) -> str:

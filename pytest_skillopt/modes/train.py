@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.limits import Caps
-from pytest_skillopt.modes.measure import joined_reasons, looked_at, vetted, without_skill
+from pytest_skillopt.modes.measure import joined_reasons, refined
 from pytest_skillopt.modes.skills import judged
 from pytest_skillopt.run.directory import write_skill
 from pytest_skillopt.run.journal import JournaledModel
@@ -14,7 +14,7 @@ from pytest_skillopt.run.result import EditRow, Hunk, SkillResult
 from pytest_skillopt.search.extensions import Stages, added_search
 from pytest_skillopt.search.final_comparison import BEGUN, caps_of_training
 from pytest_skillopt.search.history import Observer
-from pytest_skillopt.search.outcome import check_together, suite_rate
+from pytest_skillopt.search.outcome import check_together
 from pytest_skillopt.search.parameters import TrialParameters
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.skill.diff import attribute, hunks, unified
@@ -170,9 +170,9 @@ def _written(run: Run, outcome: TrainOutcome, lost: Sequence[str]) -> SkillResul
     result = _skill_result(run, outcome)
     if outcome.status != "accepted":
         return result
-    result = vetted(run, result, outcome.after)
+    result = refined("vetted", run, result, outcome.after)
     if result.status == "accepted":
-        result = looked_at(run, result, outcome.before, outcome.after)
+        result = refined("compared", run, result, outcome.before, outcome.after)
     if result.status != "accepted":
         return result.model_copy(update={"after": result.before})
     if not run.settings.write:
@@ -210,13 +210,7 @@ def _skill_result(run: Run, outcome: TrainOutcome) -> SkillResult:
         except OSError as error:
             openings += 1
             run.notes.append(f"the measurement of the test split could not be counted: {error}")
-    none, measured_by = without_skill(run, outcome.skill)
-    rows = [row.model_copy(update={"none": none.get(row.id)}) for row in outcome.tasks]
-    counts = [(row.none.passed, row.none.n) for row in rows if row.split != "test" and row.none]
-    whole = suite_rate(counts)
-    if whole and outcome.suite and whole.tasks < outcome.suite.before.tasks:
-        whole = None
-    return SkillResult(
+    result = SkillResult(
         path=outcome.skill,
         name=outcome.before.name,
         before=outcome.before.version,
@@ -234,13 +228,12 @@ def _skill_result(run: Run, outcome: TrainOutcome) -> SkillResult:
         verdict=outcome.verdict.to_json() if outcome.verdict else None,
         steps=list(outcome.steps),
         edits=list(outcome.edits),
-        tasks=rows,
-        none=whole,
-        none_from=measured_by,
+        tasks=list(outcome.tasks),
         shared_train_val=outcome.shared_train_val,
         noise_floor=outcome.noise,
         cost=outcome.cost,
     )
+    return refined("trained", run, result)
 
 
 def _hunks(outcome: TrainOutcome) -> list[Hunk]:

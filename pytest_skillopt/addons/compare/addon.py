@@ -9,6 +9,9 @@ from pytest_skillopt.options import Mode
 if TYPE_CHECKING:
     import pytest
 
+    from pytest_skillopt.run.openrun import Run
+    from pytest_skillopt.run.result import SkillResult
+
 MODES = (
     Mode(
         name="compare",
@@ -21,6 +24,13 @@ MODES = (
         sides=("first", "second"),
     ),
 )
+
+
+def trained(run: Run, result: SkillResult) -> SkillResult:
+    """Add the measurements of an earlier comparison with ``none``."""
+    from pytest_skillopt.addons.compare.without import with_none
+
+    return with_none(run, result)
 
 
 def pytest_configure(config: pytest.Config) -> None:

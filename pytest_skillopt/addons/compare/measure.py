@@ -8,7 +8,7 @@ import pytest
 
 from pytest_skillopt.addons.comparison import compared, only_skill
 from pytest_skillopt.addons.revisions import RevisionError, at_revision
-from pytest_skillopt.modes.measure import looked_at
+from pytest_skillopt.modes.measure import refined
 from pytest_skillopt.run.directory import Home
 from pytest_skillopt.search.extensions import configured_gate, gate_tasks
 from pytest_skillopt.settings import Settings
@@ -47,7 +47,8 @@ def compare(run: Run, display: Display) -> Result:
         same = f"{first} and {second} are the same; --skillopt-aa compares a skill with itself"
         raise pytest.UsageError(f"--skillopt-compare: {same}")
     gate = configured_gate(run.settings, gate_tasks(run.tasks_of(skill)))
-    result = looked_at(run, compared(run, skill, gate, before, after), before, after)
+    result = compared(run, skill, gate, before, after)
+    result = refined("compared", run, result, before, after)
     return run.result(result.status, result.reason, [result])
 
 

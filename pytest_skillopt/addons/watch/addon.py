@@ -9,6 +9,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import argparse
 
+    from pytest_skillopt.modes.plan import Expected
+    from pytest_skillopt.run.openrun import Run
+
+_CAPS = ("max_rollouts", "max_calls", "max_tokens", "max_cost", "max_time")
+
 
 def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     """Declare the command."""
@@ -21,6 +26,25 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument("--no-open", action="store_true", help="only print the address")
     add_run_arguments(parser)
     parser.set_defaults(handle=_watch)
+
+
+def begun(run: Run, plan: Expected) -> None:
+    """Write into the journal what a follower needs to know about this session."""
+    import os
+    import socket
+
+    run.journal.write(
+        "plan",
+        {
+            "tasks": [[task.id, task.split] for task in run.tasks],
+            "typical": plan.typical,
+            "most": plan.most,
+            "caps": {cap: getattr(run.settings, cap) for cap in _CAPS},
+            "models": run.roles,
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+        },
+    )
 
 
 def _watch(args: argparse.Namespace) -> int:
