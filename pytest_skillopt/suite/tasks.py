@@ -87,16 +87,23 @@ def marker_arguments(item: pytest.Item) -> dict[str, Any] | None:
     Raises:
         UsageError: an argument is wrong.
     """
-    merged: dict[str, Any] = {}
+    valid = _VALID | merged("MARKER")
+    given: dict[str, Any] = {}
     marks = list(item.iter_markers(MARKER))
     for mark in marks:
         if mark.args:
-            said = f"skill_task takes keyword arguments only ({', '.join(_valid())})"
+            said = f"skill_task takes keyword arguments only ({', '.join(valid)})"
             raise pytest.UsageError(f"{item.nodeid}: {said}, got {mark.args[0]!r}")
         for name, value in mark.kwargs.items():
-            _check_argument(item, name, value)
-            merged.setdefault(name, value)
-    return {name: value for name, value in merged.items() if value is not None} if marks else None
+            if name not in valid:
+                said = f"skill_task has no argument {name!r} (valid: {', '.join(valid)})"
+                raise pytest.UsageError(f"{item.nodeid}: {said}")
+            is_valid, noun = valid[name]
+            if value is not None and not is_valid(value):
+                said = f"skill_task({name}={value!r}): {name} must be {noun}"
+                raise pytest.UsageError(f"{item.nodeid}: {said}")
+            given.setdefault(name, value)
+    return {name: value for name, value in given.items() if value is not None} if marks else None
 
 
 def _is_text(value: Any) -> bool:
@@ -114,21 +121,6 @@ _VALID: dict[str, tuple[Callable[[Any], bool], str]] = {
     "contract": (_is_text, "a text"),
     "kind": (_is_text, "a name"),
 }
-
-
-def _valid() -> dict[str, tuple[Callable[[Any], bool], str]]:
-    return _VALID | merged("MARKER")
-
-
-def _check_argument(item: pytest.Item, name: str, value: Any) -> None:
-    valid = _valid()
-    if name not in valid:
-        said = f"skill_task has no argument {name!r} (valid: {', '.join(valid)})"
-        raise pytest.UsageError(f"{item.nodeid}: {said}")
-    is_valid, noun = valid[name]
-    if value is not None and not is_valid(value):
-        said = f"skill_task({name}={value!r}): {name} must be {noun}"
-        raise pytest.UsageError(f"{item.nodeid}: {said}")
 
 
 _REMEMBERED = 64
