@@ -128,9 +128,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
     """Run an ``async def`` task if no plugin for asynchronous tests claims it."""
-    if not inspect.iscoroutinefunction(pyfuncitem.obj) or _is_claimed(pyfuncitem):
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
-    if pyfuncitem.get_closest_marker("skill_task") is None:
+    marker = pyfuncitem.get_closest_marker
+    if not marker("skill_task") or any(map(marker, ("anyio", "asyncio", "trio"))):
         return None
     import asyncio
 
@@ -139,7 +140,3 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
     arguments = {name: pyfuncitem.funcargs[name] for name in names if name in pyfuncitem.funcargs}
     asyncio.run(pyfuncitem.obj(**arguments))
     return True
-
-
-def _is_claimed(item: pytest.Function) -> bool:
-    return any(item.get_closest_marker(name) for name in ("anyio", "asyncio", "trio"))

@@ -7,6 +7,7 @@ without, it runs in the main thread. The mode itself is the same in both cases.
 from __future__ import annotations
 
 import shutil
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -129,33 +130,28 @@ class Controller:
                 terminal.write_line(line.text, **line.markup)
 
 
+@dataclass(eq=False, frozen=True)
 class _InProcess:
     """Run the rollouts in this process, one after another."""
 
-    def __init__(
-        self,
-        config: pytest.Config,
-        settings: Settings,
-        work: Callable[[WorkersExecutor, list[SkillTask]], None],
-    ) -> None:
-        self._config = config
-        self._settings = settings
-        self._work = work
+    config: pytest.Config
+    settings: Settings
+    work: Callable[[WorkersExecutor, list[SkillTask]], None]
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        keep_tasks(self._config, items)
+        keep_tasks(self.config, items)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         if session.testsfailed:
             raise session.Interrupted(f"{session.testsfailed} errors during collection")
-        tasks = describe_tasks(self._config, self._settings, session.items)
+        tasks = describe_tasks(self.config, self.settings, session.items)
         from pytest_skillopt.suite.runner import SerialExecutor
 
-        executor = SerialExecutor(session, timeout=self._settings.timeout)
+        executor = SerialExecutor(session, timeout=self.settings.timeout)
         try:
-            self._work(executor, tasks)
+            self.work(executor, tasks)
         finally:
             executor.close()
         return True

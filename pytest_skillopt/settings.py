@@ -252,7 +252,7 @@ def add_settings(parser: pytest.Parser, group: pytest.OptionGroup) -> None:
                 _flag(field.name),
                 dest=_dest(field.name),
                 default=None,
-                metavar=meta["metavar"] or _metavar(field),
+                metavar=meta["metavar"] or {int: "N", float: "X"}.get(type(field.default), "S"),
                 help=text.replace("%", "%%"),
             )
         else:
@@ -353,10 +353,6 @@ def _dest(name: str) -> str:
 
 def _ini_type(field: dataclasses.Field[Any]) -> _IniType:
     return "linelist" if field.metadata["many"] else _INI_TYPES[type(field.default)]
-
-
-def _metavar(field: dataclasses.Field[Any]) -> str:
-    return {int: "N", float: "X"}.get(type(field.default), "S")
 
 
 def shown(value: Any) -> str:
