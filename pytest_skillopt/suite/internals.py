@@ -319,7 +319,3 @@ def _clone_patiently(
             time.sleep(_RESTART_PAUSE)
     tell(f"{node.gateway.id} cannot be started again ({error}); the others go on without it")
     return None
-
-
-def worker_input(config: pytest.Config) -> dict[str, Any]:
-    return cast("dict[str, Any]", cast("Any", config).workerinput)

@@ -30,7 +30,6 @@ import pytest
 
 from pytest_skillopt.model import types
 from pytest_skillopt.suite.folders import SkillVersions
-from pytest_skillopt.suite.internals import worker_input
 from pytest_skillopt.suite.interrupts import (
     Watchdog,
     end_now,
@@ -177,7 +176,7 @@ _ORPHAN = 5.0
 def link(config: pytest.Config) -> Link:
     """Return this worker's connection to the controller."""
     if _LINK not in config.stash:
-        config.stash[_LINK] = Link(worker_input(config)["skillopt_channel"])
+        config.stash[_LINK] = Link(vars(config)["workerinput"]["skillopt_channel"])
     return config.stash[_LINK]
 
 
@@ -205,7 +204,7 @@ class WorkerLoop:
         self._collect = collect
         self._select = select
         self._others = 0
-        self._worker: str = worker_input(config)["workerid"]
+        self._worker: str = vars(config)["workerinput"]["workerid"]
         self._versions = SkillVersions(kept=lanes)
         self._muted = False
         """True after an interrupt: no more rollouts are sent."""
