@@ -20,6 +20,7 @@ SHOWN = {
     "aa": {"--skillopt-aa"},
     "added_text": set(),
     "bridges": set(),
+    "client_faults": set(),
     "compare": {"--skillopt-compare"},
     "doctor": {"doctor"},
     "drift": {"--skillopt-drift"},
@@ -34,6 +35,7 @@ SHOWN = {
     "listing": {"runs"},
     "mine": {"init", "mine", "handoff"},
     "near_duplicates": set(),
+    "openings": set(),
     "propose": {
         *("propose", "adopt", "job", "publish-receipts", "schedule", "unschedule"),
         "skillopt_propose_skills",

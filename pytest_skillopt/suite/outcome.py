@@ -7,7 +7,6 @@ body and a set-up error outside of it.
 
 from __future__ import annotations
 
-import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,12 +21,6 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.suite.context import Recorder
     from pytest_skillopt.suite.rollouts import RolloutRequest
-
-
-_REPLY_ATTRIBUTES = frozenset({"choices", "output_text", "output", "usage"})
-
-_BUSY = frozenset({429, 503, 529})
-"""HTTP statuses of an overloaded server; 529 is Anthropic's."""
 
 
 class RolloutTimeout(BaseException):
@@ -57,9 +50,7 @@ def classify_error(exception: BaseException) -> InfraError | None:
     """Classify an exception that escaped from a test; None if it may be a wrong answer.
 
     Errors are: any exception of a model or a fixture of this package; exceptions that the openai
-    SDK raises or lets escape; time-outs, connection errors and rate limits of any client; and the
-    use of an invalid reply that the SDK passed on (HTML with status 200 is a string, an error in
-    the body has ``choices=None``).
+    SDK raises or lets escape; time-outs and connection errors of any client.
     """
     fault = exception if isinstance(exception, ModelError) else faults.classify(exception)
     if fault is not None:
@@ -67,38 +58,9 @@ def classify_error(exception: BaseException) -> InfraError | None:
     if is_unanswered(exception):
         return InfraError("timeout", str(exception))
     # A time-out of a service is not the task's own: it may come at once, so it has another kind.
-    if isinstance(exception, ConnectionError | TimeoutError) or _http_status(exception) in _BUSY:
-        return InfraError("provider", _words(exception))
-    if _is_use_of_no_reply(exception):
-        return InfraError("provider", f"the provider sent no reply ({_words(exception)})")
+    if isinstance(exception, ConnectionError | TimeoutError):
+        return InfraError("provider", f"{type(exception).__name__}: {exception}")
     return None
-
-
-def _http_status(exception: BaseException) -> int:
-    """Return the HTTP status of a client's exception, 0 if it has none.
-
-    It is ``status_code`` in the SDKs of providers, ``response.status_code`` in requests and httpx,
-    ``code`` in urllib and Google's SDK.
-    """
-    response = getattr(exception, "response", None)
-    for owner, name in ((exception, "status_code"), (response, "status_code"), (exception, "code")):
-        status = getattr(owner, name, None)
-        if isinstance(status, int):
-            return status
-    return 0
-
-
-def _is_use_of_no_reply(exception: BaseException) -> bool:
-    if isinstance(exception, AttributeError):
-        return isinstance(exception.obj, str) and exception.name in _REPLY_ATTRIBUTES
-    if isinstance(exception, TypeError) and "'NoneType' object" in str(exception):
-        innermost = traceback.extract_tb(exception.__traceback__, -1)
-        return any(".choices" in (frame.line or "") for frame in innermost)
-    return False
-
-
-def _words(exception: BaseException) -> str:
-    return f"{type(exception).__name__}: {exception}"
 
 
 _MESSAGE_LIMIT = 4_000

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_skillopt.registry import register_addons
 from pytest_skillopt.suite import remote
 from pytest_skillopt.suite.rollouts import RolloutRequest
 from pytest_skillopt.suite.tasks import SkillTask
@@ -38,6 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if not config.getoption("drive"):
         return
+    register_addons(config.pluginmanager)
     lanes = config.getoption("drive_lanes")
     timeout = config.getoption("drive_timeout")
     if hasattr(config, "workerinput"):

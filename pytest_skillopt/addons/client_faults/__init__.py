@@ -1,0 +1,1 @@
+"""Recognizing failed calls of a test's own clients."""
