@@ -203,13 +203,6 @@ def _written(run: Run, outcome: TrainOutcome, lost: Sequence[str]) -> SkillResul
 
 
 def _skill_result(run: Run, outcome: TrainOutcome) -> SkillResult:
-    openings = run.home.openings(outcome.skill)
-    if outcome.test is not None:
-        try:
-            openings = run.home.count_opening(outcome.skill, run.directory.name)
-        except OSError as error:
-            openings += 1
-            run.notes.append(f"the measurement of the test split could not be counted: {error}")
     result = SkillResult(
         path=outcome.skill,
         name=outcome.before.name,
@@ -224,7 +217,6 @@ def _skill_result(run: Run, outcome: TrainOutcome) -> SkillResult:
         from_search=outcome.from_search,
         val=outcome.val,
         test=outcome.test,
-        test_openings=openings,
         verdict=outcome.verdict.to_json() if outcome.verdict else None,
         steps=list(outcome.steps),
         edits=list(outcome.edits),

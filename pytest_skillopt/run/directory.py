@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from pytest_skillopt.skill.files import Trained
 
 JOURNAL = "journal.jsonl"
-OPENINGS = "openings.txt"
-"""File with a line for each measurement of a test split: the skill, as JSON, and the run."""
 
 
 class RunError(Exception):
@@ -95,20 +93,6 @@ class Home:
 
     def _trainings(self) -> list[str]:
         return [name for name in self.run_names() if mode_of(self.runs / name) == "train"]
-
-    def openings(self, skill: str) -> int:
-        """Count the measurements of a skill's test split over all runs."""
-        try:
-            marks = set((self.path / OPENINGS).read_text("utf-8", "replace").split("\n"))
-        except OSError:
-            return 0
-        return sum(mark.startswith(f"{json.dumps(skill)} ") for mark in marks)
-
-    def count_opening(self, skill: str, run: str) -> int:
-        """Record one more measurement, once per run; return the count; OSError if that fails."""
-        with (self.path / OPENINGS).open("a", encoding="utf-8") as file:
-            file.write(f"{json.dumps(skill)} {run}\n")
-        return self.openings(skill)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -99,26 +98,6 @@ def test_a_run_is_held_by_one_process(home: Home) -> None:
         RunDirectory.open(run.path)
     run.close()
     RunDirectory.open(run.path).close()
-
-
-def test_openings_of_the_test_split_are_counted_once_a_run(home: Home) -> None:
-    home.make()
-    assert home.openings("SKILL.md") == 0
-    assert home.count_opening("SKILL.md", "run-1") == 1
-    assert home.count_opening("SKILL.md", "run-1") == 1
-    assert home.count_opening("SKILL.md", "run-2") == 2
-    assert home.count_opening("other/SKILL.md", "run-2") == 1
-    with (home.path / "openings.txt").open("a") as file:
-        file.write("torn")
-    assert home.openings("SKILL.md") == 2
-
-
-def test_openings_that_are_counted_at_once_all_count(home: Home) -> None:
-    home.make()
-    with ThreadPoolExecutor(12) as pool:
-        list(pool.map(lambda n: home.count_opening("SKILL.md", f"run-{n}"), range(40)))
-    assert home.openings("SKILL.md") == 40
-    assert not list(home.path.glob("*.tmp"))
 
 
 def test_versions_are_kept_once(home: Home) -> None:

@@ -1,0 +1,1 @@
+"""Counting how often the test split was measured."""
