@@ -176,22 +176,19 @@ class SequentialGate:
             return samples
         return max(0, min(samples, self.options.budget - self._drawn.total()))
 
-    def fallen_sides(self) -> dict[bool, list[str]]:
+    def fallen_sides(self) -> list[list[str]]:
         """Return the trigger tasks that should, or should not, ask for the skill, if they fell."""
-        sides = {
-            wanted: [task for task in self.tasks if self.triggers.get(task) is wanted]
-            for wanted in (True, False)
-        }
-        fallen = (w for w, side in sides.items() if self.counts.gain(side, missing=1) < -NOTHING)
-        return {wanted: sides[wanted] for wanted in fallen}
+        sides = [[t for t in self.tasks if self.triggers.get(t) is on] for on in (True, False)]
+        return [side for side in sides if self.counts.gain(side, missing=1) < -NOTHING]
 
     def fallen_side(self) -> str:
         """Describe the kind of trigger tasks that got worse; empty if neither did."""
-        for wanted, side in self.fallen_sides().items():
+        for side in self.fallen_sides():
             lost = -100 * self.counts.gain(side, missing=1) / len(side)
             known = all(self.counts[INCUMBENT, task].n for task in side)
+            where = "should" if self.triggers[side[0]] else "should not"
             return (
-                f"the skill is asked for less well where it should {'' if wanted else 'not '}be: "
+                f"the skill is asked for less well where it {where} be: "
                 f"the mean fell by {'' if known else 'up to '}{lost:.1f} points"
             )
         return ""

@@ -191,7 +191,7 @@ class DefaultGate(SequentialGate):
     def _look_again(self) -> Generator[Wants, None, None]:
         """Sample again if the observed mean of the suite, or of a side of the triggers, fell."""
         for _ in range(CHECKS):
-            sides = [task for side in self.fallen_sides().values() for task in side]
+            sides = [task for side in self.fallen_sides() for task in side]
             again = self._pairs(sides if self._rises() else self._compared)
             if not again:
                 return
