@@ -21,7 +21,7 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from pytest_skillopt.model.cache import Replies, request_key
 from pytest_skillopt.model.config import is_local
-from pytest_skillopt.model.faults import FILTERED, brief, classify, estimate_tokens, provider_words
+from pytest_skillopt.model.faults import FILTERED, brief, classify, provider_words
 from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.types import (
     NO_KEY,
@@ -127,9 +127,7 @@ def read_response(
         for index, call in enumerate(choice.message.tool_calls or ())
     )
     if not usage.calls:
-        asked = estimate_tokens(json.dumps(list(messages)))
-        said = estimate_tokens(text + "".join(call.arguments for call in calls))
-        usage = config.usage(asked, said, estimated=True)
+        usage = config.guess(messages, text + "".join(call.arguments for call in calls))
     reply = Completion(text, calls, choice.finish_reason or "stop", usage)
     if fault := _fault(reply, config):
         raise fault
@@ -424,16 +422,11 @@ class ChatModel(Client):
             found = self._replies.find(key, f"{what} (sample {sample}, {self.name})")
             if found is None:
                 return self._pay(request, account, partial(self._replies.keep, key))
-        found = dataclasses.replace(found, usage=self._free(found, request))
-        self._throttle.note(found.usage, account)
-        return found
-
-    def _free(self, found: Completion, request: dict[str, Any]) -> Usage:
-        """Return the usage of a cached reply, with its original tokens at today's price."""
-        asked, said = found.usage.input_tokens, found.usage.output_tokens
-        if not (asked or said):
-            asked, said = map(estimate_tokens, (json.dumps(request["messages"]), found.text))
-        return self.config.usage(asked, said).again()
+        # The original tokens count at today's price.
+        paid = self.config.usage(found.usage.input_tokens, found.usage.output_tokens)
+        usage = (paid if paid.tokens else self.config.guess(messages, found.text)).again()
+        self._throttle.note(usage, account)
+        return dataclasses.replace(found, usage=usage)
 
     def probe(self) -> str:
         """Check with one tiny call, cached like any other, that the model and the key work.
@@ -530,8 +523,7 @@ class ChatModel(Client):
             if fault is None:
                 raise
             if not fault.usage.calls and (content is not None or fault.status == 200):
-                asked = estimate_tokens(json.dumps(request["messages"]))
-                fault.usage = self.config.usage(asked, 0, estimated=True)
+                fault.usage = self.config.guess(request["messages"])
             raise fault from None
 
 

@@ -23,7 +23,7 @@ from pytest_skillopt.registry import merged
 from pytest_skillopt.untrusted import printable, protect, redact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pytest_skillopt.model.types import Role
     from pytest_skillopt.settings import Settings
@@ -157,6 +157,11 @@ class ModelConfig:
         """Return the usage of a call with ``asked`` input tokens and ``said`` output tokens."""
         cost = self.price.cost(asked, said) if self.price else None
         return Usage(1, 0, asked, said, cost, estimated)
+
+    def guess(self, messages: Sequence[dict[str, Any]], reply: str = "") -> Usage:
+        """Estimate the usage of a call by the texts of its messages and of its reply."""
+        asked = estimate_tokens(json.dumps(list(messages)))
+        return self.usage(asked, estimate_tokens(reply) if reply else 0, estimated=True)
 
     def _value(self, variable: str) -> str:
         """Return the value of a variable; empty if it is not set."""

@@ -130,7 +130,7 @@ class Meter:
             ModelFault: the process was forgotten.
         """
         with self._lock:
-            if self._is_gone(call):
+            if call.startswith(tuple(self._gone)):
                 raise ModelFault("the process that asked has ended")
             now = self._clock()
             self._check_time(now)
@@ -158,7 +158,7 @@ class Meter:
             retry_after: seconds that the provider asked all callers to wait.
         """
         with self._lock:
-            if self._is_gone(call):
+            if call.startswith(tuple(self._gone)):
                 return  # counted already
             self._add(used, account)
             flight = self._flying.pop(call, None)
@@ -169,8 +169,7 @@ class Meter:
             pacer = self._pacers[flight.estimate.provider]
             expected = flight.asked + flight.said
             pacer.correct(used.input_tokens + used.output_tokens - expected)
-            if retry_after > 0:
-                pacer.pause(self._clock() + retry_after)
+            pacer.pause(self._clock() + retry_after)
 
     def note(self, used: Usage, account: tuple[str, str, str]) -> None:
         """Record usage that was never in flight: a cached reply, or calls that a test reports.
@@ -216,9 +215,6 @@ class Meter:
         """Usage by role and stage."""
         with self._lock:
             return dict(self._accounts)
-
-    def _is_gone(self, call: str) -> bool:
-        return any(call.startswith(prefix) for prefix in self._gone)
 
     def _add(self, usage: Usage, account: tuple[str, str, str]) -> None:
         self._spent += usage
