@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -10,13 +13,6 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_skillopt import Model, Result, Role
-
-
-def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
-    """Declare the commands."""
-    from pytest_skillopt.addons.mine import commands as ours
-
-    ours.add_commands(commands)
 
 
 def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model | None:
@@ -42,3 +38,58 @@ def pytest_skillopt_notes(config: pytest.Config, result: Result) -> str | None:
     from pytest_skillopt.addons.mine.verdicts import verdicts
 
     return verdicts(result) or None
+
+
+def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
+    """Declare the commands; each sets ``handle``, a function from the arguments to an exit code."""
+    _add_drafting(commands)
+    parser = commands.add_parser("handoff", help="list waiting prompts, or answer one")
+    parser.add_argument(
+        "key", nargs="?", default="", metavar="KEY", help="prompt to print or to answer"
+    )
+    parser.add_argument("--answer", default="", metavar="FILE", help="answer to KEY; -: stdin")
+    parser.set_defaults(handle=_handoff)
+
+
+def _handoff(args: argparse.Namespace) -> int:
+    from pytest_skillopt.addons.mine.handoff import command
+    from pytest_skillopt.report.runs import find_home
+
+    return command(find_home(Path.cwd()).path / "handoff", args.key, args.answer)
+
+
+def _add_drafting(commands: argparse._SubParsersAction[Any]) -> None:
+    text = "draft a starter suite for a skill, or grow a small evals.json"
+    parser = commands.add_parser("init", help=text)
+    _add_common(parser, "init", "tests/test_{skill}.py", 15)
+    parser.add_argument("--run", action="store_true", help="run the drafts once (paid calls)")
+    parser = commands.add_parser("mine", help="draft tests from transcripts of past sessions")
+    parser.add_argument("source", type=Path, metavar="PATH", help="transcript, or folder of them")
+    _add_common(parser, "mine", "tests/test_{skill}_mined.py", 20)
+    text = "use only the 20 requests that are most like this text"
+    parser.add_argument("--like", metavar="TEXT", default="", help=text)
+    text = "variations of each test, skipped until you have reviewed them (default: 0)"
+    parser.add_argument("--variations", type=int, default=0, metavar="N", help=text)
+    parser.set_defaults(run=False)
+
+
+def _add_common(parser: argparse.ArgumentParser, name: str, output: str, most: int) -> None:
+    add = parser.add_argument
+    text = "SKILL.md or its folder"
+    add("skill", type=Path, metavar="SKILL", nargs="?", default=Path(), help=text)
+    add("--output", metavar="FILE", help=f"file to write (default: {output})")
+    text = f"largest number of drafts (default: {most})"
+    add("--tests", type=int, default=most, metavar="N", help=text)
+    add("--yes", action="store_true", help="do not ask for confirmation")
+    parser.set_defaults(handle=partial(_draft, name, output))
+
+
+def _draft(name: str, output: str, args: argparse.Namespace) -> int:
+    from pytest_skillopt.addons.mine import drafts, nearest_skill
+    from pytest_skillopt.addons.project import configured
+
+    skill = nearest_skill(args.skill.resolve())
+    draft = drafts.init if name == "init" else drafts.mine
+    own = re.sub(r"\W+", "_", skill.parent.name.lower()).strip("_") or "skill"
+    file = Path((args.output or output).replace("{skill}", own)).resolve()
+    return configured(lambda config: draft(config, skill, file, args))

@@ -1,25 +1,26 @@
-"""Draft tests with the optimizer's model, and write them to a file for review by a person."""
+"""Draft tests with the optimizer's model, for review by a person: a test file, or more evals."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jinja2
 from pydantic import BaseModel, Field
 
 from pytest_skillopt.addons.mine import MineError, confirmed
-from pytest_skillopt.addons.mine.grow import Draft, add_drafts
 from pytest_skillopt.addons.mine.sessions import clean, distinct, nearest, read_requests
 from pytest_skillopt.model.roles import Models
 from pytest_skillopt.model.structured import ask_json
 from pytest_skillopt.report.words import plural
+from pytest_skillopt.run.directory import replace_file
 from pytest_skillopt.settings import ini
 from pytest_skillopt.skill.document import Document, SkillError
 from pytest_skillopt.untrusted import fence, shown
@@ -64,6 +65,16 @@ class _Drafts(BaseModel):
 
 Queries = tuple[list[str], list[str]]
 """Requests for which an agent should load the skill, and near misses."""
+
+
+class Draft(NamedTuple):
+    """One drafted test."""
+
+    name: str
+    request: str
+    statements: tuple[str, ...]
+    variations: tuple[str, ...] = ()
+    """Other requests for which the same statements hold."""
 
 
 def mine(config: pytest.Config, skill: Path, output: Path, args: argparse.Namespace) -> int:
@@ -116,7 +127,7 @@ def init(config: pytest.Config, skill: Path, output: Path, args: argparse.Namesp
     most_queries = _QUERIES if triggers else 0
     queries = answer.should_trigger[:most_queries], answer.near_misses[:most_queries]
     drafts = _read_drafts(answer, ())[: args.tests]
-    if not args.output and evals.is_file() and (said := add_drafts(evals, drafts)):
+    if not args.output and evals.is_file() and (said := _add_drafts(evals, drafts)):
         sys.stdout.write(shown(f"{said}\n"))
         return _run(config, "--skillopt-evals", str(evals)) if args.run else 0
     return _keep(config, skill, output, drafts, args.run, queries)
@@ -254,3 +265,57 @@ def _source_of(drafts: Sequence[Draft], queries: Queries, skill: str) -> str:
     made.filters["repr"] = repr
     given = {"cases": cases, "skill": skill, "should": should, "should_not": should_not}
     return made.from_string(template).render(given)
+
+
+SMALL = range(2, 12)
+"""Numbers of evals from which a suite is grown: the gate sees only large gains there."""
+REVIEW = "review: drafted by a model; read the request and each statement, then remove this note"
+_LISTS = ("evals", "cases", "tests")
+_STATEMENTS = ("expectations", "assertions", "expected_behavior", "success_criteria", "checks")
+_PROMPTS = ("prompt", "query", "input")
+
+
+def _add_drafts(path: Path, drafts: Sequence[Draft]) -> str:
+    """Add drafts to the list of evals; all else stays as it is.
+
+    Returns a sentence for the user; empty if the file's number of evals is not in ``SMALL``.
+
+    Raises:
+        MineError: the file cannot be read or written.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8-sig"))
+        rows = _rows(found)
+        if len(rows) not in SMALL:
+            return ""
+        first = rows[0]
+        statements = next((key for key in _STATEMENTS if key in first), _STATEMENTS[0])
+        prompt = next((key for key in _PROMPTS if key in first), _PROMPTS[0])
+        known = [str(row.get(prompt, "")) for row in rows]
+        new = list(distinct([*known, *(draft.request for draft in drafts)]))
+        ids = [row.get("id") for row in rows]
+        whole = all(isinstance(each, int) for each in ids)
+        added = 0
+        for name, request, said, _ in drafts:
+            if request in known or request not in new:
+                continue
+            added += 1
+            identity = max(ids) + added if whole else f"draft-{len(rows) + 1}"
+            row = {"id": identity, "name": name, prompt: request, statements: list(said)}
+            rows.append(row | {"notes": REVIEW})
+        data = json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+        mode = path.stat().st_mode
+        replace_file(path, data.encode())
+        path.chmod(mode)
+    except (OSError, ValueError, AttributeError) as error:
+        raise MineError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    return (
+        f"{added} drafts were added to {path}, each with a note 'review'; review them, then: "
+        "pytest --skillopt-evals --skillopt-compare none SKILL.md, which says what each tells"
+    )
+
+
+def _rows(found: Any) -> list[Any]:
+    if isinstance(found, list):
+        return found
+    return next((found[key] for key in _LISTS if isinstance(found.get(key), list)), [])
