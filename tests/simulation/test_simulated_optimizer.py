@@ -10,7 +10,7 @@ import pytest
 from simulation.conventions import HARMFUL, USELESS, read
 from simulation.server import parse, respond
 
-from pytest_skillopt.addons.published.forms import Ranking
+from pytest_skillopt.addons.published.merging import Ranking
 from pytest_skillopt.addons.published.merging import aggregate_edits as aggregate
 from pytest_skillopt.edits.calls import Calls, Edits, Prompts
 from pytest_skillopt.edits.combine import Patch

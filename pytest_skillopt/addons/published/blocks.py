@@ -10,9 +10,8 @@ from collections.abc import Sequence  # noqa: TC003 (pydantic reads it)
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from pytest_skillopt.addons.published.forms import Reminders
 from pytest_skillopt.addons.published.settings import PublishedSettings
-from pytest_skillopt.edits.calls import Edits, PlacedEditForm
+from pytest_skillopt.edits.calls import Edits, Form, PlacedEditForm
 from pytest_skillopt.edits.context import quote
 from pytest_skillopt.edits.reflect import ask_for_edits
 from pytest_skillopt.edits.vetting import Refusal
@@ -34,6 +33,12 @@ GUIDANCE = "guidance"
 """Name of the block that a slow update writes."""
 REMINDERS = "reminders"
 """Name of the appendix's block."""
+
+
+class Reminders(Form):
+    """Sentences for the appendix."""
+
+    reminders: list[str]
 
 
 class CausedEditForm(PlacedEditForm):

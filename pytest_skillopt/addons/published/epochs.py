@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt import TaskRecord
 from pytest_skillopt.addons.published.blocks import GUIDANCE, get_block, set_block
-from pytest_skillopt.addons.published.forms import Guidance
 from pytest_skillopt.addons.published.settings import PublishedSettings
+from pytest_skillopt.edits.calls import Form
 from pytest_skillopt.edits.context import evidence, quote
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.skill.document import SkillError
@@ -34,6 +34,13 @@ _SHOWN = {
 """Groups of tasks shown by each ``slow_update_pairs``, the most informative first."""
 _TRANSCRIPTS = 6
 """Number of tasks of which a rollout is shown, regressions first."""
+
+
+class Guidance(Form):
+    """Text of a slow update, or advice to the editors."""
+
+    text: str
+
 
 Pairs = dict[str, tuple[TaskRecord, TaskRecord]]
 """By node id, a task under the previous epoch's document and under the current one."""

@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.addons.published.forms import EditCount, Ranking
 from pytest_skillopt.addons.published.settings import PublishedSettings
+from pytest_skillopt.edits.calls import Form
 from pytest_skillopt.edits.combine import Patch, by_support, deduplicate, notes
 from pytest_skillopt.edits.context import numbered
 from pytest_skillopt.skill.edits import with_links
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from pytest_skillopt.edits.calls import Edits
-    from pytest_skillopt.edits.context import Context
+    from pytest_skillopt.edits.calls import Edits, FormT
+    from pytest_skillopt.edits.context import Context, Section
     from pytest_skillopt.skill.edits import Edit
 
 _WORD = re.compile(r"\w+")
+
+
+class Ranking(Form):
+    """Numbers of the chosen edits, best first."""
+
+    selected_indices: list[int]
+
+
+class EditCount(Form):
+    """Number of edits to apply."""
+
+    count: int
 
 
 def aggregate_edits(patches: Sequence[Patch], context: Context) -> Patch:
@@ -73,21 +85,28 @@ def by_levels(
     return merged[0]
 
 
+def ask_to_merge(
+    batches: Mapping[int, Section],
+    context: Context,
+    template: str,
+    form: type[FormT],
+    name: str,
+    **values: Any,
+) -> dict[int, FormT | None]:
+    """Ask for a merge of each batch, by the numbers of the batches."""
+    questions = [
+        context.question("aggregate", template, form, shown, label=f"{name}/{i}", **values)
+        for i, shown in batches.items()
+    ]
+    return dict(zip(batches, context.calls.ask(questions), strict=True))
+
+
 def _merge_edits(batches: Sequence[Sequence[Patch]], context: Context, name: str) -> list[Patch]:
     united = [deduplicate(e for patch in batch for e in patch.edits) for batch in batches]
-    need = [i for i, edits in enumerate(united) if len(edits) > context.budget]
-    questions = [
-        context.question(
-            "aggregate",
-            "merge",
-            context.form,
-            ("Proposed edits", numbered(united[i])),
-            label=f"{name}/{i}",
-            budget=context.budget,
-        )
-        for i in need
-    ]
-    answers = dict(zip(need, context.calls.ask(questions), strict=True))
+    budget = context.budget
+    many = {i: edits for i, edits in enumerate(united) if len(edits) > budget}
+    shown = {i: ("Proposed edits", numbered(edits)) for i, edits in many.items()}
+    answers = ask_to_merge(shown, context, "merge", context.form, name, budget=budget)
     return [
         _merged(edits, answers[i], context, batches[i])
         if i in answers

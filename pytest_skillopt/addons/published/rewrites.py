@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.addons.published.forms import Body
+from pydantic import Field
+
+from pytest_skillopt.addons.published.merging import ask_to_merge
+from pytest_skillopt.edits.calls import Form
 from pytest_skillopt.edits.combine import Patch, deduplicate, notes, whole_body
 from pytest_skillopt.edits.context import numbered, quote
 from pytest_skillopt.edits.reflect import ask_analysts, ids
@@ -24,6 +27,12 @@ if TYPE_CHECKING:
 _BODY_CHARS = 60_000
 
 
+class Body(Form):
+    """A whole new body of the document."""
+
+    body: str = Field(min_length=1)
+
+
 def reflect_bodies(records: Sequence[TaskRecord], context: Context) -> Iterator[Patch]:
     for batch, answer in ask_analysts("reflect_rewrite", Body, records, context):
         made = whole_body(answer.reasoning, ids(batch), context.step)
@@ -33,17 +42,8 @@ def reflect_bodies(records: Sequence[TaskRecord], context: Context) -> Iterator[
 def merge_bodies(batches: Sequence[Sequence[Patch]], context: Context, name: str) -> list[Patch]:
     """Merge the bodies of each batch; if a merge fails, keep the first body."""
     several = {i: batch for i, batch in enumerate(batches) if len(batch) > 1}
-    questions = [
-        context.question(
-            "aggregate",
-            "merge_rewrites",
-            Body,
-            ("Proposed bodies", _listed(batch)),
-            label=f"{name}/{i}",
-        )
-        for i, batch in several.items()
-    ]
-    answers = dict(zip(several, context.calls.ask(questions), strict=True))
+    shown = {i: ("Proposed bodies", _listed(batch)) for i, batch in several.items()}
+    answers = ask_to_merge(shown, context, "merge_rewrites", Body, name)
     return [
         _merged_body(batch, answers[i]) if i in several else batch[0]
         for i, batch in enumerate(batches)

@@ -280,12 +280,7 @@ def edit_budget(schedule: str, step: int, steps: int, *, start: int = 4, end: in
 
 
 def _stages() -> Stages:
-    return Stages(
-        reflect=reflect_published,
-        aggregate=aggregate_published,
-        select=select_published,
-        update=update_published,
-    )
+    return Stages(reflect_published, aggregate_published, select_published, update_published)
 
 
 SEARCH = Search(make=BatchSearch, most=most_of_search, stages=_stages)
