@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import argparse
 
+    from pytest_skillopt import Result
+    from pytest_skillopt.run.result import SkillResult
+
 
 def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     """Declare the command."""
@@ -18,15 +21,44 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
 
 
 def _runs(args: argparse.Namespace) -> int:
-    from pytest_skillopt.addons.listing.table import list_runs
     from pytest_skillopt.cli import fail, home_of
     from pytest_skillopt.report.runs import ELSEWHERE, load_runs
+    from pytest_skillopt.report.words import columns, one_line
     from pytest_skillopt.untrusted import shown
 
     home = home_of(args)
     runs = load_runs(home)
     if not runs:
         return fail(f"no run in {home.runs} ({ELSEWHERE})")
-    for line in list_runs(runs):
+    read = [run.result for run in runs if run.result is not None]
+    rows = [_row(result, skill) for result in read for skill in result.skills or (None,)]
+    head = ("run", "date", "mode", "status", "skill", "before", "after", "calls", "tokens", "cost")
+    for line in columns([head, *rows], "lllllrrrrr", indent="") if rows else ():
         print(shown(line))
+    for run in runs:
+        if run.result is None:
+            print(shown(f"skipped {one_line(run.id)}: {run.problem}"))
     return 0
+
+
+def _row(result: Result, skill: SkillResult | None) -> tuple[str, ...]:
+    """Return the cells of a skill of a run."""
+    from pytest_skillopt.report import words
+    from pytest_skillopt.report.words import one_line
+
+    used, missing = words.total(result.usage), words.unpriced(result.usage)
+    measured = (skill.suite or skill.val) if skill else None
+    after = measured.after if measured else None
+    left_out = f" without {', '.join(missing)}" if missing and used.cost is not None else ""
+    return (
+        one_line(result.run),
+        one_line(result.started)[:10],
+        result.mode,
+        skill.status if skill else result.status,
+        one_line(skill.name or skill.path) if skill else "",
+        words.percent(measured.before.rate if measured else None),
+        words.percent(after.rate if after else None),
+        words.number(used.calls),
+        words.number(used.input_tokens + used.output_tokens),
+        words.money(used.cost) + left_out,
+    )
