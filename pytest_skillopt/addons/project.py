@@ -9,18 +9,17 @@ import pytest
 from pytest_skillopt.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
 
-def configured(work: Callable[[pytest.Config], int], options: Sequence[str] = ()) -> int:
-    """Load the project's pytest configuration, call ``work`` with it and return the exit code.
+def configured(work: Callable[[pytest.Config], int]) -> int:
+    """Load the project's pytest configuration, call ``work`` with it and return its exit code.
 
-    Args:
-        work: function from the configuration to an exit code; it may raise :class:`UserError`.
-        options: further arguments of pytest, such as ``-o`` and ``skillopt_judge=...``.
+    Raises:
+        UserError: as ``work``, or a model failed.
     """
     project = _Project(work)
-    code = int(pytest.main(["-p", "no:cacheprovider", "-q", *options], plugins=[project]))
+    code = int(pytest.main(["-p", "no:cacheprovider", "-q"], plugins=[project]))
     if project.error is not None:
         raise project.error
     return code if project.code is None else project.code

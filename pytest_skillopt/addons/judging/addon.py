@@ -40,6 +40,7 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
 
 
 def _calibrate(args: argparse.Namespace) -> int:
-    from pytest_skillopt.addons.judging.calibrate import run
+    from pytest_skillopt.addons.judging.calibrate import calibrate
+    from pytest_skillopt.addons.project import configured
 
-    return run(args.file)
+    return configured(lambda config: calibrate(config, args.file))

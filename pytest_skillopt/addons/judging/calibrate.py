@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.addons.judging.judge import Judge
-from pytest_skillopt.addons.project import configured
 from pytest_skillopt.errors import UserError
+from pytest_skillopt.gate.statistics import interval
 from pytest_skillopt.model.roles import Models
 from pytest_skillopt.report.words import percent, plural
 from pytest_skillopt.run.directory import Home
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     import pytest
 
-_Z = 1.96
 FEW = 30
 """Number of labels below which the interval is too wide to be useful."""
 
@@ -52,10 +51,8 @@ class Agreement:
     @property
     def interval(self) -> tuple[float, float]:
         """95% confidence interval of the share (Wilson, 1927)."""
-        n, p = self.total, self.share
-        middle = (p + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
-        half = _Z / (1 + _Z**2 / n) * (p * (1 - p) / n + _Z**2 / (4 * n**2)) ** 0.5
-        return max(0.0, middle - half), min(1.0, middle + half)
+        agreed = self.both + self.neither
+        return interval([(1, 1)] * agreed + [(0, 1)] * (self.total - agreed))
 
     @property
     def kappa(self) -> float:
@@ -99,15 +96,6 @@ def read_labels(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def run(path: Path) -> int:
-    """Calibrate the judge of the project's pytest configuration; return the exit code.
-
-    Raises:
-        UserError: see :func:`read_labels`; no judge is set, or a call of it failed.
-    """
-    return configured(lambda config: calibrate(config, path))
-
-
 def calibrate(config: pytest.Config, path: Path) -> int:
     """Grade each labelled answer once, print the agreement, and save it for the reports.
 
@@ -120,11 +108,11 @@ def calibrate(config: pytest.Config, path: Path) -> int:
     model = models.get("judge")
     sys.stdout.write(shown(f"{plural(len(rows), 'call')} of {model.name}, one for each label\n"))
     judge = Judge(model, sample="calibrate")
-    counts = {"both": 0, "neither": 0, "judge_alone": 0, "people_alone": 0}
+    counts = dict.fromkeys(_CELLS.values(), 0)
     for row in rows:
         grade = judge(row["rubric"], row["answer"], question=str(row.get("question") or ""))
         says, people = grade.score >= 0.5, float(row["label"]) >= 0.5
-        counts[_cell(says, people)] += 1
+        counts[_CELLS[says, people]] += 1
         if says != people:
             sys.stdout.write(shown(f"  differs: {row['answer'][:70]!r}: {grade.reason[:120]}\n"))
     found = Agreement(**counts)
@@ -137,21 +125,18 @@ def calibrate(config: pytest.Config, path: Path) -> int:
     if found.total < FEW:
         sys.stdout.write(f"this is too few labels for a reliable figure: have at least {FEW}\n")
     home = Home(config.rootpath / models.settings.dir)
-    keep(home, model.name, {**counts, "low": low, "high": high})
+    home.make()
+    known = {**calibrated(home), model.name: {**counts, "low": low, "high": high}}
+    (home.path / "judges.json").write_text(json.dumps(known, indent=1), encoding="utf-8")
     return 0
 
 
-def _cell(judge: bool, people: bool) -> str:
-    if judge == people:
-        return "both" if judge else "neither"
-    return "judge_alone" if judge else "people_alone"
-
-
-def keep(home: Home, model: str, counts: dict[str, Any]) -> None:
-    """Save a judge's calibration."""
-    path = home.path / "judges.json"
-    home.make()
-    path.write_text(json.dumps({**calibrated(home), model: counts}, indent=1), encoding="utf-8")
+_CELLS = {
+    (True, True): "both",
+    (False, False): "neither",
+    (True, False): "judge_alone",
+    (False, True): "people_alone",
+}
 
 
 def calibrated(home: Home) -> dict[str, Any]:
