@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 FIXED_RATE = 0.92
 """Pass rate of a task after an edit has fixed it, in the forecast."""
+POWER = 0.8
+"""Wanted probability of acceptance."""
 MOST_TASKS = 60
 """Size of the part that is simulated of a larger suite."""
 REPLICATES = 60
@@ -27,11 +29,8 @@ REPLICATES = 60
 def smallest_gain(
     counts: Sequence[tuple[float, int]],
     open_gate: Callable[[Sequence[GateTask]], Gate] = DefaultGate,
-    *,
-    power: float = 0.8,
-    seed: int = 0,
 ) -> float | None:
-    """Estimate the smallest gain that the gate would accept with probability ``power``.
+    """Estimate the smallest gain that the gate would accept with probability ``POWER``.
 
     The gate decides about simulated samples of edits that fix one, two, three, ... of the tasks
     that mostly fail. Only a part of a suite above 60 tasks is simulated; the number of tasks to fix
@@ -40,14 +39,12 @@ def smallest_gain(
     Args:
         counts: passes (or summed scores) and samples of each task under the current skill.
         open_gate: creates the gate for a suite.
-        power: wanted probability of acceptance, in (0, 1).
-        seed: seed of the simulation.
 
     Returns:
         Gain of the pass rate in [0, 1]; None if the gate would accept even an edit that fixes all
         of them too rarely.
     """
-    rng = random.Random(seed)
+    rng = random.Random(0)
     # Add a quarter of a pass and of a failure: three passes of three do not prove a rate of 1.
     rates = sorted((passed + 0.25) / (n + 0.5) for passed, n in counts)
     some = rates if len(rates) <= MOST_TASKS else sorted(rng.sample(rates, MOST_TASKS))
@@ -56,9 +53,9 @@ def smallest_gain(
     while tried < len(weak):
         fixed = min(tried + 1 + tried // 2, len(weak))
         seen = _power(some, fixed, open_gate, rng)
-        if seen >= power:
+        if seen >= POWER:
             # Interpolate the power between two numbers of tasks.
-            needed = tried + (fixed - tried) * (power - reached) / (seen - reached) if tried else 1
+            needed = tried + (fixed - tried) * (POWER - reached) / (seen - reached) if tried else 1
             lift = FIXED_RATE - math.fsum(weak) / len(weak)
             return min(1.0, needed * lift * math.sqrt(len(some) / len(rates)) / len(some))
         tried, reached = fixed, seen
