@@ -45,15 +45,12 @@ def drift(run: Run, display: Display) -> Result:
         raise pytest.UsageError(str(error)) from None
     then = receipts.earlier(known, document.version)
     hashes = {task.id: _hash(task) for task in tasks}
+    rows = then.tasks if then else []
     gate = DriftGate(
         gate_tasks(tasks),
         gate_options(run.settings),
         decision=known[-1].run if known else "first",
-        then={
-            row.id: (row.with_passed, row.with_n, row.without_passed, row.without_n)
-            for row in (then.tasks if then else ())
-            if hashes.get(row.id) == row.sha256
-        },
+        then={row.id: row.counts for row in rows if hashes.get(row.id) == row.sha256},
     )
     found = compared(run, skill, gate, NO_SKILL, document).model_copy(update={"patch": ""})
     if gate.word is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from pytest_skillopt.addons.drift.gate import Word  # noqa: TC001 (pydantic reads it)
+from pytest_skillopt.addons.drift.gate import Counts, Word  # noqa: TC001 (pydantic reads it)
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.run.directory import replace_file
 from pytest_skillopt.run.result import PastRow, Rate
@@ -50,6 +50,10 @@ class TaskCounts(_Record):
     with_n: int = Field(ge=1)
     without_passed: int = Field(ge=0)
     without_n: int = Field(ge=1)
+
+    @property
+    def counts(self) -> Counts:
+        return self.with_passed, self.with_n, self.without_passed, self.without_n
 
 
 class Receipt(_Record):
