@@ -6,12 +6,10 @@ import functools
 import re
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-Kind = Literal["judge", "has", "lacks", "equals", "starts", "ends"]
 
 _TERM = re.compile(
     r"""\s*(?:the\s+)?(?:(?:output|answer|response|reply)\s+)?
@@ -28,21 +26,14 @@ _FLAGS = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL}
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """Check by a script."""
+    """Check by a script: whether a regular expression is found, or with ``lacks`` is not."""
 
-    kind: Kind
-    value: str
-    """A regular expression for ``has`` and ``lacks``, else a text."""
+    regex: str
     flags: int = 0
+    lacks: bool = False
 
     def holds(self, answer: str) -> bool:
-        text = answer.strip()
-        if self.kind in ("has", "lacks"):
-            found = _pattern(self.value, self.flags).search(answer) is not None
-            return found == (self.kind == "has")
-        if self.kind == "equals":
-            return text == self.value.strip()
-        return text.startswith(self.value) if self.kind == "starts" else text.endswith(self.value)
+        return (_pattern(self.regex, self.flags).search(answer) is None) == self.lacks
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +99,7 @@ def pattern(text: str, regex: str, *, lacks: bool = False, flags: int = 0) -> St
     Raises:
         ValueError: the regular expression is invalid.
     """
-    return Statement(text, ((_compiled("lacks" if lacks else "has", regex, flags),),))
+    return Statement(text, ((_compiled(regex, flags, lacks),),))
 
 
 def grade_by_script(statements: Sequence[Statement], answer: str) -> Iterator[Grade]:
@@ -123,28 +114,22 @@ def _test(match: re.Match[str]) -> Test:
     verb = " ".join(match["verb"].lower().split())
     quoted = match["double"] or match["single"] or match["tick"]
     if match["regex"]:
-        flags = 0
-        for letter in match["flags"]:
-            flags |= _FLAGS[letter.lower()]
-        return _compiled("lacks" if "not" in verb else "has", match["regex"], flags)
+        flags = sum(_FLAGS[letter] for letter in {*match["flags"].lower()})
+        return _compiled(match["regex"], flags, "not" in verb)
     text = re.sub(r"\\(['\"\\])", r"\1", quoted) if match["tick"] is None else quoted
-    if verb in ("equals", "starts with", "ends with"):
-        kinds: dict[str, Kind] = {
-            "equals": "equals",
-            "starts with": "starts",
-            "ends with": "ends",
-        }
-        return Test(kinds[verb], text)
-    regex = quoted if "match" in verb else re.escape(text)
-    return _compiled("lacks" if "not" in verb else "has", regex, 0)
+    if verb == "equals":
+        return Test(rf"\A\s*{re.escape(text.strip())}\s*\Z")
+    if verb in ("starts with", "ends with"):
+        return Test(rf"\A\s*{re.escape(text)}" if "start" in verb else rf"{re.escape(text)}\s*\Z")
+    return _compiled(quoted if "match" in verb else re.escape(text), 0, "not" in verb)
 
 
-def _compiled(kind: Kind, regex: str, flags: int) -> Test:
+def _compiled(regex: str, flags: int, lacks: bool) -> Test:
     try:
         _pattern(regex, flags)
     except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"{regex!r:.60} is not a regular expression: {error}") from None
-    return Test(kind, regex, flags)
+    return Test(regex, flags, lacks)
 
 
 @functools.cache

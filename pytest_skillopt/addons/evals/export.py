@@ -18,6 +18,7 @@ this version's mean. So the same number of runs is written for all versions of a
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import statistics
@@ -78,6 +79,7 @@ def _write(folder: Path, rollouts: Sequence[Rollout], skill: SkillResult, result
             sides[configuration][rollout.request.task].append(rollout)
     taken = {task: min(len(side[task]) for side in sides.values()) for task in tasks if sides}
     left_out = sum(len(side[t]) - taken[t] for side in sides.values() for t in tasks)
+    omitted = f"{left_out} runs are omitted: of an eval, all versions have the same number"
     runs: list[dict[str, Any]] = []
     for configuration, side in sides.items():
         for task in tasks:
@@ -88,7 +90,7 @@ def _write(folder: Path, rollouts: Sequence[Rollout], skill: SkillResult, result
     summary: dict[str, Any] = {}
     for name in _CONFIGURATIONS:
         if rows := [run["result"] for run in runs if run["configuration"] == name]:
-            summary[name] = _summary(rows)
+            summary[name] = {key: _spread([row[key] for row in rows]) for key in _METRICS}
     before = summary.get("without_skill") or summary.get("old_skill")
     if before and "with_skill" in summary:
         summary["delta"] = {
@@ -109,14 +111,8 @@ def _write(folder: Path, rollouts: Sequence[Rollout], skill: SkillResult, result
             },
             "runs": runs,
             "run_summary": summary,
-            "notes": [said for said in (result.reason, _on_left_out(left_out)) if said],
+            "notes": [*filter(None, [result.reason]), *([omitted] if left_out else [])],
         },
-    )
-
-
-def _on_left_out(count: int) -> str:
-    return (
-        f"{count} runs are omitted: of an eval, all versions have the same number" if count else ""
     )
 
 
@@ -155,18 +151,12 @@ def _run(rollout: Rollout, number: int, configuration: str, run_number: int) -> 
 
 
 def _grades(rollout: Rollout) -> list[dict[str, Any]]:
-    for message in reversed(rollout.transcript):
-        if message.role == "grading":
-            try:
-                found = json.loads(message.content)
-            except ValueError:
-                break
-            return [row for row in found if isinstance(row, dict)] or _verdict(rollout)
-    return _verdict(rollout)
-
-
-def _verdict(rollout: Rollout) -> list[dict[str, Any]]:
-    """Return the test's verdict as the only grade, if the grades were too long to record."""
+    """Return the grades; only the test's verdict if they were too long to record."""
+    said = [turn.content for turn in rollout.transcript if turn.role == "grading"]
+    with contextlib.suppress(ValueError):
+        rows = json.loads(said[-1]) if said else []
+        if found := [row for row in rows if isinstance(row, dict)]:
+            return found
     return [{"text": "the eval passes", "passed": rollout.passed, "evidence": rollout.message}]
 
 
@@ -186,15 +176,8 @@ def _write_run(folder: Path, rollout: Rollout, run: dict[str, Any]) -> None:
     timing = {"executor_duration_seconds": seconds, "total_duration_seconds": seconds}
     grading = {"expectations": run["expectations"], "summary": summary, "timing": timing}
     _dump(where / "grading.json", grading)
-    milliseconds = round(1000 * seconds)
-    _dump(
-        where / "timing.json",
-        {"total_tokens": result["tokens"], "duration_ms": milliseconds, **timing},
-    )
-
-
-def _summary(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    return {name: _spread([row[name] for row in rows]) for name in _METRICS}
+    spent = {"total_tokens": result["tokens"], "duration_ms": round(1000 * seconds)}
+    _dump(where / "timing.json", spent | timing)
 
 
 def _spread(values: Sequence[float]) -> dict[str, float]:
