@@ -1,7 +1,7 @@
 """Check an edited script: it parses, reaches no further than before, and keeps its help text.
 
-None of this runs the script. The lists name the usual ways to the network and to other processes;
-whoever hides one from them still meets the sandbox.
+None of this runs the script. ``risky.toml`` lists the usual ways to the network and to other
+processes; whoever hides one from it still meets the sandbox.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import tempfile
+import tomllib
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -19,37 +20,14 @@ if TYPE_CHECKING:
 
 _SECONDS = 30.0
 _SHOWN = 200
-_NETWORK = (
-    "socket socketserver ssl http urllib.request ftplib smtplib poplib imaplib nntplib telnetlib"
-    " xmlrpc wsgiref asyncio asyncore asynchat webbrowser requests httpx aiohttp urllib3 httplib2"
-    " pycurl websocket websockets paramiko fabric grpc zmq pika twisted tornado trio anyio boto3"
-    " botocore"
-)
-_PROCESSES = (
-    "subprocess multiprocessing concurrent.futures.process concurrent.futures.ProcessPoolExecutor"
-    " pty ctypes _ctypes cffi importlib runpy imp pkgutil code codeop builtins _posixsubprocess"
-    " posix signal.pthread_kill sys.modules sh plumbum pexpect psutil invoke eval exec compile"
-    " __import__ breakpoint"
-)
-_OF_OS = (
-    "system popen fork forkpty kill killpg startfile posix_spawn posix_spawnp execl execle execlp"
-    " execlpe execv execve execvp execvpe spawnl spawnle spawnlp spawnlpe spawnv spawnve spawnvp"
-    " spawnvpe"
-)
-_RISKY = frozenset([*_NETWORK.split(), *_PROCESSES.split(), *(f"os.{n}" for n in _OF_OS.split())])
+_LISTS = tomllib.loads(Path(__file__).with_name("risky.toml").read_text(encoding="utf-8"))
+_RISKY = frozenset([*_LISTS["python"].split(), *(f"os.{n}" for n in _LISTS["os"].split())])
 _BUILTINS = frozenset({"eval", "exec", "compile", "__import__", "breakpoint"})
 _COMMANDS = re.compile(
-    r"(?<![\w./-])(?:curl|wget|aria2c|ssh|scp|sftp|ftp|nc|ncat|netcat|socat|telnet|rsync|dig|nslookup"
-    r"|host|ping|openssl|git|gh|pip3?|npm|npx|uvx?|apt|apt-get|docker|podman|kubectl|eval|exec|source"
-    r"|nohup|setsid|disown|coproc|sudo|su|at|batch|crontab|systemctl|systemd-run|kill|pkill|killall"
-    r"|xargs|parallel|perl|python3?|node|ruby|php|lua|(?:ba|da|z|k)?sh|env)(?![\w.-])"
+    rf"(?<![\w./-])(?:{'|'.join(_LISTS['shell'].split())})(?![\w.-])"
     r"|/dev/(?:tcp|udp)\b|(?m:^\s*\.(?=\s+\S))"
 )
-_MODULES = (
-    "http|https|http2|net|tls|dgram|dns|child_process|cluster|worker_threads|vm|inspector|repl|module"
-    "|undici|axios|node-fetch|got|request|superagent|needle|ws|socket\\.io-client|ssh2|puppeteer"
-    "|playwright|execa|shelljs|cross-spawn|zx"
-)
+_MODULES = "|".join(_LISTS["node"].split())
 _OF_NODE = re.compile(
     rf"(?:\brequire\s*\(|\bimport\s*\(?|\bfrom)\s*[\"'`](?:node:)?({_MODULES})(?:/[^\"'`]*)?[\"'`]"
     r"|\b(fetch|eval|Function|WebSocket|XMLHttpRequest|EventSource|createRequire)\s*\("
