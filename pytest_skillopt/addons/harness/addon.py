@@ -60,14 +60,12 @@ TARGETS = {"harness": _other_harness}
 
 
 def _opened(result: Result) -> list[list[str]]:
-    from pytest_skillopt.addons.harness.opened import opened
+    from pytest_skillopt.addons.harness.reading import opened
 
     return opened(result)
 
 
-TABLES = {
-    "Opened skills, by the skill that the trigger tasks wanted (rollouts)": _opened,
-}
+TABLES = {"Opened skills, by the skill that the trigger tasks wanted (rollouts)": _opened}
 
 
 def pytest_skillopt_agent(item: pytest.Item, source: str, skill: str) -> str | None:
@@ -93,8 +91,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
     if hasattr(config, "workerinput") or not Mode.from_config(config):
         return
-    from pytest_skillopt.settings import Settings
-
     settings = Settings.from_config(config)
     if not settings.of(HarnessSettings).harness_login:
         return

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.addons.harness import processes
 from pytest_skillopt.addons.harness.adapters import Ended, Harness, Trace, memory_name, placed
-from pytest_skillopt.addons.harness.kept import Run, pack, replay
 from pytest_skillopt.addons.harness.proxy import MARKS, marks_of, marks_of_each
-from pytest_skillopt.addons.harness.workspace import Workspace, leaking
+from pytest_skillopt.addons.harness.workspace import Run, Workspace, leaking, pack, replay
 from pytest_skillopt.model.agent import Reply, ReplyError, ToolRun
 from pytest_skillopt.model.types import CacheMiss, Completion, ModelFault
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
