@@ -55,9 +55,7 @@ def with_agent(proposer: Proposer, seed: int) -> Stages:
         if not failing or runs >= MOST_PROPOSALS:
             return found
         runs += 1
-        patches, _ = proposed(
-            failing, context, work, name="scripted", others={}, rollouts=MOST_ROLLOUTS
-        )
+        patches, _ = proposed(failing, context, work, name="scripted", others={})
         return [*found, *patches]
 
     return Stages(reflect=reflect_with_agent)

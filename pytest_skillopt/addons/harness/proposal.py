@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt import TaskRecord
+from pytest_skillopt.addons.harness.settings import MOST_ROLLOUTS
 from pytest_skillopt.addons.harness.tree import Tree
 from pytest_skillopt.edits.combine import Patch
 from pytest_skillopt.edits.context import evidence, material
@@ -66,7 +67,6 @@ class Folder:
         records: failing train tasks with their rollouts.
         context: of the search.
         others: files of the skill that are not trained, by path.
-        rollouts: rollouts that the agent may ask for.
     """
 
     def __init__(
@@ -75,9 +75,8 @@ class Folder:
         records: Sequence[TaskRecord],
         context: Context,
         others: Mapping[str, bytes],
-        rollouts: int,
     ) -> None:
-        self.root, self.rollouts = root, rollouts
+        self.root = root
         self.asked: list[tuple[int, dict[str, str]]] = []
         """Task number and changed files of each rollout."""
         self._records, self._context = records, context
@@ -101,7 +100,7 @@ class Folder:
         template = Path(__file__).with_name("proposal.md").read_text(encoding="utf-8")
         trained = (name for name in self._context.document.names if name in self._given)
         names = ", ".join(f"skill/{name}" for name in trained)
-        values = {"tasks": len(self._records), "rollouts": self.rollouts, "files": names}
+        values = {"tasks": len(self._records), "rollouts": MOST_ROLLOUTS, "files": names}
         return string.Template(template).substitute(values).strip()
 
     def read(self) -> Document:
@@ -141,7 +140,7 @@ class Folder:
         context, number = self._context, int(asked) if asked.isdecimal() else 0
         if not 0 < number <= len(self._records):
             return "Say ./rollout N, where failures/N.md is the task."
-        if len(self.asked) >= self.rollouts or context.sample is None:
+        if len(self.asked) >= MOST_ROLLOUTS or context.sample is None:
             return "Not run: no rollouts are left."
         try:
             document = self.read()
@@ -179,7 +178,6 @@ def proposed(
     *,
     name: str,
     others: Mapping[str, bytes],
-    rollouts: int,
 ) -> tuple[list[Patch], str]:
     """Have an agent propose edits, once in a run, however often that is continued.
 
@@ -189,7 +187,6 @@ def proposed(
         agent: works in the folder; returns its last message and its usage.
         name: of the agent, with its version.
         others: files of the skill that are not trained, by path.
-        rollouts: rollouts that the agent may ask for.
 
     Returns:
         Its edits, if there are any, and a note if it failed or its change was refused.
@@ -202,7 +199,7 @@ def proposed(
     def make() -> Completion:
         made = TemporaryFolder("skillopt-proposer-")
         try:
-            new.append(Folder(made.path, records, context, others, rollouts))
+            new.append(Folder(made.path, records, context, others))
             why, usage = agent(new[0])
             return Completion(json.dumps(new[0].result(why)), usage=usage)
         finally:
@@ -222,15 +219,16 @@ def proposed(
     except ModelFault as fault:
         return [], f"{name} proposed nothing: {fault}"
     found = json.loads(text)
+    refused = found.get("refused")
     if not new and context.sample is not None:  # The samples of the journal count like new ones.
         for number, files in found["asked"]:
             context.sample(_with(context.document, files), records[number - 1].task.id)
-    if said := found.get("refused"):
-        return [], f"the change of {name} was refused: {said}"
     try:
-        after = _with(context.document, found["files"])
+        after = _with(context.document, found.get("files", {}))
     except SkillError as error:
-        return [], f"the change of {name} was refused: {error}"
+        refused = error
+    if refused:
+        return [], f"the change of {name} was refused: {refused}"
     edits = [
         replace(
             edit,
@@ -287,12 +285,9 @@ def _tasks_of(edit: Edit, told: Any, records: Sequence[TaskRecord]) -> tuple[str
 
 
 def _texts(before: Document, after: Document) -> dict[str, str]:
-    changed = (name for name in after.names if _data(before, name) != after.file(name).data)
-    return {name: after.file(name).data.decode() for name in changed}
-
-
-def _data(document: Document, name: str) -> bytes | None:
-    return document.file(name).data if name in document.names else None
+    known = {name: before.file(name).data for name in before.names}
+    texts = {name: after.file(name).data for name in after.names}
+    return {name: data.decode() for name, data in texts.items() if known.get(name) != data}
 
 
 def _with(document: Document, files: Mapping[str, str]) -> Document:

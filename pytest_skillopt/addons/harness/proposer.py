@@ -17,7 +17,7 @@ from pytest_skillopt.addons.harness.binding import open_runner, served
 from pytest_skillopt.addons.harness.command_line import CommandLineModel
 from pytest_skillopt.addons.harness.proposal import SOCKET, Folder, proposed
 from pytest_skillopt.addons.harness.proxy import Proxy, Ticket
-from pytest_skillopt.addons.harness.settings import MOST_PROPOSALS, MOST_ROLLOUTS, HarnessSettings
+from pytest_skillopt.addons.harness.settings import MOST_PROPOSALS, HarnessSettings
 from pytest_skillopt.addons.harness.workspace import leaking
 from pytest_skillopt.model.roles import Models
 from pytest_skillopt.model.types import CacheMiss, ModelConfigError, ModelFault, Usage
@@ -26,7 +26,6 @@ from pytest_skillopt.suite.sampler import Stop, StopRun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from pytest_skillopt import Context, Patch, TaskRecord
     from pytest_skillopt.addons.harness.adapters import Harness
@@ -158,20 +157,10 @@ def propose(config: pytest.Config, records: Sequence[TaskRecord], context: Conte
             raise CacheMiss("--skillopt-cache=ro starts no agent")
         return proposer.work(folder, context)
 
-    patches, note = proposed(
-        failing,
-        context,
-        work,
-        name=str(proposer.harness),
-        others=_others(config.rootpath, failing[0].task.skill, context),
-        rollouts=MOST_ROLLOUTS,
-    )
+    path = config.rootpath / failing[0].task.skill
+    trained = {path.name, *context.document.names}
+    files = skill_files(path, config.rootpath).items()
+    others = {name: data for name, data in files if name not in trained}
+    patches, note = proposed(failing, context, work, name=str(proposer.harness), others=others)
     proposer.notes += [note] if note else []
     return patches
-
-
-def _others(root: Path, skill: str, context: Context) -> dict[str, bytes]:
-    """Read the files of the skill that are not trained."""
-    path = root / skill
-    trained = {path.name, *context.document.names}
-    return {name: data for name, data in skill_files(path, root).items() if name not in trained}
