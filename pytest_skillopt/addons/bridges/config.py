@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 import warnings
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -18,48 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 _SECTIONS = ("model", "train", "gradient", "optimizer", "evaluation", "env")
-_SETTINGS = {
-    "num_epochs": "epochs",
-    "batch_size": "batch_size",
-    "accumulation": "accumulation",
-    "minibatch_size": "minibatch_size",
-    "merge_batch_size": "merge_batch_size",
-    "failure_only": "failure_only",
-    "edit_budget": "edit_budget",
-    "learning_rate": "edit_budget",
-    "min_edit_budget": "min_edit_budget",
-    "min_learning_rate": "min_edit_budget",
-    "lr_scheduler": "schedule",
-    "skill_update_mode": "update_mode",
-    "use_slow_update": "slow_update",
-    "slow_update_samples": "slow_update_samples",
-    "longitudinal_pair_policy": "slow_update_pairs",
-    "use_meta_skill": "meta_skill",
-    "use_skill_aware_reflection": "skill_aware",
-    "skill_aware_appendix_source": "appendix_source",
-    "skill_aware_consolidate_threshold": "appendix_threshold",
-    "gate_metric": "metric",
-    "split_ratio": "split",
-    "split_seed": "split_seed",
-    "seed": "seed",
-}
-_POLICIES = {
-    **dict.fromkeys(("mixed", "default", "random", "all"), "mixed"),
-    **dict.fromkeys(("changed", "change", "delta", "10_01", "01_10"), "changed"),
-    **dict.fromkeys(("unchanged", "stable", "same", "00_11"), "unchanged"),
-}
-"""Names that SkillOpt takes for a policy on pairs."""
-_MODES = {"manual": "fixed", "scheduler": "fixed", "scheduled": "fixed", "auto": "autonomous"}
-"""Names that SkillOpt takes for ``lr_control_mode``, beside ``fixed`` and ``autonomous``."""
-_PROMPTS = {
-    "analyst_error": "reflect_failures",
-    "analyst_success": "reflect_successes",
-    "merge_final": "merge",
-    "ranking": "rank",
-    "slow_update": "slow_update",
-    "meta_skill": "meta",
-    "rewrite_skill": "rewrite",
-}
+_NAMES = tomllib.loads(Path(__file__).with_name("names.toml").read_text(encoding="utf-8"))
+_SETTINGS, _PROMPTS = _NAMES["settings"], _NAMES["prompts"]
 
 
 def settings_of(config: Any) -> dict[str, Any]:
@@ -89,9 +50,9 @@ def settings_of(config: Any) -> dict[str, Any]:
     given = {name: value for name, value in given.items() if value not in ("", None, {})}
     found = {f"skillopt_{_SETTINGS[name]}": v for name, v in given.items() if name in _SETTINGS}
     if pairs := found.get("skillopt_slow_update_pairs"):
-        found["skillopt_slow_update_pairs"] = _POLICIES.get(str(pairs).lower(), pairs)
+        found["skillopt_slow_update_pairs"] = _NAMES["policies"].get(str(pairs).lower(), pairs)
     mode = given.get("lr_control_mode")
-    mode = _MODES.get(str(mode), mode)
+    mode = _NAMES["modes"].get(str(mode), mode)
     if "autonomous" in (found.get("skillopt_schedule"), mode):
         found |= {"skillopt_schedule": "constant", "skillopt_autonomous_budget": True}
     if given.get("use_gate") is False:
