@@ -5,13 +5,17 @@ from __future__ import annotations
 import posixpath
 from typing import TYPE_CHECKING
 
+import pytest
+
 from pytest_skillopt import Document
 from pytest_skillopt.addons.git import Clone, GitError
+from pytest_skillopt.errors import UserError
 from pytest_skillopt.skill.document import NO_SKILL, SkillError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pytest_skillopt.run.directory import Home
     from pytest_skillopt.skill.files import Trained
 
 _SKILL_LIMIT = 10_000_000
@@ -19,8 +23,20 @@ NONE = "none"
 """Version name that stands for no skill at all."""
 
 
-class RevisionError(Exception):
-    """Unknown git revision or version; the message names it."""
+def version_of_run(home: Home, run: str, version: str) -> Document:
+    """Read a version of a skill that a run has stored.
+
+    Raises:
+        UserError: it is missing, or its content is not what its name says.
+    """
+    path = home.runs / run / "skills" / f"{version}.md"
+    try:
+        found = Document.unpack(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    if found.version != version:
+        raise UserError(f"{path}: the content does not have this SHA-256; nothing was written")
+    return found
 
 
 def at_revision(
@@ -31,7 +47,7 @@ def at_revision(
     ``trained`` are the files trained with the skill.
 
     Raises:
-        RevisionError: no git, no repository, no such revision, or a conflict in the skill.
+        pytest.UsageError: no git, no repository, no such revision, or a conflict in the skill.
     """
     if ref == NONE:
         return NO_SKILL
@@ -42,7 +58,7 @@ def at_revision(
             hint = " (in a shallow clone, fetch it first)" if git.is_shallow() else ""
             if (root / ref).exists():
                 hint = f"; {ref} is a path: write the revision before it"
-            raise RevisionError(f"there is no git revision {ref!r}{hint}")
+            raise pytest.UsageError(f"there is no git revision {ref!r}{hint}")
         path = git.prefix + skill
         files = git.files(commit)
         if path not in files:
@@ -55,4 +71,4 @@ def at_revision(
                 document = document.with_file(name, text)
         return document
     except (GitError, SkillError) as error:
-        raise RevisionError(f"{skill} at {ref}: {error}") from error
+        raise pytest.UsageError(f"{skill} at {ref}: {error}") from error

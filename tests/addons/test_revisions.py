@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.addons.revisions import RevisionError, at_revision
+from pytest_skillopt.addons.revisions import at_revision
 from pytest_skillopt.skill.files import Trained
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def test_the_skill_at_a_revision(root: Path) -> None:
     assert then is not None
     assert then.text == "one"
     assert at_revision(root, "other/SKILL.md", "HEAD") is None
-    with pytest.raises(RevisionError, match="there is no git revision 'nowhere'"):
+    with pytest.raises(pytest.UsageError, match="there is no git revision 'nowhere'"):
         at_revision(root, SKILL, "nowhere")
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_skillopt.addons.comparison import compared, only_skill
-from pytest_skillopt.addons.revisions import RevisionError, at_revision
+from pytest_skillopt.addons.revisions import at_revision
 from pytest_skillopt.modes.measure import refined
 from pytest_skillopt.run.directory import Home
 from pytest_skillopt.search.extensions import configured_gate, gate_tasks
@@ -35,68 +35,62 @@ def compare(run: Run, display: Display) -> Result:
     display.begin("comparison")
     first, second = run.mode.argument
     try:
-        before, after = (
-            named_skill(
-                run.root, run.home, skill, name, run.documents[skill], Trained.of(run.settings)
-            )
-            for name in (first, second)
-        )
-    except RevisionError as error:
+        before, after = (_named(run, skill, name) for name in (first, second))
+        if before.version == after.version:
+            same = f"{first} and {second} are the same; --skillopt-aa compares a skill with itself"
+            raise pytest.UsageError(same)
+    except pytest.UsageError as error:
         raise pytest.UsageError(f"--skillopt-compare: {error}") from None
-    if before.version == after.version:
-        same = f"{first} and {second} are the same; --skillopt-aa compares a skill with itself"
-        raise pytest.UsageError(f"--skillopt-compare: {same}")
     gate = configured_gate(run.settings, gate_tasks(run.tasks_of(skill)))
     result = compared(run, skill, gate, before, after)
     result = refined("compared", run, result, before, after)
     return run.result(result.status, result.reason, [result])
 
 
-def named_skill(
-    root: Path, home: Home, skill: str, name: str, now: Document, trained: Trained
-) -> Document:
+def _named(run: Run, skill: str, name: str) -> Document:
     """Return the skill that a user names: by file, git revision, version of a run, or ``none``.
 
-    A version may be shortened. ``now`` is the skill on disk; a named file replaces its SKILL.md.
+    A version may be shortened; a named file replaces the SKILL.md on disk.
 
     Raises:
-        RevisionError: the name is none of them, or is ambiguous.
+        pytest.UsageError: the name is none of them, or is ambiguous.
     """
-    path = root / name
+    path = run.root / name
     if path.is_file():
         try:
-            return now.with_file(SKILL_FILE, Document.from_bytes(path.read_bytes()))
+            new = Document.from_bytes(path.read_bytes())
+            return run.documents[skill].with_file(SKILL_FILE, new)
         except SkillError as error:
-            raise RevisionError(f"{name}: {error}") from error
-    kept = _kept_versions(home, name)
+            raise pytest.UsageError(f"{name}: {error}") from error
+    kept = _kept_versions(run.home, name)
     if len(kept) == 1:
         return Document.unpack(kept[0].read_bytes())
-    if len(kept) > 1:
-        raise RevisionError(f"several versions of runs begin with {name!r}: write more characters")
-    try:
-        document = at_revision(root, skill, name, trained)
-    except RevisionError as error:
-        raise _nothing_so_called(home, name, error) from error
+    if kept:
+        said = f"several versions of runs begin with {name!r}: write more characters"
+        raise pytest.UsageError(said)
+    document = _at_revision(run.root, run.home, skill, name, Trained.of(run.settings))
     if document is None:
-        raise RevisionError(f"{skill} did not exist at git revision {name!r}")
+        raise pytest.UsageError(f"{skill} did not exist at git revision {name!r}")
     return document
 
 
 def check_names(config: pytest.Config) -> None:
-    """Refuse a name under which ``named_skill`` finds no skill, whichever it is; UsageError."""
+    """Refuse a name under which ``compare`` finds no skill, whichever it is; UsageError."""
     root = config.rootpath
     home = Home(root / Settings.from_config(config).dir)
     for name in config.option.skillopt_compare:
         if not (root / name).is_file() and not _kept_versions(home, name):
-            try:
-                at_revision(root, "the project", name)  # no file is called so
-            except RevisionError as error:
-                raise pytest.UsageError(str(_nothing_so_called(home, name, error))) from None
+            _at_revision(root, home, "the project", name)  # no file is called so
 
 
-def _nothing_so_called(home: Home, name: str, error: RevisionError) -> RevisionError:
-    words = f"{name!r} is neither a file nor a version of a run in {home.runs}, and {error}"
-    return RevisionError(words)
+def _at_revision(
+    root: Path, home: Home, skill: str, name: str, trained: Trained | None = None
+) -> Document | None:
+    try:
+        return at_revision(root, skill, name, trained)
+    except pytest.UsageError as error:
+        words = f"{name!r} is neither a file nor a version of a run in {home.runs}, and {error}"
+        raise pytest.UsageError(words) from None
 
 
 def _kept_versions(home: Home, name: str) -> list[Path]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.addons.propose import ProposeError, Refused
 from pytest_skillopt.addons.propose.validate import check_consistent, check_evidence
+from pytest_skillopt.addons.revisions import version_of_run
 from pytest_skillopt.cli import add_run_arguments, home_of
 from pytest_skillopt.report.runs import pick_run
 from pytest_skillopt.run.directory import replace_file, write_skill
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     import argparse
     from pathlib import Path
 
-    from pytest_skillopt.run.directory import Home
     from pytest_skillopt.run.result import SkillResult
 
 Change = tuple[str, Document, Document]
@@ -59,7 +59,7 @@ def _adopt(args: argparse.Namespace) -> int:
         raise ProposeError(f"{receipt} pins other versions than those of run {run.id}")
     check_consistent(result, accepted.values())
     for path, skill in accepted.items():
-        before, after = (_version(home, run.id, name) for name in (skill.before, skill.after))
+        before, after = (version_of_run(home, run.id, name) for name in (skill.before, skill.after))
         _check(root / path, skill, before, after)
         changes.append((path, after, before) if args.undo else (path, before, after))
     due = [change for change in changes if not _is_done(root, *change)]
@@ -112,18 +112,6 @@ def _check(path: Path, skill: SkillResult, before: Document, after: Document) ->
         )
     for finding in warned(found):
         sys.stdout.write(shown(f"look at this: {finding.rule}: {finding}\n"))
-
-
-def _version(home: Home, run: str, version: str) -> Document:
-    """Read a version of a run; raise ProposeError if it is missing or is not what it is named."""
-    path = home.runs / run / "skills" / f"{version}.md"
-    try:
-        found = Document.unpack(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise ProposeError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    if found.version != version:
-        raise ProposeError(f"{path}: the content does not have this SHA-256; nothing was written")
-    return found
 
 
 def _is_done(root: Path, path: str, old: Document, new: Document) -> bool:

@@ -216,13 +216,12 @@ def is_local(url: str) -> bool:
     return "://" not in url and (url.startswith(("/", ".")) or ":" not in url.split("/", 1)[0])
 
 
-def project_prefix(root: Path) -> str | None:
-    """Return the project's path in its repository; None without git, repository or commit."""
+def has_commit(root: Path) -> bool:
+    """Tell whether a project is in a git repository with a commit."""
     try:
-        clone = Clone(root)
+        return bool(Clone(root).resolve("HEAD"))
     except GitError:
-        return None
-    return clone.prefix if clone.resolve("HEAD") else None
+        return False
 
 
 def _config(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:

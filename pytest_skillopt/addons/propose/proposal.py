@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.addons.propose.git import project_prefix
+from pytest_skillopt.addons.propose.git import has_commit
 from pytest_skillopt.run.directory import replace_file
 from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.files import slug, unnamed
@@ -41,7 +41,7 @@ def leave_proposal(root: Path, home: Home, run: Path, result: Result) -> bool:
     Raises:
         OSError: a file cannot be read or written.
     """
-    accepted = proposed(result) if project_prefix(root) is not None else {}
+    accepted = proposed(result) if has_commit(root) else {}
     files = {}
     if accepted:
         text = result.model_dump_json(by_alias=True, indent=1, exclude=_TRANSCRIPTS)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.addons.propose.github import Place
     from pytest_skillopt.addons.propose.validate import Checked, Proposal
 
-AUTHOR, MAIL = "pytest-skillopt", "pytest-skillopt@users.noreply.invalid"
+_AUTHOR = "pytest-skillopt <pytest-skillopt@users.noreply.invalid>"
 _TRAILER = re.compile(rb"^Skillopt-Proposal: ([0-9a-f]{64})\n\Z", re.MULTILINE)
 
 Action = Literal["create", "update", "keep", "delete", "nothing", "human"]
@@ -222,7 +222,9 @@ def plan(git: Git, base: str, skill: Checked, message: str) -> Plan:
     head = f"tree {tree_with(git, base, blobs)}\nparent {base}\n".encode()
     if tip.startswith(head):
         return Plan("keep", name, seen, seen)
-    return Plan("update" if tip else "create", name, seen, _commit(git, head, message))
+    made = commit_object(head, message.rstrip("\n") + "\n")
+    commit = write(git, made + _trailer(made), "commit")
+    return Plan("update" if tip else "create", name, seen, commit)
 
 
 def is_ours(commit: bytes) -> bool:
@@ -231,11 +233,10 @@ def is_ours(commit: bytes) -> bool:
     return found is not None and _trailer(commit[: found.start()]) == found[0]
 
 
-def _commit(git: Git, head: bytes, message: str) -> str:
-    person = f"{AUTHOR} <{MAIL}> {int(time.time())} +0000"
-    text = message.rstrip("\n")
-    body = head + f"author {person}\ncommitter {person}\n\n{text}\n\n".encode()
-    return write(git, body + _trailer(body), "commit")
+def commit_object(head: bytes, message: str) -> bytes:
+    """Return a commit object from its tree and parent and its message, without trailers."""
+    person = f"{_AUTHOR} {int(time.time())} +0000"
+    return head + f"author {person}\ncommitter {person}\n\n{message}\n".encode()
 
 
 def _trailer(commit: bytes) -> bytes:

@@ -11,7 +11,6 @@ import json
 import os
 import stat
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,7 +21,7 @@ from pytest_skillopt.addons.markup import code, prose
 from pytest_skillopt.addons.propose import BranchMoved, ProposeError, Refused
 from pytest_skillopt.addons.propose.git import tree_with, write
 from pytest_skillopt.addons.propose.gitlab import GitLab
-from pytest_skillopt.addons.propose.publish import AUTHOR, MAIL, Publisher, run_url
+from pytest_skillopt.addons.propose.publish import Publisher, commit_object, run_url
 from pytest_skillopt.report.words import percent
 from pytest_skillopt.run.result import Rate  # noqa: TC001 (pydantic reads it)
 from pytest_skillopt.skill.files import slug
@@ -158,10 +157,8 @@ class _Receipts(Publisher):
         return path.name, files, told, verdicts[-1] if verdicts else "still helps"
 
     def _commit(self, tip: str, blobs: dict[str, Entry]) -> str:
-        person = f"{AUTHOR} <{MAIL}> {int(time.time())} +0000"
-        head = f"tree {tree_with(self._git, tip, blobs)}\nparent {tip}\n"
-        text = f"{head}author {person}\ncommitter {person}\n\nAdd receipts of the skills\n"
-        return write(self._git, text.encode(), "commit")
+        head = f"tree {tree_with(self._git, tip, blobs)}\nparent {tip}\n".encode()
+        return write(self._git, commit_object(head, "Add receipts of the skills"), "commit")
 
 
 def _read(path: Path) -> bytes:

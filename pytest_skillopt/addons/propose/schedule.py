@@ -30,22 +30,6 @@ CAPS = {
 
 _TIME = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 _SYSTEMS = ("cron", "launchd", "windows")
-_TASK = """<?xml version="1.0"?>
-<Task version="1.2" xmlns="http://schemas.microsoft.com/windows/2004/02/mit/task">
-  <Triggers>
-    <CalendarTrigger>
-      <StartBoundary>2000-01-01T{hour:02}:{minute:02}:00</StartBoundary>
-      <ScheduleByDay><DaysInterval>1</DaysInterval></ScheduleByDay>
-    </CalendarTrigger>
-  </Triggers>
-  <Actions>
-    <Exec>
-      <Command>cmd.exe</Command>
-      <Arguments>/d /s /c "{command}"</Arguments>
-      <WorkingDirectory>{folder}</WorkingDirectory>
-    </Exec>
-  </Actions>
-</Task>"""
 
 
 def add_schedule(commands: argparse._SubParsersAction[Any]) -> argparse.ArgumentParser:
@@ -156,9 +140,9 @@ def _windows_task(
     command = f'{folder} && ({lines}) >>"{log}" 2>&1'
     if "%" in command or "\n" in command:
         raise ProposeError(f"a task of Windows cannot contain % or a line break: {command!r}")
-    return _TASK.format(
-        hour=hour, minute=minute, command=escape(command), folder=escape(str(project))
-    )
+    task = Path(__file__).with_name("task.xml").read_text(encoding="utf-8").rstrip()
+    texts = {"command": escape(command), "folder": escape(str(project))}
+    return task.format(hour=hour, minute=minute, **texts)
 
 
 def training_command(args: argparse.Namespace, *own: str) -> list[str]:

@@ -73,8 +73,6 @@ class Checked:
     name: str
     path: str
     rates: PassRates
-    entry: Entry
-    """Skill file on the base branch."""
     before: Document = field(repr=False)
     after: Document = field(repr=False)
     warnings: tuple[Finding, ...] = ()
@@ -182,7 +180,7 @@ def _check(name: str, row: SkillResult, files: Mapping[str, bytes], base: Base) 
         raise Refused(f"{path}: {error}") from None
     except UnicodeDecodeError:
         raise Refused(f"{path}: one of its files is not UTF-8") from None
-    return Checked(name, path, rates, entry, before, after, warnings, scanned, row.from_search)
+    return Checked(name, path, rates, before, after, warnings, scanned, row.from_search)
 
 
 def _base_entry(path: str, base: Base) -> Entry:

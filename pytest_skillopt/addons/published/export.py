@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_skillopt.addons.revisions import version_of_run
 from pytest_skillopt.cli import add_run_arguments, home_of
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.report.runs import pick_run
-from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.files import slug, unnamed
 from pytest_skillopt.untrusted import shown
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pytest_skillopt.run.result import EditRow, Result, SkillResult
 
@@ -49,22 +50,23 @@ def _export(args: argparse.Namespace) -> int:
         top.mkdir(parents=True)
     except OSError as error:
         raise UserError(f"{top}: {error.strerror}; choose another --output") from None
+    version = partial(version_of_run, home, run.id)
     for skill in result.skills:
         several = len(result.skills) > 1
         folder = top / slug(skill.name or unnamed(Path(skill.path))) if several else top
-        _write_skill(folder, home.runs / run.id / "skills", result, skill, args.format)
+        _write_skill(folder, lambda name: version(name).data, result, skill, args.format)
     sys.stdout.write(shown(f"{args.format}: {top}\n"))
     return 0
 
 
 def _write_skill(
-    folder: Path, versions: Path, result: Result, skill: SkillResult, form: str
+    folder: Path, text: Callable[[str], bytes], result: Result, skill: SkillResult, form: str
 ) -> None:
-    """Write the tree of one skill; raise UserError if a version of the run is missing."""
-    texts = {skill.before: _text(versions, skill.before), skill.after: _text(versions, skill.after)}
+    """Write the tree of one skill; ``text`` reads a version of it, or raises UserError."""
+    best_text = text(skill.after)
     history: list[dict[str, Any]] = []
     current, best = skill.before, 0
-    _put(folder / "skills" / "skill_v0000.md", texts[current])
+    _put(folder / "skills" / "skill_v0000.md", text(current))
     for row in skill.steps:
         edits = [edit for edit in skill.edits if edit.step == row.step]
         took = row.verdict == "accepted" and bool(row.candidate)
@@ -87,12 +89,12 @@ def _write_skill(
         _put_json(step / "step_record.json", history[-1])
         _put_json(step / "ranked_edits.json", _patch(edits))
         if row.candidate:
-            _put(step / "candidate_skill.md", _text(versions, row.candidate))
-        _put(folder / "skills" / f"skill_v{row.step:04d}.md", _text(versions, current))
+            _put(step / "candidate_skill.md", text(row.candidate))
+        _put(folder / "skills" / f"skill_v{row.step:04d}.md", text(current))
     _put_json(folder / "history.json", history)
-    _put(folder / "best_skill.md", texts[skill.after])
+    _put(folder / "best_skill.md", best_text)
     if form == "skillrl":
-        _put(folder / "current_skill.md", texts[skill.after])
+        _put(folder / "current_skill.md", best_text)
         state = {"last_completed_step": len(history), "best_step": best}
         _put_json(folder / "runtime_state.json", state)
         return
@@ -122,14 +124,6 @@ def _patch(edits: Sequence[EditRow]) -> dict[str, Any]:
         for e in edits
     ]
     return {"reasoning": "; ".join(dict.fromkeys(e.reason for e in edits)), "edits": rows}
-
-
-def _text(versions: Path, version: str) -> bytes:
-    path = versions / f"{version}.md"
-    try:
-        return Document.unpack(path.read_bytes()).data
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _put(path: Path, data: bytes) -> None:

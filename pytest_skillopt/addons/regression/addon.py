@@ -84,12 +84,9 @@ def pytest_configure(config: pytest.Config) -> None:
     ref = config.getoption("skillopt_check", None)
     if not ref or config.option.collectonly or hasattr(config, "workerinput"):
         return
-    from pytest_skillopt.addons.revisions import RevisionError, at_revision
+    from pytest_skillopt.addons.revisions import at_revision
 
-    try:
-        at_revision(config.rootpath, "the project", ref)  # any path: only the revision matters
-    except RevisionError as error:
-        raise pytest.UsageError(str(error)) from None
+    at_revision(config.rootpath, "the project", ref)  # any path: only the revision matters
 
 
 def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) -> str | None:
@@ -120,7 +117,7 @@ def pytest_skillopt_notes(config: pytest.Config, result: Result) -> str | None:
     rows = [row for skill in result.skills for row in skill.tasks]
     if not wanted or any(not row.before.n and not row.skipped for row in rows):
         return None
-    from pytest_skillopt.addons.regression.baseline import BASELINE, write_baseline
+    from pytest_skillopt.addons.regression.measure import BASELINE, write_baseline
     from pytest_skillopt.run.directory import Home
 
     home = Home(config.rootpath / Settings.from_config(config).dir)

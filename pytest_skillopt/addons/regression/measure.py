@@ -1,25 +1,30 @@
-"""Check whether an edited skill is worse than an earlier version."""
+"""Check whether an edited skill is worse than an earlier version; save counts for later checks."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import pytest
+import json
+from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.addons.comparison import compared
-from pytest_skillopt.addons.regression.baseline import read_baseline
 from pytest_skillopt.addons.regression.gate import RegressionCheck
-from pytest_skillopt.addons.revisions import RevisionError, at_revision
+from pytest_skillopt.addons.revisions import at_revision
 from pytest_skillopt.modes.measure import joined_reasons, of_one_version
+from pytest_skillopt.run.directory import JOURNAL, Home
+from pytest_skillopt.run.journal import entries_of
 from pytest_skillopt.search.extensions import gate_options, gate_tasks
 from pytest_skillopt.skill.files import Trained
+from pytest_skillopt.suite.rollouts import Rollout
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pytest_skillopt import Result
     from pytest_skillopt.report.live import Display
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import SkillResult, Status
 
+BASELINE = ".skillopt-baseline.json"
+"""File with the outcomes of an evaluation, in the root directory, to commit for later checks."""
 _WORST_FIRST: tuple[Status, ...] = ("rejected", "unmeasured", "accepted", "unchanged")
 
 
@@ -33,10 +38,7 @@ def check(run: Run, display: Display) -> Result:
 
 def _check_skill(run: Run, skill: str) -> SkillResult:
     now, ref = run.documents[skill], run.mode.argument
-    try:
-        then = at_revision(run.root, skill, ref, Trained.of(run.settings))
-    except RevisionError as error:
-        raise pytest.UsageError(str(error)) from None
+    then = at_revision(run.root, skill, ref, Trained.of(run.settings))
     status: Status = "unmeasured"
     if then is None:
         reason = f"{skill} did not exist at {ref}: there is nothing to compare it with"
@@ -50,3 +52,45 @@ def _check_skill(run: Run, skill: str) -> SkillResult:
         result = compared(run, skill, gate, then, now, stored)
         return result.model_copy(update={"val": result.suite})
     return of_one_version(skill, now, status, reason)
+
+
+def write_baseline(root: Path, home: Home, result: Result) -> None:
+    """Write the outcomes and scores of an evaluation, read from its journal, by skill and task."""
+    model, versions = "", {skill.path: skill.after for skill in result.skills}
+    tasks: dict[str, dict[str, Any]] = {skill: {} for skill in versions}
+    entries = entries_of(home.runs / result.run / JOURNAL, "rollout")
+    for rollout in sorted(map(Rollout.from_json, entries), key=lambda found: found.request.index):
+        request = rollout.request
+        model = request.model
+        kept = tasks[request.skill].setdefault(
+            request.task, {"source": request.source, "outcomes": [], "scores": []}
+        )
+        if rollout.measured:
+            kept["outcomes"].append(rollout.passed)
+            kept["scores"].append(rollout.score)
+    skills = {skill: {"version": versions[skill], "tasks": tasks[skill]} for skill in versions}
+    saved = {"schema_version": 1, "model": model, "skills": skills}
+    (root / BASELINE).write_text(json.dumps(saved, indent=1) + "\n", encoding="utf-8")
+
+
+def read_baseline(run: Run, skill: str, version: str) -> dict[str, list[tuple[bool, float]]]:
+    """Return (passed, score) of the baseline file's samples, by task; note unusable ones."""
+    sources = {task.id: task.source for task in run.tasks_of(skill)}
+    stored = {}
+    try:
+        kept = json.loads((run.root / BASELINE).read_bytes())
+        found = kept["skills"].get(skill, {"version": ""})
+        if (kept["model"], found["version"]) != (run.fingerprint, version):
+            raise ValueError("it was measured with another model or version")
+        for name, task in found["tasks"].items():
+            if sources.get(name) == task["source"]:
+                pairs = zip(task["outcomes"], task["scores"], strict=True)
+                stored[name] = [(bool(passed), float(score)) for passed, score in pairs]
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        run.notes.append(f"{BASELINE} is not used: {error}")
+        return {}
+    if changed := len(sources) - len(stored):
+        run.notes.append(f"{BASELINE}: {changed} of {len(sources)} tasks have changed since")
+    return stored

@@ -160,23 +160,21 @@ def changed(root: Path, skill: str, now: Document, name: str, trained: Trained) 
             (copy.parent / file).write_bytes(content)
         git = Git(Path(folder), {**os.environ, "GIT_CEILING_DIRECTORIES": str(Path(folder).parent)})
         git.run("apply", "--whitespace=nowarn", f"-p{_strip(data, skill)}", "-", input=data)
-        if strays := [p for p in Path(folder).rglob("*") if not _belongs(p, copy)]:
-            raise SkillError(f"it changes {strays[0].relative_to(folder)}, outside of the skill")
+        for path in Path(folder).rglob("*"):
+            if not path.is_dir() and not path.is_relative_to(copy.parent):
+                raise SkillError(f"it changes {path.relative_to(folder)}, outside of the skill")
         return _of_folder(copy.parent, root / skill, trained, copy.name)
-
-
-def _belongs(path: Path, skill: Path) -> bool:
-    return path.is_dir() or path.is_relative_to(skill.parent)
 
 
 def _of_folder(folder: Path, skill: Path, trained: Trained, name: str = SKILL_FILE) -> Document:
     """Read a changed copy of a skill's folder; SkillError if it changes what is not trained."""
     after = read_version(Path(name), folder, trained)
     theirs, ours = skill_files(folder / name, folder), skill_files(skill, skill.parent)
-    others = sorted(
-        file for file in theirs.keys() | ours.keys() if theirs.get(file) != ours.get(file)
+    untrained = sorted(
+        file
+        for file in theirs.keys() | ours.keys()
+        if theirs.get(file) != ours.get(file) and file not in (name, *after.names)
     )
-    untrained = [file for file in others if file not in (name, *after.names)]
     if untrained:
         raise SkillError(f"it changes {', '.join(untrained[:3])}, outside of skillopt_files")
     return after

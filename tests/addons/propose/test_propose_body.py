@@ -10,7 +10,6 @@ import pytest
 from markdown_it import MarkdownIt
 from mdit_py_plugins.footnote import footnote_plugin
 
-from pytest_skillopt.addons.git import Entry
 from pytest_skillopt.addons.propose.body import MAX_BODY, compose, title
 from pytest_skillopt.addons.propose.validate import Checked, PassRates
 from pytest_skillopt.run.result import Result, SkillResult
@@ -23,7 +22,6 @@ SKILL = Checked(
     name="invoices",
     path="skills/SKILL.md",
     rates=PassRates(Fraction(1, 2), Fraction(3, 4), tasks=20, samples=200),
-    entry=Entry("100644", "0" * 40),
     before=Document(b"a"),
     after=Document(b"b"),
 )
