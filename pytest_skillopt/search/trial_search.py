@@ -51,16 +51,16 @@ class Round:
     """Number of different edits of the analysts."""
     again: int = 0
     """Number of these edits that had lost a trial before."""
-    open: int = 0
-    """Number of edits of the analysts that are to be tried."""
+    open: set[str] = field(default_factory=set)
+    """Keys of edits of the analysts that are to be tried."""
     new: int = 0
     """Number of these edits that were never tried before."""
     why: str = ""
     """Reason why an edit of the analysts was refused."""
     came: str = ""
     """Description of replies that could not be read."""
-    tried: int = 0
-    """Number of edits whose trial was decided."""
+    tried: set[str] = field(default_factory=set)
+    """Keys of edits whose trial was decided."""
     joined: list[Edit] = field(default_factory=list)
     left_out: list[Edit] = field(default_factory=list)
 
@@ -78,13 +78,15 @@ class Round:
             said.append(f"replies could not be read: {self.came}")
         if self.tried:
             help = "helps" if len(self.joined) == 1 else "help"
-            said.append(f"{self.tried} tried, {len(self.joined)} {help}")
+            earlier = len(self.tried - self.open)
+            of = f" ({earlier} of an earlier step)" if earlier else ""
+            said.append(f"{len(self.tried)} tried{of}, {len(self.joined)} {help}")
         if self.joined:
             said.append("kept for the final comparison")
         if self.left_out:
             count = "1 edit" if len(self.left_out) == 1 else f"{len(self.left_out)} edits"
             said.append(f"{count} left out again")
-        return ", ".join(said) or "no edit left to try; the next round looks further"
+        return ", ".join(said) or "no edit left to try"
 
 
 class TrialSearch:
@@ -284,7 +286,7 @@ class TrialSearch:
             self._row.why = next((refusal.why for refusal in update.refused), self._row.why)
             for made in update.applied:
                 if made in patch or not self._pool.is_spent(made):
-                    self._row.open += 1
+                    self._row.open.add(made.key)
                     self._row.new += not self._pool.has_lost(made)
                     self._pool.add(made)
 
@@ -350,7 +352,7 @@ class TrialSearch:
                 for edit in trial.edits:
                     self._pool.add(edit)
                 continue
-            self._row.tried += 1
+            self._row.tried.update(edit.key for edit in trial.edits)
             if outcome == "won":
                 self._join(trial, trial.edits)
                 turned.update(trial.turned)
@@ -464,7 +466,7 @@ class TrialSearch:
             if trial is None:
                 continue
             self._state.samples.carry_out(self._sampling([trial]))
-            self._row.tried += len(trial.edits)
+            self._row.tried.update(edit.key for edit in trial.edits)
             if trial.outcome != "won":
                 self._pool.lose(trial.edits, alone=False)
                 return True

@@ -100,6 +100,16 @@ def test_tasks_that_need_two_lines_at_once_get_both(toy: ModuleType) -> None:
     assert JUNK not in outcome.after.text, "left out once, nothing was missed"
 
 
+def test_a_step_counts_each_edit_once_and_names_those_of_earlier_steps(toy: ModuleType) -> None:
+    """Lines that lose alone are tried together for a task that asked for them."""
+    model = toy.ToyOptimizer(script=script_of(JUNK, "- Be brief.", "- Mind the tone."))
+    outcome, _ = train(toy, toy.make_world(weak=0.0), model)
+    said = {step.reason for step in outcome.steps}
+    assert "3 edits proposed, 3 tried, 0 help" in said
+    assert "3 tried (3 of an earlier step), 0 help" in said
+    assert not any("next round" in reason for reason in said), "there is none after the last one"
+
+
 @pytest.mark.parametrize("groups", [0, 40])
 def test_while_no_edit_has_joined_lines_are_tried_in_other_groups(
     toy: ModuleType, groups: int
