@@ -502,10 +502,8 @@ class ChatModel(Client):
     def _send(self, request: dict[str, Any]) -> Completion:
         """Send one HTTP request; ModelFault with its usage if it brings no reply.
 
-        A response that began with status 200 counts as paid: with the provider's usage, else with
-        an estimate.
+        A call that may have been paid for counts: with the provider's usage, else with an estimate.
         """
-        content = None
         try:
             headers = self._login()
             body = dict(request)
@@ -522,7 +520,7 @@ class ChatModel(Client):
             fault = classify(error)
             if fault is None:
                 raise
-            if not fault.usage.calls and (content is not None or fault.status == 200):
+            if fault.answered and not fault.usage.calls:
                 fault.usage = self.config.guess(request["messages"])
             raise fault from None
 

@@ -506,6 +506,29 @@ def test_closing_wakes_whoever_waits_for_a_reply(
     assert chat_server.calls == 1
 
 
+def test_calls_without_a_reply_in_time_count_towards_a_cap(
+    chat_server: ChatServer, make_model: ModelMaker
+) -> None:
+    """The provider may have charged for them."""
+    ended = threading.Event()
+
+    def reply(body: dict[str, Any]) -> str:
+        assert ended.wait(PATIENCE)
+        return "too late"
+
+    chat_server.reply = reply
+    meter = Meter(Settings(max_calls=3))
+    model = make_model(throttle=meter, request_timeout=0.2)
+    try:
+        with pytest.raises(ModelFault, match="did not answer in time"):
+            model.complete(HI, sample="0")
+        with pytest.raises(CapReached, match="cap of 3 model calls"):
+            model.complete(HI, sample="1")
+        wait_until(lambda: chat_server.calls == 3)
+    finally:
+        ended.set()
+
+
 def test_a_server_that_refuses_schemas_is_asked_without_and_remembered(
     chat_server: ChatServer, make_model: ModelMaker
 ) -> None:
