@@ -20,6 +20,7 @@ import toy_world
 import warm_sessions
 from browser import Browser, find_browser
 from chat_server import ChatServer
+from execnet import gateway_io
 from hypothesis import HealthCheck, settings
 from model_maker import ModelMaker
 from sessions import WITHOUT_OTHERS, clean_environment
@@ -101,7 +102,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def lean_sessions() -> Iterator[None]:
-    """Have the sessions that tests start load no plugins but pytest's, xdist's and ours.
+    """Have the sessions that tests start load no plugins but pytest's, xdist's and ours, and fork
+    their workers.
 
     One call is made first: what the SDK's HTTP client imports on the way would be forgotten after a
     session within this process, and be there twice, with exceptions that are not each other's.
@@ -115,6 +117,8 @@ def lean_sessions() -> Iterator[None]:
     gc.freeze()  # Objects loaded by now stay: no collection has to examine them again.
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTEST_ADDOPTS", WITHOUT_OTHERS)
+        if hasattr(os, "fork"):
+            patch.setattr(gateway_io, "Popen2IOMaster", warm_sessions.Worker)
         yield
     warm_sessions.stop()
 

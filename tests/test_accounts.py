@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import warm_sessions
+from execnet import gateway_io
 from patience import PATIENCE, wait_until
 from sessions import WITHOUT_TIME_OUTS
 
@@ -76,6 +77,7 @@ def test_workers_leave_the_calls_to_the_controller(
     project: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They import neither the SDK nor what only it or the cache needs, and need no key."""
+    monkeypatch.setattr(gateway_io, "Popen2IOMaster", warm_sessions.ColdWorker)
     project.makeconftest(
         """
         import os, sys

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
+import warm_sessions
 from example_copy import copy_example
 from fault_project import NAMES, QUICK, SKILL, FaultProject, is_optimizer, outcome, play, wait_for
 from patience import PATIENCE, wait_until
@@ -699,6 +700,7 @@ def test_nothing_is_left_of_64_calls_in_flight(
         assert full.wait(PATIENCE)
         return play(body)
 
+    warm_sessions.ready()
     project.server.reply = answer
     threads, files = threading.active_count(), len(os.listdir("/proc/self/fd"))
     evaluated = project.evaluate("--skillopt-rollouts=8", *arguments)

@@ -2,11 +2,13 @@
 
 A server without threads imports pytest, the plugin and the model's SDK once, and forks a process
 for each session: with an id, signals and an exit status of its own, but without 2 s of CPU for
-imports. ``Worker`` takes the place of execnet's own start of a worker.
+imports. ``Worker`` takes the place of execnet's own start of a worker, in these sessions too. At
+its end a process runs what it has registered for that and leaves the rest to the system.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -22,11 +24,11 @@ import tempfile
 import threading
 from functools import cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import pytest
+from execnet import gateway_io
 from execnet.gateway_base import Popen2IO
-from execnet.gateway_io import Popen2IOMaster
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -117,11 +119,20 @@ def start(
     return Session(told, stdout)
 
 
-class Worker(Popen2IOMaster):
-    """A local worker's process and the two pipes to it, in the place of execnet's class."""
+ColdWorker = gateway_io.Popen2IOMaster
+"""Execnet's own: a worker's process, which imports all that it needs, and the two pipes to it."""
+
+
+class Worker(ColdWorker):
+    """The same for a process that is forked, if it is local and Python would start it no other way.
+
+    Stands in for ``execnet.gateway_io.Popen2IOMaster``.
+    """
 
     def __init__(self, args: list[str], execmodel: Any) -> None:
-        if args[0] != sys.executable:  # another machine's
+        python = [argument for argument in args if argument != "-B"]
+        local = python == [sys.executable, "-u", "-c", gateway_io.popen_bootstrapline]
+        if not local or _read_by_python(os.environ) != _read_by_python(_ENVIRONMENT):
             super().__init__(args, execmodel)
             return
         given, give = os.pipe()
@@ -133,22 +144,44 @@ class Worker(Popen2IOMaster):
         Popen2IO.__init__(self, os.fdopen(give, "wb"), os.fdopen(take, "rb"), execmodel)
 
 
+def _read_by_python(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what Python reads at its start, but for the path, which xdist sends its workers."""
+    names = (name for name in environment if name.startswith("PYTHON") and name != "PYTHONPATH")
+    return {name: environment[name] for name in names}
+
+
+_ENVIRONMENT = dict(os.environ)
+"""Environment of the server."""
+_inherited: list[socket.socket] = []
+"""In a process that was forked: the socket that asks its server."""
+
+
 def _ask(streams: tuple[int, int, int], **process: Any) -> IO[str]:
     """Ask for a process with these standard streams; return a file that tells its id and end."""
     told, tell = os.pipe()
-    requests, _ = _server()
-    socket.send_fds(requests, [json.dumps(process).encode()], [*streams, tell])
+    requests = _inherited[0] if _inherited else ready()
+    data = json.dumps(process).encode()
+    socket.send_fds(requests, [data], [*streams, tell, requests.fileno()])
     os.close(tell)
     return os.fdopen(told, buffering=1)
 
 
+def ready() -> socket.socket:
+    """Start the server of this process unless it runs; return the socket that asks it."""
+    return _server()[0]
+
+
 @cache
 def _server() -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    """Start the server of this process; it ends when the returned socket is closed."""
+    """Start the server of this process; it ends when the returned socket is shut down."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with its:
-        command = [sys.executable, __file__, str(its.fileno())]
-        server = subprocess.Popen(command, pass_fds=[its.fileno()], stdin=subprocess.DEVNULL)
+        server = subprocess.Popen(
+            [sys.executable, __file__, str(its.fileno())],
+            pass_fds=[its.fileno()],
+            stdin=subprocess.DEVNULL,
+            env=_ENVIRONMENT,
+        )
     return ours, server
 
 
@@ -156,6 +189,7 @@ def stop() -> None:
     """End the server if there is one."""
     if _server.cache_info().currsize:
         requests, server = _server()
+        requests.shutdown(socket.SHUT_RDWR)  # Sessions have it too.
         requests.close()
         server.wait()
         _server.cache_clear()
@@ -170,6 +204,19 @@ class _Imports:
             for found in pkgutil.walk_packages(path, f"{package}."):
                 with contextlib.suppress(ImportError):
                     importlib.import_module(found.name)
+        _warm_up()
+
+
+def _warm_up() -> None:
+    """Load what only the first call of a model and the first report load."""
+    openai = importlib.import_module("openai")
+    nowhere = {"base_url": "http://127.0.0.1:9", "api_key": "none", "max_retries": 0}
+    with openai.OpenAI(**nowhere) as client, contextlib.suppress(openai.OpenAIError):
+        client.models.list()
+    for name, template in (("page", "report.html.j2"), ("summary", "summary.md.j2")):
+        with contextlib.suppress(ImportError):
+            module = importlib.import_module(f"pytest_skillopt.addons.reports.{name}")
+            module._environment().get_template(template)
 
 
 def _serve(requests: socket.socket) -> None:
@@ -182,20 +229,22 @@ def _serve(requests: socket.socket) -> None:
         pytest.main(["-q", "-p", "no:cacheprovider", empty], plugins=[_Imports()])
     gc.freeze()  # Objects loaded by now stay: no session has to examine them again.
     while True:
-        data, fds, _, _ = socket.recv_fds(requests, 1 << 20, 4)
+        data, fds, _, _ = socket.recv_fds(requests, 1 << 20, 5)
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         if not data:
-            return None
+            return
         if os.fork() == 0:
             requests.close()
-            *streams, tell = fds
+            *streams, tell, asking = fds
             process = os.fork()
             if process == 0:
                 os.close(tell)
-                return _run(streams, **json.loads(data))
-            for fd in streams:
+                os.set_inheritable(asking, False)
+                _inherited.append(socket.socket(fileno=asking))
+                _run(streams, **json.loads(data))
+            for fd in (*streams, asking):
                 os.close(fd)
             os.write(tell, f"{process}\n".encode())
             os.write(tell, f"{os.waitpid(process, 0)[1]}\n".encode())
@@ -210,7 +259,7 @@ def _run(
     cwd: str,
     env: dict[str, str],
     largest_file: int = 0,
-) -> None:
+) -> NoReturn:
     """Become the session with these arguments, or a worker if there are none."""
     if largest_file:
         resource = importlib.import_module("resource")
@@ -224,15 +273,24 @@ def _run(
         os.dup2(fd, number)
         os.close(fd)
     paths = filter(None, env.get("PYTHONPATH", "").split(os.pathsep))
+    status = 0
     if arguments is None:
         sys.path[:0] = ["", *paths]
         exec(eval(sys.stdin.readline()))  # execnet's own beginning of a worker
-        raise SystemExit
-    sys.argv = [pytest.__file__, *arguments]
-    sys.path[:0] = [cwd, *paths]
-    # xdist keeps the path of the time at which it was imported, for its workers.
-    importlib.import_module("xdist.plugin")._sys_path[:] = sys.path
-    raise SystemExit(pytest.main(arguments))
+    else:
+        sys.argv = [pytest.__file__, *arguments]
+        sys.path[:0] = [cwd, *paths]
+        # xdist keeps the path of the time at which it was imported, for its workers.
+        importlib.import_module("xdist.plugin")._sys_path[:] = sys.path
+        gateway_io.Popen2IOMaster = Worker  # type: ignore[misc]
+        status = int(pytest.main(arguments))
+    # As Python ends, but without taking apart all that is loaded.
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(status)
 
 
 if __name__ == "__main__":
