@@ -128,11 +128,15 @@ class Project:
         (self.path / "test_task.py").write_text(source)
         return self.pytest(*arguments)
 
-    def pytest(self, *arguments: str) -> pytest.RunResult:
+    def write(self) -> None:
+        """Write the settings and the ``conftest.py``."""
         ini = "\n".join(f"{name} = {value}" for name, value in self.settings.items())
         (self.path / "conftest.py").write_text(self.conftest)
         (self.path / "pytest.ini").write_text(f"[pytest]\n{ini}\n")
         installed.cache_clear()  # The stub may be another one by now.
+
+    def pytest(self, *arguments: str) -> pytest.RunResult:
+        self.write()
         return self.pytester.runpytest_inprocess("-p", "no:cacheprovider", *arguments)
 
     @property
@@ -150,7 +154,8 @@ class Project:
 
     @property
     def errors(self) -> list[dict[str, Any]]:
-        """The infrastructure errors in the journal of the only run."""
+        """The infrastructure errors in the journal of the only run, with their tasks."""
         (found,) = (self.path / ".skillopt" / "runs").glob("*/journal.jsonl")
         lines = map(json.loads, found.read_text().splitlines())
-        return [line["data"]["error"] for line in lines if line["kind"] == "error"]
+        rows = [line["data"] for line in lines if line["kind"] == "error"]
+        return [{**row["error"], "task": row["request"]["task"]} for row in rows]

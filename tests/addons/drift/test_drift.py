@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.gate.data import Draw
 
-NAMES = ["Ada", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hal"]
+NAMES = ["Ada", "Ben", "Cleo", "Dan"]
 TESTS = f"""
 import pytest
 
@@ -81,12 +81,36 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
     return Project(pytester, chat_server)
 
 
+def check_receipt(receipt: dict[str, Any]) -> None:
+    """It fits the published schema, and says what was measured."""
+    validator = pytest.importorskip("jsonschema").Draft202012Validator
+    schema = json.loads((Path(__file__).parents[3] / "docs" / "drift.schema.json").read_text())
+    validator(schema).validate(receipt)
+    assert not validator(schema).is_valid({**receipt, "verdict": "splendid"})
+    assert not validator(schema).is_valid({k: v for k, v in receipt.items() if k != "skill_sha256"})
+    assert receipt["skill_sha256"] == hashlib.sha256(SKILL.encode()).hexdigest()
+    rows = receipt["tasks"]
+    source = json.dumps(sorted([row["id"], row["sha256"]] for row in rows))
+    assert receipt["suite_sha256"] == hashlib.sha256(source.encode()).hexdigest()
+    assert len({row["sha256"] for row in rows}) == len(NAMES)
+    assert [row["with_passed"] for row in rows] == [row["with_n"] for row in rows]
+    for arm, rate in (("with_skill", 1.0), ("without", 0.0)):
+        found = receipt[arm]
+        assert (found["rate"], found["tasks"], found["samples"]) == (rate, 4, 20)
+        assert 0 <= found["low"] <= rate <= found["high"] <= 1
+        assert (found["k"], found["all_k"]) == (5, rate)
+    asked = (20 + 20) * 1e-6
+    assert receipt["cost"] > asked
+    assert receipt["version"] == __version__
+
+
 def test_a_skill_that_a_model_needs_and_the_next_one_does_not(
     project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     status, shown = project.measure("old")
     assert (status, len(project.asked)) == (0, WHOLE), shown
     assert "Still helps" in shown
+    check_receipt(json.loads((project.folder / "receipt.json").read_text()))
     status, shown = project.measure("new")
     assert (status, len(project.asked)) == (1, 2 * WHOLE), shown
     assert "No longer needed" in shown
@@ -128,30 +152,6 @@ def test_a_skill_that_a_model_needs_and_the_next_one_does_not(
     assert two.endswith("openai:new  100.0% -> 100.0%  no longer needed")
 
 
-def test_a_receipt_fits_the_published_schema_and_says_what_was_measured(project: Project) -> None:
-    validator = pytest.importorskip("jsonschema").Draft202012Validator
-    schema = json.loads((Path(__file__).parents[3] / "docs" / "drift.schema.json").read_text())
-    project.measure("old")
-    receipt = json.loads((project.folder / "receipt.json").read_text())
-    validator(schema).validate(receipt)
-    assert not validator(schema).is_valid({**receipt, "verdict": "splendid"})
-    assert not validator(schema).is_valid({k: v for k, v in receipt.items() if k != "skill_sha256"})
-    assert receipt["skill_sha256"] == hashlib.sha256(SKILL.encode()).hexdigest()
-    rows = receipt["tasks"]
-    source = json.dumps(sorted([row["id"], row["sha256"]] for row in rows))
-    assert receipt["suite_sha256"] == hashlib.sha256(source.encode()).hexdigest()
-    assert len({row["sha256"] for row in rows}) == len(NAMES)
-    assert [row["with_passed"] for row in rows] == [row["with_n"] for row in rows]
-    for arm, rate in (("with_skill", 1.0), ("without", 0.0)):
-        found = receipt[arm]
-        assert (found["rate"], found["tasks"], found["samples"]) == (rate, 8, 40)
-        assert 0 <= found["low"] <= rate <= found["high"] <= 1
-        assert (found["k"], found["all_k"]) == (5, rate)
-    asked = (40 + 40) * 1e-6
-    assert receipt["cost"] > asked
-    assert receipt["version"] == __version__
-
-
 def test_a_skill_that_confuses_a_model_hurts(project: Project) -> None:
     status, shown = project.measure("bad")
     assert status == 1
@@ -172,7 +172,7 @@ def test_without_an_earlier_model_no_need_is_not_said(project: Project) -> None:
 
 
 def test_other_tasks_are_not_compared(project: Project) -> None:
-    project.measure("old", "-k", "Ada or Ben or Cleo or Dan")
+    project.measure("old", "-k", "Ada or Ben or Cleo")
     project.measure("new")
     assert [each["verdict"] for each in project.history()] == ["still helps", "cannot tell"]
     project.pytester.makepyfile(test_greeting=TESTS.replace("it should", "it must"))
@@ -183,8 +183,8 @@ def test_other_tasks_are_not_compared(project: Project) -> None:
 
 
 def test_a_cap_decides_nothing_and_the_same_command_goes_on(project: Project) -> None:
-    status, shown = project.measure("old", "--skillopt-max-calls=21")
-    assert (status, len(project.asked)) == (0, 20), "and a probe"
+    status, shown = project.measure("old", "--skillopt-max-calls=11")
+    assert (status, len(project.asked)) == (0, 10), "and a probe"
     assert "repeat the same command" in shown
     assert not project.folder.exists()
     assert project.measure("old")[0] == 0
@@ -196,18 +196,18 @@ def test_after_a_kill_nothing_that_was_paid_is_asked_again(project: Project) -> 
     started = threading.Event()
     answer = project.reply
 
-    def kill_at_twenty(body: dict[str, Any]) -> str:
-        if len(project.asked) == 20:
+    def kill_at_ten(body: dict[str, Any]) -> str:
+        if len(project.asked) == 10:
             assert started.wait(PATIENCE)
             victim.kill()
         return answer(body)
 
-    project.server.reply = kill_at_twenty
+    project.server.reply = kill_at_ten
     drift = ("--skillopt-drift", "--skillopt-model=openai:old")
     victim = warm_sessions.start(*drift, cwd=project.root, quiet=True)
     started.set()
     assert victim.wait(PATIENCE) != 0
-    assert (len(project.asked), project.folder.exists()) == (21, False)
+    assert (len(project.asked), project.folder.exists()) == (11, False)
     project.server.reply = answer
     assert project.measure("old")[0] == 0
     assert len(project.asked) == WHOLE + 1, "only the call under way is repeated"
@@ -215,12 +215,12 @@ def test_after_a_kill_nothing_that_was_paid_is_asked_again(project: Project) -> 
 
 
 def test_a_damaged_history_is_refused_before_any_call(project: Project) -> None:
-    project.measure("old")
+    project.folder.mkdir(parents=True)
     (project.folder / "history.json").write_text("[{}]")
     status, shown = project.measure("new")
     assert status == pytest.ExitCode.USAGE_ERROR
     assert "is not a history: restore or delete it" in shown
-    assert set(project.asked) == {"old"}
+    assert project.asked == []
 
 
 def test_several_skills_are_refused(project: Project) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -60,7 +61,7 @@ def run(project: Project, *arguments: str, given: str = "given\n", options: str 
     return len(starts.read_text())
 
 
-def test_the_second_run_is_free_and_the_same(kept: Project) -> None:
+def test_the_second_run_is_free_and_the_same_until_something_changes(kept: Project) -> None:
     assert run(kept) == 1
     first = kept.kept
     assert first["files"] == {
@@ -77,20 +78,22 @@ def test_the_second_run_is_free_and_the_same(kept: Project) -> None:
     assert kept.kept == {**first, "calls": 0, "cached": 1}
     assert kept.provider.calls == 1
     assert run(kept, "--skillopt", "-n1", "--skillopt-rollouts=1") == 1
-
-
-def test_what_goes_into_a_run_makes_another(kept: Project) -> None:
-    assert run(kept) == 1
-    assert run(kept, given="other\n") == 2
+    assert run(kept, *MODE, "--skillopt-cache=refresh") == 2
+    assert run(kept, given="other\n") == 3
     kept.skill.write_text(kept.skill.read_text() + "\nMore.\n")
-    assert run(kept) == 3
+    task = TASK.format(given="given\n", starts=kept.path / "starts", options="")
+    done = kept.run(task, *MODE, "--skillopt-cache=ro")
+    assert done.ret == 1
+    done.stdout.fnmatch_lines(["*--skillopt-cache=ro lets nothing leave the machine*"])
+    assert run(kept) == 4
+    assert run(kept, *MODE, "--skillopt-cache=ro") == 4
     (kept.skill.parent / "references").mkdir()
     (kept.skill.parent / "references" / "more.md").write_text("More.")
-    assert run(kept) == 4
-    kept.settings["skillopt_harness_env"] = "LANG"
     assert run(kept) == 5
-    assert run(kept, *MODE[:3], "--skillopt-rollouts=2") == 6
-    assert run(kept, *MODE[:3], "--skillopt-rollouts=2") == 6
+    kept.settings["skillopt_harness_env"] = "LANG"
+    assert run(kept) == 6
+    assert run(kept, *MODE[:3], "--skillopt-rollouts=2") == 7
+    assert run(kept, *MODE[:3], "--skillopt-rollouts=2") == 7
 
 
 def test_a_task_with_effects_elsewhere_is_never_kept(kept: Project) -> None:
@@ -102,22 +105,6 @@ def test_an_ordinary_run_keeps_nothing(kept: Project) -> None:
     assert run(kept, "-q") == 1
     assert run(kept, "-q") == 2
     assert not (kept.path / ".skillopt").exists()
-
-
-def test_a_read_only_cache_starts_nothing(kept: Project) -> None:
-    assert run(kept) == 1
-    assert run(kept, *MODE, "--skillopt-cache=ro") == 1
-    kept.skill.write_text(kept.skill.read_text() + "\nMore.\n")
-    done = kept.run(
-        TASK.format(given="", starts=kept.path / "starts", options=""), *MODE, "--skillopt-cache=ro"
-    )
-    assert done.ret == 1
-    done.stdout.fnmatch_lines(["*--skillopt-cache=ro lets nothing leave the machine*"])
-
-
-def test_a_refreshed_run_is_made_anew(kept: Project) -> None:
-    assert run(kept) == 1
-    assert run(kept, *MODE, "--skillopt-cache=refresh") == 2
 
 
 def test_the_same_question_twice_is_two_runs(kept: Project) -> None:
@@ -246,26 +233,33 @@ def test_a_kept_run_that_cannot_be_made_again_is_a_miss(
     kept: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever a cache from elsewhere holds: the agent is started, and nothing else has changed."""
-    assert run(kept) == 1
-    before = kept.kept
-    find = Replies.find
+    starts, find = kept.path / "starts", Replies.find
+    one = "def keep(**what):\n"
+    one += "    pathlib.Path(__file__).with_name(f'kept-{n}.json').write_text(json.dumps(what))\n"
+    head = f"@pytest.mark.parametrize('n', range({len(SPOILT)}))"
 
-    for starts, changes in enumerate(SPOILT, 2):
+    def work(*arguments: str) -> pytest.RunResult:
+        body = one + TASK.format(given="given\n", starts=starts, options="")
+        return kept.run(body, *MODE, *arguments, head=head, fixtures=", n")
 
-        def spoilt(
-            self: Replies, key: str, what: str = "", changes: dict[str, Any] | None = changes
-        ) -> Completion | None:
-            found = find(self, key, what)
-            if found is None or not key.startswith("run-"):
-                return found
-            whole = json.loads(found.text)
-            spoiled = {**whole, "changes": {"new": {"mode": 16877, "text": ""}, **(changes or {})}}
-            return Completion(json.dumps(spoiled if changes else [whole]))
+    def found() -> list[str]:
+        return [path.read_text() for path in sorted(kept.path.glob("kept-*.json"))]
 
-        monkeypatch.setattr(Replies, "find", spoilt)
-        assert run(kept) == starts, changes
-        assert kept.kept == before, changes
-        body = TASK.format(given="given\n", starts=kept.path / "starts", options="")
-        done = kept.run(body, *MODE, "--skillopt-cache=ro")
-        assert done.ret == 1
-        done.stdout.fnmatch_lines(["*this run is not cached, and --skillopt-cache=ro*"])
+    def spoilt(self: Replies, key: str, what: str = "") -> Completion | None:
+        reply = find(self, key, what)
+        if reply is None or not key.startswith("run-"):
+            return reply
+        whole, changes = json.loads(reply.text), SPOILT[int(re.findall(r"\[(\d+)\]", what)[0])]
+        spoiled = {**whole, "changes": {"new": {"mode": 16877, "text": ""}, **(changes or {})}}
+        return Completion(json.dumps(spoiled if changes else [whole]))
+
+    assert work().ret == 0
+    before = found()
+    assert len(starts.read_text()) == len(before) == len(SPOILT)
+    monkeypatch.setattr(Replies, "find", spoilt)
+    done = work("--skillopt-cache=ro")
+    assert done.ret == 1
+    done.stdout.fnmatch_lines(["*this run is not cached, and --skillopt-cache=ro*"])
+    assert work().ret == 0
+    assert found() == before
+    assert len(starts.read_text()) == 2 * len(SPOILT)

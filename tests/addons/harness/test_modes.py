@@ -43,7 +43,11 @@ def greeter(project: Project) -> Project:
     """Three tasks that pass if the skill says Ahoy."""
     project.use_stub(AGENT)
     (project.path / "test_greeting.py").write_text(TASKS.replace("{READ}", "READ"))
-    project.settings |= {"skillopt_sandbox": "none", "skillopt_optimizer": "openai:thinker"}
+    project.settings |= {
+        "skillopt_sandbox": "none",
+        "skillopt_optimizer": "openai:thinker",
+        "skillopt_patience": 1,
+    }
     return project
 
 
@@ -175,8 +179,7 @@ def test_the_doctor_knocks_at_the_agents_server_and_names_what_confines_it(
     greeter: Project, capsys: pytest.CaptureFixture[str], sandbox: str
 ) -> None:
     greeter.settings["skillopt_sandbox"] = sandbox
-    greeter.pytest("--collect-only")  # writes the configuration
-    capsys.readouterr()
+    greeter.write()
     main(["doctor", "--", "--skillopt", "-p", "no:cacheprovider"])
     said = capsys.readouterr().out
     confined = {
@@ -201,8 +204,7 @@ def test_the_doctor_finds_a_server_that_hangs_up_on_every_call(
         Thread(target=hang_up, daemon=True).start()
         url = f"http://127.0.0.1:{server.getsockname()[1]}/v1"
         greeter.settings["skillopt_base_url"] = url
-        greeter.pytest("--collect-only")
-        capsys.readouterr()
+        greeter.write()
         code = main(["doctor", "--", "--skillopt", "-p", "no:cacheprovider"])
         server.shutdown(socket.SHUT_RDWR)
     said = capsys.readouterr().out
@@ -228,10 +230,9 @@ def workspace():
 """
 
 
-@pytest.mark.parametrize("arguments", [("-p", "no:xdist"), ("-n1",)], ids=["here", "worker"])
-@pytest.mark.parametrize("mode", [(), ("--skillopt", "--skillopt-rollouts=2")], ids=["run", "mode"])
+@pytest.mark.parametrize("mode", [(), ("--skillopt", "--skillopt-rollouts=2", "-n1")])
 def test_fixtures_of_a_project_may_have_the_plugins_names(
-    greeter: Project, mode: tuple[str, ...], arguments: tuple[str, ...]
+    greeter: Project, mode: tuple[str, ...]
 ) -> None:
     greeter.conftest += OWN
     (greeter.path / "test_greeting.py").write_text(
@@ -246,7 +247,7 @@ def test_agent(skill_harness, skill_agent, skill, rollout, workspace):
     assert skill_agent("Greet Ada.")
 """
     )
-    done = greeter.pytest(*mode, *arguments)
+    done = greeter.pytest(*(mode or ("-p", "no:xdist")))
     assert done.ret == 0, done.stdout.str()
     assert any("RULE: the first word" in json.dumps(body) for body in greeter.provider.bodies)
     if mode:
@@ -258,13 +259,13 @@ def test_drift_asks_an_updated_command_line_anew_and_names_its_version(greeter: 
     """Its version belongs to what was measured, as a model's name does."""
     stub = greeter.path / "stub.py"
     greeter.settings["skillopt_rollouts"] = 1
-    command = ("--skillopt-drift", "-p", "no:xdist")
+    command = ("--skillopt-drift", "-p", "no:xdist", "-k", "Ada")
     greeter.pytest(*command, "--skillopt-max-calls=4")
     asked = greeter.provider.calls
     assert not (greeter.path / ".skillopt-drift").exists(), "a capped measurement has no verdict"
     greeter.pytest(*command)
     again = greeter.provider.calls
-    whole = 2 * 5 * 3
+    whole = 2 * 5
     assert (asked, again) == (4, whole), "the same command line goes on"
     receipt = greeter.path / ".skillopt-drift" / "skills-house-greeting-skill-md" / "receipt.json"
     first = json.loads(receipt.read_text())
