@@ -605,14 +605,14 @@ def _completion(text: str) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the rollout engine.")
     parser.add_argument("--quick", action="store_true", help="under a minute: fewer of everything")
-    parser.add_argument("--soak", action="store_true", help="that alone, for ten minutes")
-    parser.add_argument("--large", action="store_true", help="a suite of 10,000 tasks alone")
+    parser.add_argument("--soak", action="store_true", help="only that, for ten minutes")
+    parser.add_argument("--large", action="store_true", help="only a suite of 10,000 tasks")
     options = parser.parse_args()
     quick = options.quick
     shapes = [Shape(8, 1), Shape(2, 4), Shape(2, 32), Shape(4, 16), Shape(1, 64)]
     print(f"{'quantity':<62}{'measured':<76}at most")
-    alone = [measure_soak(20 if quick else 600)] if options.soak else []
-    alone += [measure_large(500 if quick else 10_000)] if options.large else []
+    chosen = [measure_soak(20 if quick else 600)] if options.soak else []
+    chosen += [measure_large(500 if quick else 10_000)] if options.large else []
     usual = (
         measure_calls(shapes[1:3] if quick else shapes, 4 if quick else 20),
         () if quick else measure_starts(2),
@@ -620,7 +620,7 @@ def main() -> None:
         measure_rounds([2] if quick else [2, 4, 8, 16]),
         measure_many(3_000 if quick else 100_000),
     )
-    for row in itertools.chain.from_iterable(alone or usual):
+    for row in itertools.chain.from_iterable(chosen or usual):
         print(f"{row.quantity:<62}{row.figure:<76}{row.bound}", flush=True)
 
 

@@ -1,7 +1,7 @@
 """Suites whose tasks need conventions that a skill may state, and how a target then does.
 
-Every figure of a world is drawn from its seed. What a line of a document does depends on its words
-alone: which convention it states, whether it is a harmful habit, whether it holds a task's answer.
+Every figure of a world is drawn from its seed. The effect of a document's line depends only on its
+words: which convention it states, whether it is a harmful habit, whether it holds a task's answer.
 """
 
 from __future__ import annotations

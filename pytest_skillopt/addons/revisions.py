@@ -42,7 +42,7 @@ def version_of_run(home: Home, run: str, version: str) -> Document:
 def at_revision(
     root: Path, skill: str, ref: str, trained: Trained | None = None
 ) -> Document | None:
-    """Return the skill at a git revision, None if it did not exist there; ``none`` is no skill.
+    """Return the skill at a git revision, None if it did not exist there; ``none``: no skill.
 
     ``trained`` are the files trained with the skill.
 

@@ -201,7 +201,7 @@ class _Http(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is no event."""
+        """Ignore a client that went away."""
 
 
 class _Handler(BaseHTTPRequestHandler):

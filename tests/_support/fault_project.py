@@ -1,8 +1,8 @@
 """A small project that is trained against a loopback server, and what its training comes to.
 
 Each guest wants an exclamation mark, some want to be welcomed too, and one rule that the optimizer
-proposes breaks a task: so edits are accepted and rejected. Every reply is a function of its request
-alone, so whatever disturbs a training, its verdicts must be those of an undisturbed one.
+proposes breaks a task: so edits are accepted and rejected. Every reply is a function of only its
+request, so whatever disturbs a training, its verdicts must be those of an undisturbed one.
 """
 
 from __future__ import annotations

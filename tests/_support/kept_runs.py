@@ -82,11 +82,11 @@ FOREIGN = [
     (b"\xff\xfe\x00", "not a result"),
     (b"[" * 5000, "not a result"),
 ]
-"""Bytes that are no result, or None for no file, and the words for them."""
+"""Bytes that are not a result, or None for a missing file, and the words for them."""
 
 
 def keep_foreign(home: Path, content: bytes | None) -> None:
-    """Keep a run, beside a folder with such a file and a file that is no run."""
+    """Keep a run, beside a folder with such a file and a file that is not a run."""
     keep_run(home, "20260103-000000-cc")
     foreign = home / "runs" / "20269999-foreign"
     foreign.mkdir()

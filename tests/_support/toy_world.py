@@ -116,7 +116,7 @@ class ToySampler(Sampler):
 
 @dataclass
 class ToyOptimizer:
-    """Sees the prompt alone. ``script`` may answer first: schema name and messages to text."""
+    """Sees only the prompt. ``script`` may answer first: schema name and messages to text."""
 
     useful: float = 0.7
     harmful: float = 0.05

@@ -576,7 +576,7 @@ def test_a_thin_gain_is_seen_in_a_large_suite() -> None:
 
 
 def test_samples_of_the_search_speak_for_the_net_effect_and_never_stand_in_for_fresh_ones() -> None:
-    """A loss on tasks that are no targets is seen sooner, and luck is judged by fresh samples."""
+    """A loss on tasks that are not targets is seen sooner, and luck is judged by fresh samples."""
     before = dict.fromkeys(ids(30), 0.85) | {"test_000": 0.1}
     after = dict.fromkeys(ids(30), 0.85) | {"test_000": 0.95}
     others = ids(30)[1:20]

@@ -80,7 +80,7 @@ def test_counts_edits_and_names_are_said_once_and_in_order(reports: tuple[str, P
     assert f"<summary>{changes['fixed']} tasks fixed" in summary
     assert "<summary>4 tasks of the test split" in summary
 
-    # An edit that has lost before it was accepted is no edit that was not kept.
+    # An edit that has lost before it was accepted does not count as one that was not kept.
     assert re.search(
         r"step \d+: 0 of 8 train tasks pass; 2 edits proposed, 2 tried, 0 help", terminal
     )

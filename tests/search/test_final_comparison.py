@@ -105,7 +105,7 @@ def test_a_comparison_that_was_cut_short_is_continued(toy: ModuleType, cap: int)
 
 @pytest.mark.parametrize("cap", [0, 400, 1000])
 def test_a_verdict_stands_however_often_the_run_is_continued(toy: ModuleType, cap: int) -> None:
-    """Whatever cap allows more samples: looking again until chance says yes is no test."""
+    """Whatever cap allows more samples: looking again until chance says yes is not a test."""
     world = toy.make_world()
     run = world.run
 

@@ -435,7 +435,7 @@ def test_a_gate_that_cannot_be_paid_for_is_said_to_be_why_nothing_changes(toy: M
     outcome, sampler = spent_before_the_gate(toy, lambda taken: None, least_samples=120)
     assert outcome.status == "unchanged"
     assert "the search has had its" in outcome.reason
-    assert not outcome.resumable, "that bound is no cap of the user's"
+    assert not outcome.resumable, "that bound is not a cap of the user's"
     assert not streams(sampler).keys() & {"fresh", "final"}
     whys = {(row.status, row.why) for row in outcome.edits}
     assert whys == {("dropped", "the gate's decision about it was not completed")}

@@ -86,7 +86,7 @@ def test_added_blocks_are_whole_lines_without_what_stayed() -> None:
 
 
 def test_what_a_long_skill_repeats_is_not_shown_as_changed() -> None:
-    """Blank lines and the like are no less equal for being many."""
+    """Blank lines and the like are equal however many there are."""
     lines = [line for n in range(150) for line in (f"Rule {n}.", "", "- Example:", "")]
     after = [*lines[:300], "", "- Example:", "", *lines[303:]]
     (hunk,) = hunks(read("\n".join(lines) + "\n"), read("\n".join(after) + "\n"))

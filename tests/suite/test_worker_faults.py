@@ -336,7 +336,7 @@ def test_an_interrupt_waits_for_no_rollout_and_lets_the_job_save(
     all_at_once: bool,
 ) -> None:
     """``all_at_once``: workers and what they have started are interrupted as well, as they are
-    by a terminal; what a test makes of that is no rollout."""
+    by a terminal; what a test makes of that is not a rollout."""
     del drive  # sets the environment of the process
     pytester.makepyfile(test_suite=suite, jobs=SAVING)
     pytester.makeconftest(WITHOUT_TIME_OUTS)

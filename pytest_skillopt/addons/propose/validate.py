@@ -248,7 +248,7 @@ def check_evidence(skill: SkillResult) -> PassRates:
         ]
         if doubt := search.doubt(found):
             raise Refused(doubt)
-    elif rates.after <= rates.before:  # a tie is no improvement
+    elif rates.after <= rates.before:  # a tie is not an improvement
         raise Refused(
             "the counts do not support the verdict: pass rate "
             f"{percent(float(rates.before))} before, {percent(float(rates.after))} after"

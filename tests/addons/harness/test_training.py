@@ -112,7 +112,7 @@ def test_a_description_is_trained_on_what_codex_asks_for(project: Project) -> No
 
 
 def test_the_way_that_the_page_shows(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its settings and tests as they stand there, with a model that leaves out what is no news."""
+    """Its settings and tests as they stand there, with a model that leaves out what is not news."""
     page = (Path(__file__).parents[3] / "docs" / "harnesses.md").read_text(encoding="utf-8")
     found = re.findall(r"^( *)```(\w+)\n(.*?)^ *```", page, re.DOTALL | re.MULTILINE)
     toml, *tests = [textwrap.dedent(code) for _, kind, code in found if kind in ("toml", "python")]
