@@ -187,7 +187,10 @@ class Agent:
         try:
             talk = _Conversation() if fresh else self._talk.copy()
             if not talk.messages:
-                self._open(talk, system)
+                if prompt := f"{system}\n\n{self.system}" if system else self.system:
+                    talk.messages.append({"role": "system", "content": prompt})
+                if system:
+                    self._note(talk, "system", system)
             elif system is not None:
                 raise ValueError("system= begins a conversation: pass fresh=True with it")
             if tools is not None or (self.own_tools and not talk.tools):
@@ -200,13 +203,6 @@ class Agent:
             return reply
         finally:
             self._busy.release()
-
-    def _open(self, talk: _Conversation, system: str | None) -> None:
-        prompt = f"{system}\n\n{self.system}" if system else self.system
-        if prompt:
-            talk.messages.append({"role": "system", "content": prompt})
-        if system:
-            self._note(talk, "system", system)
 
     def _run(self, talk: _Conversation, prompt: str, awaiter: Callable[[Any], Any]) -> Reply:
         talk.messages.append({"role": "user", "content": str(prompt)})

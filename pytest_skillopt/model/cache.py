@@ -122,7 +122,7 @@ class DiskCache:
             if key in self._claimed or owner in self._gone:
                 return False
             try:
-                _lock_byte(self._claims, _place(key))
+                _lock_byte(self._claims, key)
             except (BlockingIOError, PermissionError):
                 return False
             self._claimed[key] = owner
@@ -132,7 +132,7 @@ class DiskCache:
         """End a claim, if there is one."""
         with _explaining(self.directory), self._claiming:
             if self._claimed.pop(key, None) is not None:
-                _lock_byte(self._claims, _place(key), end=True)
+                _lock_byte(self._claims, key, end=True)
 
     def forget(self, owner: str) -> None:
         """End all claims of a dead worker, also those that are still to arrive."""
@@ -278,18 +278,14 @@ def request_key(**fields: Any) -> str:
     ).hexdigest()
 
 
-def _place(key: str) -> int:
-    """Return the byte of the file ``claims`` for a key, below 2**31; it need not exist."""
-    return int(hashlib.sha256(key.encode()).hexdigest()[:8], 16) >> 1
-
-
-def _lock_byte(file: int, place: int, *, end: bool = False) -> None:
-    """Lock one byte of an open file, or end its lock.
+def _lock_byte(file: int, key: str, *, end: bool = False) -> None:
+    """Lock the byte of an open file for a key, or end its lock.
 
     Raises:
         BlockingIOError, PermissionError: another process has locked it.
     """
-    os.lseek(file, place, os.SEEK_SET)
+    place = int(hashlib.sha256(key.encode()).hexdigest()[:8], 16) >> 1
+    os.lseek(file, place, os.SEEK_SET)  # the byte need not exist
     try:
         system = import_module("fcntl")
     except ImportError:  # Windows

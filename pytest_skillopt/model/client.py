@@ -113,7 +113,11 @@ def read_response(
     except (ValueError, RecursionError):
         page = brief(body[:4000].decode("utf-8", "replace"))
         raise ModelFault(f"not JSON but: {page}", retry=True, answered=True) from None
-    usage = _reported(data, config)
+    try:
+        found = _Counts.model_validate(data["usage"])
+        usage = config.usage(found.prompt_tokens, found.completion_tokens)
+    except (ValidationError, TypeError, KeyError):
+        usage = Usage()  # no usage, or an invalid one
     try:
         choice = _Reply.model_validate(data).choices[0]
     except ValidationError as error:
@@ -150,15 +154,6 @@ def _fault(reply: Completion, config: ModelConfig) -> ModelFault | None:
     if not reply.text.strip() and not reply.tool_calls:
         return fault(f"an empty reply {reason}", retry=True, fallback=reply)
     return None
-
-
-def _reported(data: Any, config: ModelConfig) -> Usage:
-    """Return the usage that the server reports; no calls if it reports none or an invalid one."""
-    try:
-        found = _Counts.model_validate(data["usage"])
-    except (ValidationError, TypeError, KeyError):
-        return Usage()
-    return config.usage(found.prompt_tokens, found.completion_tokens)
 
 
 _LOG = logger(__name__)

@@ -140,11 +140,9 @@ class ModelConfig:
     def headers(self) -> dict[str, str]:
         """Return the extra headers of a request; ModelConfigError if a variable is not set."""
         found = {header: self._value(variable) for header, variable in self.headers_env.items()}
-        for header, variable in self.headers_env.items():
-            if not found[header]:
-                raise ModelConfigError(
-                    f"skillopt_requests: the variable {variable} of the header {header} is not set"
-                )
+        if missing := [header for header, value in found.items() if not value]:
+            place = f"the variable {self.headers_env[missing[0]]} of the header {missing[0]}"
+            raise ModelConfigError(f"skillopt_requests: {place} is not set")
         return found
 
     def estimate(self, text: str) -> CallEstimate:

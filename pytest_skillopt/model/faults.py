@@ -71,7 +71,9 @@ def classify(error: BaseException) -> ModelFault | None:
         place = f"{url.scheme}://{url.netloc.decode()}"
         reason = brief(str(first) or type(first).__name__)
         return ModelFault(f"cannot reach {place}: {reason}", retry=True)
-    if isinstance(error, sdk.OpenAIError) or _raised_inside_sdk(error):
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    packages = {str(frame.f_globals.get("__name__")).partition(".")[0] for frame in frames}
+    if isinstance(error, sdk.OpenAIError) or "openai" in packages:
         words = f"unreadable reply ({type(error).__name__}: {brief(str(error))})"
         return ModelFault(words, retry=True, answered=True)
     return None
@@ -138,8 +140,3 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     while cause is not None:
         yield cause
         cause = cause.__cause__
-
-
-def _raised_inside_sdk(error: BaseException) -> bool:
-    frames = traceback.walk_tb(error.__traceback__)
-    return any(str(f.f_globals.get("__name__", "")).split(".")[0] == "openai" for f, _ in frames)
