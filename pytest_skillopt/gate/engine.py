@@ -61,7 +61,12 @@ class Gate(Protocol):
         """Return the open draws, which are independent, or the verdict."""
 
     def tell(self, samples: Iterable[Sample]) -> None:
-        """Answer draws, in any order and in any portions."""
+        """Answer draws of the current batch, in any order and in any portions.
+
+        Raises:
+            ValueError: a sample that was not asked for, that contradicts one told before, or whose
+                score is not a number in [0, 1].
+        """
 
 
 def run_gate(gate: Gate, take: Callable[[Sequence[Draw]], Iterable[Sample]]) -> Verdict:
@@ -131,12 +136,6 @@ class SequentialGate:
         return self._verdict or tuple(self._batch)
 
     def tell(self, samples: Iterable[Sample]) -> None:
-        """Answer draws of the current batch, in any order and in any portions.
-
-        Raises:
-            ValueError: a sample that was not asked for, that contradicts one told before, or whose
-                score is not a number in [0, 1].
-        """
         for sample in samples:
             known = self._batch.get(sample.draw, sample)
             if known is None:
@@ -221,7 +220,7 @@ class SequentialGate:
 
     def refuse_for(self, broken: Sequence[str]) -> str:
         """Describe the tasks that refuse the edit."""
-        must = "must pass, but " if not self.must_pass.isdisjoint(broken) else ""
+        must = "" if self.must_pass.isdisjoint(broken) else "must pass, but "
         return f"{must}broken: {self.counts.compared(broken)}"
 
     def named_breaks(self) -> str:
