@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.registry import declared
 from pytest_skillopt.run.result import WarningRow
-from pytest_skillopt.skill.diff import added_blocks
 from pytest_skillopt.skill.document import SKILL_FILE, SkillError
 from pytest_skillopt.skill.edits import apply
 from pytest_skillopt.skill.files import Trained, catalogue, file_names
-from pytest_skillopt.skill.lint import allowed, lint, listed, refused, stands_in, warned
+from pytest_skillopt.skill.lint import additions, allowed, lint, listed, refused, stands_in, warned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,12 +68,15 @@ class Vetting:
         words = "\n\n".join(start.file(name).text for name in start.names)
         self._checks = [make(tasks, words) for make in declared("edit_check")]
         others = catalogue(root) if root and self._description else {}
+        present = None
+        if root is not None and (root / skill).is_file():
+            present = frozenset(file_names(root / skill, root))
         self._lint = functools.partial(
             lint,
             allow=allowed(settings.lint_allow),
             max_tokens=settings.max_skill_tokens,
             known=stands_in(*(t.text for t in tasks if t.split in ("train", "both"))),
-            present=_present(skill, root),
+            present=present,
             description=self._description,
             beside=listed(other for path, other in others.items() if path != skill),
         )
@@ -98,11 +100,8 @@ class Vetting:
         if findings := refused(self._lint(before, after)):
             same_rule = groupby(findings[:3], key=attrgetter("rule", "message"))
             return Refusal(edit, "; ".join(_explain(list(group)) for _, group in same_rule))
-        added = "\n\n".join(
-            block
-            for name in after.names
-            for block in added_blocks(before.file(name).text, after.file(name).text)
-        )
+        files = [(before.file(name).text, after.file(name).text) for name in after.names]
+        added = "\n\n".join(additions(old, new) for old, new in files)
         refusals = (check(edit, added) for check in self._checks)
         return next(filter(None, refusals), after)
 
@@ -118,13 +117,6 @@ def _explain(findings: Sequence[Finding]) -> str:
     """State a rule with all its excerpts."""
     excerpts = ", ".join(dict.fromkeys(f.excerpt for f in findings if f.excerpt))
     return f"{replace(findings[0], excerpt=excerpts)} ({findings[0].rule})"
-
-
-def _present(skill: str, root: Path | None) -> frozenset[str] | None:
-    """List the paths of the files beside the skill; None if it is not on disk."""
-    if root is None or not (root / skill).is_file():
-        return None
-    return frozenset(file_names(root / skill, root))
 
 
 def _repeats(document: Document, edit: Edit) -> bool:

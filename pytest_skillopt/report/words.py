@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.gate.counts import named
 from pytest_skillopt.model.types import Usage
 from pytest_skillopt.options import mode_named
 from pytest_skillopt.registry import merged
@@ -339,5 +340,4 @@ def uninformative_listed(skill: SkillResult) -> str:
 
 def some(names: Sequence[str], most: int = 3) -> str:
     """List the first names, and the number of the others."""
-    shown = ", ".join(clip(one_line(name), 120) for name in ordered(names)[:most])
-    return shown + (f" and {len(names) - most} more" if len(names) > most else "")
+    return named((clip(one_line(name), 120) for name in ordered(names)), most)

@@ -174,15 +174,16 @@ def with_links(edits: Iterable[Edit], document: Document) -> list[Edit]:
     taken: list[Edit] = []
     for edit in edits:
         free = [other for other in edits if other != edit and other not in taken]
-        links = [o for o in free if edit.file not in known and _links(o, edit.file)]
+        links = [o for o in free if edit.file not in known and edit.file in _links(o)]
         taken += links
         joined.append(replace(edit, also=tuple(links)))
     return [new for new, edit in zip(joined, edits, strict=True) if edit not in taken]
 
 
-def _links(edit: Edit, file: str) -> bool:
+def _links(edit: Edit) -> set[str]:
+    """Return the paths to which an edit of the SKILL.md links."""
     added = Document(edit.content.encode(errors="replace"))
-    return edit.place == (SKILL_FILE, "body") and file in file_links(added, SKILL_FILE)
+    return file_links(added, SKILL_FILE) if edit.place == (SKILL_FILE, "body") else set()
 
 
 def file_links(document: Document, name: str) -> set[str]:

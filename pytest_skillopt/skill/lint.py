@@ -156,8 +156,9 @@ def lint(
             links = sorted(file_links(after, name) - file_links(before, name))
             judged += [("links", x) for x in links if x not in present and x not in after.names]
         if new.is_code:
-            _, faults = merged("SCRIPTS").get(PurePosixPath(name).suffix.lower(), ("", _no_script))
-            judged += [("code", fault) for fault in faults(name, old.text, new.text)]
+            kind = merged("SCRIPTS").get(PurePosixPath(name).suffix.lower())
+            faults = kind[1](name, old.text, new.text) if kind else ["there is no check for it"]
+            judged += [("code", fault) for fault in faults]
         found += [(rule, "" if name == SKILL_FILE else name, excerpt) for rule, excerpt in judged]
     size = beside + listed([after])
     if size > max(CATALOGUE, beside + listed([before])):
@@ -166,10 +167,6 @@ def lint(
     allow -= {"code"}
     unique = dict.fromkeys(_finding(*entry) for entry in found if entry[0] not in allow)
     return sorted(unique, key=lambda finding: order.index(finding.rule))
-
-
-def _no_script(name: str, before: str, after: str) -> Iterator[str]:
-    yield "there is no check for it"
 
 
 def _finding(rule: str, file: str, excerpt: str) -> Finding:
