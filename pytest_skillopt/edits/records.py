@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_skillopt.untrusted import redact
 
@@ -136,16 +136,13 @@ Pattern = tuple[str, str]
 """Place and message of a failure, without the parts that vary between tasks."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tried:
+class Tried(NamedTuple):
     """The outcome of an edit."""
 
-    text: str
     status: EditStatus
-    why: str
-    effects: Mapping[str, float]
-    """Change of the pass rate in [-1, 1], by train task."""
     times: int
+    line: str
+    """Description for the optimizer."""
 
 
 class Memory:
@@ -169,11 +166,20 @@ class Memory:
         why: str = "",
         effects: Mapping[str, float] | None = None,
     ) -> None:
-        """Record the outcome of an edit; the latest replaces earlier ones, equal ones count up."""
+        """Record the outcome of an edit; the latest replaces earlier ones, equal ones count up.
+
+        ``effects`` are changes of the pass rate in [-1, 1], by train task.
+        """
         before = self._tried.pop(edit.key, None)
         times = before.times + 1 if before is not None and before.status == status else 1
-        text = redact(edit.text)[:_SHOWN_TEXT]
-        self._tried[edit.key] = Tried(text, status, why, dict(effects or {}), times)
+        line = f"- {status}, {times} times" if times > 1 else f"- {status}"
+        line += f": {why}" if why else ""
+        if effects:
+            better = sum(change > 0 for change in effects.values())
+            worse = sum(change < 0 for change in effects.values())
+            line += f" ({better} tasks better, {worse} worse, of {len(effects)})"
+        line += f": {redact(edit.text)[:_SHOWN_TEXT]}"
+        self._tried[edit.key] = Tried(status, times, line)
 
     def remember_patterns(self, patterns: Iterable[Pattern]) -> None:
         """Count the failures of each pattern."""
@@ -196,20 +202,9 @@ class Memory:
         it; so only edits that lost twice are shown.
         """
         shown = [
-            tried
+            tried.line
             for tried in self._tried.values()
             if (tried.status not in ("lost", "dropped") or tried.times > 1)
             and accepted == (tried.status == "accepted")
         ]
-        return [_describe(tried) for tried in shown[-limit:]]
-
-
-def _describe(tried: Tried) -> str:
-    effects = ""
-    if tried.effects:
-        better = sum(change > 0 for change in tried.effects.values())
-        worse = sum(change < 0 for change in tried.effects.values())
-        effects = f" ({better} tasks better, {worse} worse, of {len(tried.effects)})"
-    times = f", {tried.times} times" if tried.times > 1 else ""
-    why = f": {tried.why}" if tried.why else ""
-    return f"- {tried.status}{times}{why}{effects}: {tried.text}"
+        return shown[-limit:]
