@@ -9,9 +9,8 @@ from __future__ import annotations
 import difflib
 import posixpath
 import re
-from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_skillopt.skill.document import SKILL_FILE, to_lf
 
@@ -25,17 +24,18 @@ _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _NO_NEWLINE = "\\ No newline at end of file\n"
 
 
-@dataclass(frozen=True, slots=True)
-class Hunk:
+class Hunk(NamedTuple):
     """A hunk of a patch."""
 
+    file: str
+    """Path in the skill's folder."""
     diff: str
     """The hunk with its ``@@`` line, which names the file unless it is the SKILL.md."""
-    added: tuple[str, ...]
-    """Added lines, without sign and line ending."""
-    removed: tuple[str, ...]
-    file: str = SKILL_FILE
-    """Path in the skill's folder."""
+
+    def lines(self, sign: str) -> list[str]:
+        """Return the added (``+``) or removed (``-``) lines, without sign and line ending."""
+        rows = _LINE.findall(self.diff)[1:]
+        return [row[1:].rstrip("\r\n") for row in rows if row[0] == sign]
 
 
 def unified(before: Document, after: Document, path: str) -> str:
@@ -106,10 +106,7 @@ def _hunk(
     where = "" if file == SKILL_FILE else f" {file}"
     head = f"@@ -{_range(first[1], last[2])} +{_range(first[3], last[4])} @@{where}\n"
     ended = (x if x.endswith("\n") else f"{x}\n{_NO_NEWLINE}" for x in lines)
-    added, removed = (
-        tuple(line[1:].rstrip("\r\n") for line in lines if line[0] == sign) for sign in "+-"
-    )
-    return Hunk("".join([head, *ended]), added, removed, file)
+    return Hunk(file, "".join([head, *ended]))
 
 
 def _range(start: int, stop: int) -> str:
@@ -130,13 +127,14 @@ def _made(edit: Edit, hunk: Hunk) -> bool:
     if edit.file != hunk.file:
         return False
     new, gone = _lines(edit.content), _lines(edit.target)
+    added, removed = hunk.lines("+"), hunk.lines("-")
     if edit.field == "description":
-        return any(line.startswith("description:") for line in hunk.added)
-    if edit.op in ("append", "insert_after"):
-        return any(line.strip() in new for line in hunk.added)
+        return any(line.startswith("description:") for line in added)
+    if edit.adds:
+        return any(line.strip() in new for line in added)
     # These may change a part of a line.
-    was = any(part in line for part in gone for line in hunk.removed)
-    return was and (edit.op == "delete" or any(p in line for p in new for line in hunk.added))
+    was = any(part in line for part in gone for line in removed)
+    return was and (edit.op == "delete" or any(part in line for part in new for line in added))
 
 
 def _lines(text: str) -> list[str]:

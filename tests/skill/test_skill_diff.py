@@ -71,12 +71,12 @@ def test_hunks_know_their_edits() -> None:
     for edit in edits:
         after = apply(after, edit)
     found = hunks(before, after)
-    assert [h.added for h in found] == [
-        ("- rule two",),
-        ("- rule twenty-one and a half",),
-        ("- last",),
+    assert [h.lines("+") for h in found] == [
+        ["- rule two"],
+        ["- rule twenty-one and a half"],
+        ["- last"],
     ]
-    assert found[1].removed == ("- rule 20",)
+    assert found[1].lines("-") == ["- rule 20"]
     assert attribute(found, edits) == ((edits[0],), (edits[1], edits[2]), (edits[3],))
 
 
@@ -90,4 +90,4 @@ def test_what_a_long_skill_repeats_is_not_shown_as_changed() -> None:
     lines = [line for n in range(150) for line in (f"Rule {n}.", "", "- Example:", "")]
     after = [*lines[:300], "", "- Example:", "", *lines[303:]]
     (hunk,) = hunks(read("\n".join(lines) + "\n"), read("\n".join(after) + "\n"))
-    assert (hunk.removed, hunk.added) == (("Rule 75.",), ("",))
+    assert (hunk.lines("-"), hunk.lines("+")) == (["Rule 75."], [""])
