@@ -164,9 +164,10 @@ class Meter:
             flight = self._flying.pop(call, None)
             if flight is None:
                 return
+            estimate = flight.estimate
             if used.calls:
-                flight.sizes.learn(flight.estimate, used)
-            pacer = self._pacers[flight.estimate.provider]
+                self._sizes[estimate.provider, estimate.role].learn(estimate, used)
+            pacer = self._pacers[estimate.provider]
             expected = flight.asked + flight.said
             pacer.correct(used.input_tokens + used.output_tokens - expected)
             pacer.pause(self._clock() + retry_after)
@@ -234,7 +235,7 @@ class Meter:
         _, (_, tokens, used), (_, cost, paid) = self._caps()
         most_tokens = max(asked + said, share * (tokens - used))
         most_cost = max(estimate.price.cost(asked, said), share * (cost - paid))
-        return _Flight(estimate, sizes, asked, likely, (1, most_tokens, most_cost))
+        return _Flight(estimate, asked, likely, (1, most_tokens, most_cost))
 
     def _must_wait_for_others(self, flight: _Flight) -> bool:
         """Check if the reserves of the calls in flight leave no room for this one yet.
@@ -272,7 +273,6 @@ class _Flight:
     """A call in flight."""
 
     estimate: CallEstimate
-    sizes: _ReplySizes
     asked: int
     said: int
     """Expected tokens in and out."""

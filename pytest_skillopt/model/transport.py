@@ -87,9 +87,7 @@ class BoundedClient(openai.DefaultHttpxClient):
                 fault = ModelFault(words, retry=True, answered=True)
             if response.status_code == 200:
                 fault.status = 200
-            if fault is error:
-                raise
-            raise fault from error
+            raise fault from (None if fault is error else error)
         finally:
             response.close()
         response.headers.pop("content-encoding", None)

@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     from pytest_skillopt.options import Tone
     from pytest_skillopt.run.result import Comparison, Result, SkillResult
 
-_NOT_MEASURED: dict[str, tuple[str, Tone]] = dict.fromkeys(
-    ("unmeasured", "interrupted"), ("Not measured", "careful")
-)
 _SIMULATED = "A simulated model took part: the figures say nothing about how a real one behaves."
 
 
@@ -69,11 +66,11 @@ def full_stop(text: str) -> str:
 
 def _answer(result: Result, skill: SkillResult, *, doubtful: bool) -> tuple[str, Tone]:
     mode = mode_named(result.mode)
-    answers = {**_NOT_MEASURED, **mode.answers}
     word = str((skill.verdict or {}).get(mode.name, skill.status))
-    if word not in answers:
-        return _figure(result, skill), "neutral"
-    answer, tone = answers[word]
+    if word not in mode.answers:
+        unmeasured = word in ("unmeasured", "interrupted")
+        return ("Not measured", "careful") if unmeasured else (_figure(result, skill), "neutral")
+    answer, tone = mode.answers[word]
     if doubtful and tone == "good":
         return answer.replace("ready to merge", "but look closer before merging"), "careful"
     return answer, tone

@@ -90,6 +90,7 @@ def _skill(
 
 
 def _spent(result: Result, verbose: bool) -> Iterator[Line]:
+    """Show models, calls, tokens, cost and time; with ``verbose`` also by role and stage."""
     used = words.total(result.usage)
     about = "about " if used.estimated else ""
     tokens = f"{about}{words.number(used.input_tokens)} in, {words.number(used.output_tokens)} out"
@@ -104,8 +105,18 @@ def _spent(result: Result, verbose: bool) -> Iterator[Line]:
         rows.insert(0, ("models", said + (" (simulated)" if result.simulated else "")))
     for text in columns(rows, "ll"):
         yield Line(text)
-    if verbose:
-        yield from _usage_lines(result)
+    if verbose and result.usage:
+        head = ("role", "stage", "calls", "cached", "tokens in", "out", "cost")
+        by_stage = [
+            (
+                row.role,
+                row.stage,
+                *map(words.number, (row.calls, row.cached, row.input_tokens, row.output_tokens)),
+                words.money(row.cost),
+            )
+            for row in result.usage
+        ]
+        yield from _table(head, by_stage, "llrrrrr")
 
 
 def _next_command(result: Result, width: int, live: bool) -> Iterator[Line]:
@@ -243,22 +254,6 @@ def _warning_lines(skill: SkillResult, width: int) -> Iterator[Line]:
         yield from paragraph(said, width, {} if skill.scan.status == 0 else {"red": True})
         for row in printable(skill.scan.output).split("\n")[:MOST_SCAN_LINES]:
             yield Line(f"    {row}".rstrip())
-
-
-def _usage_lines(result: Result) -> Iterator[Line]:
-    """Show calls, tokens and cost by role and stage."""
-    if result.usage:
-        head = ("role", "stage", "calls", "cached", "tokens in", "out", "cost")
-        by_stage = [
-            (
-                row.role,
-                row.stage,
-                *map(words.number, (row.calls, row.cached, row.input_tokens, row.output_tokens)),
-                words.money(row.cost),
-            )
-            for row in result.usage
-        ]
-        yield from _table(head, by_stage, "llrrrrr")
 
 
 def _edit_lines(rows: Sequence[EditRow], width: int, *, verbose: bool) -> Iterator[Line]:
