@@ -49,15 +49,8 @@ def compared(
 ) -> SkillResult:
     """Let a gate decide between two versions of a skill; undecided if a cap is reached first.
 
-    Args:
-        run: the open run.
-        skill: path of the skill.
-        gate: decides.
-        before: the incumbent.
-        after: the candidate.
-        stored: by task, (passed, score) of the first samples of ``before``: those that the
-            committed baseline has already measured.
-        target: a key of ``Sampler.targets``.
+    ``stored`` are, by task, (passed, score) of the first samples of ``before`` that the committed
+    baseline has already measured; ``target`` is a key of ``Sampler.targets``.
     """
     incumbent = run.sampler.add_version(skill, before.packed)
     candidate = run.sampler.add_version(skill, after.packed)

@@ -146,10 +146,6 @@ class Git:
 class Clone(Git):
     """The user's repository around ``directory``; it is only read.
 
-    Args:
-        directory: the project.
-        environ: the environment; default: that of the process.
-
     Raises:
         GitError: git is not installed, or the directory is not in a repository.
     """

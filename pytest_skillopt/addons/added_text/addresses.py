@@ -5,7 +5,9 @@ from __future__ import annotations
 import html
 import ipaddress
 import re
+import tomllib
 import unicodedata
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -24,20 +26,16 @@ _MAIL = re.compile(
     r"(?<![\w.+-])[\w.+-]{1,64}@((?!v?\d+\.\d)(?:[\w-]{1,63}\.)+[a-z]{2,24})(?![\w-])"
 )
 _NAME = r"(?<![\w@/.:$-])((?:[a-z0-9][\w-]{0,62}\.){1,8}"
+_TABLE = tomllib.loads(Path(__file__).with_name("names.toml").read_text(encoding="utf-8"))
+_NAMES = {kind: names.split() for kind, names in _TABLE.items()}
+_DOMAINS, _WITH_PATH, _NETWORK = (
+    "|".join(_NAMES[kind]) for kind in ("domains", "domains_with_path", "network_programs")
+)
 _HOSTS = (
-    # Top-level domains that are neither attributes in code nor file extensions.
-    re.compile(_NAME + r"(?:com|org|net|edu|gov|mil|xyz|onion|ru|cn))(?![\w(-]|\.\w)"),
-    # Other domains count only with a path or port.
-    re.compile(
-        _NAME + r"(?:io|dev|app|ai|co|me|info|biz|cloud|site|online|top|click|link|live|eu|de|uk|fr"
-        r"|nl|es|it|ch|at|be|pl|se|no|fi|dk|cz|us|ca|br|in|jp|kr|tw|au|nz|to|tv|gg|sx|cc|is|ly|sh))"
-        r"(?=/[\w?~.-]|:\d{2,5}\b)"
-    ),
+    re.compile(rf"{_NAME}(?:{_DOMAINS}))(?![\w(-]|\.\w)"),
+    re.compile(rf"{_NAME}(?:{_WITH_PATH}))(?=/[\w?~.-]|:\d{{2,5}}\b)"),
 )
-_NETWORK_PROGRAM = re.compile(
-    r"(?<![\w.-])(?:curl|wget|ssh|scp|sftp|ftp|nc|ncat|netcat|telnet|ping|dig|nslookup|rsync)\s+"
-    r"([^\n`|;]{1,300})"
-)
+_NETWORK_PROGRAM = re.compile(rf"(?<![\w.-])(?:{_NETWORK})\s+([^\n`|;]{{1,300}})")
 _ARGUMENT = re.compile(
     r"(?:^|[\s=@'\"(])((?:[a-z0-9][\w-]{0,62}\.){1,8}[a-z]{2,24})(?=$|[\s/:'\"?)])"
 )
@@ -45,10 +43,6 @@ _COMPUTED = re.compile(r"\b(?:https?|ftp|wss?|ssh)://[^\s/?#\"']{0,100}?\$\([^\s
 """A URL whose host a shell command computes."""
 _ESCAPED = re.compile(r"\\+(?:x|u00)([0-9a-f]{2})|\\+([01][0-7]{2})", re.IGNORECASE)
 """A character as ``printf`` and ``echo -e`` read it, in hexadecimal or octal digits."""
-_FILE_ENDINGS = (
-    "md txt py json yaml yml toml csv tsv html htm pdf js ts sh xml ini cfg conf log zip gz tar tgz"
-    " tmp bak png jpg jpeg gif svg out pem key crt deb rpm whl exe dll so sql db lock"
-)
 _PRODUCTS = frozenset({"asp.net", "ado.net", "vb.net", "ml.net"})
 _RESERVED = re.compile(
     r"(?:.+\.)?(?:example(?:\.(?:com|org|net|edu))?|test|invalid|localhost|local)", re.IGNORECASE
@@ -58,21 +52,7 @@ _IPV4 = re.compile(r"(?<![\w.-])\d{1,3}(?:\.\d{1,3}){3}(?![\w-]|\.\d)")
 _IPV6 = re.compile(r"(?<![\w:])(?:[0-9a-f]{1,4}:){2,7}(?::?[0-9a-f]{1,4}){1,6}(?![\w:])")
 _NUMBERED = re.compile(r"(?:version|release|section|chapter|clause|paragraph|rule)s?\s+$")
 
-_SHELLS = (
-    "sh bash zsh fish shell console terminal shell-session shellsession powershell pwsh ps1 cmd"
-    " bat batch"
-)
-_PROGRAMS = (
-    "apt apt-get awk aws az base64 bash brew bun bundle bzip2 cargo cat cd chmod chown cmake conda"
-    " cp crontab curl cut dd deno diff dig dnf docker dotnet du echo env eval exec export find ftp"
-    " gcc gcloud gem gh git go gradle grep gunzip gzip head helm iconv iex invoke-webrequest"
-    " invoke-expression java jq kill killall kubectl ln ls make mamba mkdir mkfs mount mv mvn nc"
-    " ncat nmap node nohup npm npx nslookup openssl pacman perl php ping pip pip3 pipx pkill pnpm"
-    " podman poetry powershell printenv pwsh pytest python python3 rclone rg rm rmdir rsync ruby"
-    " rustup scp sed sftp sh shred socat source ssh ssh-keygen su sudo systemctl tail tar tee"
-    " telnet terraform touch tox truncate unzip uv uvx wget xargs xxd yarn yum zip zsh"
-)
-_PROGRAM = rf"(?:{'|'.join(sorted(map(re.escape, _PROGRAMS.split()), reverse=True))})"
+_PROGRAM = rf"(?:{'|'.join(sorted(map(re.escape, _NAMES['programs']), reverse=True))})"
 _LINE = re.compile(rf"\s*(?:[$%>#]\s+)?(?:\w+=\S*\s+)*(?:sudo\s+)?{_PROGRAM}\s+\S", re.IGNORECASE)
 _PROMPT = re.compile(r"\s*[$%>]\s+")
 _FENCE = re.compile(r"[\s>*+-]*(`{3,}|~{3,})\s*(?:\{?\.?([\w-]*))")
@@ -121,7 +101,7 @@ def _addresses(text: str) -> Iterator[str]:
             yield from _outside(match[1].removeprefix("www."))
     for match in _NETWORK_PROGRAM.finditer(text):
         for name in _ARGUMENT.findall(match[1]):
-            if name.rpartition(".")[2] not in _FILE_ENDINGS.split():
+            if name.rpartition(".")[2] not in _NAMES["file_endings"]:
                 yield from _outside(name)
     for pattern in (_IPV4, _IPV6):
         for match in pattern.finditer(text):
@@ -155,7 +135,7 @@ def shell_commands(text: str) -> Iterator[str]:
         mark = _FENCE.match(line)
         if mark and (not fence or mark[1].startswith(fence)):
             fence, is_shell = (
-                ("", False) if fence else (mark[1], mark[2].lower() in _SHELLS.split())
+                ("", False) if fence else (mark[1], mark[2].lower() in _NAMES["shells"])
             )
         elif fence:
             bare = _PROMPT.sub("", line, count=1).strip()

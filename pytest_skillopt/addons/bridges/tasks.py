@@ -72,12 +72,9 @@ def _items(env: Any, split: str) -> list[dict[str, Any]]:
 
 
 def initial_skill(env: Any, path: str | Path, description: str = "") -> Path:
-    """Write an environment's initial skill to a new SKILL.md, and return its path.
+    """Write the skill of ``env.get_initial_skill()`` to a new SKILL.md, and return its path.
 
-    Args:
-        env: an object with ``get_initial_skill``.
-        path: the new file.
-        description: for the frontmatter, which is added if it is missing.
+    The ``description`` is for the frontmatter, which is added if it is missing.
 
     Raises:
         FileExistsError: the file exists; it is not changed.

@@ -42,14 +42,9 @@ _CONFIGURATIONS = ("with_skill", "without_skill", "old_skill")
 
 
 def write_benchmarks(run: Path, result: Result) -> list[Path]:
-    """Write the files for each skill with evals; return the paths of ``benchmark.json``.
+    """Write the files for each skill with evals into a run's directory, with its journal.
 
-    Args:
-        run: the run's directory, with its journal.
-        result: the run's result.
-
-    Raises:
-        OSError: a file cannot be read or written.
+    Returns the paths of ``benchmark.json``; OSError if a file cannot be read or written.
     """
     found: dict[str, list[Rollout]] = defaultdict(list)
     for data in entries_of(run / "journal.jsonl", "rollout"):

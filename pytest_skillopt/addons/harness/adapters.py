@@ -371,13 +371,19 @@ def bundled_path(place: str) -> str:
     return next((str(path) for path in paths if path.is_file()), "")
 
 
+def missing_program(name: str, harness: Harness) -> str:
+    """Say that a harness is not installed, and what installs it."""
+    return (
+        f"{name} needs the command {harness.executable or harness.name!r}, which is not "
+        f"installed; install it with: {harness.package}"
+    )
+
+
 @functools.cache
 def installed(name: str, own: bool = False) -> Harness:
     """Find a harness with the path and version of its executable.
 
-    Args:
-        name: value of ``skillopt_harness``.
-        own: whether the user's own program comes before the one in a Python package.
+    With ``own`` the user's program comes before the one in a Python package.
 
     Raises:
         pytest.UsageError: it is unknown, not installed, or prints no version.
@@ -387,10 +393,7 @@ def installed(name: str, own: bool = False) -> Harness:
     found, ours = shutil.which(command) or "", bundled_path(harness.bundled)
     path = (found or ours) if own else (ours or found)
     if not path:
-        raise pytest.UsageError(
-            f"skillopt_harness: {name} needs the command {command!r}, which is not installed; "
-            f"install it with: {harness.package}"
-        )
+        raise pytest.UsageError(f"skillopt_harness: {missing_program(name, harness)}")
     ask = functools.partial(subprocess.run, stdin=subprocess.DEVNULL, capture_output=True)
     try:
         done = ask([path, "--version"], text=True, timeout=60)
@@ -414,10 +417,7 @@ def placed(harness: Harness, path: str) -> tuple[str, list[str]]:
     """Return where a harness reads a document of the project, and all that it takes the place of.
 
     Only that document is in its folder then: most harnesses read several, or another one instead.
-
-    Args:
-        harness: the harness.
-        path: the document's path in the project, with ``/``.
+    Paths are relative to the project, with ``/``.
     """
     name = memory_name(harness, path)
     if not name:

@@ -121,13 +121,8 @@ def _rivals(root: Path, own: str, content: bytes) -> dict[str, Document]:
 def identify(item: pytest.Item, settings: Settings, text: str, skill: str) -> str:
     """Name the harnesses of a task with their versions, such as ``codex 0.163.0``.
 
-    They are part of a rollout's address, so an update of a harness is never mixed into a run.
-
-    Args:
-        item: the test.
-        settings: of the session.
-        text: source of the test, searched for the names given to ``use``.
-        skill: path of the skill's file.
+    They are part of a rollout's address, so an update of a harness is never mixed into a run. The
+    test's source, ``text``, is searched for the names given to ``use``.
     """
     params = getattr(getattr(item, "callspec", None), "params", {})
     named = {_named(item, settings, params.get("skill_harness")), *_USE.findall(text)}

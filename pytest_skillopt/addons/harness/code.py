@@ -44,13 +44,7 @@ _HELPING = frozenset({"help", "description", "epilog", "usage", "metavar", "prog
 
 
 def faults(name: str, before: str, after: str) -> Iterator[str]:
-    """Say why a script may not be changed so.
-
-    Args:
-        name: its path, whose suffix tells its language.
-        before: its text; empty if it is new.
-        after: its text with the edits.
-    """
+    """Say why a script may not be changed so; the suffix of its name tells its language."""
     suffix = PurePosixPath(name).suffix.lower()
     parse, reach, helps = _LANGUAGES[suffix]
     if before and _shebang(before) != _shebang(after):

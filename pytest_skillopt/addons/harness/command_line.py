@@ -8,7 +8,6 @@ the program finds it itself, in the user's home or in the variables that its ven
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import shutil
@@ -20,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.addons.harness.adapters import KNOWN, Trace, bundled_path
+from pytest_skillopt.addons.harness.adapters import KNOWN, Trace, bundled_path, missing_program
 from pytest_skillopt.addons.harness.login import (
     PROVIDER,
     PROXIES,
@@ -30,17 +29,12 @@ from pytest_skillopt.addons.harness.login import (
     refuse_in_ci,
     sign_in,
     stream,
+    without_key,
 )
 from pytest_skillopt.addons.harness.processes import read_text
 from pytest_skillopt.model.client import ChatModel
-from pytest_skillopt.model.config import Server, model_config
 from pytest_skillopt.model.faults import estimate_tokens
-from pytest_skillopt.model.types import (
-    NO_KEY,
-    Completion,
-    ModelConfigError,
-    ModelFault,
-)
+from pytest_skillopt.model.types import Completion, ModelConfigError, ModelFault
 from pytest_skillopt.untrusted import protect, redact
 
 if TYPE_CHECKING:
@@ -85,10 +79,8 @@ _REFUSED = {
 class CommandLineModel(ChatModel):
     """A ``Model`` with cache, accounts and retries, whose calls are runs of a command line.
 
-    Args:
-        config: the model; its name is that of the command line, or ``NAME/MODEL``.
-        shared: further environment variables for the program.
-        **options: those of ``ChatModel``.
+    Its name is that of the command line, or ``NAME/MODEL``; ``shared`` are further environment
+    variables for the program.
 
     Raises:
         ModelConfigError: an unknown or missing program.
@@ -104,13 +96,9 @@ class CommandLineModel(ChatModel):
             raise ModelConfigError(f"{config.name!r} is not a command line; write {names}")
         self._how = _KNOWN[self._program]
         harness = KNOWN[self._program]
-        path = shutil.which(self._program) or bundled_path(harness.bundled)
-        if not path:
-            raise ModelConfigError(
-                f"{config.name} needs the command {self._program!r}, which is not installed; "
-                f"install it with: {harness.package}"
-            )
-        self._path = path
+        self._path = shutil.which(self._program) or bundled_path(harness.bundled)
+        if not self._path:
+            raise ModelConfigError(missing_program(config.name, harness))
         variables = self._how.sign_in.variables
         kept = (*_KEPT, *variables)
         self._env = {name: os.environ[name] for name in kept if name in os.environ} | dict(shared)
@@ -219,10 +207,7 @@ def make_model(models: Models, role: Role, shared: Mapping[str, str]) -> Command
             "system prompt; use skillopt_harness"
         )
     refuse_in_ci(setting)
-    config = model_config(models.settings, role, Server(PROVIDER, str))
-    if config.parameters or config.headers_env or config.key_command:
-        raise ModelConfigError(f"{setting} takes nothing of skillopt_requests; limit it to others")
-    config = dataclasses.replace(config, key_env=NO_KEY)
+    config = without_key(models.settings, role, setting)
     model = CommandLineModel(config, shared, throttle=models.throttle, cache=models.replies)
     model.check()
     return model

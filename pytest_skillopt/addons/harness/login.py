@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.model.config import ModelConfig
     from pytest_skillopt.model.roles import Models
+    from pytest_skillopt.model.types import Role
+    from pytest_skillopt.settings import Settings
 
 PROVIDER = "cli"
 PROXIES = ("https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY")
@@ -109,11 +111,7 @@ def raise_refusal(name: str, words: str, command: str) -> None:
 
 
 def check_sign_in(name: str, path: str) -> None:
-    """Check at no cost that a command line has a sign-in for unattended use.
-
-    Args:
-        name: of the harness.
-        path: of its executable.
+    """Check at no cost that a harness, at a path, has a sign-in for unattended use.
 
     Raises:
         ModelConfigError: it has none, or only one that is paid for by the call.
@@ -203,9 +201,7 @@ def stream(how: SignIn, check_open: Callable[[], None]) -> Iterator[None]:
 def signed_in(harness: Harness, model: str) -> Harness:
     """Return a harness that uses its vendor's own server with the user's sign-in.
 
-    Args:
-        harness: with the path of its executable.
-        model: the vendor's name of the model; empty: the command line's default.
+    An empty model is the command line's default.
     """
     how = sign_in(harness.name)
     assert how is not None
@@ -302,9 +298,7 @@ class Followed(Ticket):
 class SignedIn(Client):
     """Place of the proxy in sessions whose agents run under the user's own sign-in.
 
-    Args:
-        config: the model; its name is that of the harness, or ``NAME/MODEL``.
-        **options: those of ``Client``.
+    The model's name is that of the harness, or ``NAME/MODEL``.
     """
 
     simulated = False
@@ -402,7 +396,17 @@ def make_target(models: Models) -> SignedIn:
             f"skillopt_harness_login runs agents under your own sign-in, not with skillopt_target ="
             f" {named}: leave that out, or name a model, as in {PROVIDER}:claude/MODEL"
         )
-    config = model_config(replace(settings, target=named), "target", Server(PROVIDER, str))
+    config = without_key(replace(settings, target=named), "target", named)
+    return SignedIn(config, throttle=models.throttle)
+
+
+def without_key(settings: Settings, role: Role, setting: str) -> ModelConfig:
+    """Describe the model of a role that a command line calls.
+
+    Raises:
+        ModelConfigError: parameters are set that no command line takes.
+    """
+    config = model_config(settings, role, Server(PROVIDER, str))
     if config.parameters or config.headers_env or config.key_command:
-        raise ModelConfigError(f"{named} takes nothing of skillopt_requests; limit it to others")
-    return SignedIn(replace(config, key_env=NO_KEY), throttle=models.throttle)
+        raise ModelConfigError(f"{setting} takes nothing of skillopt_requests; limit it to others")
+    return replace(config, key_env=NO_KEY)

@@ -40,18 +40,6 @@ if TYPE_CHECKING:
 
 SOCKET = ".ask"
 """Socket in the folder through which ``rollout`` asks."""
-_COMMAND = """\
-#!/bin/sh
-'''exec' {python} -I -S "$0" "$@"
-' '''
-import os, socket, sys
-
-os.chdir(os.path.dirname(os.path.abspath(sys.argv[0])))
-with socket.socket(socket.AF_UNIX) as asking:
-    asking.connect("{socket}")
-    asking.sendall(" ".join(sys.argv[1:])[:32].encode() or b"?")
-    print(asking.makefile(encoding="utf-8", errors="replace").read())
-"""
 _MOST_EDITS = 20
 """Most edits that are made of one proposal."""
 _WHY = 1_000
@@ -62,11 +50,7 @@ _BLOCKS = re.compile(r"\n(?=[-*+] )|\n{2,}")
 class Folder:
     """The folder of one run: the skill, the failures, and a command that asks for a rollout.
 
-    Args:
-        root: an empty folder.
-        records: failing train tasks with their rollouts.
-        context: of the search.
-        others: files of the skill that are not trained, by path.
+    ``root`` is empty; ``others`` are the files of the skill that are not trained, by path.
     """
 
     def __init__(
@@ -87,7 +71,8 @@ class Folder:
         files["about.md"] = material(context).encode()
         for number, record in enumerate(records, 1):
             files[f"failures/{number}.md"] = evidence([record], context).encode()
-        command = _COMMAND.format(python=shlex.quote(sys.executable), socket=SOCKET)
+        script = Path(__file__).with_name("rollout.in").read_text(encoding="utf-8")
+        command = script.format(python=shlex.quote(sys.executable), socket=SOCKET)
         files["rollout"] = command.encode()
         for name, data in files.items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -186,7 +171,7 @@ def proposed(
         context: of the search.
         agent: works in the folder; returns its last message and its usage.
         name: of the agent, with its version.
-        others: files of the skill that are not trained, by path.
+        others: as in ``Folder``.
 
     Returns:
         Its edits, if there are any, and a note if it failed or its change was refused.

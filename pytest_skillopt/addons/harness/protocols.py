@@ -16,6 +16,9 @@ from pytest_skillopt.model.types import ModelFault
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pytest_skillopt.model.config import ModelConfig
+    from pytest_skillopt.model.types import Usage
+
 _MOST_TOKENS = 2**53
 
 
@@ -57,25 +60,16 @@ _TEXTS = frozenset({"content", "text", "delta", "arguments", "partial_json", "th
 """Fields that hold a model's output."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """Tokens and fault of a reply."""
-
-    asked: int
-    said: int
-    """Tokens in and out."""
-    estimated: bool
-    fault: ModelFault | None = None
-    """Reason why the reply is unusable, if it is."""
-
-
-def read_reply(protocol: str, text: str, request: str) -> Reading:
-    """Read a reply.
+def read_reply(
+    protocol: str, text: str, request: str, config: ModelConfig
+) -> tuple[Usage, ModelFault | None]:
+    """Return the usage of a call, and the reason why its reply is unusable, if it is.
 
     Args:
         protocol: ``chat``, ``responses``, ``messages`` or ``gemini``.
         text: the whole reply.
         request: JSON of the request, to estimate the tokens if the provider reports none.
+        config: the model that was called.
     """
     form = _PROTOCOLS[protocol]
     events, streamed, broken = _events(text)
@@ -83,7 +77,8 @@ def read_reply(protocol: str, text: str, request: str) -> Reading:
     estimated = not (asked or said)
     if estimated:
         asked, said = estimate_tokens(request), estimate_tokens("".join(_texts(events)))
-    return Reading(asked, said, estimated, _fault(form, events, streamed, broken, text))
+    usage = config.usage(asked, said, estimated=estimated)
+    return usage, _fault(form, events, streamed, broken, text)
 
 
 def _events(text: str) -> tuple[list[dict[str, Any]], bool, str]:

@@ -203,11 +203,7 @@ class _Upstream(Client):
         self._served = threading.local()
 
     def forward(self, ticket: Ticket, **request: Any) -> Completion:
-        """Pass on a request of a run.
-
-        Args:
-            ticket: of the run.
-            **request: arguments of ``_post``; ``messages`` is its JSON text.
+        """Pass on a request of a run: the arguments of ``_post``.
 
         Raises:
             ModelError: the provider has failed, or a cap is reached.
@@ -220,9 +216,7 @@ class _Upstream(Client):
         asked, said, used = request["messages"], "", Usage()
         try:
             said = self._post(**request).decode(errors="replace")
-            found = read_reply(request["speaks"], said, asked)
-            used = self.config.usage(found.asked, found.said, estimated=found.estimated)
-            fault = found.fault
+            used, fault = read_reply(request["speaks"], said, asked, self.config)
         except Exception as error:
             fault = classify(error)
             if fault is None:
@@ -243,6 +237,7 @@ class _Upstream(Client):
     def _post(
         self, messages: str, body: dict[str, Any], speaks: str, path: str, headers: Any
     ) -> bytes:
+        """Send a request; ``messages`` is the JSON text of ``body``."""
         import openai
 
         given = {name.lower(): value for name, value in headers.items()}

@@ -35,13 +35,10 @@ _ANSWER = ".answer.md"
 
 
 class Handoff:
-    """Model that is called through files.
+    """Model that is called through files in the folder ``handoff`` of ``home``.
 
-    Args:
-        role: role of its calls in the accounts.
-        home: folder of all runs; prompts and answers are in its folder ``handoff``.
-        tell: called once, with a line for the user that prompts are waiting.
-        throttle: counts the answers.
+    ``tell`` is called once, with a line for the user that prompts are waiting; ``throttle`` counts
+    the answers for ``role``.
     """
 
     name = "handoff:files"

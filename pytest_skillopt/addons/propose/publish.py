@@ -68,7 +68,7 @@ class Publisher:
         environ: environment variables with tokens and CI information.
         base: target branch of requests; ``""``: the one that is checked out.
         remote: name of the git remote.
-        forge: service that opens requests; None: chosen by the CI or the remote's host.
+        forge: service that opens requests; None: that of the CI or the remote's host.
         dry_run: check and plan, but push nothing and call no forge.
 
     Raises:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pytest_skillopt import Result
-    from pytest_skillopt.run.result import TaskRow
+    from pytest_skillopt.run.result import Arm, TaskRow
 
 PAGE = "report.html"
 
@@ -27,32 +28,58 @@ def _summary(result: Result, *limit: int) -> str:
     return render_summary(result, *limit)
 
 
-def properties(row: TaskRow) -> list[tuple[str, str]]:
-    """List the properties of a task's test case."""
-    from pytest_skillopt.addons.reports.junit import task_properties
-
-    return task_properties(row)
-
-
 REPORTS = {PAGE: _page, "summary.md": _summary}
+
+
+def properties(row: TaskRow) -> list[tuple[str, str]]:
+    """List the properties of a task's JUnit test case; their names begin with ``skillopt_``.
+
+    Rates are in [0, 1] with four decimals, costs in US dollars with six; a missing measurement has
+    no property. With two versions, ``_after`` marks the figures of the second.
+    """
+    from pytest_skillopt.report.words import marks
+
+    said = [("split", row.split)] if row.split else []
+    said += _arm_properties(row.before, "")
+    if row.after is not None:
+        said += [*_arm_properties(row.after, "_after"), ("change", row.change)]
+    if own := marks(row):
+        said.append(("marks", ", ".join(own)))
+    said += [("calls", str(row.calls)), ("tokens", str(row.tokens))]
+    if row.cost is not None:
+        said.append(("cost", f"{row.cost:.6f}"))
+    return [(f"skillopt_{name}", value) for name, value in said]
+
+
+def _arm_properties(arm: Arm, suffix: str) -> Iterator[tuple[str, str]]:
+    from pytest_skillopt.report.words import pass_rate
+
+    rate = pass_rate(arm)
+    if rate is not None:
+        yield f"pass_rate{suffix}", f"{rate:.4f}"
+    yield f"passed{suffix}", str(arm.passed)
+    yield f"samples{suffix}", str(arm.n)
+    if arm.score is not None:
+        yield f"score{suffix}", f"{arm.score:.4f}"
+    if arm.errors:
+        yield f"errors{suffix}", str(arm.errors)
 
 
 def pytest_skillopt_finished(config: pytest.Config, result: Result, folder: Path) -> None:
     """Have the page of pytest-html link to the report, if that plugin writes one."""
-    if config.getoption("htmlpath", None):
-        config.pluginmanager.register(_Link(config, result, folder / PAGE))
+    if name := config.getoption("htmlpath", None):
+        from pytest_skillopt.addons.reports.page import summary_link
+
+        page = config.invocation_params.dir / name
+        config.pluginmanager.register(_Link(summary_link(result, folder / PAGE, page)))
 
 
 class _Link:
     """pytest plugin that adds the link."""
 
-    def __init__(self, config: pytest.Config, result: Result, report: Path) -> None:
-        self._page = config.invocation_params.dir / config.getoption("htmlpath")
-        self._result = result
-        self._report = report
+    def __init__(self, html: str) -> None:
+        self._html = html
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_html_results_summary(self, prefix: list[str]) -> None:
-        from pytest_skillopt.addons.reports.page import summary_link
-
-        prefix.append(summary_link(self._result, self._report, self._page))
+        prefix.append(self._html)

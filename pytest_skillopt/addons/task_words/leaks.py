@@ -101,9 +101,7 @@ class Leak:
 class LeakIndex:
     """Index of the text that is specific to each task of a suite.
 
-    Args:
-        tasks: all tasks of the suite, with their splits.
-        skill: text of the skill at the start; its words are not leaks.
+    Words of ``skill``, its text at the start, are not leaks.
     """
 
     def __init__(self, tasks: Iterable[SkillTask], skill: str = "") -> None:

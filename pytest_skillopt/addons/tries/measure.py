@@ -135,12 +135,8 @@ def _number(path: Path, skill: str, digest: str) -> tuple[str, int]:
 def changed(root: Path, skill: str, now: Document, name: str, trained: Trained) -> Document:
     """Return the skill with a change: another SKILL.md, a skill's folder, or a patch.
 
-    Args:
-        root: the project's root directory.
-        skill: path of the skill, relative to ``root``.
-        now: the skill on disk.
-        name: path of the change, relative to ``root`` or absolute.
-        trained: the files trained with the skill.
+    Paths are relative to the project's root directory; that of the change, ``name``, may be
+    absolute. ``now`` is the skill on disk.
 
     Raises:
         SkillError: the change cannot be read or applied, or is in a file that is not trained.

@@ -30,15 +30,7 @@ class Watch(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, run: Path, port: int = 0) -> None:
-        """Listen on 127.0.0.1.
-
-        Args:
-            run: directory of the run.
-            port: 0 chooses a free one.
-
-        Raises:
-            OSError: the port is in use.
-        """
+        """Listen on 127.0.0.1; port 0 is a free one. Raise OSError if the port is in use."""
         super().__init__(("127.0.0.1", port), _Handler)
         self.run = run
         self.token = secrets.token_urlsafe(18)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_skillopt.addons.reports.junit import task_properties
+from pytest_skillopt.addons.reports.addon import properties as task_properties
 from pytest_skillopt.run.result import Arm, TaskRow
 
 
