@@ -71,7 +71,7 @@ def complete(
 
 
 def _words(content: Any) -> str:
-    """Return the text of a content; a part that is none, such as a picture, by its type."""
+    """Return the text of a content; any other part, such as a picture, by its type."""
     if not isinstance(content, list):
         return str(content)
     return "\n".join(str(part.get("text", f"[{part.get('type')}]")) for part in content)

@@ -135,7 +135,7 @@ def _is_or_holds(name: str, risky: str) -> bool:
 
 
 def _dotted(node: ast.expr, known: dict[str, str]) -> str:
-    """Return the full name of an attribute of an imported module, empty if it is none."""
+    """Return the full name of an attribute of an imported module, empty for any other."""
     if isinstance(node, ast.Name):
         return known.get(node.id, "")
     if isinstance(node, ast.Attribute) and (above := _dotted(node.value, known)):

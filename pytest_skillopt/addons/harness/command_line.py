@@ -203,8 +203,8 @@ def make_model(models: Models, role: Role, shared: Mapping[str, str]) -> Command
     setting = f"skillopt_{role} = {PROVIDER}:..."
     if role == "target":
         raise ModelConfigError(
-            f"{setting}: a command line is no target, since it has no place for the skill as a "
-            "system prompt; use skillopt_harness"
+            f"{setting}: a command line cannot be the target, as it takes no skill as a system "
+            "prompt; use skillopt_harness"
         )
     refuse_in_ci(setting)
     config = without_key(models.settings, role, setting)

@@ -74,7 +74,7 @@ class Runner:
     ) -> Ended:
         """Run a harness until it ends, until ``ticket.stopped``, or for ``limit`` seconds.
 
-        Seconds lost to the infrastructure (``ticket.lost``) do not count; ``limit`` 0 is no limit.
+        Seconds lost to the infrastructure (``ticket.lost``) do not count; without limit if it is 0.
         The paths in ``fixed`` are read-only in bubblewrap; the agent starts in ``folder`` of the
         workspace.
         """

@@ -1,7 +1,7 @@
 """Measure how far a judge agrees with people: ``pytest-skillopt judge calibrate labelled.jsonl``.
 
 Each line of the file is an object with ``answer``, ``rubric``, ``label`` (true, false, or a number
-in [0, 1], where at least 0.5 means true) and, if the rubric needs it, ``question``.
+in [0, 1]; at least 0.5 means true) and, if the rubric needs it, ``question``.
 """
 
 from __future__ import annotations

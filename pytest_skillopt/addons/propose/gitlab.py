@@ -37,7 +37,7 @@ class GitLab(GitHub):
     """Issues of the project of a CI job, by GitLab's REST API.
 
     Raises:
-        ProposeError: it is no job of GitLab, there is no token, or the API is not encrypted.
+        ProposeError: it is not a job of GitLab, there is no token, or the API is not encrypted.
     """
 
     _name, _text = "GitLab", "description"

@@ -145,10 +145,10 @@ class _Receipts(Publisher):
             kept = all(row in json.loads(old) for row in raw[:-1])
         except (ValidationError, ValueError, TypeError, IndexError) as error:
             line = str(error).partition("\n")[0]
-            raise Refused(f"{path} holds no receipt of this version: {line}") from None
+            raise Refused(f"{path} does not hold a receipt of this version: {line}") from None
         known = f"{self._git.prefix}{told.skill}" in there and slug(told.skill) == path.name
         if not known:
-            raise Refused(f"{path}: {told.skill} is no skill of {self._base} with this folder")
+            raise Refused(f"{path}: {told.skill} is not a skill of {self._base} with this folder")
         if told.run in {each.run for each in past}:
             return None
         if not same or not kept or badge.get("message") != told.verdict or not now:
@@ -166,7 +166,7 @@ def _read(path: Path) -> bytes:
     try:
         about = os.lstat(path)
         if not stat.S_ISREG(about.st_mode) or about.st_size > _MOST:
-            raise Refused(f"{path} is no file of at most {_MOST:,} bytes")
+            raise Refused(f"{path} is not a file of at most {_MOST:,} bytes")
         return path.read_bytes()
     except OSError as error:
         raise ProposeError(f"{path} cannot be read ({error.strerror})") from None

@@ -148,10 +148,10 @@ def test_the_past_is_not_rewritten(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"skill": "skills/other/SKILL.md"}, "is no skill of main"),
-        ({"verdict": "splendid"}, "holds no receipt of this version"),
-        ({"run": "x\n-->"}, "holds no receipt of this version"),
-        ({"model": 3}, "holds no receipt of this version"),
+        ({"skill": "skills/other/SKILL.md"}, "is not a skill of main"),
+        ({"verdict": "splendid"}, "does not hold a receipt of this version"),
+        ({"run": "x\n-->"}, "does not hold a receipt of this version"),
+        ({"model": 3}, "does not hold a receipt of this version"),
     ],
 )
 def test_a_receipt_of_another_form_is_refused(
