@@ -20,7 +20,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Literal
 
-from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT
 from pytest_skillopt.gate.engine import SequentialGate
 from pytest_skillopt.gate.statistics import exact_test, interval
 
@@ -68,8 +67,7 @@ class DriftGate(SequentialGate):
         return self.verdict(decision, f"{word}: without and with it {self.counts.moved()}, {why}")
 
     def _look(self, alpha: float) -> tuple[Word, str]:
-        pairs = [(self.counts[CANDIDATE, t], self.counts[INCUMBENT, t]) for t in self.tasks]
-        now = [(new.passed, new.n, old.passed, old.n) for new, old in pairs]
+        now = self.counts.strata(self.tasks)
         worse = exact_test([(*counts[2:], *counts[:2]) for counts in now])
         better = exact_test(now)
         if worse <= alpha / 10:

@@ -23,6 +23,7 @@ MOST = 1000
 """Maximum number of evals in one file; more are taken for a mistake."""
 _MOST_BYTES = 8 * 1024 * 1024
 _SLUG = 48
+_BETWEEN = re.compile(r"[ \t\r\n\ufeff,:]*")
 _MOST_SAID = 5
 """Maximum number of problems that one warning names."""
 
@@ -245,28 +246,23 @@ def _files(given: Any, beside: Path, folder: Path) -> Iterator[str]:
 
 
 def _lines(text: str, name: str) -> Iterator[int]:
-    """Yield the line, from 1, of each element of the list under a key."""
-    decoder = json.JSONDecoder()
-    at = _skip(text, 0)
+    """Yield the line, from 1, of each element of the list under a key, or of the whole list."""
+    read, at = json.JSONDecoder().raw_decode, _skip(text, 0)
     if name:
         at = _skip(text, at + 1)
-        while text[at] != "}":
-            key, at = decoder.raw_decode(text, at)
-            at = _skip(text, _skip(text, at) + 1)
+        while True:
+            key, at = read(text, at)
+            at = _skip(text, at)
             if key == name and text[at] == "[":
                 break
-            _, at = decoder.raw_decode(text, at)
-            at = _skip(text, at)
-            at = _skip(text, at + 1) if text[at] == "," else at
+            at = _skip(text, read(text, at)[1])
     at = _skip(text, at + 1)
-    while at < len(text) and text[at] != "]":
+    while text[at] != "]":
         yield text.count("\n", 0, at) + 1
-        _, at = decoder.raw_decode(text, at)
-        at = _skip(text, at)
-        at = _skip(text, at + 1) if text[at] == "," else at
+        at = _skip(text, read(text, at)[1])
 
 
 def _skip(text: str, at: int) -> int:
-    while at < len(text) and text[at] in " \t\r\n\ufeff":
-        at += 1
-    return at
+    """Return where the next value begins, or the bracket that ends a list."""
+    found = _BETWEEN.match(text, at)
+    return found.end() if found else at

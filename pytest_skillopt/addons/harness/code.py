@@ -12,6 +12,7 @@ import re
 import subprocess
 import tempfile
 import tomllib
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -71,10 +72,6 @@ def _parse_python(text: str, suffix: str) -> str:
     except (ValueError, RecursionError, MemoryError) as error:
         return str(error) or type(error).__name__
     return ""
-
-
-def _parse_bash(text: str, suffix: str) -> str:
-    return _parse_with("bash", "-n", text, suffix)
 
 
 def _parse_node(text: str, suffix: str) -> str:
@@ -188,7 +185,7 @@ def _lines(texts: list[str]) -> set[str]:
 _Language = tuple[
     "Callable[[str, str], str]", "Callable[[str], set[str]]", "Callable[[str], set[str]]"
 ]
-_BASH: _Language = (_parse_bash, _reach_of_bash, _help_of_text)
+_BASH: _Language = (partial(_parse_with, "bash", "-n"), _reach_of_bash, _help_of_text)
 _NODE: _Language = (_parse_node, _reach_of_node, _help_of_text)
 _LANGUAGES: dict[str, _Language] = {
     ".py": (_parse_python, _reach_of_python, _help_of_python),

@@ -51,11 +51,9 @@ def vetted(run: Run, result: SkillResult, after: Document) -> SkillResult:
     if not command:
         return result
     from pytest_skillopt.addons.scan.scanner import scan_candidate
-    from pytest_skillopt.run.result import ScanRow
 
     said = scan_candidate(command, run.root, result.path, after)
-    row = ScanRow(command=said.command, status=said.status, output=said.output)
-    result = result.model_copy(update={"scan": row})
+    result = result.model_copy(update={"scan": said})
     refused = {"status": "rejected", "reason": said.why, "after": result.before}
     return result.model_copy(update=refused) if said.why else result
 

@@ -13,10 +13,10 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.run.result import ScanRow
 from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.files import is_outside, materialise, skill_files
 from pytest_skillopt.untrusted import bound, environment, printable, redact, secret_variables
@@ -46,13 +46,8 @@ _PASSED_ON = (
 """Environment variables of the scanner, besides those that begin with ``LC_``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scan:
-    """The result of a scanner. ``status`` is its exit status, None if it was killed or failed."""
-
-    command: str
-    status: int | None
-    output: str
+class Scan(ScanRow):
+    """The result of a scanner."""
 
     @property
     def why(self) -> str:
@@ -113,7 +108,7 @@ def scan(command: str, root: Path, folder: Path, *, timeout: float = TIMEOUT) ->
                 start_new_session=True,
             )
         except OSError as error:
-            return Scan(command, None, f"{words[0]}: {error.strerror}")
+            return Scan(command=command, output=f"{words[0]}: {error.strerror}")
         status, said = None, ""
         try:
             status = process.wait(timeout)
@@ -129,4 +124,5 @@ def scan(command: str, root: Path, folder: Path, *, timeout: float = TIMEOUT) ->
         stream.seek(0)
         output = stream.read(8 * _OUTPUT).decode("utf-8", "replace")
     text = printable(redact(output, given)).replace(str(folder), folder.name).strip()
-    return Scan(command, status, (bound(text, _OUTPUT, 0) + said).strip())
+    output = (bound(text, _OUTPUT, 0) + said).strip()
+    return Scan(command=command, status=status, output=output)
