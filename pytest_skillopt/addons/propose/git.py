@@ -105,7 +105,10 @@ class Repository(Git):
         Raises:
             ProposeError: the remote cannot be reached or has no such branch.
         """
-        self.run("check-ref-format", f"refs/heads/{base}")
+        try:
+            self.run("check-ref-format", f"refs/heads/{base}")
+        except GitFailed:
+            raise ProposeError(f"{base!r} cannot be a branch: name one with --base") from None
         self.run("update-ref", "-d", BASE)
         args = ["fetch", "--quiet", "--depth=1", "--prune", "--no-tags", "--no-write-fetch-head"]
         specs = [f"+refs/heads/{base}:{BASE}", f"+refs/heads/skillopt/*:{BRANCHES}*"]

@@ -511,6 +511,15 @@ def test_no_such_base(project: Project, capsys: pytest.CaptureFixture[str]) -> N
     assert "the remote origin has no branch 'mian'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("base", ["--upload-pack=touch x", "a..b"])
+def test_a_base_that_is_no_name_of_a_branch(
+    project: Project, capsys: pytest.CaptureFixture[str], base: str
+) -> None:
+    project.propose()
+    assert main(["propose", "--no-forge", f"--base={base}"]) == 1
+    assert f"{base!r} cannot be a branch: name one with --base" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("remote", ["upstream", "--upload-pack=touch x", "../elsewhere"])
 def test_no_such_remote(project: Project, capsys: pytest.CaptureFixture[str], remote: str) -> None:
     project.propose()
