@@ -150,23 +150,35 @@ def test_an_agent_that_cannot_be_started_is_told_from_one_whose_guard_was_killed
     runner.close()
 
 
-@pytest.mark.parametrize(
-    ("agent", "words"),
-    [
-        ("call(); sys.exit('segment lost')", "ended without an answer, exit status 1"),
-        ("call(); os.kill(os.getpid(), 11)", "ended without an answer, exit status -11"),
-        ("call(); print('%$ garbage' * 9)", "no event recognised in its output (tested with 1.0)"),
-        ('call(); print(\'{"type": "of version 9"}\')', "(tested with 1.0)"),
-        ("say(text='Please log in.')", "made no model call, exit status 0: Please log in."),
-        ("sys.exit('no such option: --json')", "made no model call, exit status 1"),
-    ],
-)
-def test_a_harness_that_fails_is_no_wrong_answer(project: Project, agent: str, words: str) -> None:
-    project.settings["skillopt_sandbox"] = "none"
-    project.use_stub(agent)
-    said = message(project)
-    assert said.startswith("stub ")
-    assert words in said
+FAILING = [
+    ("call(); sys.exit('segment lost')", "ended without an answer, exit status 1"),
+    ("call(); os.kill(os.getpid(), 11)", "ended without an answer, exit status -11"),
+    ("call(); print('%$ garbage' * 9)", "no event recognised in its output (tested with 1.0)"),
+    ('call(); print(\'{"type": "of version 9"}\')', "(tested with 1.0)"),
+    ("say(text='Please log in.')", "made no model call, exit status 0: Please log in."),
+    ("sys.exit('no such option: --json')", "made no model call, exit status 1"),
+]
+
+
+def test_a_harness_that_fails_is_no_wrong_answer(project: Project) -> None:
+    project.settings |= {
+        "skillopt_sandbox": "none",
+        "skillopt_max_attempts": 1,
+        "skillopt_rollouts": 1,
+    }
+    project.use_stub("exec(os.environ['PROMPT'])")
+    head = f"AGENTS = {[agent for agent, _ in FAILING]}\n"
+    head += "@pytest.mark.parametrize('n', range(len(AGENTS)))"
+    body = "skill_harness(AGENTS[n])"
+    done = project.run(body, "--skillopt", "-p", "no:xdist", head=head, fixtures=", n")
+    assert done.ret == 1
+    assert {task["before"]["n"] for task in project.result["skills"][0]["tasks"]} == {0}
+    errors = {error["task"].partition("[")[2]: error for error in project.errors}
+    for number, (_, words) in enumerate(FAILING):
+        error = errors[f"{number}]"]
+        assert error["kind"] == "provider"
+        assert error["message"].startswith("stub ")
+        assert words in error["message"]
 
 
 def test_a_harness_that_prints_without_end(
@@ -331,22 +343,26 @@ def test_a_harness_that_there_is_not(project: Project, name: str, words: str) ->
     done.stderr.fnmatch_lines([words])
 
 
-@pytest.mark.parametrize("arguments", [(), ("--skillopt", "-p", "no:xdist"), ("--skillopt", "-n1")])
 @pytest.mark.parametrize(
-    ("file", "words"),
+    ("file", "words", "arguments"),
     [
         (
             "NOTES.md",
             "*with NOTES.md: agents find SKILL.md*, and of other documents only CLAUDE.md*",
+            ("--skillopt", "-p", "no:xdist"),
         ),
-        (
-            "AGENTS.md",
-            "*stub: nothing is known of*, so AGENTS.md cannot be trained with it; give*memory=*",
+        *(
+            (
+                "AGENTS.md",
+                "*stub: nothing is known of*, so AGENTS.md cannot be trained*; give*memory=*",
+                arguments,
+            )
+            for arguments in ((), ("--skillopt", "-n1"))
         ),
     ],
 )
 def test_a_document_that_the_agent_would_not_read(
-    project: Project, arguments: tuple[str, ...], file: str, words: str
+    project: Project, file: str, words: str, arguments: tuple[str, ...]
 ) -> None:
     project.use_stub(ANSWER)
     (project.path / file).write_text("Be brief.\n")
@@ -514,32 +530,35 @@ def asking(project: Project, more: str = "") -> str:
     return f"where = {str(project.path / 'x')!r}\nreply = skill_harness('Work ' + where)\n{more}"
 
 
-@pytest.mark.parametrize("place", [".agents", ".agents/skills", ".agents/skills/house-greeting"])
-def test_a_link_in_the_place_of_the_skill(project: Project, outside: Path, place: str) -> None:
+PLACES = [".agents", ".agents/skills", ".agents/skills/house-greeting"]
+
+
+def test_a_link_in_the_place_of_the_skill(project: Project, outside: Path) -> None:
     """Taking the skill out again stays in the workspace."""
     before = held(outside)
-    target = place.replace(".agents", "")
     project.use_stub(
-        OUTSIDE + f"import shutil\nshutil.rmtree({place!r})\n"
-        f"os.symlink(outside + {target!r}, {place!r})\n" + ANSWER
+        OUTSIDE + "import shutil\nplace = os.environ['PROMPT'].split()[1]\nshutil.rmtree(place)\n"
+        "os.symlink(outside + place.replace('.agents', ''), place)\n" + ANSWER
     )
-    assert SWAPPED in message(project, asking(project))
+    head = f"@pytest.mark.parametrize('place', {PLACES})"
+    project.settings |= {"skillopt_max_attempts": 1, "skillopt_rollouts": 1}
+    body = asking(project).replace("'Work '", "f'Work {place} '")
+    project.run(body, "--skillopt", "-p", "no:xdist", head=head, fixtures=", place")
+    assert len(project.errors) == len(PLACES)
+    assert all(SWAPPED in error["message"] for error in project.errors)
     assert held(outside) == before
 
 
-@pytest.mark.parametrize(
-    ("agent", "words"),
-    [
-        ("os.symlink(outside, '.agents')", "it is a link or a file instead of a folder"),
-        ("os.makedirs('.git/info'); os.symlink(outside + '/profile', '.git/info/exclude')", "link"),
-        ("os.makedirs('.git'); os.symlink(outside, '.git/info')", "instead of a folder"),
-        ("os.makedirs('.git/info'); os.mkfifo('.git/info/exclude')", "exclude"),
-        ("os.symlink(outside, 'sub')", "instead of a folder"),
-    ],
-)
-def test_a_second_call_follows_no_link_of_the_first(
-    project: Project, outside: Path, agent: str, words: str
-) -> None:
+FOLLOWED = [
+    ("os.symlink(outside, '.agents')", "it is a link or a file instead of a folder"),
+    ("os.makedirs('.git/info'); os.symlink(outside + '/profile', '.git/info/exclude')", "link"),
+    ("os.makedirs('.git'); os.symlink(outside, '.git/info')", "instead of a folder"),
+    ("os.makedirs('.git/info'); os.mkfifo('.git/info/exclude')", "exclude"),
+    ("os.symlink(outside, 'sub')", "instead of a folder"),
+]
+
+
+def test_a_second_call_follows_no_link_of_the_first(project: Project, outside: Path) -> None:
     """Neither laying the skill out, nor hiding it from git, nor ``copy=`` writes outside."""
     before = held(outside)
     (project.path / "repo" / "sub").mkdir(parents=True)
@@ -547,10 +566,16 @@ def test_a_second_call_follows_no_link_of_the_first(
     project.use_stub(OUTSIDE + ANSWER)
     body = "import shutil\n" + asking(project)
     body += f"shutil.rmtree(workspace)\nworkspace.mkdir()\noutside = {str(outside)!r}\n"
-    body += f"os.chdir(workspace)\n{agent}\nos.chdir(where[:-2])\n"
-    said = message(project, body + "skill_harness('Work ' + where, copy='repo')")
-    assert "the workspace cannot be used" in said
-    assert words in said
+    body += "os.chdir(workspace)\nexec(AGENTS[n])\nos.chdir(where[:-2])\n"
+    body += "skill_harness('Work ' + where, copy='repo')"
+    head = f"AGENTS = {[agent for agent, _ in FOLLOWED]}\n"
+    head += "@pytest.mark.parametrize('n', range(len(AGENTS)))"
+    project.settings |= {"skillopt_max_attempts": 1, "skillopt_rollouts": 1}
+    project.run(body, "--skillopt", "-p", "no:xdist", head=head, fixtures=", n")
+    errors = {error["task"].partition("[")[2]: error["message"] for error in project.errors}
+    for number, (_, words) in enumerate(FOLLOWED):
+        assert "the workspace cannot be used" in errors[f"{number}]"]
+        assert words in errors[f"{number}]"]
     assert held(outside) == before
 
 
@@ -612,8 +637,7 @@ def test_folders_without_end(project: Project, scratch: Path, place: str) -> Non
     assert not list(scratch.glob("skillopt-home-*"))
 
 
-@pytest.mark.parametrize("arguments", [(), ("--skillopt", "-n1", "--skillopt-rollouts=1")])
-def test_names_that_are_not_utf8(project: Project, arguments: tuple[str, ...]) -> None:
+def test_names_that_are_not_utf8(project: Project) -> None:
     """In the workspace and in the skill's own folder; a failed comparison of them can be shown."""
     references = project.skill.parent / "references"
     references.mkdir()
@@ -622,11 +646,10 @@ def test_names_that_are_not_utf8(project: Project, arguments: tuple[str, ...]) -
     body = "reply = skill_harness('Hello.')\nkeep(diff=reply.diff)\n"
     body += "assert [os.fsencode(name) for name in reply.files] == [b'n\\xffme']\n"
     body += "assert reply.files == {}"
-    assert project.run(body, *arguments).ret == 1
+    assert project.run(body, "--skillopt", "-n1", "--skillopt-rollouts=1").ret == 1
     assert "+++ b/n\\xffme\n" in project.kept["diff"]
-    if arguments:
-        (row,) = project.result["skills"][0]["tasks"]
-        assert (row["before"]["n"], row["before"]["errors"]) == (1, 0)
+    (row,) = project.result["skills"][0]["tasks"]
+    assert (row["before"]["n"], row["before"]["errors"]) == (1, 0)
 
 
 def test_a_trained_file_whose_name_is_not_utf8(project: Project) -> None:

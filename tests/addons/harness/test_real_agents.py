@@ -17,6 +17,7 @@ from pytest_skillopt.addons.harness.processes import find_bwrap
 
 if TYPE_CHECKING:
     from harness_project import Project
+    from model_server import Act, Seen
 
 OTHERS = os.environ.get("SKILLOPT_TEST_AGENTS", "").split()
 BOTH = pytest.mark.parametrize("agent", ["codex", "claude"])
@@ -63,12 +64,12 @@ def test_the_skill_is_found_read_and_followed(project: Project, agent: str) -> N
 
 
 FILES = ("AGENTS.md", "service/CLAUDE.md", ".github/copilot-instructions.md")
+RENAMED = [("codex", "service/CLAUDE.md"), ("claude", "service/AGENTS.md")]
 
 
 @pytest.mark.parametrize(
     ("agent", "file"),
-    [(agent, file) for agent in ("codex", "claude") for file in FILES[:2]]
-    + [(agent, file) for agent in OTHERS for file in FILES],
+    [*RENAMED, *((agent, file) for agent in OTHERS for file in FILES)],
 )
 def test_a_document_is_read_in_every_rollout(project: Project, agent: str, file: str) -> None:
     """Under the name that the agent reads, in its folder; other documents there are removed."""
@@ -153,21 +154,26 @@ def test_a_busy_provider_is_asked_again_when_it_says(project: Project) -> None:
 
 
 @ALL
-def test_whether_the_skill_triggers(project: Project, agent: str) -> None:
+def test_whether_the_skill_triggers(
+    project: Project, agent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A yes costs one call: the run is ended as soon as the body is asked for."""
     project.settings["skillopt_harness"] = agent
-    project.run("keep(yes=skill_harness.trigger('Greet Ada.'))")
-    assert project.kept == {"yes": True}
-    assert project.provider.calls == 1
-    project.settings["skillopt_base_url"] = project.provider.url("noskill")
-    project.run("keep(yes=skill_harness.trigger('Greet Ada.'))")
-    assert project.kept == {"yes": False}
+    decide, asked = project.provider.decide, list[str]()
+
+    def choose(scenario: str, seen: Seen) -> Act:
+        asked.append(seen.prompt)
+        return decide("noskill" if "Greet Nobody" in seen.prompt else scenario, seen)
+
+    monkeypatch.setattr(project.provider, "decide", choose)
+    project.run("keep(said=[skill_harness.trigger(f'Greet {n}.') for n in ('Ada', 'Nobody')])")
+    assert project.kept == {"said": [True, False]}
+    assert sum("Greet Ada" in prompt for prompt in asked) == 1
 
 
-@BOTH
-def test_trigger_queries_of_a_file(project: Project, agent: str) -> None:
+def test_trigger_queries_of_a_file(project: Project) -> None:
     """Half of these are wrong about what the agent does: it asks for the skill to greet."""
-    project.settings |= {"skillopt_harness": agent, "skillopt_evals": "yes"}
+    project.settings |= {"skillopt_harness": "codex", "skillopt_evals": "yes"}
     rows = [
         {"query": "Greet Ada.", "should_trigger": True},
         {"query": "Greet Ben.", "should_trigger": False},
