@@ -74,6 +74,7 @@ class Project:
             "skillopt_base_url": server.url,
             "skillopt_proposer": "agent:stub:AGENT",
             "skillopt_patience": 1,
+            "skillopt_rollouts": 1,
             "pythonpath": ".",
         }
 
@@ -145,12 +146,9 @@ def greeting(
     return project
 
 
-@pytest.mark.parametrize("workers", ["-q", "-n1"])
-def test_what_an_agent_proposes_is_tried_and_accepted_like_any_edit(
-    greeting: Project, workers: str
-) -> None:
+def test_what_an_agent_proposes_is_tried_and_accepted_like_any_edit(greeting: Project) -> None:
     greeting.use(WORK)
-    status, shown = greeting.train(workers)
+    status, shown = greeting.train("-n1")
     assert status == 0, shown
     (skill,) = greeting.result["skills"]
     assert (skill["status"], skill["written"]) == ("accepted", True), shown
@@ -193,22 +191,29 @@ CHANGED = [
 ]
 
 
-@pytest.mark.parametrize(("change", "said"), CHANGED)
-def test_a_folder_with_anything_but_changed_texts_is_refused_by_name(
-    greeting: Project, change: str, said: str
-) -> None:
+def test_a_folder_with_anything_but_changed_texts_is_refused_by_name(greeting: Project) -> None:
+    """Each time that the agent asks for rollouts, and when it has ended."""
     folder = greeting.path / "skills" / "greet"
     (folder / "scripts").mkdir(parents=True)
     (folder / "scripts" / "run.sh").write_text("true\n")
     greeting.skill = greeting.skill.rename(folder / "SKILL.md")
     before = greeting.skill.read_text()
-    ask = "(told.parent / 'said.txt').write_text(rollout(1))"
-    greeting.use(f"add('\\n{RULE}\\n')\n{change}\n{ask}\nsay(text='Done.')")
+    greeting.use(
+        f"import shutil\nadd('\\n{RULE}\\n')\nwhole = here / 'whole'\n"
+        "shutil.copytree(here / 'skill', whole)\nsaid = []\n"
+        f"for change in {[change for change, _ in CHANGED]}:\n"
+        "    shutil.rmtree(here / 'skill')\n    shutil.copytree(whole, here / 'skill')\n"
+        "    exec(change)\n    said.append(rollout(1))\n"
+        "(told.parent / 'said.json').write_text(written(said))\nsay(text='Done.')"
+    )
     status, shown = greeting.train("--skillopt-max-rollouts=30")
     assert status == 0, shown
+    said = json.loads((greeting.path / "said.json").read_text())
+    assert len(said) == len(CHANGED)
+    for (_, words), answer in zip(CHANGED, said, strict=True):
+        assert words in answer
     assert "the change of stub " in shown
-    assert said in " ".join(greeting.result["notes"])
-    assert said in (greeting.path / "said.txt").read_text()
+    assert "more.md is not trained" in " ".join(greeting.result["notes"])
     assert greeting.rollouts == [], "and such a folder is never run"
     assert greeting.skill.read_text() == before
     assert greeting.begun >= 1
