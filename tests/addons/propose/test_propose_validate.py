@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skill_project import sha256
+from skill_project import Project, sha256
 
 from pytest_skillopt.addons.git import Clone
 from pytest_skillopt.addons.propose import ProposeError, Refused
@@ -22,13 +24,37 @@ from pytest_skillopt.addons.propose.validate import Checked, load, pass_rates, v
 from pytest_skillopt.run.result import Arm, TaskRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from skill_project import Project
+    from pytest_skillopt.addons.propose.base import Base
+
+
+@dataclass
+class Unchanged(Project):
+    """A project whose base branch is the one that all begin with, and is read once for all."""
+
+    base: Base
+
+
+@pytest.fixture(scope="module")
+def base(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Base]:
+    root = tmp_path_factory.mktemp("base") / "project"
+    shutil.copytree(template / "project", root, symlinks=True)
+    with Repository(Clone(root), "origin", {}) as git:
+        yield read_base(git, git.fetch("main"))
+
+
+@pytest.fixture
+def unchanged(template: Path, base: Base, tmp_path: Path) -> Unchanged:
+    """Its tests change the proposal only."""
+    shutil.copytree(template / "project", tmp_path / "project", symlinks=True)
+    return Unchanged(tmp_path / "project", tmp_path / "remote.git", base)
 
 
 def check(project: Project) -> list[Checked]:
+    if isinstance(project, Unchanged):
+        return validate(load(project.proposal), project.base)
     with Repository(Clone(project.root), "origin", {}) as git:
         return validate(load(project.proposal), read_base(git, git.fetch("main")))
 
@@ -80,19 +106,19 @@ def test_honest_proposal_passes(project: Project) -> None:
         'skills/"SKILL.md',
     ],
 )
-def test_path_that_is_not_plain(project: Project, path: str) -> None:
-    project.propose()
-    project.tamper(path=path)
+def test_path_that_is_not_plain(unchanged: Unchanged, path: str) -> None:
+    unchanged.propose()
+    unchanged.tamper(path=path)
     with pytest.raises(Refused, match="not a plain path"):
-        check(project)
+        check(unchanged)
 
 
 @pytest.mark.parametrize("path", ["other.txt", "pyproject.toml", "skills/OTHER.md"])
-def test_path_outside_the_list(project: Project, path: str) -> None:
-    project.propose()
-    project.tamper(path=path)
+def test_path_outside_the_list(unchanged: Unchanged, path: str) -> None:
+    unchanged.propose()
+    unchanged.tamper(path=path)
     with pytest.raises(Refused, match=r"skill files that proposals may change \(skills/SKILL.md\)"):
-        check(project)
+        check(unchanged)
 
 
 def test_list_comes_from_the_base_branch_not_from_the_work_tree(project: Project) -> None:
@@ -136,16 +162,16 @@ def test_file_that_the_base_does_not_have(project: Project) -> None:
     ],
 )
 def test_change_of_what_is_protected(
-    project: Project, old: bytes, new: bytes, message: str
+    unchanged: Unchanged, old: bytes, new: bytes, message: str
 ) -> None:
-    before = project.skill.read_bytes()
+    before = unchanged.skill.read_bytes()
     assert old in before
-    project.propose(before + b"\nMore.\n")
+    unchanged.propose(before + b"\nMore.\n")
     after = before.replace(old, new)
-    (project.proposal / "invoices" / "SKILL.md").write_bytes(after)
-    project.tamper(after=sha256(after))
+    (unchanged.proposal / "invoices" / "SKILL.md").write_bytes(after)
+    unchanged.tamper(after=sha256(after))
     with pytest.raises(Refused, match=message):
-        check(project)
+        check(unchanged)
 
 
 @pytest.mark.parametrize(
@@ -156,10 +182,10 @@ def test_change_of_what_is_protected(
         ("Write\u200b dates.\n".encode(), "invisible"),
     ],
 )
-def test_text_that_the_lint_refuses(project: Project, added: bytes, rule: str) -> None:
-    project.propose(project.skill.read_bytes() + added)
+def test_text_that_the_lint_refuses(unchanged: Unchanged, added: bytes, rule: str) -> None:
+    unchanged.propose(unchanged.skill.read_bytes() + added)
     with pytest.raises(Refused, match=f"lint, {rule}"):
-        check(project)
+        check(unchanged)
 
 
 def test_what_stands_on_the_base_branch_is_known(project: Project) -> None:
@@ -275,35 +301,37 @@ def test_settings_of_the_lint_that_are_wrong(project: Project, key: str, value: 
     ],
 )
 def test_counts_that_do_not_give_the_verdict(
-    project: Project, final: list[dict[str, Any]], message: str
+    unchanged: Unchanged, final: list[dict[str, Any]], message: str
 ) -> None:
-    project.propose()
-    project.tamper(tasks=final)
+    unchanged.propose()
+    unchanged.tamper(tasks=final)
     with pytest.raises(Refused, match=message):
-        check(project)
+        check(unchanged)
 
 
 @pytest.mark.parametrize("mode", ["evaluate", "check", "compare", "aa"])
-def test_only_a_training_proposes(project: Project, mode: str) -> None:
-    project.propose()
-    edit_result(project, lambda result: result.update(mode=mode))
+def test_only_a_training_proposes(unchanged: Unchanged, mode: str) -> None:
+    unchanged.propose()
+    edit_result(unchanged, lambda result: result.update(mode=mode))
     with pytest.raises(Refused, match=f"contradicts itself.* mode is {mode}"):
-        check(project)
+        check(unchanged)
 
 
 @pytest.mark.parametrize("status", ["rejected", "unchanged", "measured"])
-def test_a_run_that_accepted_nothing_proposes_nothing(project: Project, status: str) -> None:
-    project.propose()
-    edit_result(project, lambda result: result.update(status=status))
+def test_a_run_that_accepted_nothing_proposes_nothing(unchanged: Unchanged, status: str) -> None:
+    unchanged.propose()
+    edit_result(unchanged, lambda result: result.update(status=status))
     with pytest.raises(Refused, match=f"contradicts itself.* status is {status}"):
-        check(project)
+        check(unchanged)
 
 
 @pytest.mark.parametrize("status", ["interrupted", "unmeasured"])
-def test_a_run_that_ended_early_proposes_what_it_accepted(project: Project, status: str) -> None:
-    project.propose()
-    edit_result(project, lambda result: result.update(status=status))
-    assert check(project)
+def test_a_run_that_ended_early_proposes_what_it_accepted(
+    unchanged: Unchanged, status: str
+) -> None:
+    unchanged.propose()
+    edit_result(unchanged, lambda result: result.update(status=status))
+    assert check(unchanged)
 
 
 @pytest.mark.parametrize(
@@ -316,12 +344,12 @@ def test_a_run_that_ended_early_proposes_what_it_accepted(project: Project, stat
     ],
 )
 def test_a_skill_that_contradicts_itself(
-    project: Project, change: dict[str, Any], message: str
+    unchanged: Unchanged, change: dict[str, Any], message: str
 ) -> None:
-    project.propose()
-    project.tamper(**change)
+    unchanged.propose()
+    unchanged.tamper(**change)
     with pytest.raises(Refused, match=f"contradicts itself: skills/SKILL.md .*{message}"):
-        check(project)
+        check(unchanged)
 
 
 @pytest.mark.parametrize(
@@ -333,99 +361,99 @@ def test_a_skill_that_contradicts_itself(
         {"tasks": [{**counts(0, 3), "after": {"passed": 3, "n": 3.5}}]},
     ],
 )
-def test_result_that_is_not_one(project: Project, change: dict[str, Any]) -> None:
-    project.propose()
-    edit_result(project, lambda result: result["skills"][0].update(change))
+def test_result_that_is_not_one(unchanged: Unchanged, change: dict[str, Any]) -> None:
+    unchanged.propose()
+    edit_result(unchanged, lambda result: result["skills"][0].update(change))
     with pytest.raises(Refused, match=r"result.json is not a result: skills\.0"):
-        check(project)
+        check(unchanged)
 
 
-def test_result_of_another_schema(project: Project) -> None:
-    project.propose()
-    edit_result(project, lambda result: result.update(schema="skillopt-result/9"))
+def test_result_of_another_schema(unchanged: Unchanged) -> None:
+    unchanged.propose()
+    edit_result(unchanged, lambda result: result.update(schema="skillopt-result/9"))
     with pytest.raises(Refused, match=r"result.json has schema"):
-        check(project)
+        check(unchanged)
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff", b"null"])
-def test_result_that_is_no_json_object(project: Project, data: bytes) -> None:
-    project.propose()
-    (project.proposal / "result.json").write_bytes(data)
+def test_result_that_is_no_json_object(unchanged: Unchanged, data: bytes) -> None:
+    unchanged.propose()
+    (unchanged.proposal / "result.json").write_bytes(data)
     with pytest.raises(Refused, match=r"result\.json"):
-        check(project)
+        check(unchanged)
 
 
-def test_same_skill_twice(project: Project) -> None:
-    project.propose()
-    edit_result(project, lambda result: result["skills"].append(result["skills"][0]))
+def test_same_skill_twice(unchanged: Unchanged) -> None:
+    unchanged.propose()
+    edit_result(unchanged, lambda result: result["skills"].append(result["skills"][0]))
     with pytest.raises(Refused, match="lists a skill twice"):
-        check(project)
+        check(unchanged)
 
 
-def test_new_file_that_is_not_the_measured_version(project: Project) -> None:
-    project.propose()
-    rewrite(project, "invoices/SKILL.md", project.skill.read_bytes() + b"Other.\n")
+def test_new_file_that_is_not_the_measured_version(unchanged: Unchanged) -> None:
+    unchanged.propose()
+    rewrite(unchanged, "invoices/SKILL.md", unchanged.skill.read_bytes() + b"Other.\n")
     with pytest.raises(Refused, match="not the version that was measured"):
-        check(project)
+        check(unchanged)
 
 
-def test_file_too_many(project: Project) -> None:
-    project.propose()
-    (project.proposal / "run.sh").write_text("echo\n")
+def test_file_too_many(unchanged: Unchanged) -> None:
+    unchanged.propose()
+    (unchanged.proposal / "run.sh").write_text("echo\n")
     with pytest.raises(Refused, match=r"unexpected or missing files: run\.sh"):
-        check(project)
+        check(unchanged)
 
 
-def test_file_missing(project: Project) -> None:
-    project.propose()
-    (project.proposal / "invoices" / "SKILL.md").unlink()
+def test_file_missing(unchanged: Unchanged) -> None:
+    unchanged.propose()
+    (unchanged.proposal / "invoices" / "SKILL.md").unlink()
     with pytest.raises(Refused, match=r"invoices/SKILL.md"):
-        check(project)
+        check(unchanged)
 
 
 @pytest.mark.parametrize("name", ["result.json", "invoices/SKILL.md"])
-def test_symlink_is_not_followed(project: Project, name: str, tmp_path: Path) -> None:
-    project.propose()
-    file = project.proposal / name
+def test_symlink_is_not_followed(unchanged: Unchanged, name: str, tmp_path: Path) -> None:
+    unchanged.propose()
+    file = unchanged.proposal / name
     file.rename(tmp_path / "elsewhere")
     file.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(Refused, match=name):
-        check(project)
+        check(unchanged)
 
 
-def test_symlinked_folder_is_not_followed(project: Project, tmp_path: Path) -> None:
-    project.propose()
-    (project.proposal / "invoices").rename(tmp_path / "invoices")
-    (project.proposal / "invoices").symlink_to(tmp_path / "invoices")
+def test_symlinked_folder_is_not_followed(unchanged: Unchanged, tmp_path: Path) -> None:
+    unchanged.propose()
+    (unchanged.proposal / "invoices").rename(tmp_path / "invoices")
+    (unchanged.proposal / "invoices").symlink_to(tmp_path / "invoices")
     with pytest.raises(Refused, match="invoices/"):
-        check(project)
+        check(unchanged)
 
 
-def test_fifo_does_not_block(project: Project) -> None:
-    project.propose()
-    (project.proposal / "result.json").unlink()
-    os.mkfifo(project.proposal / "result.json")
+def test_fifo_does_not_block(unchanged: Unchanged) -> None:
+    unchanged.propose()
+    (unchanged.proposal / "result.json").unlink()
+    os.mkfifo(unchanged.proposal / "result.json")
     with pytest.raises(Refused, match="not a regular file"):
-        check(project)
+        check(unchanged)
 
 
 @pytest.mark.parametrize(
     ("name", "size"), [("result.json", 17_000_000), ("invoices/SKILL.md", 600_000)]
 )
-def test_file_that_is_too_large(project: Project, name: str, size: int) -> None:
-    project.propose()
-    with (project.proposal / name).open("wb") as file:
+def test_file_that_is_too_large(unchanged: Unchanged, name: str, size: int) -> None:
+    unchanged.propose()
+    with (unchanged.proposal / name).open("wb") as file:
         file.truncate(size)
     with pytest.raises(Refused, match="is larger than"):
-        check(project)
+        check(unchanged)
 
 
-def test_deep_folders(project: Project) -> None:
-    project.propose()
-    (project.proposal / "invoices" / "more").mkdir()
-    (project.proposal / "invoices" / "more" / "rules.md").write_text("x")
+def test_deep_folders(unchanged: Unchanged) -> None:
+    unchanged.propose()
+    (unchanged.proposal / "invoices" / "more").mkdir()
+    (unchanged.proposal / "invoices" / "more" / "rules.md").write_text("x")
     with pytest.raises(Refused, match=r"more/rules\.md is not trained with the skill"):
-        check(project)
+        check(unchanged)
 
 
 def test_base_that_moved(project: Project) -> None:
@@ -437,11 +465,11 @@ def test_base_that_moved(project: Project) -> None:
         check(project)
 
 
-def test_training_of_a_file_with_local_changes(project: Project) -> None:
-    project.skill.write_bytes(project.skill.read_bytes() + b"\nNot committed.\n")
-    project.propose(project.skill.read_bytes() + b"\nBetter.\n")
+def test_training_of_a_file_with_local_changes(unchanged: Unchanged) -> None:
+    unchanged.skill.write_bytes(unchanged.skill.read_bytes() + b"\nNot committed.\n")
+    unchanged.propose(unchanged.skill.read_bytes() + b"\nBetter.\n")
     with pytest.raises(Refused, match="commit and push the skill first"):
-        check(project)
+        check(unchanged)
 
 
 def test_refusal_leaves_no_trace(project: Project) -> None:
