@@ -61,7 +61,7 @@ def test_check_compare_and_aa(greeter: Project) -> None:
     for command in (["init", "-q"], ["add", "skills"], ["commit", "-q", "-m", "begin"]):
         subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *command], check=True)
     greeter.skill.write_text(greeter.skill.read_text().replace("Ahoy", "Hello"))
-    greeter.settings["skillopt_rollouts"] = 2
+    greeter.settings |= {"skillopt_rollouts": 2, "skillopt_final_rollouts": 3}
     done = greeter.pytest("--skillopt-check=HEAD", "-p", "no:xdist")
     assert done.ret == 1
     done = greeter.pytest("--skillopt-compare", "none", str(greeter.skill), "-p", "no:xdist")
@@ -296,7 +296,11 @@ def test_an_accepted_skill_is_compared_on_another_agent(project: Project) -> Non
     better = project.path / "better.md"
     better.write_text(project.skill.read_text())
     project.skill.write_text(better.read_text().replace("Ahoy", "Hello"))
-    project.settings |= {"skillopt_sandbox": "none", "skillopt_verify": "harness:stub:OTHER"}
+    project.settings |= {
+        "skillopt_sandbox": "none",
+        "skillopt_verify": "harness:stub:OTHER",
+        "skillopt_final_rollouts": 3,
+    }
     skill = str(project.skill.relative_to(project.path))
     done = project.pytest("--skillopt-compare", skill, "better.md", "-p", "no:xdist")
     assert done.ret == 0, done.stdout.str()

@@ -175,7 +175,7 @@ def test_curve_of_steps_without_any_measurement_is_left_out(make_result: MakeRes
     assert "no edits" in plain(source)
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(evil=st.text(max_size=60) | st.sampled_from(["<script>", "\"'><svg onload=x>", "]]>-->"]))
 def test_any_text_stays_text(make_result: MakeResult, evil: str) -> None:
     plain_page = Page(html.render_html(with_text(make_result, "plain")))

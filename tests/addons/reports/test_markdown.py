@@ -94,7 +94,7 @@ def test_fence_holds_whatever_is_in_it(text: str) -> None:
     assert blocks[3].content.strip("\n") == printable(text).strip("\n")
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts)
 @pytest.mark.parametrize("mode", ["train", "evaluate"])
 def test_a_report_full_of_hostile_text_is_inert(
