@@ -55,7 +55,7 @@ def triggers(project: Project, name: str, queries: Any, others: str = "") -> Non
 def repository(project: Project) -> Project:
     """Two skills with trigger tasks; the second one's description takes what the first should."""
     project.use_stub(AGENT)
-    project.settings |= {"skillopt_sandbox": "none", "skillopt_rollouts": 2}
+    project.settings |= {"skillopt_sandbox": "none", "skillopt_rollouts": 1}
     skill(project, "house-greeting", "Use to greet guests")
     skill(project, "house-sorting", "Use to please, sort, greet and order")
     triggers(project, "house-greeting", GREET)
@@ -78,26 +78,26 @@ def test_all_skills_of_the_repository_compete_and_the_report_says_which_one_is_o
     greeting, sorting = (each["suite"]["before"]["rate"] for each in result["skills"])
     assert (greeting, sorting) == (pytest.approx(1 / 3), pytest.approx(2 / 3))
     assert counts(result) == {
-        "house-greeting": [{"house-sorting": 2}] * 3,
-        "house-sorting": [{"house-sorting": 2}] * 3,
+        "house-greeting": [{"house-sorting": 1}] * 3,
+        "house-sorting": [{"house-sorting": 1}] * 3,
     }
     table = [line.split() for line in shown.splitlines() if "house-sorting  " in line]
     wanted = [line.rsplit(maxsplit=2) for line in shown.splitlines()]
-    assert ["  house-greeting", "4", "0"] in wanted
-    assert ["  not house-sorting", "2", "0"] in wanted
+    assert ["  house-greeting", "2", "0"] in wanted
+    assert ["  not house-sorting", "1", "0"] in wanted
     assert ["wanted", "house-sorting", "none"] in table
     (run,) = (repository.path / ".skillopt" / "runs").iterdir()
-    assert "| house-greeting | 4 | 0 |" in (run / "summary.md").read_text()
+    assert "| house-greeting | 2 | 0 |" in (run / "summary.md").read_text()
     page = (run / "report.html").read_text()
-    assert '<td>not house-sorting</td><td class="n">2</td><td class="n">0</td>' in page
+    assert '<td>not house-sorting</td><td class="n">1</td><td class="n">0</td>' in page
 
 
 def test_a_test_may_ask_for_no_competitors(repository: Project) -> None:
     triggers(repository, "house-greeting", GREET, others=", others=()")
     repository.pytest("--skillopt", "-p", "no:xdist")
     found = counts(repository.result)
-    assert found["house-greeting"] == [{"house-greeting": 2}, {"house-greeting": 2}, {"": 2}]
-    assert found["house-sorting"] == [{"house-sorting": 2}] * 3
+    assert found["house-greeting"] == [{"house-greeting": 1}, {"house-greeting": 1}, {"": 1}]
+    assert found["house-sorting"] == [{"house-sorting": 1}] * 3
 
 
 def test_a_competitor_is_known_by_what_only_it_says(repository: Project) -> None:

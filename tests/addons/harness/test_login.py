@@ -235,26 +235,24 @@ def test_in_bubblewrap_the_agent_has_its_sign_in_and_not_the_users_files(
     assert (fakes.home / ".skillopt.lock").exists() == (agent == "codex")
 
 
-@pytest.mark.parametrize(
-    ("agent", "plan"),
-    [
-        ("claude", {"fail": "You've hit your session limit · resets 9pm", "kind": "rate_limit"}),
-        ("claude", {"fail": "Claude AI usage limit reached|1795311426"}),
-        ("claude", {"rejected": True}),
-        ("codex", {"fail": "You've hit your usage limit. Try again at 5:00 PM."}),
-    ],
-)
+SAID = {
+    "claude": {"fail": "You've hit your session limit · resets 9pm", "kind": "rate_limit"},
+    "codex": {"fail": "You've hit your usage limit. Try again at 5:00 PM."},
+}
+
+
+@BOTH
 def test_a_reached_limit_ends_a_training_to_be_continued(
-    signed_in: Project, fakes: Fakes, agent: str, plan: dict[str, Any]
+    signed_in: Project, fakes: Fakes, agent: str
 ) -> None:
     """No answer is counted as wrong, and no agent is started for what was measured before."""
     signed_in.settings |= {"skillopt_harness": agent, "skillopt_rollouts": 1}
-    signed_in.settings["skillopt_cache"] = "off"
+    signed_in.settings |= {"skillopt_cache": "off", "skillopt_patience": 1}
     (signed_in.path / "test_greeting.py").write_text(TASKS)
     signed_in.skill.write_text(signed_in.skill.read_text().replace("Ahoy", "Hello"))
     edit = {"op": "append", "target": "", "content": "Begin every greeting with Ahoy."}
     signed_in.provider.thought = json.dumps({"reasoning": "missing", "edits": [edit]})
-    fakes.plan(after=9, **plan)
+    fakes.plan(after=9, **SAID[agent])
     signed_in.pytest("--skillopt-train", "-p", "no:xdist")
     stopped = result(signed_in)
     assert "the limit of the plan behind" in stopped["reason"]
@@ -270,6 +268,21 @@ def test_a_reached_limit_ends_a_training_to_be_continued(
     assert len(fakes.calls) == 10 + final["rollouts"]
     rows = [row for row in final["usage"] if row["role"] == "target"]
     assert sum(row["calls"] for row in rows) == 2 * (9 + final["rollouts"])
+
+
+@pytest.mark.parametrize(
+    "plan", [{"fail": "Claude AI usage limit reached|1795311426"}, {"rejected": True}]
+)
+def test_a_limit_is_known_in_whatever_form(
+    signed_in: Project, fakes: Fakes, plan: dict[str, Any]
+) -> None:
+    signed_in.settings |= {"skillopt_harness": "claude", "skillopt_rollouts": 1}
+    (signed_in.path / "test_greeting.py").write_text(TASKS)
+    fakes.plan(after=1, **plan)
+    done = signed_in.pytest("--skillopt", "-p", "no:xdist")
+    assert "the limit of the plan behind" in words(done)
+    assert {error["kind"] for error in signed_in.errors} == {"cap"}
+    assert len(fakes.calls) == 2
 
 
 def test_the_same_question_is_answered_from_the_cache(signed_in: Project, fakes: Fakes) -> None:
@@ -471,7 +484,7 @@ def test_the_action_refuses_it(
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     signed_in.settings["skillopt_harness"] = "claude"
     (signed_in.path / "test_greeting.py").write_text(TASKS)
-    signed_in.pytest("--collect-only")  # writes the configuration
+    signed_in.write()
     assert main(["job", "--max-calls=10", "--args=-p no:xdist -p no:cacheprovider"]) != 0
     assert fakes.calls == []
 
@@ -526,11 +539,11 @@ def test_the_real_program_runs_under_its_sign_in(
 reply = skill_harness("Greet Ada for the front desk.")
 keep(text=reply, files=reply.files, used=reply.skill_used, read=reply.skill_read,
      calls=reply.usage.calls, tokens=[reply.usage.input_tokens, reply.usage.output_tokens],
-     written=(workspace / "greeting.txt").read_text(), cached=reply.usage.estimated)
+     written=(workspace / "greeting.txt").read_text(), cached=reply.usage.estimated,
+     triggers=skill_harness.trigger("Greet Ada."))
 """
     done = project.run(body)
     assert done.ret == 0, words(done)
-    calls = project.provider.calls
     assert project.kept == {
         "text": "Done: greeted Ada.",
         "files": {"greeting.txt": "added"},
@@ -540,13 +553,12 @@ keep(text=reply, files=reply.files, used=reply.skill_used, read=reply.skill_read
         "tokens": [3000, 75],
         "written": "Ahoy Ada\n",
         "cached": False,
+        "triggers": True,
     }
-    assert calls >= 3
+    assert project.provider.calls >= 4
     sent = [headers["authorization"] for path, headers in project.provider.requests]
     wanted = TOKEN if agent == "claude" else chatgpt_sign_in()["tokens"]["access_token"]
     assert set(sent) == {f"Bearer {wanted}"}
-    project.run("keep(yes=skill_harness.trigger('Greet Ada.'))")
-    assert project.kept == {"yes": True}
 
 
 def chatgpt_sign_in() -> dict[str, Any]:
