@@ -74,6 +74,14 @@ class Browser:
 
     def open_url(self, url: str, *, width: int, height: int = 900, dark: bool = False) -> None:
         """Likewise an address."""
+        self.show(width=width, height=height, dark=dark)
+        self.events.clear()
+        self.call("Page.navigate", url=url)
+        while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
+            self.events.append(self._next())
+
+    def show(self, *, width: int, height: int = 900, dark: bool = False) -> None:
+        """Lay out what is open as a device of this size shows it, without loading it again."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.call(
@@ -83,10 +91,6 @@ class Browser:
             deviceScaleFactor=1,
             mobile=width < 700,
         )
-        self.events.clear()
-        self.call("Page.navigate", url=url)
-        while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
-            self.events.append(self._next())
 
     def evaluate(self, expression: str) -> Any:
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True)

@@ -45,17 +45,18 @@ def show(browser: Browser, url: str, *, width: int, dark: bool = False) -> None:
     wait_for(browser, "document.querySelectorAll('.cells i').length > 0")
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize(("tasks", "rollouts"), [(10, 100), (45, 900), (500, 20_000)])
+@pytest.mark.parametrize(("tasks", "rollouts"), [(10, 100), (300, 5_000)])
 def test_any_size_fits_the_screen(
-    browser: Browser, watched: tuple[Path, Watch], width: int, tasks: int, rollouts: int
+    browser: Browser, watched: tuple[Path, Watch], tasks: int, rollouts: int
 ) -> None:
     run, server = watched
     write_journal(run, tasks=tasks, rollouts=rollouts).close()
-    show(browser, server.url, width=width, dark=width < 1000)
+    show(browser, server.url, width=1280)
     assert browser.evaluate("document.querySelectorAll('.cells i').length") == rollouts + 1
     assert browser.evaluate("document.querySelectorAll('#tasks > li').length") == tasks
-    assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    for width in (1280, 390):
+        browser.show(width=width, dark=width < 1000)
+        assert browser.evaluate("document.documentElement.scrollWidth") <= width
     assert browser.complaints() == []
 
 
