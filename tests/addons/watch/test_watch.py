@@ -165,17 +165,10 @@ def test_an_edit_that_won_is_not_refused_because_it_is_proposed_again(run: Path,
         server.server_close()
 
 
-@pytest.mark.parametrize(
-    ("script", "workers"),
-    [('exec "$@"', ("-p", "no:xdist")), ('"$@" & wait $!', ("-n1",))],
-    ids=["foreground", "background"],
-)
 def test_a_training_is_followed_and_stopped_from_the_page(
     pytester: pytest.Pytester,
     chat_server: ChatServer,
     monkeypatch: pytest.MonkeyPatch,
-    script: str,
-    workers: tuple[str, ...],
 ) -> None:
     """A shell without job control has a command in the background ignore SIGINT."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
@@ -192,9 +185,9 @@ def test_a_training_is_followed_and_stopped_from_the_page(
             assert skill_agent(f"Greet {name}.").endswith("!"), "no exclamation mark"
         """
     )
-    options = ("--skillopt-train", "--skillopt-target=openai:worker", *workers)
+    options = ("--skillopt-train", "--skillopt-target=openai:worker", "-n1")
     training = subprocess.Popen(
-        ["sh", "-c", script, "sh", sys.executable, "-m", "pytest", *options,
+        ["sh", "-c", '"$@" & wait $!', "sh", sys.executable, "-m", "pytest", *options,
          "--skillopt-optimizer=openai:thinker", f"--skillopt-base-url={chat_server.url}"],
         cwd=pytester.path, stdout=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
