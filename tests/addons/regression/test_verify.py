@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
-import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import warm_sessions
 from chat_server import Answer
-from patience import PATIENCE, wait_until
+from patience import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,6 +55,8 @@ class Project:
             skillopt_optimizer = "openai:thinker"
             skillopt_base_url = "{server.url}"
             skillopt_prices = "worker=1/1, thinker=1/1, dear=10/10, odd=10/10"
+            skillopt_patience = 1
+            skillopt_rollouts = 1
             """
         )
 
@@ -65,10 +65,9 @@ class Project:
         done = self._pytester.runpytest_inprocess(*mode.split(), *plain, *arguments)
         return int(done.ret), " ".join((done.stdout.str() + done.stderr.str()).split())
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "pytest", "--skillopt-train", "-p", "no:xdist"]
-        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        return subprocess.Popen([*command, *arguments], cwd=self.path, text=True, **pipes)
+    def start(self, *arguments: str) -> warm_sessions.Session:
+        command = ("--skillopt-train", "-p", "no:xdist", *arguments)
+        return warm_sessions.start(*command, cwd=self.path, quiet=True)
 
     @property
     def runs(self) -> list[Path]:
@@ -94,11 +93,17 @@ def project(
     return Project(pytester, chat_server)
 
 
-@pytest.mark.parametrize("workers", ["-v", "-n1"])
 def test_an_accepted_skill_is_compared_on_each_target_and_every_report_has_a_row(
-    project: Project, workers: str
+    project: Project,
 ) -> None:
-    status, shown = project.run(*BOTH, workers)
+    """On workers, whose tests are told the target if they have an agent of their own."""
+    (project.path / "test_greeting.py").write_text(
+        TESTS.replace("skill_agent, name", "skill, rollout, name, skill_agent").replace(
+            'skill_agent(f"Greet {name}")',
+            'skill_agent(f"Greet {name}")\n    rollout.record("user", rollout.target.model)',
+        )
+    )
+    status, shown = project.run(*BOTH, "-n1")
     assert status == 0, shown
     assert "the last comparison is repeated on openai:dear, openai:odd" in shown
     (skill,) = project.result["skills"]
@@ -125,6 +130,10 @@ def test_an_accepted_skill_is_compared_on_each_target_and_every_report_has_a_row
         row = next(line for line in text.split("\n") if "openai:odd" in line and "before" in line)
         assert "100.0 %" in row, name
         assert "not worse" in text, name
+    lines = (project.runs[-1] / "journal.jsonl").read_text().splitlines()
+    rollouts = [line["data"] for line in map(json.loads, lines) if line["kind"] == "rollout"]
+    told = {(one["request"]["target"], one["transcript"][-1]["content"]) for one in rollouts}
+    assert told == {("", "worker"), ("openai:dear", "dear"), ("openai:odd", "odd")}
 
 
 def test_with_none_worse_a_credible_loss_refuses_the_write(project: Project) -> None:
@@ -192,34 +201,23 @@ def test_a_cap_holds_over_all_and_leaves_room_for_every_target(project: Project,
 
 
 def test_a_run_killed_while_it_verifies_pays_nothing_twice(project: Project) -> None:
-    server = project.server
-    shutil.copytree(project.path, whole := project.path.parent / "whole")
+    server, before = project.server, project.skill.read_text()
     arguments = (*NONE_WORSE, "--skillopt-cache=off")
-    subprocess.run(
-        [sys.executable, "-m", "pytest", "--skillopt-train", "-p", "no:xdist", *arguments],
-        cwd=whole,
-        capture_output=True,
-        timeout=PATIENCE,
-    )
-    (once,) = (whole / ".skillopt" / "runs").glob("*/result.json")
-    before = server.calls
-    calls = before - 20
-    server.hold(before + calls)
+    project.run(*arguments)
+    once, calls = project.result, server.calls
+    (project.path / ".skillopt").rename(project.path / "once")
+    project.skill.write_text(before)
+    server.hold(2 * calls - 20)
     process = project.start(*arguments)
-    wait_until(lambda: server.calls > before + calls)
+    wait_until(lambda: server.calls > 2 * calls - 20)
     process.kill()
-    process.communicate()
+    process.wait()
     server.release()
-    run = project.runs[-1].name
-    status, shown = project.run(*arguments, f"--skillopt-resume={run}")
+    status, shown = project.run(*arguments, f"--skillopt-resume={project.runs[-1].name}")
     assert status == 0, shown
     assert project.skill.read_text().endswith(f"{RULE}\n")
-    assert server.calls - before == before + 1, "only the call that was under way is repeated"
-    first, second = (
-        json.loads(text)["skills"][0]
-        for text in (once.read_text(), (project.runs[-1] / "result.json").read_text())
-    )
-    assert second["targets"] == first["targets"]
+    assert server.calls == 2 * calls + 1, "only the call that was under way is repeated"
+    assert project.result["skills"][0]["targets"] == once["skills"][0]["targets"]
 
 
 WRONG = [
@@ -261,20 +259,6 @@ def pytest_skillopt_client(config, role):
     status, shown = project.run("-o", "skillopt_verify=canned:2")
     assert status == pytest.ExitCode.USAGE_ERROR
     assert "canned:2 is the same model as the target" in shown
-
-
-def test_a_test_with_its_own_agent_is_told_the_target(project: Project) -> None:
-    (project.path / "test_greeting.py").write_text(
-        TESTS.replace("skill_agent, name", "skill, rollout, name, skill_agent").replace(
-            'skill_agent(f"Greet {name}")',
-            'skill_agent(f"Greet {name}")\n    rollout.record("user", rollout.target.model)',
-        )
-    )
-    project.run("-o", "skillopt_verify=openai:dear")
-    lines = (project.runs[-1] / "journal.jsonl").read_text().splitlines()
-    rollouts = [line["data"] for line in map(json.loads, lines) if line["kind"] == "rollout"]
-    told = {(one["request"]["target"], one["transcript"][-1]["content"]) for one in rollouts}
-    assert told == {("", "worker"), ("openai:dear", "dear")}
 
 
 def test_the_plan_counts_the_targets_with_their_prices(project: Project) -> None:
