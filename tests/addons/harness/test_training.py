@@ -1,4 +1,4 @@
-"""Whole trainings with Codex, from a skill in its folder to a decision, on loopback."""
+"""Whole trainings with an agent, from a skill in its folder to a decision, on loopback."""
 
 from __future__ import annotations
 
@@ -42,15 +42,16 @@ def test_greeting(skill_harness, workspace, guest):
 """
 
 
-def train(project: Project, addition: str = RULE) -> dict[str, Any]:
+def train(project: Project) -> dict[str, Any]:
     project.skill.write_text(START)
     (project.path / "test_greeting.py").write_text(TASKS)
-    edit = {"op": "append", "target": "", "content": addition}
+    edit = {"op": "append", "target": "", "content": RULE}
     project.provider.thought = json.dumps({"reasoning": "missing", "edits": [edit]})
     project.settings |= {
         "skillopt_harness": "codex",
         "skillopt_optimizer": "openai:thinker",
-        "skillopt_final_rollouts": 2,
+        "skillopt_final_rollouts": 1,
+        "skillopt_gate_alpha": 0.3,
         "skillopt_lanes": 4,
         "skillopt_patience": 1,
     }
@@ -75,37 +76,32 @@ def test_a_useful_edit_is_accepted_and_the_same_command_is_free(project: Project
     assert not any(row["calls"] for row in again["usage"])
 
 
-def test_a_placebo_is_rejected(project: Project) -> None:
-    result = train(project, "Be friendly to every guest who is named.")
-    assert result["status"] in ("rejected", "unchanged")
-    assert project.skill.read_text() == START
+TRIGGERED = """
+skill = open(".agents/skills/house-greeting/SKILL.md").read()
+fits = "to be welcomed" in skill and "Greet" in os.environ["PROMPT"]
+call(skill if fits else "Nothing fits.")
+say(text="Done.")
+"""
 
 
-def test_a_description_is_trained_on_what_codex_asks_for(project: Project) -> None:
-    """The provider asks for the skill where its description fits the request."""
+def test_a_description_is_trained_on_what_an_agent_asks_for(project: Project) -> None:
+    """The agent asks for the skill where its description fits the request."""
     page = (Path(__file__).parents[3] / "docs" / "more-to-train.md").read_text(encoding="utf-8")
     tests, _ = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    project.use_stub(TRIGGERED)
     project.skill.write_text(START.replace("How this house writes a greeting file", "Lists"))
     (project.path / "test_trigger.py").write_text(tests)
     new = "Welcomes visitors. Use when a visitor is to be welcomed."
     edit = {"op": "replace", "target": "", "content": new, "field": "description"}
-    provider = project.provider
-    provider.thought = json.dumps({"reasoning": "nobody asks", "edits": [edit]})
-    decide = provider.decide
-
-    def by_description(scenario: str, seen: Any) -> Any:
-        fits = "to be welcomed" in seen.text and "Greet" in seen.text
-        return decide("ok" if fits else "noskill", seen)
-
-    provider.decide = by_description  # type: ignore[method-assign]
+    project.provider.thought = json.dumps({"reasoning": "nobody asks", "edits": [edit]})
     project.settings |= {
-        "skillopt_harness": "codex",
         "skillopt_optimizer": "openai:thinker",
+        "skillopt_sandbox": "none",
         "skillopt_final_rollouts": 2,
-        "skillopt_lanes": 4,
+        "skillopt_patience": 1,
     }
     few = "Ada or Ben or Gus"
-    quick = ("--skillopt-train=description", "--skillopt-rollouts=1", "-oskillopt_patience=1")
+    quick = ("--skillopt-train=description", "--skillopt-rollouts=1", "-p", "no:xdist")
     project.pytest(*quick, "-k", few)
     assert project.result["status"] == "accepted", project.result["reason"]
     assert f"\ndescription: {new}\n---\n" in project.skill.read_text()
