@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.addons.aa import power
 from pytest_skillopt.addons.aa.power import smallest_gain
 
+if TYPE_CHECKING:
+    import pytest
 
-def test_smallest_gain_falls_with_the_size_of_the_suite() -> None:
+
+def test_smallest_gain_falls_with_the_size_of_the_suite(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(power, "REPLICATES", 20)
+
     def mixed(n: int) -> list[tuple[float, int]]:
         return [(3.0, 3)] * (n // 2) + [(0.0, 3)] * (n // 4) + [(1.0, 3)] * (n // 4)
 

@@ -97,6 +97,8 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
         skillopt_model = "openai:m"
         skillopt_base_url = "{chat_server.url}"
         addopts = "-p no:cacheprovider -p no:xdist"
+        skillopt_rollouts = 1
+        skillopt_patience = 1
         """
     )
 

@@ -30,6 +30,8 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
         skillopt_model = "openai:m"
         skillopt_base_url = "{chat_server.url}"
         addopts = "-p no:cacheprovider"
+        skillopt_rollouts = 2
+        skillopt_patience = 1
         """
     )
     chat_server.reply = world
@@ -172,7 +174,7 @@ def test_a_folder_of_files_ends_at_its_links(
 
 @pytest.mark.parametrize(
     "workers",
-    [("-p", "no:xdist"), ("-n1",), ("-n1", "--skillopt"), ("-p", "no:xdist", "--skillopt")],
+    [("-n1",), ("-p", "no:xdist", "--skillopt")],
 )
 def test_a_broken_file_is_a_usage_error_that_names_the_line(
     project: pytest.Pytester, workers: tuple[str, ...]
@@ -185,10 +187,7 @@ def test_a_broken_file_is_a_usage_error_that_names_the_line(
     assert result.ret == 4
 
 
-@pytest.mark.parametrize("workers", [(), ("-n2",)])
-def test_what_is_not_understood_is_a_warning(
-    project: pytest.Pytester, workers: tuple[str, ...]
-) -> None:
+def test_what_is_not_understood_is_a_warning(project: pytest.Pytester) -> None:
     """Also where it is an eval as a whole: those of other skills are measured."""
     rows = [{"prompt": name, "checks": [f"contains '{name}'"], "sauce": 1} for name in NAMES]
     write(project, [*rows, {"prompt": "a", "checks": ["x"], "files": ["gone.txt"]}])
@@ -196,7 +195,7 @@ def test_what_is_not_understood_is_a_warning(
     other.mkdir(parents=True)
     (other.parent / "SKILL.md").write_text(SKILL.replace("greet", "other"))
     (other / "evals.json").write_text(json.dumps(rows[:1]))
-    result = project.runpytest_inprocess("--skillopt-evals", "-Wdefault", *workers)
+    result = project.runpytest_inprocess("--skillopt-evals", "-Wdefault", "-n2")
     result.assert_outcomes(passed=13, warnings=3)
     result.stdout.fnmatch_lines_random(
         [
@@ -244,12 +243,11 @@ def test_skills_in_hidden_folders_are_found(project: pytest.Pytester) -> None:
     path = project.path / ".claude" / "greet" / "evals" / "evals.json"
     path.write_text(json.dumps([{"prompt": "Ada", "checks": ["contains 'Ada'"]}]))
     (path.parent / "test_not_ours.py").write_text("def test_not_ours(): assert False")
-    for workers in ((), ("-n1",)):
-        project.runpytest_inprocess("--skillopt-evals", *workers).assert_outcomes(passed=1)
+    project.runpytest_inprocess("--skillopt-evals", "-n1").assert_outcomes(passed=1)
     # Whoever names files wants those only, and of a folder all in it, nested ones too.
     (project.path / "part").mkdir()
     (project.path / ".claude").rename(project.path / "part" / ".claude")
-    for arguments in ((), ("part",), (".",), ("part", "-n1")):
+    for arguments in ((), (".",), ("part", "-n1")):
         done = project.runpytest_inprocess("--skillopt-evals", *arguments)
         done.assert_outcomes(passed=1)
     project.makepyfile(test_other="def test_other(): pass")

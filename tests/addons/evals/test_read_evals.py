@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_skillopt.addons.evals.checks import grade_by_script, statement
@@ -251,6 +251,7 @@ OBJECTS = st.dictionaries(st.sampled_from(KEYS), JSON_VALUES)
 ROWS = st.dictionaries(st.sampled_from(KEYS), JSON_VALUES | st.lists(OBJECTS, max_size=3))
 
 
+@settings(max_examples=40)
 @given(st.lists(ROWS | JSON_VALUES, max_size=4), st.sampled_from(["", "evals", "cases"]))
 def test_whatever_the_file_holds_it_is_read_or_refused(rows: Any, key: str) -> None:
     with TemporaryDirectory() as folder, contextlib.suppress(EvalsError):

@@ -197,6 +197,7 @@ def scripted(project: Project) -> Project:
     project.settings |= {
         "skillopt_optimizer": "openai:thinker",
         "skillopt_rollouts": 1,
+        "skillopt_patience": 1,
         "skillopt_files": "scripts/*.py",
         "skillopt_train_code": "yes",
         # A sandbox of the user's own: only that there is one is asked.
@@ -269,12 +270,16 @@ def test_refused_edits(scripted: Project, refused: list[tuple[dict[str, str], st
         assert words in why[change["file"], change["content"]]
 
 
-@pytest.mark.parametrize("arguments", [(), ("--collect-only",), ("-n1",)])
+NO_SANDBOX = "*skillopt_train_code: * may run in a sandbox only; install bubblewrap*"
+
+
 @pytest.mark.parametrize(
-    ("sandbox", "test", "words"),
+    ("arguments", "sandbox", "test", "words"),
     [
-        ("none", "", "*skillopt_train_code: * may run in a sandbox only; install bubblewrap*"),
+        (("-p", "no:xdist"), "none", "", NO_SANDBOX),
+        (("--collect-only",), "none", "", NO_SANDBOX),
         (
+            ("-n1",),
             "env",
             "import pytest\n@pytest.mark.skill_task\ndef test_own(skill_agent):\n    pass\n",
             "*skillopt_train_code: test_own.py::test_own does not use skill_harness*",
@@ -282,12 +287,12 @@ def test_refused_edits(scripted: Project, refused: list[tuple[dict[str, str], st
     ],
 )
 def test_nothing_is_paid_before_there_is_a_sandbox(
-    scripted: Project, sandbox: str, test: str, words: str, arguments: tuple[str, ...]
+    scripted: Project, arguments: tuple[str, ...], sandbox: str, test: str, words: str
 ) -> None:
     scripted.settings["skillopt_sandbox"] = sandbox
     if test:
         (scripted.path / "test_own.py").write_text(test)
-    done = scripted.pytest("--skillopt-train", *(arguments or ("-p", "no:xdist")))
+    done = scripted.pytest("--skillopt-train", *arguments)
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     done.stderr.fnmatch_lines([words])
     assert scripted.provider.calls == 0

@@ -133,7 +133,7 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
     pytester.makepyfile(test_greeting=TESTS)
     pytester.makeini(
         "[pytest]\nskillopt_target = openai:m\naddopts = -p no:xdist -p no:cacheprovider\n"
-        f"skillopt_base_url = {chat_server.url}\n"
+        f"skillopt_base_url = {chat_server.url}\nskillopt_rollouts = 1\nskillopt_patience = 1\n"
     )
     return pytester
 
@@ -173,10 +173,11 @@ def test_a_training_by_a_plan(project: pytest.Pytester, programs: Programs, name
     kept = [path for path in project.path.rglob("*") if path.is_file()]
     assert [path for path in kept if TOKEN.encode() in path.read_bytes()] == []
 
-    skill = project.path / "SKILL.md"
-    skill.write_text(skill.read_text().replace(RULE, "").rstrip() + "\n")
-    train(project, name)
-    assert len(programs.calls) == len(calls), "the same prompts are answered from the cache"
+    if name == "claude":
+        skill = project.path / "SKILL.md"
+        skill.write_text(skill.read_text().replace(RULE, "").rstrip() + "\n")
+        train(project, name)
+        assert len(programs.calls) == len(calls), "the same prompts are answered from the cache"
 
 
 def test_a_reached_limit_ends_the_run_to_be_continued(

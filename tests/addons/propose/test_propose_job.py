@@ -114,7 +114,8 @@ def test_nightly_job_ends_in_a_branch_whose_only_change_is_the_skill(
         clone(remote, "train"),
         artifact,
         mode="train",
-        args="-q tests/test_references.py --skillopt-rollouts=2 -oskillopt_final_rollouts=3",
+        args="-q tests/test_references.py --skillopt-rollouts=1 "
+        "-oskillopt_final_rollouts=2 -oskillopt_patience=1",
         **{"max-calls": "5000"},
     )
     training.run(environ)

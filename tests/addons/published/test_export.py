@@ -27,6 +27,8 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
         skillopt_base_url = "{chat_server.url}"
         skillopt_final_rollouts = 3
         skillopt_search = "batch"
+        skillopt_rollouts = 1
+        skillopt_patience = 1
         addopts = "-p no:cacheprovider -p no:xdist"
         """
     )
@@ -53,7 +55,10 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
     return pytester
 
 
-def test_a_training_is_laid_out_as_the_other_tools_do(project: pytest.Pytester) -> None:
+def test_a_training_is_laid_out_as_the_other_tools_do(
+    project: pytest.Pytester, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not over an existing folder, and nothing but a training."""
     (run,) = (project.path / ".skillopt" / "runs").iterdir()
     assert main(["export", run.name, "--format", "skillopt", "--output", "theirs"]) == 0
     top = project.path / "theirs"
@@ -80,11 +85,6 @@ def test_a_training_is_laid_out_as_the_other_tools_do(project: pytest.Pytester) 
     }  # fmt: skip
     assert json.loads((other / "runtime_state.json").read_text())["best_step"] == 1
 
-
-def test_an_existing_folder_and_another_mode_are_refused(
-    project: pytest.Pytester, capsys: pytest.CaptureFixture[str]
-) -> None:
-    project.mkdir("theirs")
     assert main(["export", "--format", "skillopt", "--output", "theirs"]) == 1
     assert "choose another --output" in capsys.readouterr().err
     project.runpytest_inprocess("--skillopt", "--skillopt-rollouts=1")
