@@ -196,7 +196,10 @@ def quote(text: str, limit: int = _TRANSCRIPT_CHARS) -> str:
 
 
 def evidence(records: Sequence[TaskRecord], context: Context) -> str:
-    """Describe tasks, each with its worst rollout, and its best one if that is clearly better."""
+    """Describe tasks, each with its worst rollout, and its best one if that is clearly better.
+
+    Of rollouts that failed in other ways the failure is shown.
+    """
     shown = [(record, _choose(record, context.settings.contrastive)) for record in records]
     count = sum(len(rollouts) for _, rollouts in shown)
     room = max(_LEAST_CHARS, min(_TRANSCRIPT_CHARS, _EVIDENCE_CHARS // max(1, count)))
@@ -234,8 +237,11 @@ def _describe_task(
         lines += ["", f"About: {record.task.doc.strip()[:_DOC_CHARS]}"]
     if record.task.contract:
         lines += ["", f"Fixed by the task: {record.task.contract.strip()[:_DOC_CHARS]}"]
+    feedback = context.settings.feedback
     for rollout in rollouts:
-        lines += ["", _describe_rollout(rollout, context.settings.feedback, room)]
+        lines += ["", _describe_rollout(rollout, feedback, room)]
+    for rollout in record.other_failures(rollouts) if feedback != "score" else ():
+        lines += ["", "### Another rollout that failed", "", *_describe_failure(rollout, feedback)]
     return "\n".join(lines)
 
 

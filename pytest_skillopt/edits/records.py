@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _VARYING = re.compile(r"""\d+|'[^']*'|"[^"]*"|\s+""")
 _SIGNATURE_LENGTH = 120
+_OTHERS = 4
+"""Most failures of other patterns that an analyst sees of a task."""
 _CLEARLY_BETTER = 0.2
 """Difference of two scores, in [0, 1], from which one rollout is clearly better than another."""
 
@@ -86,6 +88,12 @@ class TaskRecord:
     @property
     def failures(self) -> tuple[Rollout, ...]:
         return tuple(rollout for rollout in self.rollouts if not rollout.passed)
+
+    def other_failures(self, shown: Iterable[Rollout]) -> list[Rollout]:
+        """Return the latest failure of each pattern that ``shown`` lacks, at most the last four."""
+        known = {TaskRecord(self.task, (rollout,)).pattern for rollout in shown}
+        found = {TaskRecord(self.task, (failure,)).pattern: failure for failure in self.failures}
+        return [failure for pattern, failure in found.items() if pattern not in known][-_OTHERS:]
 
     @property
     def signature(self) -> str:

@@ -56,6 +56,32 @@ def script_of(*lines: str) -> Any:
     return lambda form, messages: reply if form == "Edits" else None
 
 
+@pytest.mark.parametrize(("feedback", "ways"), [("full", 2), ("message", 2), ("score", 0)])
+def test_analysts_see_each_way_in_which_a_task_failed(
+    toy: ModuleType, feedback: str, ways: int
+) -> None:
+    """The first failure of a task is vague, all others name the convention."""
+    world = toy.make_world(rules=1, weak=0.0)
+    run, vague = world.run, set[str]()
+
+    def first_vague(request: RolloutRequest, text: str) -> Rollout:
+        rollout: Rollout = run(request, text)
+        if rollout.passed or request.task in vague:
+            return rollout
+        vague.add(request.task)
+        return replace(rollout, message="AssertionError: it is wrong", location="test_toy.py:9")
+
+    world.run = first_vague
+    model = toy.ToyOptimizer(script=script_of())
+    train(toy, world, model, feedback=feedback)
+    prompts = [prompt for *_, prompt in model.asked if "# Rollouts" in prompt]
+    assert prompts
+    for prompt in prompts:
+        assert prompt.count("How it failed:") == ways
+        assert ("it is wrong" in prompt, "is not followed" in prompt) == (ways > 0, ways > 0)
+        assert prompt.count("### Another rollout that failed") == max(0, ways - 1)
+
+
 def streams(sampler: Any) -> Counter[str]:
     return Counter(rollout.request.stage for rollout in sampler.sampled.values())
 
