@@ -23,7 +23,7 @@ from pytest_skillopt.addons.regression.targets import last_check
 from pytest_skillopt.gate.data import CANDIDATE, GateTask, Sample
 from pytest_skillopt.gate.engine import run_gate
 from pytest_skillopt.model.config import OPENAI_URL, price_of
-from pytest_skillopt.modes.plan import most_rollouts
+from pytest_skillopt.modes.plan import expected
 from pytest_skillopt.options import modes
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
@@ -50,7 +50,7 @@ def train(case: tuple[str, int, int]) -> tuple[int, int, int, int]:
     sampler = Sampler(WorldExecutor(world), tasks)
     proposer = Proposer(world.kind, seed)
     Trainer(Document(START.encode()), tasks, sampler, proposer, settings, skill=SKILL).run()
-    return size, sampler.taken, most_rollouts(tasks, modes()["train"], settings), proposer.calls
+    return size, sampler.taken, expected(tasks, modes()["train"], settings).most, proposer.calls
 
 
 CHANGES = {"gain of 30 points": 0.3, "no change": 0.0, "loss of 10": -0.1, "loss of 30": -0.3}

@@ -32,19 +32,16 @@ class Expected:
 
 def expected(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Expected:
     """Return the upper bounds and the typical number of rollouts (``benchmarks/plan.py``)."""
+    rollouts = calls = 0
     if mode.name == "train":
         tasks = [task for skill in skills_of(tasks) for task in judged(tasks, skill, settings)]
-    most = most_rollouts(tasks, mode, settings)
-    most += on_each_target(tasks, mode, settings) * len(settings.more_targets)
-    cap = settings.max_rollouts or most
-    calls = _most_of_search(tasks, settings)[1] if mode.name == "train" else 0
-    return Expected(min(most, cap), min(round(mode.typical * most), cap), calls)
-
-
-def most_rollouts(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> int:
-    """Return the upper bound of a mode's rollouts, without those on further targets."""
-    most = sum(mode.samples(task, settings) for task in tasks)
-    return most + _most_of_search(tasks, settings)[0] if mode.name == "train" else most
+        search = added_search(settings)
+        most = search.most(tasks, settings) if search else TrialParameters().most(tasks)
+        rollouts, calls = most
+    rollouts += sum(mode.samples(task, settings) for task in tasks)
+    rollouts += on_each_target(tasks, mode, settings) * len(settings.more_targets)
+    cap = settings.max_rollouts or rollouts
+    return Expected(min(rollouts, cap), min(round(mode.typical * rollouts), cap), calls)
 
 
 def on_each_target(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> int:
@@ -53,12 +50,6 @@ def on_each_target(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -
     if mode.name == "train":
         return (2 * most + most // 2) * sum(task.split != "test" for task in tasks)
     return 2 * most * len(tasks) if mode.on_targets else 0
-
-
-def _most_of_search(tasks: Sequence[SkillTask], settings: Settings) -> tuple[int, int]:
-    """Return the upper bounds of a search's rollouts and optimizer calls."""
-    search = added_search(settings)
-    return search.most(tasks, settings) if search else TrialParameters().most(tasks)
 
 
 def notes_on_tasks(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[str]:

@@ -15,7 +15,7 @@ from sessions import clean_environment
 
 from pytest_skillopt.addons.shorten.gate import non_inferior
 from pytest_skillopt.cli import main
-from pytest_skillopt.modes.plan import most_rollouts
+from pytest_skillopt.modes.plan import expected
 from pytest_skillopt.options import modes
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
@@ -179,7 +179,7 @@ def test_wherever_the_shortening_ends_early_the_accepted_skill_stays(
     assert WORDS in longer.after.text
     assert WORDS not in whole.after.text
     settings = Settings(search="trials,shorten", rollouts=1)
-    assert whole.samples <= most_rollouts(toy.make_tasks(world), modes()["train"], settings)
+    assert whole.samples <= expected(toy.make_tasks(world), modes()["train"], settings).most
     ended = train(longer.samples + int(after * (whole.samples - longer.samples)))
     assert (ended.status, ended.after) == ("accepted", longer.after)
     assert (ended.verdict, ended.accepted) == (longer.verdict, longer.accepted)
