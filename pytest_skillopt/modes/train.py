@@ -52,7 +52,7 @@ def train(run: Run, display: Display) -> Result:
         settings = share.put_into(run.settings)
         rivals = {**run.documents, **{o.skill: o.after for o in outcomes}}
         outcome = _train_skill(run, display, start, settings, parameters, skill, rivals)
-        outcomes.append(_alone(run, outcome))
+        outcomes.append(_without_others(run, outcome))
         run.notes += outcome.notes
         spent = spent.plus(outcome.spent)
         if outcome.status == "interrupted":
@@ -88,7 +88,7 @@ def _changed(run: Run, outcomes: Sequence[TrainOutcome]) -> tuple[tuple[str, byt
     )
 
 
-def _alone(run: Run, outcome: TrainOutcome) -> TrainOutcome:
+def _without_others(run: Run, outcome: TrainOutcome) -> TrainOutcome:
     """Return an outcome without the other skills that its versions were measured with."""
     names = ("before", "after", "proposal")
     parts = {name: replace(getattr(outcome, name), beside=()) for name in names}

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.suite.rollouts import RolloutRequest
 
 
-ALONE_FIXTURES = frozenset(
+EXCLUSIVE_FIXTURES = frozenset(
     (
         # pytest's own
         *("capsys", "capsysbinary", "capteesys", "capfd", "capfdbinary", "caplog", "recwarn"),
@@ -42,13 +42,13 @@ ALONE_FIXTURES = frozenset(
     )
 )
 """Fixtures that change state shared by all rollouts of a process."""
-_ALONE_MARKERS = ("filterwarnings", "disable_socket", "enable_socket", "freeze_time")
+_EXCLUSIVE_MARKERS = ("filterwarnings", "disable_socket", "enable_socket", "freeze_time")
 
 
 def needs_process(item: pytest.Item) -> bool:
-    fixtures = not ALONE_FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
+    fixtures = not EXCLUSIVE_FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
     patched = hasattr(getattr(item, "obj", None), "patchings")  # unittest.mock.patch
-    return fixtures or patched or any(item.get_closest_marker(name) for name in _ALONE_MARKERS)
+    return fixtures or patched or any(item.get_closest_marker(name) for name in _EXCLUSIVE_MARKERS)
 
 
 class LaneHooks:
@@ -61,7 +61,7 @@ class LaneHooks:
     def pytest_pyfunc_call(self) -> Generator[None, object, object]:
         """Release the lock while the test function runs."""
         running = RUNNING.get()
-        if running is None or running.alone:
+        if running is None or running.exclusive:
             return (yield)
         self._machinery.release()
         try:
@@ -73,21 +73,23 @@ class LaneHooks:
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> None:
         """Stop a test that requests, while it runs, a fixture that nothing else may run beside."""
         running = RUNNING.get()
-        if running is not None and not running.alone and fixturedef.argname in ALONE_FIXTURES:
+        if running is None or running.exclusive:
+            return
+        if fixturedef.argname in EXCLUSIVE_FIXTURES:
             running.needs_process = True
             abandon_setup(fixturedef)
-            pytest.fail(f"{fixturedef.argname} needs the process alone", pytrace=False)
+            pytest.fail(f"{fixturedef.argname} cannot share the process", pytrace=False)
 
 
 class SharedProcess:
-    """Lock of the process: several rollouts share it, or one has it alone as in an ordinary run."""
+    """Lock of the process: several rollouts share it, or one has it to itself."""
 
     def __init__(self, session: pytest.Session, lanes: int) -> None:
         self._session = session
         self._lanes = lanes
         self._places = threading.Semaphore(lanes)
         self._turn = threading.Lock()
-        """Held by the rollout that waits for the process alone, or has it."""
+        """Held by the rollout that waits for the whole process, or has it."""
         self._together = contextlib.ExitStack()
 
     @contextlib.contextmanager
@@ -100,7 +102,7 @@ class SharedProcess:
             self._places.release()
 
     @contextlib.contextmanager
-    def taken_alone(self) -> Iterator[None]:
+    def exclusive(self) -> Iterator[None]:
         with self._turn, contextlib.ExitStack() as afterwards:
             for _ in range(self._lanes):
                 self._places.acquire()
@@ -169,7 +171,8 @@ class Lanes:
         self._queue: queue.SimpleQueue[RolloutRequest | None] = queue.SimpleQueue()
         self._machinery = threading.Lock()
         self._process = SharedProcess(session, lanes)
-        self._alone: dict[str, bool] = {}
+        self._exclusive = {item.nodeid for item in session.items if needs_process(item)}
+        """Tasks that cannot share the process."""
         self._stray: list[str] = []
         sessions = [session, *more_sessions(session, lanes - 1)]
         self._runners = [RolloutRunner(s, versions, worker=worker) for s in sessions]
@@ -214,17 +217,14 @@ class Lanes:
         # The time-out begins when the rollout has the process: waiting is not the test's fault.
         watching = self._watchdog.watching
         try:
-            if request.task not in self._alone:
-                item = runner.items.get(request.task)
-                self._alone[request.task] = item is not None and needs_process(item)
-            if not self._alone[request.task]:
-                beside = Running(alone=False)
+            if request.task not in self._exclusive:
+                beside = Running(exclusive=False)
                 with self._process.shared(), self._machinery, watching(request):
                     rollout = runner.run(request, beside)
                 if not beside.needs_process:
                     return rollout
-                self._alone[request.task] = True
-            with self._process.taken_alone(), self._machinery, watching(request):
+                self._exclusive.add(request.task)
+            with self._process.exclusive(), self._machinery, watching(request):
                 return runner.run(request)
         except BaseException:
             return Rollout.of_error(request, "internal", traceback.format_exc())

@@ -29,21 +29,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_skillopt.model import types
+from pytest_skillopt.suite import interrupts
 from pytest_skillopt.suite.folders import SkillVersions
-from pytest_skillopt.suite.interrupts import (
-    Watchdog,
-    end_now,
-    handling,
-    interrupt_main_thread,
-    kill_descendants,
-)
 from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest, shorten
 from pytest_skillopt.suite.runner import RolloutRunner, rollouts_only
+from pytest_skillopt.suite.tasks import describe_tasks, keep_tasks
 from pytest_skillopt.untrusted import logger, printable, redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.lanes import Lanes
     from pytest_skillopt.suite.tasks import SkillTask
 
@@ -181,34 +177,19 @@ def link(config: pytest.Config) -> Link:
 
 
 class WorkerLoop:
-    """The plugin that replaces xdist's loop in a worker.
+    """The plugin that replaces xdist's loop in a worker."""
 
-    Args:
-        collect: returns the tasks among the collected items; may raise ``UsageError``.
-        lanes: number of concurrent rollouts.
-        timeout: seconds after which a rollout ends together with this worker; 0: never.
-        select: removes all items but tasks; returns the number of removed items.
-    """
-
-    def __init__(
-        self,
-        config: pytest.Config,
-        collect: Callable[[list[pytest.Item]], list[SkillTask]],
-        *,
-        lanes: int = 1,
-        timeout: float = 0.0,
-        select: Callable[[list[pytest.Item]], int] = lambda items: 0,
-    ) -> None:
+    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+        self._config = config
+        self._settings = settings
         self._link = link(config)
-        self._lanes = lanes
-        self._collect = collect
-        self._select = select
+        self._lanes = settings.lanes
         self._others = 0
         self._worker: str = vars(config)["workerinput"]["workerid"]
-        self._versions = SkillVersions(kept=lanes)
+        self._versions = SkillVersions(kept=settings.lanes)
         self._muted = False
         """True after an interrupt: no more rollouts are sent."""
-        self._watchdog = Watchdog(timeout, self._give_up)
+        self._watchdog = interrupts.Watchdog(settings.timeout, self._give_up)
         self._keeps_log = _keeps_log(config)
         if self._keeps_log:
             config.option.log_file = os.devnull  # The file is the controller's to write.
@@ -216,7 +197,11 @@ class WorkerLoop:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        self._others = self._select(items)
+        self._others = keep_tasks(self._config, items)
+
+    def collect(self, items: list[pytest.Item]) -> list[SkillTask]:
+        """Return the tasks among the collected items; raise UsageError for a wrong one."""
+        return describe_tasks(self._config, self._settings, items)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -224,11 +209,11 @@ class WorkerLoop:
         self._link.open(self._give_up_rollouts)
         if self._keeps_log:
             logging.getLogger().addHandler(_LogCarrier(self._link.send))
-        with contextlib.suppress(OSError), handling(signal.SIGINT, self._interrupted):
+        with contextlib.suppress(OSError), interrupts.handling(signal.SIGINT, self._interrupted):
             facts: dict[str, Any] = {"slots": self._lanes, "collection_errors": session.testsfailed}
             engine, tasks = None, []
             try:
-                tasks = [task.to_json() for task in self._collect(list(session.items))]
+                tasks = [task.to_json() for task in self.collect(list(session.items))]
                 engine = self._engine(session)
             except pytest.UsageError as error:
                 facts["refusal"] = str(error)
@@ -247,7 +232,7 @@ class WorkerLoop:
                     stray = engine.close()
                     if self._watchdog.watched:
                         # A rollout is still running in a lane: end the processes it started.
-                        kill_descendants()
+                        interrupts.kill_descendants()
                     for line in stray:
                         self._link.send("stray", line)
                     self._versions.close()
@@ -265,17 +250,17 @@ class WorkerLoop:
         If the controller was killed, end the worker and all processes that it started.
         """
         if self._link.ended == "gone":
-            _later(_ORPHAN, end_now)
+            _later(_ORPHAN, interrupts.end_now)
         elif self._watchdog.watched:
             _later(_INTERRUPT_AFTER, self._end_rollouts)
 
     def _end_rollouts(self) -> None:
         if self._watchdog.watched and self._lanes == 1:
             # Only the main thread can be interrupted, not a lane.
-            interrupt_main_thread()
+            interrupts.interrupt_main_thread()
         time.sleep(_END_AFTER)
         if self._watchdog.watched:
-            end_now()
+            interrupts.end_now()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_unconfigure(self) -> None:
@@ -337,7 +322,7 @@ class WorkerLoop:
         with contextlib.suppress(OSError):
             self._link.send("leaving")
         self._deliver(Rollout.of_error(request, "timeout", message, worker=self._worker))
-        end_now()
+        interrupts.end_now()
 
 
 def _later(seconds: float, function: Callable[..., object], *arguments: object) -> None:

@@ -24,21 +24,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_skillopt.model.types import ModelError
+from pytest_skillopt.suite import internals
 from pytest_skillopt.suite.context import OwnFault, Recorder
 from pytest_skillopt.suite.executor import WorkersExecutor, cheapest
 from pytest_skillopt.suite.folders import remove_folder
-from pytest_skillopt.suite.internals import (
-    finish_fixture,
-    forget_setup,
-    forget_subtests,
-    fresh_copy,
-    probe,
-    prune_finalizers,
-    run_protocol,
-    take_stop,
-    tear_down_to,
-    without,
-)
 from pytest_skillopt.suite.interrupts import alarm, kill_descendants, sigterm_interrupts
 from pytest_skillopt.suite.outcome import (
     OUTPUT_LIMIT,
@@ -89,7 +78,7 @@ class RolloutRunner:
     def __init__(
         self, session: pytest.Session, versions: SkillVersions, *, worker: str = "main"
     ) -> None:
-        probe()
+        internals.probe()
         self._session = session
         self._versions = versions
         self._worker = worker
@@ -109,7 +98,7 @@ class RolloutRunner:
 
     def close(self) -> list[str]:
         """Tear down all fixtures; return the errors that occurred between rollouts."""
-        self._between(tear_down_to, self._session, None)
+        self._between(internals.tear_down_to, self._session, None)
         return self._stray
 
     def _run(self, request: RolloutRequest, running: Running) -> Rollout:
@@ -126,7 +115,7 @@ class RolloutRunner:
             rollout = Rollout.of_error(request, "internal", said)
         else:
             recorder = Recorder(request, self._session.config, directory, content)
-            rollout = self._run_item(fresh_copy(collected), running, recorder)
+            rollout = self._run_item(internals.fresh_copy(collected), running, recorder)
         stray, self._stray = self._stray, []
         score = recorder.soft_score if rollout.measured else None
         if rollout.measured and score is None:
@@ -167,11 +156,11 @@ class RolloutRunner:
                 return Rollout.of_error(request, "internal", said)
             raise
         finally:
-            stop = take_stop(self._session)
+            stop = internals.take_stop(self._session)
             recorder.at_end.close()
             RUNNING.reset(token)
-            prune_finalizers(item)
-            forget_subtests(item)
+            internals.prune_finalizers(item)
+            internals.forget_subtests(item)
             for path in running.temporary:
                 remove_folder(path)
         if stop:
@@ -187,10 +176,10 @@ class RolloutRunner:
         shown = request.skill, request.version
         if shown != self._shown:
             for asked in self._skills:
-                self._between(finish_fixture, asked)
+                self._between(internals.finish_fixture, asked)
             self._skills.clear()
             self._shown = shown
-        self._between(tear_down_to, self._session, item)
+        self._between(internals.tear_down_to, self._session, item)
 
     def _between(self, step: Callable[..., object], *arguments: object) -> None:
         """Run a step between two rollouts; its failure belongs to neither, but is reported."""
@@ -203,8 +192,8 @@ class RolloutRunner:
     def _start_over(self) -> None:
         """Discard half-done set-up before the next rollout."""
         self._skills.clear()
-        self._between(tear_down_to, self._session, None)
-        forget_setup(self._session)
+        self._between(internals.tear_down_to, self._session, None)
+        internals.forget_setup(self._session)
 
 
 def _stopped(request: RolloutRequest, reason: object) -> Rollout:
@@ -215,7 +204,7 @@ def _stopped(request: RolloutRequest, reason: object) -> Rollout:
 class Running:
     """The state that the hooks collect for the current rollout."""
 
-    alone: bool = True
+    exclusive: bool = True
     """True if no other rollout runs in this process meanwhile."""
     needs_process: bool = False
     """True if it shares the process but requested a fixture that nothing else may run beside."""
@@ -240,7 +229,7 @@ RUNNING: ContextVar[Running | None] = ContextVar("skillopt_running", default=Non
 def rollouts_only(config: pytest.Config) -> Iterator[None]:
     """Treat all items that run while open as rollouts."""
     hooks = _RolloutHooks()
-    with without(config, ("pytest_runtest_logreport", "pytest_exception_interact")):
+    with internals.without(config, ("pytest_runtest_logreport", "pytest_exception_interact")):
         config.pluginmanager.register(hooks)
         try:
             yield
@@ -258,12 +247,12 @@ class _RolloutHooks:
         running = RUNNING.get()
         if running is None:
             return None
-        if running.alone:
+        if running.exclusive:
             # The hook's wrappers have set the filters; record the warnings for this rollout only.
             with warnings.catch_warnings(record=True) as running.recorded:
-                run_protocol(item, nextitem)
+                internals.run_protocol(item, nextitem)
         else:
-            run_protocol(item, nextitem)
+            internals.run_protocol(item, nextitem)
         return True
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)

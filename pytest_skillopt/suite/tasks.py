@@ -340,7 +340,7 @@ def _locator(config: pytest.Config) -> SkillLocator:
 
 
 def keep_tasks(config: pytest.Config, items: list[pytest.Item]) -> int:
-    """Deselect the tests that are no tasks, or always skipped; return how many."""
+    """Deselect the tests that are not tasks or are always skipped; return their number."""
     tasks: list[pytest.Item] = []
     others: list[pytest.Item] = []
     for item in items:

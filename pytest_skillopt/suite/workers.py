@@ -15,12 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_skillopt.suite import internals
 from pytest_skillopt.suite.executor import ExecutorClosed, Worker, WorkersExecutor
-from pytest_skillopt.suite.internals import (
-    adopt_restarts,
-    wake_controller,
-    wrap_shutdown,
-)
 from pytest_skillopt.suite.interrupts import sigterm_interrupts
 from pytest_skillopt.suite.tasks import SkillTask
 from pytest_skillopt.untrusted import logger, no_command
@@ -106,7 +102,7 @@ class XdistRun:
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_setupnodes(self, specs: Sequence[object]) -> None:
         self._expected = len(specs)
-        adopt_restarts(self._config, self._stray.append)
+        internals.adopt_restarts(self._config, self._stray.append)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -114,7 +110,7 @@ class XdistRun:
         channel = node.gateway.newchannel()
         worker = self._workers[node] = Worker(node.gateway.id, channel)
         node.workerinput["skillopt_channel"] = channel
-        wrap_shutdown(node, worker.shut_down)
+        internals.wrap_shutdown(node, worker.shut_down)
         channel.setcallback(functools.partial(self._receive, worker), endmarker=("end",))
 
     @pytest.hookimpl(optionalhook=True)
@@ -275,7 +271,7 @@ class XdistRun:
         self._failure = failure
         self.tests_finished = True
         for node in list(self._workers)[:1]:
-            wake_controller(node)
+            internals.wake_controller(node)
 
     def _end(self, reason: str) -> None:
         self._executor.stop(reason)

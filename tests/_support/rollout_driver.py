@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_skillopt.registry import register_addons
+from pytest_skillopt.settings import Settings
 from pytest_skillopt.suite import remote
 from pytest_skillopt.suite.rollouts import RolloutRequest
 from pytest_skillopt.suite.tasks import SkillTask
@@ -45,9 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         if config.getoption("drive_limits"):
             call_through_the_controller(config)
-        config.pluginmanager.register(
-            remote.WorkerLoop(config, collect, lanes=lanes, timeout=timeout)
-        )
+        config.pluginmanager.register(Loop(config, Settings(lanes=lanes, timeout=timeout)))
     elif config.getoption("tx", None):
         from pytest_skillopt.suite.workers import XdistRun
 
@@ -64,20 +63,28 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(InProcess(timeout))
 
 
+class Loop(remote.WorkerLoop):
+    """The loop of a worker in which every item is a task."""
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        pass
+
+    def collect(self, items: list[pytest.Item]) -> list[SkillTask]:
+        return collect(items)
+
+
 def call_through_the_controller(config: pytest.Config) -> None:
     """Have the controller make the model calls of this worker, as in a training."""
     from pytest_skillopt.model.roles import MODELS
-    from pytest_skillopt.settings import Settings
     from pytest_skillopt.worker import RemoteModels
 
     settings = Settings.from_config(config)
-    config.stash[MODELS] = RemoteModels(config, settings, remote.link(config))
+    config.stash[MODELS] = RemoteModels(config, settings)
 
 
 def model_services(config: pytest.Config) -> dict[str, Callable[..., Any]]:
     from pytest_skillopt.model.limits import Meter
     from pytest_skillopt.model.roles import MODELS, Models, services
-    from pytest_skillopt.settings import Settings
 
     meter = Meter()
     config.stash[MODELS] = Models(config, Settings.from_config(config), throttle=meter)
