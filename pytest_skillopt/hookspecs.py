@@ -190,7 +190,7 @@ def pytest_skillopt_gate(config: pytest.Config, question: GateQuestion) -> Gate 
 
     ``question`` has the tasks and the options. None leaves the decision to the built-in gate. With
     the default settings, None for the first question means that only the final comparison decides
-    (docs/gate.md). That comparison, before the skill is written, does not call the hook:
+    (docs/gate.md). The final comparison, before the skill is written, does not call the hook:
 
         # conftest.py
         from dataclasses import replace

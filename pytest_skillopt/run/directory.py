@@ -1,7 +1,7 @@
 """The directory ``.skillopt``: runs, the cache, and records that outlive a run.
 
 It also makes writing a skill safe against a kill: before the first of several files is replaced,
-the new version is stored here, so that the next run can finish. That version has passed the final
+the new version is stored here, so that the next run can finish. This version has passed the final
 comparison, so finishing is right unless a file has been changed.
 """
 

@@ -70,7 +70,7 @@ def main() -> None:
 def _bury(guards: set[int]) -> None:
     """Reap the guards that have ended; if one failed, kill the processes it has left.
 
-    Those are re-parented to this process.
+    Such processes are re-parented to this one.
     """
     with contextlib.suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:

@@ -163,7 +163,7 @@ class Runner:
     ) -> tuple[list[str], dict[str, str]]:
         """Fill the home folder; return command line and environment.
 
-        Of the user's environment only the path, the locale and the shared variables are kept: no
+        Only the path, the locale and the shared variables of the user's environment are kept: no
         key and no proxy.
         """
         values = {**values, "home": str(home), "python": sys.executable}

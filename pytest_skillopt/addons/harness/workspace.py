@@ -225,7 +225,7 @@ class Workspace:
 def leaking(workspace: Path, hidden: Collection[Path]) -> Path | None:
     """Find a file or folder above the workspace that a harness would read by itself.
 
-    Those in ``hidden`` folders do not count.
+    Files in ``hidden`` folders do not count.
     """
     parents = list(workspace.parents)
     seen = parents[: next((n for n, p in enumerate(parents) if p in hidden), None)]

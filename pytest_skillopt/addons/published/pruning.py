@@ -40,8 +40,8 @@ def prune(state: TrainingState) -> None:
 def idle_edits(state: TrainingState, samples: int) -> list[Edit]:
     """Find edits without which, one by one, their tasks pass as often on fresh samples.
 
-    An edit without tasks, or on which another edit builds, is not tested. Of several edits that
-    share a task only the last can be idle: two equivalent edits replace each other, so neither
+    An edit without tasks, or on which another edit builds, is not tested. If several edits
+    share a task, only the last can be idle: two equivalent edits replace each other, so neither
     seems needed, but without both their tasks would fail.
 
     ``samples`` is the number for each version and task; nothing is sampled if the budget does not
