@@ -283,7 +283,6 @@ class Calls:
         try:
             answer = call.result()
         except ModelError as error:
-            self.asked += 1
             self._lose(error)
             return None
         self._came_back(answer.usage)
@@ -302,6 +301,7 @@ class Calls:
         return None
 
     def _lose(self, error: ModelError) -> None:
+        self.asked += 1
         if not isinstance(error, ModelFault) or error.fatal:
             kind = Stop.CAP if isinstance(error, CapReached) else Stop.FATAL
             raise StopRun(str(error), kind=kind) from error

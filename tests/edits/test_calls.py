@@ -56,6 +56,16 @@ def test_answers_come_in_the_order_of_the_questions(toy: ModuleType) -> None:
     assert sum((usage.calls for usage in used), 0) == 8
 
 
+def test_a_lost_call_counts_as_asked() -> None:
+    def lose(model: object) -> Completion:
+        raise ModelFault("gone")
+
+    calls = Calls(Answering(str), Prompts())
+    with pytest.raises(ModelFault, match="gone"):
+        calls.count(lose)
+    assert (calls.asked, calls.lost) == (1, 1)
+
+
 @pytest.mark.addon("published")
 def test_every_call_is_told_that_quoted_material_is_data(toy: ModuleType, tmp_path: Path) -> None:
     """Whatever its stage, and whatever a user's template says."""
