@@ -317,7 +317,8 @@ class Client:
         estimate = self.config.estimate(json.dumps(request["messages"]))
         while wait := self._throttle.ask(call, estimate):
             if wait > LONGEST_PAUSE:
-                raise ModelFault(f"{estimate.provider} asks to wait {wait:.0f} s")
+                words = f"asks to wait {wait:.0f} s, at most {LONGEST_PAUSE:.0f} s are waited"
+                raise ModelFault(f"{estimate.provider} {words}; run again later")
             purpose, seconds = _purpose(account), min(wait, _RECHECK_SECONDS)
             _LOG.debug("%s for %s waits %.1f s: rate limit or pause", self.name, purpose, seconds)
             self._wait(seconds * (1 + 0.1 * self._jitter()))

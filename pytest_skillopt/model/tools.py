@@ -72,7 +72,7 @@ def make_tools(functions: Iterable[Callable[..., Any]]) -> dict[str, Tool]:
     for function in functions:
         tool = make_tool(function)
         if tool.name in made:
-            raise ValueError(f"two tools are named {tool.name!r}")
+            raise ValueError(f"two tools are named {tool.name!r}; rename one of the functions")
         made[tool.name] = tool
     return made
 

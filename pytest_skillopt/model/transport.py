@@ -73,8 +73,8 @@ class BoundedClient(openai.DefaultHttpxClient):
                 kept.append(part)
                 size += len(part)
                 if size > self._most:
-                    words = f"the reply is longer than {self._most:,} bytes"
-                    raise ModelFault(words, answered=True)
+                    words = f"the reply is longer than {self._most:,} bytes; set max_output_tokens"
+                    raise ModelFault(f"{words} in skillopt_requests", answered=True)
                 if time.monotonic() > until:
                     raise too_slow()
         except Exception as error:

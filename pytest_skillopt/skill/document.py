@@ -89,10 +89,10 @@ class Document:
                 "cannot be decoded; save the file as UTF-8"
             ) from None
         if not text.strip("\ufeff \t\r\n"):
-            raise SkillError("empty: there is no text to train")
+            raise SkillError("empty: write a first line, which the training can edit")
         if "\0" in text:
             offset = data.index(b"\0")
-            raise SkillError(f"not a text file: NUL byte at offset {offset}")
+            raise SkillError(f"not a text file: NUL byte at offset {offset}; save it as UTF-8")
         return cls(data)
 
     @classmethod

@@ -157,7 +157,7 @@ def read_skill(path: Path, root: Path) -> Document:
     if not target.is_file():
         raise SkillError(f"{path}: is not a regular file; name one, such as a {SKILL_FILE}")
     if (size := target.stat().st_size) > MAX_SKILL_BYTES:
-        raise SkillError(f"{path}: {size} bytes, at most {MAX_SKILL_BYTES} can be trained")
+        raise SkillError(f"{path}: {size} bytes, at most {MAX_SKILL_BYTES} are trained; split it")
     try:
         return Document.from_bytes(path.read_bytes())
     except OSError as error:
@@ -269,7 +269,8 @@ def write_version(
     check_names(after, trained)
     for name in changed:
         if after.file(name).is_code:
-            raise SkillError(f"{path.parent / name}: not written, it takes a request and a review")
+            words = "not written, it takes a request and a review: apply the run's patch yourself"
+            raise SkillError(f"{path.parent / name}: {words}")
     written: dict[str, Path] = {}
     moved: list[str] = []
     try:
