@@ -40,7 +40,7 @@ class OneCount:
         return self.total / self.n if self.n else 0.0
 
     @property
-    def is_dead(self) -> bool:
+    def is_unmeasurable(self) -> bool:
         """Whether too many samples in a row were infrastructure errors to go on."""
         return self.failures_in_a_row > MAX_REPLACEMENTS
 

@@ -293,7 +293,7 @@ class SequentialGate:
         repeats = [
             Want(draw.arm, draw.task, draw.stream)
             for draw in missing
-            if not self.counts[draw.arm, draw.task].is_dead
+            if not self.counts[draw.arm, draw.task].is_unmeasurable
         ]
         repeats += self._leave_out()
         self._check_errors()
@@ -306,10 +306,10 @@ class SequentialGate:
         """
         counts, limit, drawn = self.counts, self.options.max_error_rate, self._drawn.total()
         errors = counts.errors
-        silent = [task for task in errors if task not in counts.measured]
-        if len(silent) <= limit * len(counts.all_tasks):
-            errors = Counter({task: n for task, n in errors.items() if task not in silent})
-            drawn -= sum(counts.errors[task] for task in silent)
+        unmeasured = [task for task in errors if task not in counts.measured]
+        if len(unmeasured) <= limit * len(counts.all_tasks):
+            errors = Counter({task: n for task, n in errors.items() if task not in unmeasured})
+            drawn -= sum(counts.errors[task] for task in unmeasured)
         count = errors.total()
         if count >= (MIN_ERRORS if limit else 1) and count > limit * drawn:
             raise Unmeasured(
@@ -336,23 +336,23 @@ class SequentialGate:
         gone = []
         for task in counts.tasks:
             both = {arm: counts[arm, task] for arm in ARMS}
-            dead = [arm for arm, count in both.items() if count.is_dead]
+            failing = [arm for arm, count in both.items() if count.is_unmeasurable]
             skipped = [arm for arm, count in both.items() if count.skipped]
-            if dead and (skipped or task in self.must_pass or task in counts.measured):
+            if failing and (skipped or task in self.must_pass or task in counts.measured):
                 raise Unmeasured(
-                    f"{task} could not be measured under the {dead[0]}: "
-                    f"{both[dead[0]].failures_in_a_row} infrastructure errors in a row"
+                    f"{task} could not be measured under the {failing[0]}: "
+                    f"{both[failing[0]].failures_in_a_row} infrastructure errors in a row"
                 )
             if skipped and any(count.n for count in both.values()):
                 raise Unmeasured(
                     f"{task} was skipped under the {skipped[0]} and measured besides, so the two "
                     "skills cannot be compared on the same tasks; deselect it"
                 )
-            if len(dead or skipped) == 2:
+            if len(failing or skipped) == 2:
                 gone.append(task)
-                counts.left_out += [task] if dead else []
+                counts.left_out += [task] if failing else []
                 continue
-            for arm in dead or skipped:
+            for arm in failing or skipped:
                 other = CANDIDATE if arm == INCUMBENT else INCUMBENT
                 if not both[other].failures_in_a_row:
                     probes += self.wants(other, [task])
