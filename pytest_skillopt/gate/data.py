@@ -73,7 +73,8 @@ class GateOptions:
     prior: float = 1.0
     """E-value against "the edit does nothing" from earlier samples that no gate draws again."""
     seen: tuple[Seen, ...] = ()
-    """Earlier samples of tasks that are not held out, for the net effect."""
+    """Earlier samples of tasks that are not held out, which have not proposed the edit, for the net
+    effect."""
 
     def alpha_at(self, decisions_before: int) -> float:
         """Return alpha of decision t; with ``alpha_run``, that times 6 / (pi t)^2 (sums to 1)."""

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pytest_skillopt.gate.counts import Counts
-    from pytest_skillopt.gate.data import Seen
+    from pytest_skillopt.gate.data import GateOptions, Seen
 
 RATES = (0.02, 0.10, 0.25, 0.42, 0.58, 0.75, 0.90, 0.98)
 SHARES: tuple[float, ...] = (0.15, 0.12, 0.09, 0.08, 0.08, 0.10, 0.16, 0.22)
@@ -243,24 +243,11 @@ class Weighed:
     """Variance of the change of each task given ``E`` or ``M``, over one plus its samples."""
 
 
-def weigh(
-    counts: Counts,
-    *,
-    held_out: Iterable[str] = (),
-    targets: Iterable[str] = (),
-    seen: Iterable[Seen] = (),
-) -> Weighed:
-    """Weigh the samples of the tasks that count.
-
-    Args:
-        counts: the samples.
-        held_out: tasks that the search has not seen.
-        targets: tasks on which the search expects a change.
-        seen: earlier samples of train tasks, which have not proposed the edit.
-    """
-    expected = frozenset(targets)
-    unknown = frozenset(held_out) - expected
-    earlier = {one.task: one for one in seen}
+def weigh(counts: Counts, options: GateOptions) -> Weighed:
+    """Weigh the samples of the tasks that count, and those that the options name as seen."""
+    expected = frozenset(options.targets)
+    unknown = frozenset(options.held_out) - expected
+    earlier = {one.task: one for one in options.seen}
     sums = {task: _sums(counts, task, earlier.get(task)) for task in counts.tasks}
     shares = fitted_shares([(new + old, new_n + old_n) for new, new_n, old, old_n in sums.values()])
     known: dict[str, _Hypotheses] = {}

@@ -204,7 +204,8 @@ class DefaultGate(SequentialGate):
 
     @property
     def _targets(self) -> list[str]:
-        return [task for task in self.options.targets if task in set(self.tasks)]
+        counting = set(self.tasks)
+        return [task for task in self.options.targets if task in counting]
 
     @property
     def _limit(self) -> int:
@@ -220,8 +221,7 @@ class DefaultGate(SequentialGate):
     # The rules.
 
     def _weigh(self) -> Weighed:
-        told = self.options
-        return weigh(self.counts, held_out=told.held_out, targets=told.targets, seen=told.seen)
+        return weigh(self.counts, self.options)
 
     @property
     def _enough(self) -> float:

@@ -392,7 +392,8 @@ def test_the_posterior_is_that_of_the_definition(
             for k in range(n):
                 counts.add(Sample(Draw(arm, task, "final", k), k < passed))
     held, targets = names[-1:], names[:1] if named else []
-    found = posterior.weigh(counts, held_out=held, targets=targets)
+    options = GateOptions(held_out=tuple(held), targets=tuple(targets))
+    found = posterior.weigh(counts, options)
     bayes, memorised = by_hand(dict(zip(names, rows, strict=True)), held, targets)
     assert found.log_bayes == pytest.approx(math.log(bayes), abs=1e-9)
     assert found.memorised == pytest.approx(memorised, abs=1e-9)
@@ -414,7 +415,7 @@ def test_one_more_pass_of_the_candidate_speaks_for_it(
                 draw = Draw(arm, task, "final", 0)
                 passed = roll(draw) or (extra and arm == "candidate" and task == names[0])
                 counts.add(Sample(draw, passed))
-        means.append(posterior.weigh(counts).mean)
+        means.append(posterior.weigh(counts, GateOptions()).mean)
     assert means[1] >= means[0] - 1e-9
 
 
