@@ -70,6 +70,7 @@ def train(
     return (project.path / "skills/house-greeting/SKILL.md").read_text(), skill
 
 
+@pytest.mark.addon("reports")
 def test_a_description_that_tells_requests_apart_is_written(
     project: pytest.Pytester, chat_server: ChatServer
 ) -> None:

@@ -115,6 +115,7 @@ def test_both_sides_of_a_check_have_their_references(project: Project) -> None:
     assert {row["after"]["passed"] for row in skill["tasks"]} == {0}
 
 
+@pytest.mark.addon("reports")
 def test_a_reference_is_trained_and_the_skill_file_stays(project: Project) -> None:
     result = project.train()
     assert result.ret == 0

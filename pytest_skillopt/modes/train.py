@@ -10,14 +10,14 @@ from pytest_skillopt.modes.measure import joined_reasons, refined
 from pytest_skillopt.modes.skills import judged
 from pytest_skillopt.run.directory import write_skill
 from pytest_skillopt.run.journal import JournaledModel
-from pytest_skillopt.run.result import EditRow, Hunk, SkillResult
+from pytest_skillopt.run.result import SkillResult
 from pytest_skillopt.search.extensions import Stages, added_search
 from pytest_skillopt.search.final_comparison import BEGUN, caps_of_training
 from pytest_skillopt.search.history import Observer
 from pytest_skillopt.search.outcome import check_together
 from pytest_skillopt.search.parameters import TrialParameters
 from pytest_skillopt.search.trainer import Trainer
-from pytest_skillopt.skill.diff import attribute, hunks, unified
+from pytest_skillopt.skill.diff import unified
 from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.files import Trained, read_version
 
@@ -211,7 +211,6 @@ def _skill_result(run: Run, outcome: TrainOutcome) -> SkillResult:
         status=outcome.status,
         reason=outcome.reason,
         patch=unified(outcome.before, outcome.after, outcome.skill),
-        hunks=_hunks(outcome),
         warnings=list(outcome.warnings),
         suite=outcome.suite,
         from_search=outcome.from_search,
@@ -226,16 +225,3 @@ def _skill_result(run: Run, outcome: TrainOutcome) -> SkillResult:
         cost=outcome.cost,
     )
     return refined("trained", run, result)
-
-
-def _hunks(outcome: TrainOutcome) -> list[Hunk]:
-    told = {row.content or row.target: row for row in outcome.edits if row.status == "accepted"}
-    found = hunks(outcome.before, outcome.after)
-    made_by = attribute(found, outcome.accepted) if found else []
-    shown = []
-    for hunk, made in zip(found, made_by, strict=True):
-        rows = [told.get(e.content or e.target) or EditRow.of(e, "accepted") for e in made]
-        reasons = list(dict.fromkeys(row.reason for row in rows if row.reason))
-        tasks = list(dict.fromkeys(task for row in rows for task in row.tasks))
-        shown.append(Hunk(diff=hunk.diff, reasons=reasons, tasks=tasks, edits=rows))
-    return shown

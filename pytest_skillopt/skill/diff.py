@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_skillopt.skill.document import Document
-    from pytest_skillopt.skill.edits import Edit
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _NO_NEWLINE = "\\ No newline at end of file\n"
@@ -31,11 +30,6 @@ class Hunk(NamedTuple):
     """Path in the skill's folder."""
     diff: str
     """The hunk with its ``@@`` line, which names the file unless it is the SKILL.md."""
-
-    def lines(self, sign: str) -> list[str]:
-        """Return the added (``+``) or removed (``-``) lines, without sign and line ending."""
-        rows = _LINE.findall(self.diff)[1:]
-        return [row[1:].rstrip("\r\n") for row in rows if row[0] == sign]
 
 
 def unified(before: Document, after: Document, path: str) -> str:
@@ -64,18 +58,6 @@ def hunks(before: Document, after: Document) -> tuple[Hunk, ...]:
         groups = _matcher(old, new).get_grouped_opcodes(3)
         found += [_hunk(old, new, group, name) for group in groups]
     return tuple(found)
-
-
-def attribute(hunks: Sequence[Hunk], edits: Sequence[Edit]) -> tuple[tuple[Edit, ...], ...]:
-    """Find for each hunk the edits that made it.
-
-    Their content is among its added lines or, for ``replace`` and ``delete``, their target among
-    its removed ones. An edit that a later one overwrote belongs to no hunk.
-    """
-    return tuple(
-        tuple(edit for edit in edits if any(_made(e, hunk) for e in (edit, *edit.also)))
-        for hunk in hunks
-    )
 
 
 def added_blocks(before: str, after: str) -> list[str]:
@@ -121,21 +103,3 @@ def _file_name(name: str) -> str:
     escaped = name.replace("\\", "\\\\").replace('"', '\\"')
     escaped = re.sub(r"[\x00-\x1f\x7f]", lambda match: f"\\{ord(match[0]):03o}", escaped)
     return f'"{escaped}"' if escaped != name else name + "\t" * (" " in name)
-
-
-def _made(edit: Edit, hunk: Hunk) -> bool:
-    if edit.file != hunk.file:
-        return False
-    new, gone = _lines(edit.content), _lines(edit.target)
-    added, removed = hunk.lines("+"), hunk.lines("-")
-    if edit.field == "description":
-        return any(line.startswith("description:") for line in added)
-    if edit.adds:
-        return any(line.strip() in new for line in added)
-    # These may change a part of a line.
-    was = any(part in line for part in gone for line in removed)
-    return was and (edit.op == "delete" or any(part in line for part in new for line in added))
-
-
-def _lines(text: str) -> list[str]:
-    return [line.strip() for line in to_lf(text).split("\n") if line.strip()]

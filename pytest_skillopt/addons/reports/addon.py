@@ -10,8 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pytest_skillopt import Result
-    from pytest_skillopt.run.result import Arm, TaskRow
+    from pytest_skillopt import Document, Result
+    from pytest_skillopt.run.openrun import Run
+    from pytest_skillopt.run.result import Arm, SkillResult, TaskRow
 
 PAGE = "report.html"
 
@@ -29,6 +30,17 @@ def _summary(result: Result, *limit: int) -> str:
 
 
 REPORTS = {PAGE: _page, "summary.md": _summary}
+
+
+def vetted(run: Run, result: SkillResult, version: Document) -> SkillResult:
+    """Attribute the hunks of a change to its accepted edits."""
+    edits = {e.content or e.target: e for e in result.edits if e.status == "accepted"}
+    if not edits:
+        return result
+    from pytest_skillopt.addons.reports.hunks import hunks_of
+
+    found = hunks_of(run.documents[result.path], version, list(edits.values()))
+    return result.model_copy(update={"hunks": found})
 
 
 def properties(row: TaskRow) -> list[tuple[str, str]]:
