@@ -221,6 +221,17 @@ def test_a_value_that_cannot_be_is_a_usage_error(
     result.stderr.fnmatch_lines([f"ERROR: {message}"])
 
 
+@pytest.mark.parametrize("option", ["--skillopt", "--skillopt-cache=off"])
+def test_a_folder_of_runs_that_cannot_be_written_is_a_usage_error(
+    project: pytest.Pytester, option: str
+) -> None:
+    """As on a disk that is read-only."""
+    (project.path / "file").write_text("", encoding="utf-8")
+    result = project.runpytest_inprocess("--skillopt", option, "--skillopt-dir=file/below")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: *file*below: cannot be written (*); set skillopt_dir *"])
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestWarning")
 def test_a_list_where_a_text_is_wanted_is_a_usage_error(project: pytest.Pytester) -> None:
     project.makepyprojecttoml('[tool.pytest.ini_options]\nskillopt_skill = ["a", "b"]\n')

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,6 +33,18 @@ class RunError(Exception):
     """A run that cannot be opened; the message names it and the existing ones."""
 
 
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn an error of the system into one that names the place and the way out."""
+    try:
+        yield
+    except Timeout:
+        raise
+    except OSError as error:
+        said = f"{path}: cannot be written ({error.strerror})"
+        raise RunError(f"{said}; set skillopt_dir to another place") from error
+
+
 @dataclass(frozen=True, slots=True)
 class Home:
     """The directory ``.skillopt`` of a project."""
@@ -47,11 +60,12 @@ class Home:
         return self.path / "cache"
 
     def make(self) -> None:
-        """Create the directory and have git ignore it."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        ignore = self.path / ".gitignore"
-        if not ignore.exists():
-            ignore.write_text("*\n", encoding="utf-8")
+        """Create the directory and have git ignore it; RunError if it cannot be written."""
+        with _explained(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            ignore = self.path / ".gitignore"
+            if not ignore.exists():
+                ignore.write_text("*\n", encoding="utf-8")
 
     def new_run(self) -> RunDirectory:
         self.make()
@@ -104,11 +118,16 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: Path) -> RunDirectory:
-        """Create or reopen a run; raise RunError while another process works on it."""
-        (path / "skills").mkdir(parents=True, exist_ok=True)
+        """Create or reopen a run.
+
+        Raises:
+            RunError: it cannot be written, or another process works on it.
+        """
         lock = FileLock(path / "lock")
         try:
-            lock.acquire(timeout=1)  # a process that watches the run locks it for a moment
+            with _explained(path):
+                (path / "skills").mkdir(parents=True, exist_ok=True)
+                lock.acquire(timeout=1)  # a process that watches the run locks it for a moment
         except Timeout:
             raise RunError(f"run {path.name} is being worked on by another pytest") from None
         return cls(path, lock)
