@@ -147,13 +147,11 @@ def test_what_was_accepted_is_written_where_it_cannot_be_shortened(
     assert f"note: the skill that was accepted was not made shorter: {why}" in said
 
 
-@pytest.mark.parametrize(
-    ("kind", "after"), [("cap", 0.01), ("interrupted", 0.3), ("breaker", 0.6), ("cap", 0.85)]
-)
-def test_wherever_the_shortening_ends_early_the_accepted_skill_stays(
-    toy: ModuleType, kind: str, after: float
-) -> None:
-    """``after`` is the part of the samples of the shortening after which it is ended."""
+ENDS = [("cap", 0.01), ("interrupted", 0.3), ("breaker", 0.6), ("cap", 0.85)]
+"""Why a shortening is ended, and after which part of its samples."""
+
+
+def test_wherever_the_shortening_ends_early_the_accepted_skill_stays(toy: ModuleType) -> None:
     world = toy.make_world(strong=1.0, weak=0.0)
     document = Document.from_text(f"{toy.SKILL.decode()}\n{WORDS}\n")
 
@@ -162,7 +160,7 @@ def test_wherever_the_shortening_ends_early_the_accepted_skill_stays(
             return None
         return json.dumps({"reasoning": "idle", "edits": [TAKE]})
 
-    def train(end: int = -1, search: str = "trials,shorten") -> Any:
+    def train(end: int = -1, kind: str = "cap", search: str = "trials,shorten") -> Any:
         tasks = toy.make_tasks(world)
         sampler = toy.ToySampler(world, tasks)
 
@@ -180,23 +178,23 @@ def test_wherever_the_shortening_ends_early_the_accepted_skill_stays(
     assert WORDS not in whole.after.text
     settings = Settings(search="trials,shorten", rollouts=1)
     assert whole.samples <= expected(toy.make_tasks(world), modes()["train"], settings).most
-    ended = train(longer.samples + int(after * (whole.samples - longer.samples)))
-    assert (ended.status, ended.after) == ("accepted", longer.after)
-    assert (ended.verdict, ended.accepted) == (longer.verdict, longer.accepted)
+    for kind, after in ENDS:
+        ended = train(longer.samples + int(after * (whole.samples - longer.samples)), kind)
+        assert (ended.status, ended.after) == ("accepted", longer.after)
+        assert (ended.verdict, ended.accepted) == (longer.verdict, longer.accepted)
 
 
-@pytest.mark.parametrize("moment", [20, 200])
 def test_a_shortening_that_is_killed_ends_as_one_that_was_not(
-    project: pytest.Pytester, chat_server: ChatServer, moment: int
+    project: pytest.Pytester, chat_server: ChatServer
 ) -> None:
-    """The moment is in requests after the first that asks for a shorter skill."""
+    """At the hundredth request after the first that asks for a shorter skill."""
     skill = project.path / "SKILL.md"
     skill.write_text(START)
     play, after = reply(TAKE, first=ADD), [0]
 
     def killed(body: dict[str, Any]) -> str:
         after[0] += after[0] > 0 or shortens(body)
-        if after[0] == moment:
+        if after[0] == 100:
             process.kill()
         return str(play(body))
 
