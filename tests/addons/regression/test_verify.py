@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from chat_server import ChatServer
 
 RULE = "End every greeting with an exclamation mark."
-NAMES = ["Ada", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hal", "Ida", "Jo", "Kim", "Lea"]
+NAMES = ["Ada", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hal"]
 TESTS = f"""
 import pytest
 
@@ -114,7 +114,7 @@ def test_an_accepted_skill_is_compared_on_each_target_and_every_report_has_a_row
     assert dear["suite"]["before"]["rate"] == 0
     assert dear["suite"]["after"]["rate"] == 1
     assert 0 < dear["suite"]["after"]["low"] < 1 == dear["suite"]["after"]["high"]
-    assert project.asked["dear"] == dear["rollouts"] == 2 * 2 * 9, "two rounds of both versions"
+    assert project.asked["dear"] == dear["rollouts"] == 2 * 2 * 6, "two rounds of both versions"
     assert dear["cost"] > 0
     assert [row["calls"] for row in project.result["usage"] if row["stage"] == "targets"] == [
         project.asked["dear"] + project.asked["odd"]
@@ -173,7 +173,7 @@ def test_missing_evidence_is_never_a_yes_and_a_resumed_run_pays_only_the_rest(
     (skill,) = project.result["skills"]
     assert (status, skill["status"], skill["written"]) == (0, "accepted", True), shown
     assert project.asked["worker"] == asked["worker"]
-    assert project.asked["dear"] == 36 + 1, "only the refused call is made once more"
+    assert project.asked["dear"] == 24 + 1, "only the refused call is made once more"
 
 
 def test_with_report_a_target_that_fails_loses_no_acceptance(project: Project) -> None:
@@ -266,14 +266,14 @@ def test_the_plan_counts_the_targets_with_their_prices(project: Project) -> None
     _, shown = project.run(*BOTH, "--collect-only")
     assert project.server.calls == 0
     for name in ("dear", "odd"):
-        line = f"on openai:{name} after an acceptance: at most 108 rollouts of these, about $2.16"
+        line = f"on openai:{name} after an acceptance: at most 72 rollouts of these, about $1.44"
         assert line in shown
     most = [
         int(text.split("rollouts: about ")[1].split()[3].rstrip(";")) for text in (alone, shown)
     ]
-    assert most[1] - most[0] == 2 * 108
+    assert most[1] - most[0] == 2 * 72
     _, shown = project.run(*BOTH, "--collect-only", mode="--skillopt-compare none SKILL.md")
-    assert "on openai:dear: at most 120 rollouts of these" in shown
+    assert "on openai:dear: at most 80 rollouts of these" in shown
 
 
 def test_a_comparison_on_several_targets_prints_the_matrix(project: Project) -> None:
