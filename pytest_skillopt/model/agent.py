@@ -187,8 +187,8 @@ class Agent:
         try:
             talk = _Conversation() if fresh else self._talk.copy()
             if not talk.messages:
-                if prompt := f"{system}\n\n{self.system}" if system else self.system:
-                    talk.messages.append({"role": "system", "content": prompt})
+                if whole := f"{system}\n\n{self.system}" if system else self.system:
+                    talk.messages.append({"role": "system", "content": whole})
                 if system:
                     self._note(talk, "system", system)
             elif system is not None:
