@@ -196,6 +196,15 @@ def test_a_clear_gain_is_decided_in_few_wide_rounds() -> None:
         assert len(rounds) <= 6
 
 
+@pytest.mark.parametrize("alpha", [0.05, 0.3])
+def test_a_hopeless_candidate_is_refused_for_its_chance(alpha: float) -> None:
+    before = dict.fromkeys(ids(40), 0.6)
+    after = dict.fromkeys(ids(40), 0.4)
+    for seed in range(10):
+        verdict = judge(before, after, seed, alpha=alpha, targets=tuple(ids(6)))
+        assert "it is not credible that the suite improved" in verdict.reason
+
+
 def test_the_targets_are_sampled_again_until_something_has_changed_for_certain() -> None:
     """Bad luck hides at first that the one target is lifted; two val tasks are lifted as well."""
     before = dict.fromkeys(ids(30), 1.0)
