@@ -12,7 +12,7 @@ from urllib.parse import quote
 from markupsafe import Markup, escape
 
 from pytest_skillopt.addons.markup import hash_source, short, style
-from pytest_skillopt.addons.reports.rendering import environment, hunks, not_kept, settings
+from pytest_skillopt.addons.reports.rendering import common, environment, hunks, not_kept, settings
 from pytest_skillopt.report import words
 from pytest_skillopt.report.advice import advise, full_stop, headline
 from pytest_skillopt.report.words import clip, one_line
@@ -49,23 +49,15 @@ _RATED = (
 def render_html(result: Result) -> str:
     """Render the whole page."""
     css = style()
-    return (
-        _environment()
-        .get_template("report.html.j2")
-        .render(
-            result=result,
-            advice=headline(result),
-            skills=_show_skills(result),
-            used=words.total(result.usage),
-            calls=words.calls(result.usage),
-            cost=words.cost(result.usage),
-            unpriced=words.unpriced(result.usage),
-            command=shlex.join(result.command),
-            settings=settings(result),
-            css=Markup(css),
-            csp=_policy(css),
-        )
-    )
+    given = {
+        "skills": _show_skills(result),
+        "unpriced": words.unpriced(result.usage),
+        "command": shlex.join(result.command),
+        "settings": settings(result),
+        "css": Markup(css),
+        "csp": _policy(css),
+    }
+    return _environment().get_template("report.html.j2").render(common(result) | given)
 
 
 @cache
@@ -137,7 +129,6 @@ def _show(result: Result, skill: SkillResult, i: int) -> _Shown:
         "uninformative": words.uninformative(skill),
         "groups": tuple(_groups(result, skill, compared)),
         "compared": compared,
-        "sides": words.sides(result.mode),
         "edits": tuple(edits[:MOST_EDITS]),
         "edits_left_out": max(len(edits) - MOST_EDITS, 0),
     }

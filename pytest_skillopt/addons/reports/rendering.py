@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 
 from pytest_skillopt.report import words
+from pytest_skillopt.report.advice import headline
 from pytest_skillopt.run.result import EditRow, Hunk
 from pytest_skillopt.settings import Settings, shown
 
@@ -75,6 +76,18 @@ def changed_settings(result: Result) -> list[tuple[str, str]]:
     """List the settings that differ from the plugin's defaults."""
     usual = Settings.make().to_json()
     return [(n, v) for n, v in settings(result) if n not in usual or v != shown(usual[n])]
+
+
+def common(result: Result) -> dict[str, Any]:
+    """Return the values that every template uses, by their names."""
+    return {
+        "result": result,
+        "advice": headline(result),
+        "sides": words.sides(result.mode),
+        "used": words.total(result.usage),
+        "calls": words.calls(result.usage),
+        "cost": words.cost(result.usage),
+    }
 
 
 _FILTERS = (

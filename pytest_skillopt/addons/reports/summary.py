@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from pytest_skillopt.addons.markup import code, fenced, prose
-from pytest_skillopt.addons.reports.rendering import changed_settings, environment
+from pytest_skillopt.addons.reports.rendering import changed_settings, common, environment
 from pytest_skillopt.report import words
-from pytest_skillopt.report.advice import advise, headline
+from pytest_skillopt.report.advice import advise
 from pytest_skillopt.report.words import one_line
 from pytest_skillopt.skill.document import SKILL_FILE
 
@@ -58,12 +58,7 @@ def _blocks(result: Result) -> Iterator[str]:
     """Yield in order the blocks that are kept or left out as a whole."""
     template = _environment().get_template("summary.md.j2")
     whole = template.render(
-        result=result,
-        advice=headline(result),
-        sides=words.sides(result.mode),
-        used=words.total(result.usage),
-        calls=words.calls(result.usage),
-        cost=words.cost(result.usage),
+        common(result),
         rollouts=words.rollouts(result),
         command=one_line(shlex.join(result.command))[:4000],
         settings=changed_settings(result),
