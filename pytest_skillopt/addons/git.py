@@ -153,7 +153,7 @@ class Clone(Git):
     def __init__(self, directory: Path, environ: Mapping[str, str] | None = None) -> None:
         super().__init__(directory, environment() if environ is None else environ)
         try:
-            found = self.run("rev-parse", "--show-toplevel", "--show-prefix").decode()
+            top, self.prefix = map(self._path, ("--show-toplevel", "--show-prefix"))
         except GitFailed as error:
             if "not a git repository" in error.detail:
                 raise GitError(
@@ -161,8 +161,11 @@ class Clone(Git):
                     "this in a clone"
                 ) from None
             raise
-        top, self.prefix, _ = found.split("\n", 2)
         self.directory = Path(top)
+
+    def _path(self, option: str) -> str:
+        """Ask for a path by itself: it may hold any character, a line break too."""
+        return os.fsdecode(self.run("rev-parse", option)).removesuffix("\n")
 
     def is_shallow(self) -> bool:
         return self.run("rev-parse", "--is-shallow-repository").strip() == b"true"

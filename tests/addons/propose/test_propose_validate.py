@@ -563,6 +563,20 @@ def test_project_below_the_top_of_the_repository(project: Project) -> None:
     assert read_base(Clone(sub), tip).allowed == {"sub/SKILL.md"}
 
 
+@pytest.mark.skipif(os.name == "nt", reason="no path there has such characters")
+@pytest.mark.parametrize("name", ["new\nline", "caf\udce9", " "], ids=["line", "latin-1", "blank"])
+def test_project_in_a_folder_with_any_name(project: Project, name: str) -> None:
+    sub = project.root / name
+    sub.mkdir()
+    (sub / "SKILL.md").write_text("# Sub\n")
+    (sub / "pytest.ini").write_text("[pytest]\n")
+    tip = project.commit("Sub", name)
+    assert read_base(Clone(sub), tip).allowed == {f"{name}/SKILL.md"}
+    moved = project.root.rename(project.root.with_name(f"{project.root.name}{name}"))
+    assert Clone(moved).directory == moved
+    assert Clone(moved).resolve("HEAD") == tip
+
+
 def test_configuration_that_cannot_be_read(project: Project) -> None:
     (project.root / "pyproject.toml").write_text("[tool.pytest\n")
     tip = project.commit("Broken", "pyproject.toml")
