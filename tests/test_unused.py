@@ -68,23 +68,23 @@ def test_options_are_there_if_anything_mentions_them(
             assert pytestconfig.getoption("skillopt_setting_seed", "unknown") == "7"
         """
     )
-    plain = pytester.runpytest_subprocess("-p", "no:cacheprovider", "test_it.py")
+    plain = pytester.runpytest_inprocess("-p", "no:cacheprovider", "test_it.py")
     plain.stdout.fnmatch_lines(["*assert 'unknown' == '7'*"])
     given = "--skillopt-seed=7"
-    pytester.runpytest_subprocess(given).assert_outcomes(passed=1)
-    pytester.runpytest_subprocess("-n1", given).assert_outcomes(passed=1)
+    pytester.runpytest_inprocess(given).assert_outcomes(passed=1)
+    pytester.runpytest_inprocess("-n1", given).assert_outcomes(passed=1)
     (pytester.path / "words.txt").write_text(given)
-    pytester.runpytest_subprocess("@words.txt").assert_outcomes(passed=1)
+    pytester.runpytest_inprocess("@words.txt").assert_outcomes(passed=1)
     monkeypatch.setenv("PYTEST_ADDOPTS", given)
-    pytester.runpytest_subprocess().assert_outcomes(passed=1)
+    pytester.runpytest_inprocess().assert_outcomes(passed=1)
     monkeypatch.delenv("PYTEST_ADDOPTS")
     pytester.makeini(f"[pytest]\naddopts = {given}")
-    pytester.runpytest_subprocess().assert_outcomes(passed=1)
+    pytester.runpytest_inprocess().assert_outcomes(passed=1)
     pytester.makeini("[pytest]\n")
     for words in (["-h"], ["-qh"], ["--help"]):
-        pytester.runpytest_subprocess(*words).stdout.fnmatch_lines(["*--skillopt-train*"])
-    pytester.runpytest_subprocess("--markers").stdout.fnmatch_lines(["*skill_task(*"])
-    pytester.runpytest_subprocess("--fixtures").stdout.fnmatch_lines(["skill_agent*"])
+        pytester.runpytest_inprocess(*words).stdout.fnmatch_lines(["*--skillopt-train*"])
+    pytester.runpytest_inprocess("--markers").stdout.fnmatch_lines(["*skill_task(*"])
+    pytester.runpytest_inprocess("--fixtures").stdout.fnmatch_lines(["skill_agent*"])
 
 
 def test_a_task_without_a_fixture_imports_its_marker(pytester: pytest.Pytester) -> None:
