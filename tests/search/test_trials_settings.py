@@ -36,7 +36,7 @@ class Trained:
     """Prompts, samples and outcome of a training."""
 
     def __init__(self, toy: ModuleType, **settings: Any) -> None:
-        world = toy.make_world(tasks=40, weak=0.3, strong=0.9)
+        world = toy.make_world(tasks=24, weak=0.3, strong=0.9)
         tasks = toy.make_tasks(world)
         sampler = toy.ToySampler(world, tasks)
         model = toy.ToyOptimizer(useful=0.4)
@@ -80,7 +80,7 @@ def test_patience_bounds_the_fresh_looks_that_find_nothing(toy: ModuleType) -> N
         steps = Trainer(document, tasks, sampler, model, settings).run().steps
         return max(step.epoch for step in steps)
 
-    assert [looks(patience) for patience in (1, 2, 3)] == [1, 2, 3]
+    assert [looks(patience) for patience in (1, 2)] == [1, 2]
 
 
 def test_nothing_else_changes_it(toy: ModuleType, plain: Trained) -> None:
