@@ -145,9 +145,19 @@ def test_training_writes_a_better_skill_and_leaves_the_rest_of_the_file(
     assert (project.runs[0] / "report.html").exists()
 
 
-def test_a_second_run_is_answered_from_the_cache(project: Project) -> None:
-    project.train()
+def test_a_second_run_is_answered_from_the_cache_and_a_finished_one_is_not_continued(
+    project: Project,
+) -> None:
+    """Continued, it would write the skill anew, and the record of the run."""
+    said = project.train().stdout.str()
+    assert "is the test wrong?" not in said, "a failed assertion is not an error of the test"
     paid = project.server.calls
+    (run,) = project.runs
+    before = [(p, p.stat().st_mtime_ns) for p in (project.skill, run / "result.json")]
+    again = project.train(f"--skillopt-resume={run.name}")
+    assert again.ret == pytest.ExitCode.USAGE_ERROR
+    again.stderr.fnmatch_lines([f"*run {run.name} is finished (accepted), there is nothing *"])
+    assert [(p, p.stat().st_mtime_ns) for p, _ in before] == before
     project.skill.write_bytes(SKILL)
     result = project.train("--skillopt-cache=ro")
     assert result.ret == 0
@@ -171,29 +181,10 @@ def test_rows_of_the_cache_that_are_not_ours_are_reported_and_paid_for_again(
     assert any("rows of" in note and "were refused" in note for note in project.result["notes"])
 
 
-def test_the_optimizer_never_sees_a_val_or_test_task(project: Project) -> None:
-    project.train()
-    tasks = project.result["skills"][0]["tasks"]
-    hidden = [re.search(r"\[(\w+)\]", t["id"]).group(1) for t in tasks if t["split"] != "train"]  # type: ignore[union-attr]
-    assert len(hidden) >= 4
-    prompts = [json.dumps(body) for body in project.server.bodies if is_optimizer(body)]
-    assert prompts
-    for name in hidden:
-        assert not any(re.search(rf"\b{name}\b", prompt) for prompt in prompts), name
-
-
-def test_the_key_is_nowhere_on_disk_or_on_screen(project: Project) -> None:
-    result = project.train("-v")
-    assert project.server.requests[0].headers["authorization"] == "Bearer sk-test-0123456789"
-    assert "sk-test-0123456789" not in result.stdout.str() + result.stderr.str()
-    for path in (project.path / ".skillopt").rglob("*"):
-        if path.is_file():
-            assert b"sk-test-0123456789" not in path.read_bytes(), path
-
-
-def test_secrets_of_the_environment_are_kept_out_of_everything(
+def test_secrets_are_kept_out_of_everything_and_other_splits_from_the_optimizer(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The key, another secret of the environment, and the tasks of val and test."""
     monkeypatch.setenv("LEDGER_PASSWORD", "correct-horse-battery")
     with (project.path / "test_greeting.py").open("a") as file:
         file.write(
@@ -209,13 +200,21 @@ def test_leaky(skill_agent, rollout):
     assert secret == ""
 """
         )
-    project.train()
+    result = project.train("-v")
+    assert project.server.requests[0].headers["authorization"] == "Bearer sk-test-0123456789"
+    assert "sk-test-0123456789" not in result.stdout.str() + result.stderr.str()
     for path in (project.path / ".skillopt").rglob("*"):
         if path.is_file():
             assert b"correct-horse" not in path.read_bytes(), path
+            assert b"sk-test-0123456789" not in path.read_bytes(), path
     asked = [json.dumps(body) for body in project.server.bodies if is_optimizer(body)]
     assert any("test_leaky" in prompt or "password" in prompt for prompt in asked)
     assert not any("correct-horse" in prompt for prompt in asked)
+    tasks = project.result["skills"][0]["tasks"]
+    hidden = [re.search(r"\[(\w+)\]", t["id"]).group(1) for t in tasks if t["split"] != "train"]  # type: ignore[union-attr]
+    assert len(hidden) >= 4
+    for name in hidden:
+        assert not any(re.search(rf"\b{name}\b", prompt) for prompt in asked), name
 
 
 def test_nothing_to_gain_leaves_the_file_untouched(project: Project) -> None:
@@ -652,17 +651,6 @@ def test_a_killed_run_continues_under_a_cap_without_paying_twice(project: Projec
     assert not any("resume" in word for word in project.result["command"])
 
 
-def test_a_finished_run_is_not_continued(project: Project) -> None:
-    """It would write the skill anew, and the record of the run."""
-    assert project.train().ret == 0
-    (run,) = project.runs
-    before = [(p, p.stat().st_mtime_ns) for p in (project.skill, run / "result.json")]
-    again = project.train(f"--skillopt-resume={run.name}")
-    assert again.ret == pytest.ExitCode.USAGE_ERROR
-    again.stderr.fnmatch_lines([f"*run {run.name} is finished (accepted), there is nothing *"])
-    assert [(p, p.stat().st_mtime_ns) for p, _ in before] == before
-
-
 def test_another_candidate_is_compared_with_fresh_samples_of_the_skill_on_disk(
     project: Project,
 ) -> None:
@@ -769,10 +757,6 @@ def test_an_error_of_the_test_itself_is_named(project: Project) -> None:
     printed = " ".join(ran.stdout.str().split())
     assert "every rollout ends in one error at test_greeting.py:9, AttributeError: " in printed
     assert "is the test wrong?" in printed
-
-
-def test_a_failed_assertion_is_not_called_an_error_of_the_test(project: Project) -> None:
-    assert "is the test wrong?" not in project.train().stdout.str()
 
 
 SCANNER = """
