@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import warm_sessions
 
 import pytest_skillopt
 from pytest_skillopt.settings import Settings, choices_of, documented, quiet
@@ -235,9 +236,9 @@ def test_a_folder_of_runs_that_cannot_be_written_is_a_usage_error(
 @pytest.mark.filterwarnings("ignore::pytest.PytestWarning")
 def test_a_list_where_a_text_is_wanted_is_a_usage_error(project: pytest.Pytester) -> None:
     project.makepyprojecttoml('[tool.pytest.ini_options]\nskillopt_skill = ["a", "b"]\n')
-    result = project.runpytest_subprocess("--skillopt")
+    result = warm_sessions.run("--skillopt", cwd=project.path)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: skillopt_skill: *list*"])
+    result.stdout.fnmatch_lines(["ERROR: skillopt_skill: *list*"])
 
 
 def test_the_result_holds_every_setting(project: pytest.Pytester) -> None:

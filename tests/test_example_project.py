@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import warm_sessions
 from example_copy import ROOT, SKILL, START, copy_example
 from patience import PATIENCE
 from sessions import clean_environment
 from simulation import serve
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 # Rules that a colleague from accounts payable would add by hand after an afternoon with the tests.
@@ -36,16 +37,12 @@ def project(tmp_path: Path) -> Path:
     return copy_example(tmp_path / "example_project")
 
 
-def run(project: Path, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", *args],
-        cwd=project,
-        env=clean_environment(**env),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+def run(project: Path, *args: str, expect: Sequence[int] = (0,), **env: str) -> str:
+    """What a session in a process of its own has printed."""
+    session = warm_sessions.start(*args, cwd=project, env=clean_environment(**env))
+    said, _ = session.communicate(PATIENCE)
+    assert session.returncode in expect, said
+    return said
 
 
 def result(project: Path) -> dict[str, Any]:
@@ -54,18 +51,11 @@ def result(project: Path) -> dict[str, Any]:
     return loaded
 
 
-def pass_rate(project: Path, *args: str) -> float:
-    """Mean over the tasks of the share of passed rollouts, as the evaluation reports it."""
-    run(project, "--skillopt", "--skillopt-rollouts=2", *args)
-    (skill,) = result(project)["skills"]
-    assert len(skill["tasks"]) == 45
-    return float(skill["suite"]["before"]["rate"])
-
-
 def test_a_plain_run_is_an_ordinary_test_run(project: Path) -> None:
-    done = run(project, "-p", "no:xdist", "-q", "--no-header")
-    assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout + done.stderr
-    last = done.stdout.strip().splitlines()[-1]
+    said = run(
+        project, "-p", "no:xdist", "-q", "--no-header", expect=[pytest.ExitCode.TESTS_FAILED]
+    )
+    last = said.strip().splitlines()[-1]
     failed, passed = (int(part.split()[0]) for part in last.split(" in ")[0].split(", "))
     assert failed + passed == 45
     assert 0 < passed < 27
@@ -75,17 +65,19 @@ def test_a_plain_run_is_an_ordinary_test_run(project: Path) -> None:
 def test_rules_written_by_hand_are_followed(project: Path) -> None:
     with (project / SKILL).open("a", encoding="utf-8") as skill:
         skill.write(HOUSE_RULES)
-    assert pass_rate(project, "-p", "no:xdist") > 0.9
+    run(project, "--skillopt", "--skillopt-rollouts=2", "-p", "no:xdist", expect=(0, 1))
+    (skill,) = result(project)["skills"]
+    assert len(skill["tasks"]) == 45
+    assert skill["suite"]["before"]["rate"] > 0.9
 
 
 def test_a_training_ends_accepted_and_above(project: Path) -> None:
     before = (project / SKILL).read_text(encoding="utf-8")
-    done = run(project, "--skillopt-train", "-n", "2", "-oskillopt_final_rollouts=2")
-    assert done.returncode == 0, done.stdout + done.stderr
+    said = run(project, "--skillopt-train", "-n2", "-oskillopt_final_rollouts=2")
     found = result(project)
     (skill,) = found["skills"]
     assert found["simulated"]
-    assert "simulated" in done.stdout
+    assert "simulated" in said
     assert (found["status"], skill["written"]) == ("accepted", True), found["reason"]
     assert 0.2 < skill["suite"]["before"]["rate"] < 0.6
     assert skill["suite"]["after"]["rate"] > 0.85
@@ -97,21 +89,9 @@ def test_a_training_ends_accepted_and_above(project: Path) -> None:
 
 def test_one_setting_switches_to_another_model(project: Path) -> None:
     """Any server will do: here the offline one, reached as a stranger would reach it."""
-    done = run(
-        project,
-        "-p",
-        "no:xdist",
-        "-q",
-        "-o",
-        "skillopt_model=openai:sim-steady",
-        f"--skillopt-base-url={serve()}",
-        "--skillopt",
-        "--skillopt-rollouts=1",
-        "-k",
-        "test_total",
-        OPENAI_API_KEY="not-a-key",
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    model = ("-oskillopt_model=openai:sim-steady", f"--skillopt-base-url={serve()}")
+    few = ("--skillopt-rollouts=1", "-ktest_total", "-pno:xdist")
+    run(project, "--skillopt", *model, *few, OPENAI_API_KEY="not-a-key")
     found = result(project)
     assert not found["simulated"]
     assert found["models"]["target"] == "openai:sim-steady"

@@ -17,8 +17,6 @@ import shutil
 import signal
 import socket
 import sqlite3
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -663,17 +661,10 @@ def socket_servers() -> Iterator[SocketServers]:
 def _train_invoices(folder: Path, *arguments: str) -> dict[str, Any]:
     """Result of the example's training with the offline model, on the tasks of one file."""
     copy_example(folder)
-    command = [sys.executable, "-m", "pytest", "--skillopt-train", *OFFLINE, *arguments]
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=clean_environment(PYTHONHASHSEED="0"),  # pytest shows differences in a set's order
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    command = ("--skillopt-train", *OFFLINE, *arguments)
+    session = warm_sessions.start(*command, cwd=folder, env=clean_environment())
+    output, _ = session.communicate(PATIENCE)
+    assert session.returncode == 0, output
     (path,) = folder.glob(".skillopt/runs/*/result.json")
     result = json.loads(path.read_text())
     assert len(result["skills"][0]["tasks"]) == 12

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import warm_sessions
 
 if TYPE_CHECKING:
     from chat_server import ChatServer
@@ -107,11 +108,13 @@ def test_a_model_that_cannot_answer_fails_a_test_at_its_own_line(
         """
     )
     given = ("--skillopt-model=openai:m", f"--skillopt-base-url={chat_server.url}")
-    result = project.runpytest_subprocess("-p", "no:cacheprovider", *given)
+    result = warm_sessions.run("-p", "no:cacheprovider", *given, cwd=project.path)
     result.assert_outcomes(failed=2)
     result.stdout.fnmatch_lines(["E *ModelFault: openai:m: HTTP 401: no such key"] * 2)
     result.stdout.no_fnmatch_line("*pytest_skillopt/*.py*")
-    whole = project.runpytest_subprocess("-p", "no:cacheprovider", *given, "--full-trace")
+    whole = warm_sessions.run(
+        "-p", "no:cacheprovider", *given, "--full-trace", "-k", "agent", cwd=project.path
+    )
     whole.stdout.fnmatch_lines(["*pytest_skillopt/model/client.py*"])
 
 

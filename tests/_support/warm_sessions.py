@@ -119,6 +119,13 @@ def start(
     return Session(told, stdout)
 
 
+def run(*arguments: str, cwd: Path) -> pytest.RunResult:
+    """Return what ``python -m pytest`` has come to, with its errors among its output."""
+    session = start(*arguments, cwd=cwd)
+    said, _ = session.communicate()
+    return pytest.RunResult(session.wait(), said.splitlines(), [], 0.0)
+
+
 ColdWorker = gateway_io.Popen2IOMaster
 """Execnet's own: a worker's process, which imports all that it needs, and the two pipes to it."""
 
@@ -144,14 +151,18 @@ class Worker(ColdWorker):
         Popen2IO.__init__(self, os.fdopen(give, "wb"), os.fdopen(take, "rb"), execmodel)
 
 
+_SEED = {"PYTHONHASHSEED": "0"}
+"""Sets have one order in all that is forked, so that what is shown of them can be compared."""
+_ENVIRONMENT = os.environ | _SEED
+"""Environment of the server."""
+
+
 def _read_by_python(environment: Mapping[str, str]) -> dict[str, str]:
     """Return what Python reads at its start, but for the path, which xdist sends its workers."""
     names = (name for name in environment if name.startswith("PYTHON") and name != "PYTHONPATH")
-    return {name: environment[name] for name in names}
+    return _SEED | {name: environment[name] for name in names}
 
 
-_ENVIRONMENT = dict(os.environ)
-"""Environment of the server."""
 _inherited: list[socket.socket] = []
 """In a process that was forked: the socket that asks its server."""
 

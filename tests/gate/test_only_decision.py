@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import warm_sessions
 
 from pytest_skillopt.search.extensions import Stages, open_gate
 from pytest_skillopt.search.final_comparison import kept_back
@@ -174,9 +175,8 @@ def test_a_session_leaves_what_helped_to_the_final_comparison(pytester: pytest.P
         """
     )
     before = skill.read_text()
-    result = pytester.runpytest_subprocess(
-        "-p", "no:xdist", "--skillopt-train", "--skillopt-max-rollouts=150"
-    )
+    arguments = ("-p", "no:xdist", "--skillopt-train", "--skillopt-max-rollouts=150")
+    result = warm_sessions.run(*arguments, cwd=pytester.path)
     assert result.ret == 0
     assert skill.read_text().startswith(before.rstrip())
     assert skill.read_text() != before

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import warm_sessions
 from socket_servers import SocketServers
 
 from pytest_skillopt.suite.remote import _LogCarrier
@@ -145,29 +146,26 @@ def test_log(skill, n):
 """
 
 
-@pytest.mark.parametrize("level", ["INFO", "DEBUG"])
-@pytest.mark.parametrize("where", ["file", "cli"])
+@pytest.mark.parametrize(
+    "levels", [{"file": "DEBUG"}, {"file": "INFO", "cli": "DEBUG"}], ids=["file", "both"]
+)
 def test_log_lines_of_workers_reach_the_log(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, where: str, level: str
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, levels: dict[str, str]
 ) -> None:
     monkeypatch.setenv("MY_TOKEN", "a-secret-of-this-test-0123456789")
     pytester.path.joinpath("SKILL.md").write_text("---\nname: log\n---\nLog.\n")
     pytester.makepyfile(test_log=LOGGED)
-    options = {"file": ["--log-file=all.log", f"--log-file-level={level}"]}
-    options["cli"] = [f"--log-cli-level={level}"]
+    options = ["--log-file=all.log", *(f"--log-{to}-level={at}" for to, at in levels.items())]
     arguments = ["--skillopt", "--skillopt-rollouts=1", "-p", "no:cacheprovider"]
-    done = pytester.runpytest_subprocess(*arguments, "-n1", *options[where])
+    done = warm_sessions.run(*arguments, "-n1", *options, cwd=pytester.path)
     assert done.ret == 0
-    shown = done.stdout.str()
-    if where == "file":
-        assert "a-secret" not in shown + done.stderr.str()
-        shown = (pytester.path / "all.log").read_text()
-    for number in range(3):
-        assert shown.count(f"gw0: task {number} with [redacted MY_TOKEN]") == 1
-    assert ("gw0: a detail" in shown) == (level == "DEBUG")
-    assert "--skillopt begins with 3 tasks" in shown, "lines of the controller are there, too"
-    assert "from a forked process" not in shown
-    assert "a-secret" not in shown
+    said = {"cli": done.stdout.str(), "file": (pytester.path / "all.log").read_text()}
+    for to, level in levels.items():
+        for number in range(3):
+            assert said[to].count(f"gw0: task {number} with [redacted MY_TOKEN]") == 1
+        assert ("gw0: a detail" in said[to]) == (level == "DEBUG")
+        assert "--skillopt begins with 3 tasks" in said[to], "the controller's lines are there, too"
+    assert not any("from a forked process" in text or "a-secret" in text for text in said.values())
 
 
 def test_log_lines_are_carried_only_if_somebody_reads_them(pytester: pytest.Pytester) -> None:
@@ -184,7 +182,7 @@ def test_log(skill):
 """
     )
     arguments = ("--skillopt", "--skillopt-rollouts=1", "-n1", "-p", "no:cacheprovider")
-    assert pytester.runpytest_subprocess(*arguments).ret == 0
+    assert warm_sessions.run(*arguments, cwd=pytester.path).ret == 0
 
 
 def test_a_flood_of_log_lines_is_bounded() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import warm_sessions
 from patience import PATIENCE, wait_until
 from sessions import WITHOUT_TIME_OUTS
 
@@ -340,15 +341,19 @@ def test_an_interrupt_waits_for_no_rollout_and_lets_the_job_save(
     del drive  # sets the environment of the process
     pytester.makepyfile(test_suite=suite, jobs=SAVING)
     pytester.makeconftest(WITHOUT_TIME_OUTS)
-    command = [sys.executable, "-m", "pytest", "-p", "rollout_driver", "--drive=jobs:job", *args]
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        cwd=pytester.path,
-        text=True,
-        start_new_session=True,
-    )
+    command = ("-p", "rollout_driver", "--drive=jobs:job", *args)
+    process: subprocess.Popen[str] | warm_sessions.Session
+    if all_at_once:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pytest", *command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=pytester.path,
+            text=True,
+            start_new_session=True,
+        )
+    else:
+        process = warm_sessions.start(*command, cwd=pytester.path)
     wait_until((pytester.path / "started").exists)
     (os.killpg if all_at_once else os.kill)(process.pid, signum)
     output, _ = process.communicate(timeout=PATIENCE)
@@ -380,8 +385,8 @@ def test_an_interrupt_that_reaches_a_lane_late_leaves_nothing_behind(
         jobs=SAVING,
     )
     pytester.makeconftest(WITHOUT_TIME_OUTS)
-    command = [sys.executable, "-m", "pytest", "-p", "rollout_driver", "--drive=jobs:job", *LANES]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=pytester.path)
+    command = ("-p", "rollout_driver", "--drive=jobs:job", *LANES)
+    process = warm_sessions.start(*command, cwd=pytester.path, quiet=True)
     wait_until((pytester.path / "pid").exists)
     process.send_signal(signal.SIGINT)
     assert process.wait(PATIENCE) == pytest.ExitCode.INTERRUPTED
@@ -403,10 +408,8 @@ def test_a_killed_controller_leaves_no_worker_behind(
             time.sleep(1000)
         """
     )
-    command = [sys.executable, "-m", "pytest", "-p", "rollout_driver", "-n1"]
-    process = subprocess.Popen(
-        [*command, "--drive=rollout_driver:once"], stdout=subprocess.DEVNULL, cwd=pytester.path
-    )
+    command = ("-p", "rollout_driver", "-n1", "--drive=rollout_driver:once")
+    process = warm_sessions.start(*command, cwd=pytester.path, quiet=True)
     wait_until((pytester.path / "pids").exists)
     process.kill()
     process.wait()
