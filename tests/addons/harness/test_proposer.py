@@ -74,7 +74,6 @@ class Project:
             "skillopt_base_url": server.url,
             "skillopt_proposer": "agent:stub:AGENT",
             "skillopt_patience": 1,
-            "skillopt_rollouts": 1,
             "pythonpath": ".",
         }
 
