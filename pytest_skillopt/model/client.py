@@ -476,6 +476,8 @@ class ChatModel(Client):
     ) -> tuple[str, dict[str, Any]]:
         """Return the cache key of the reply and the arguments of the SDK's call."""
         config = self.config
+        # A test's output can hold lone surrogates, which no request can.
+        messages = json.loads(encodable(json.dumps(list(messages), ensure_ascii=False)))
         key = request_key(
             base_url=config.base_url,
             model=config.model,
@@ -485,7 +487,7 @@ class ChatModel(Client):
             response_format=response_format,
             sample=sample,
         )
-        request = {"model": config.model, "messages": list(messages), **config.parameters}
+        request = {"model": config.model, "messages": messages, **config.parameters}
         if tools:
             request["tools"] = list(tools)
         if response_format is not None and self._takes_schema:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from pytest_skillopt.model.types import ModelFault, Usage, hide_frames
+from pytest_skillopt.untrusted import encodable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -121,8 +122,10 @@ def ask_json(
         usage += reply.usage
         quoted = reply.text[:_MAX_QUOTED]
         try:
-            return Answer(form.model_validate(find(reply.text)), usage)
-        except NoJson as error:
+            # JSON can write lone surrogates, which no file can hold.
+            found = encodable(json.dumps(find(reply.text), ensure_ascii=False))
+            return Answer(form.model_validate(json.loads(found)), usage)
+        except (NoJson, RecursionError) as error:
             problem = str(error)
         except ValidationError as error:
             problem = problems(error, "reply")

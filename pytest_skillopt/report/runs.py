@@ -86,7 +86,7 @@ def write_reports(directory: Path, result: Result) -> None:
         OSError: the directory cannot be written.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    replace_file(directory / RESULT, f"{result.dump()}\n".encode("utf-8", "backslashreplace"))
+    replace_file(directory / RESULT, f"{result.dump()}\n".encode())
     texts = {name: render(result) for name, render in merged("REPORTS").items()}
     texts[PATCH] = "".join(skill.patch for skill in result.skills)
     for name, text in texts.items():

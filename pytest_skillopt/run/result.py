@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from pytest_skillopt.model.structured import problems
 from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.skill.edits import EditField  # noqa: TC001 (pydantic reads it)
 from pytest_skillopt.suite.rollouts import Message  # noqa: TC001 (pydantic reads it)
-from pytest_skillopt.untrusted import redact
+from pytest_skillopt.untrusted import encodable, redact
 
 if TYPE_CHECKING:
     from pytest_skillopt.skill.edits import Edit
@@ -340,9 +342,13 @@ class Result(_Record):
 
     model_config = ConfigDict(populate_by_name=True)
 
-    def dump(self) -> str:
-        """Return the JSON text that is stored in the run directory."""
-        return self.model_dump_json(by_alias=True, indent=1)
+    def dump(self, exclude: Any = None) -> str:
+        """Return the JSON text that is stored; it has ``?`` for a lone surrogate."""
+        try:
+            return self.model_dump_json(by_alias=True, indent=1, exclude=exclude)
+        except PydanticSerializationError:
+            found = self.model_dump(mode="json", by_alias=True, exclude=exclude)
+            return encodable(json.dumps(found, ensure_ascii=False, indent=1))
 
     @classmethod
     def load(cls, text: str | bytes) -> Result:

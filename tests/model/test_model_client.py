@@ -529,6 +529,15 @@ def test_calls_without_a_reply_in_time_count_towards_a_cap(
         ended.set()
 
 
+def test_a_message_with_half_a_surrogate_pair_can_be_sent(
+    chat_server: ChatServer, make_model: ModelMaker
+) -> None:
+    """As in the name of a file that is not UTF-8."""
+    messages = [{"role": "user", "content": "caf\udce9 \U0001f600"}]
+    make_model().complete(messages, sample="0")
+    assert chat_server.requests[0].last == "caf? \U0001f600"
+
+
 def test_a_server_that_refuses_schemas_is_asked_without_and_remembered(
     chat_server: ChatServer, make_model: ModelMaker
 ) -> None:

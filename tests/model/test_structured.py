@@ -47,6 +47,15 @@ def test_a_reply_in_the_form_is_read(
     assert (answer.usage.calls, answer.problem) == (1, "")
 
 
+def test_half_a_surrogate_pair_is_a_question_mark(
+    chat_server: ChatServer, make_model: ModelMaker
+) -> None:
+    """JSON can write it, and no file can hold it."""
+    chat_server.script(r'{"reasoning": "\ud800 \ud83d\ude00", "edits": []}')
+    answer = ask_json(make_model(), ASK, Proposal, sample="s")
+    assert answer.value == Proposal(reasoning="? \U0001f600")
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [

@@ -31,6 +31,12 @@ def test_all_reports_are_written_and_the_result_reads_back(
     assert patch == result.skills[0].patch.encode()
 
 
+def test_half_a_surrogate_pair_hinders_no_report(make_result: MakeResult, tmp_path: Path) -> None:
+    """A name of a file that is not UTF-8 has some, and a test may show it."""
+    runs.write_reports(tmp_path, make_result().model_copy(update={"notes": ["caf\udce9 ü"]}))
+    assert Result.load((tmp_path / "result.json").read_bytes()).notes == ["caf? ü"]
+
+
 def test_files_are_for_their_owner_alone(make_result: MakeResult, tmp_path: Path) -> None:
     runs.write_reports(tmp_path, make_result())
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}

@@ -44,8 +44,7 @@ def leave_proposal(root: Path, home: Home, run: Path, result: Result) -> bool:
     accepted = proposed(result) if has_commit(root) else {}
     files = {}
     if accepted:
-        text = result.model_dump_json(by_alias=True, indent=1, exclude=_TRANSCRIPTS)
-        files[RESULT] = text.encode("utf-8", "backslashreplace")
+        files[RESULT] = result.dump(_TRANSCRIPTS).encode()
     for name, row in accepted.items():
         after = Document.unpack((run / "skills" / f"{row.after}.md").read_bytes())
         named = {file: file.replace("../", UP) for file in after.names}
