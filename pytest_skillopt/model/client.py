@@ -368,12 +368,15 @@ class Client:
 
                 config = self.config
                 base_url = config.server.url() if config.server else config.base_url
-                # A proxy from the environment cannot reach a server on this machine.
+                # A proxy from the environment cannot reach a server on this machine. Without one,
+                # and without redirects, HTTP needs no certificates, which take 30 ms to read.
+                local = is_local(base_url)
                 client = BoundedClient(
                     config.request_timeout,
                     config.max_reply_bytes,
                     _READING.note,
-                    trust_env=not is_local(base_url),
+                    trust_env=not local,
+                    verify=not (local and base_url.startswith("http:")),
                 )
                 self._sdk = openai.OpenAI(
                     api_key=self._key,

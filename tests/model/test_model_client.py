@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import random
+import ssl
 import subprocess
 import sys
 import threading
@@ -749,6 +750,25 @@ def test_a_faulty_server_costs_no_reply_and_no_reply_is_paid_for_twice(
     sent = [body["messages"][0]["content"] for body in chat_server.bodies]
     assert len(set(sent)) == 200
     assert 200 < len(sent) < 260
+
+
+def test_certificates_are_read_only_if_a_server_may_have_to_show_one(
+    chat_server: ChatServer, make_model: ModelMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They take longer than many a call; a server on this machine has none over plain HTTP."""
+    trusting: list[ssl.SSLContext] = []
+    read = ssl.SSLContext.load_verify_locations
+
+    def note(context: ssl.SSLContext, *arguments: Any, **options: Any) -> None:
+        trusting.append(context)
+        read(context, *arguments, **options)
+
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", note)
+    assert make_model().complete(HI, sample="0").text == "ok"
+    assert not trusting
+    for url in ("https://127.0.0.1:9/v1", "http://models.example/v1"):
+        make_model(base_url=url, key="k")._client()
+    assert [context.verify_mode for context in trusting] == [ssl.CERT_REQUIRED] * 2
 
 
 def test_a_server_of_the_projects_own_is_reached_when_first_called(
