@@ -572,7 +572,7 @@ def test_a_loss_spread_over_all_tasks_is_seen_beside_a_few_lifted_ones(cap: int)
     assert accepted(dilute, 30, named=True, cap=cap) <= 0.15
 
 
-@pytest.mark.parametrize("rate", [0.3, 0.45, 0.6, 0.75, 0.9])
+@pytest.mark.parametrize("rate", [0.3, 0.6, 0.9])
 def test_suites_unlike_the_prior_keep_the_bound(rate: float) -> None:
     flat = dict.fromkeys(ids(20), rate)
     assert sum(judge(flat, flat, seed).accepted for seed in range(60)) / 60 <= 0.05
