@@ -29,7 +29,6 @@ description: How this house writes a greeting file. Use whenever asked to greet 
 
 Write the greeting to greeting.txt as the house does, in one line, for whoever is named.
 """
-RULE = "RULE: the first word of every greeting file is Ahoy"
 TASKS = """
 import pytest
 
@@ -42,38 +41,19 @@ def test_greeting(skill_harness, workspace, guest):
 """
 
 
-def train(project: Project) -> dict[str, Any]:
-    project.skill.write_text(START)
+def test_codex_is_measured_and_the_same_command_is_free(project: Project) -> None:
     (project.path / "test_greeting.py").write_text(TASKS)
-    edit = {"op": "append", "target": "", "content": RULE}
-    project.provider.thought = json.dumps({"reasoning": "missing", "edits": [edit]})
-    project.settings |= {
-        "skillopt_harness": "codex",
-        "skillopt_optimizer": "openai:thinker",
-        "skillopt_final_rollouts": 1,
-        "skillopt_gate_alpha": 0.3,
-        "skillopt_lanes": 4,
-        "skillopt_patience": 1,
-    }
-    project.pytest("--skillopt-train", "--skillopt-rollouts=1")
-    return project.result
-
-
-def test_a_useful_edit_is_accepted_and_the_same_command_is_free(project: Project) -> None:
-    result = train(project)
-    assert result["status"] == "accepted", result["reason"]
-    assert project.skill.read_text() == START + f"\n{RULE}\n"
+    project.settings |= {"skillopt_harness": "codex", "skillopt_lanes": 2}
+    command = ("--skillopt", "--skillopt-rollouts=1", "-n1")
+    assert project.pytest(*command).ret == 0
+    result = project.result
     assert result["versions"]["codex"][0].isdigit()
-    target = [row for row in result["usage"] if row["role"] == "target"]
-    served = [body for body in project.provider.bodies if body["model"] == "fake-model"]
-    assert sum(row["calls"] for row in target) == len(served)
-    (skill,) = result["skills"]
-    assert all(row["after"]["read"] == row["after"]["n"] for row in skill["tasks"])
-    for run in (project.path / ".skillopt" / "runs").iterdir():
-        run.rename(project.path / "first-run")
-    again = train(project)
-    assert again["status"] == "accepted"
-    assert not any(row["calls"] for row in again["usage"])
+    (target,) = [row for row in result["usage"] if row["role"] == "target"]
+    assert target["calls"] == project.provider.calls
+    assert all(row["before"]["read"] == 1 for row in result["skills"][0]["tasks"])
+    (project.path / ".skillopt" / "runs").rename(project.path / "first")
+    assert project.pytest(*command).ret == 0
+    assert not any(row["calls"] for row in project.result["usage"])
 
 
 TRIGGERED = """
