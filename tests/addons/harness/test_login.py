@@ -235,24 +235,15 @@ def test_in_bubblewrap_the_agent_has_its_sign_in_and_not_the_users_files(
     assert (fakes.home / ".skillopt.lock").exists() == (agent == "codex")
 
 
-SAID = {
-    "claude": {"fail": "You've hit your session limit · resets 9pm", "kind": "rate_limit"},
-    "codex": {"fail": "You've hit your usage limit. Try again at 5:00 PM."},
-}
-
-
-@BOTH
-def test_a_reached_limit_ends_a_training_to_be_continued(
-    signed_in: Project, fakes: Fakes, agent: str
-) -> None:
+def test_a_reached_limit_ends_a_training_to_be_continued(signed_in: Project, fakes: Fakes) -> None:
     """No answer is counted as wrong, and no agent is started for what was measured before."""
-    signed_in.settings |= {"skillopt_harness": agent, "skillopt_rollouts": 1}
+    signed_in.settings |= {"skillopt_harness": "codex", "skillopt_rollouts": 1}
     signed_in.settings |= {"skillopt_cache": "off", "skillopt_patience": 1}
     (signed_in.path / "test_greeting.py").write_text(TASKS)
     signed_in.skill.write_text(signed_in.skill.read_text().replace("Ahoy", "Hello"))
     edit = {"op": "append", "target": "", "content": "Begin every greeting with Ahoy."}
     signed_in.provider.thought = json.dumps({"reasoning": "missing", "edits": [edit]})
-    fakes.plan(after=9, **SAID[agent])
+    fakes.plan(after=9, fail="You've hit your usage limit. Try again at 5:00 PM.")
     signed_in.pytest("--skillopt-train", "-p", "no:xdist")
     stopped = result(signed_in)
     assert "the limit of the plan behind" in stopped["reason"]
@@ -271,7 +262,12 @@ def test_a_reached_limit_ends_a_training_to_be_continued(
 
 
 @pytest.mark.parametrize(
-    "plan", [{"fail": "Claude AI usage limit reached|1795311426"}, {"rejected": True}]
+    "plan",
+    [
+        {"fail": "You've hit your session limit · resets 9pm", "kind": "rate_limit"},
+        {"fail": "Claude AI usage limit reached|1795311426"},
+        {"rejected": True},
+    ],
 )
 def test_a_limit_is_known_in_whatever_form(
     signed_in: Project, fakes: Fakes, plan: dict[str, Any]

@@ -189,14 +189,13 @@ def test_with_report_a_target_that_fails_loses_no_acceptance(project: Project) -
     assert "no more" in row["reason"]
 
 
-@pytest.mark.parametrize("cap", [170, 400])
-def test_a_cap_holds_over_all_and_leaves_room_for_every_target(project: Project, cap: int) -> None:
+def test_a_cap_holds_over_all_and_leaves_room_for_every_target(project: Project) -> None:
     both = ("-o", "skillopt_verify=openai:dear, openai:other")
-    status, shown = project.run(*both, f"--skillopt-max-rollouts={cap}")
+    status, shown = project.run(*both, "--skillopt-max-rollouts=170")
     found = project.result
     (skill,) = found["skills"]
     assert (status, skill["status"], skill["written"]) == (0, "accepted", True), shown
-    assert found["rollouts"] <= cap
+    assert found["rollouts"] <= 170
     assert [row["verdict"] for row in skill["targets"]] == ["not worse", "not worse"]
 
 
