@@ -175,6 +175,7 @@ def test_another_value_of_the_flag_is_a_usage_error(project: pytest.Pytester) ->
     result.stderr.fnmatch_lines(["*--skillopt-train: ignored explicit argument 'body'*"])
 
 
+@pytest.mark.addon("doctor")
 def test_requests_that_should_not_ask_for_the_skill_are_missed(project: pytest.Pytester) -> None:
     tests = TESTS.replace("(False, SHOULD_NOT)", "(True, SHOULD_NOT)")
     project.makepyfile(test_trigger=tests)
@@ -182,6 +183,7 @@ def test_requests_that_should_not_ask_for_the_skill_are_missed(project: pytest.P
     said = " ".join(result.stdout.str().split())
     assert "no trigger task has a near miss that should not load the skill" in said
     assert "has a request that should" not in said
+    assert "val tasks: the gate can detect only large gains" in said
 
 
 NEW = 'Says: "hello", with a #; and more'

@@ -51,6 +51,8 @@ functions that need them. The core also reads these names of an ``addon.py``:
 ``vet_folder``
     A function from a command, a root directory and a folder with a version of a skill to an object
     with ``why`` and ``output``: the reason to refuse it, or "", and what the command has printed.
+``advice``
+    A function from the tasks with their splits and the settings to notes before a training.
 ``plan``
     A function from the mode and the settings to further lines of ``--collect-only``.
 ``CASES``

@@ -12,13 +12,12 @@ from pytest_skillopt.model.config import PROVIDER, check_prices, model_config, p
 from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.roles import MODELS, Models, services
 from pytest_skillopt.model.types import ROLES, ModelConfigError
-from pytest_skillopt.modes.plan import notes_on_tasks
 from pytest_skillopt.modes.skills import (
     read_documents,
     skills_of,
     split_tasks,
 )
-from pytest_skillopt.registry import refuse_broken
+from pytest_skillopt.registry import declared, refuse_broken
 from pytest_skillopt.run.directory import JOURNAL, Home, RunDirectory, RunError, finish_writing
 from pytest_skillopt.run.journal import Journal, JournalLedger
 from pytest_skillopt.run.openrun import (
@@ -189,7 +188,8 @@ def _notes(
     for name, document in documents.items():
         yield from (f"{name}: {said}" for said in document.warnings)
     if mode.name == "train":
-        yield from notes_on_tasks(tasks, settings)
+        for advise in declared("advice"):
+            yield from advise(tasks, settings)
         yield from notes_on_search(settings)
     if mode.resume is not None:
         kept = sum(entry.kind == "rollout" for entry in journal.entries)

@@ -1,4 +1,4 @@
-"""Bounds of a mode's rollouts, and notes on its tasks before it begins."""
+"""Bounds of a mode's rollouts and calls, before it begins."""
 
 from __future__ import annotations
 
@@ -6,19 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.modes.skills import judged, skills_of
-from pytest_skillopt.report import words
 from pytest_skillopt.search.extensions import added_search
 from pytest_skillopt.search.parameters import TrialParameters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from pytest_skillopt.options import Mode
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.tasks import SkillTask
-
-FEW_TASKS = 10
-"""Number of val tasks below which a training notes that small gains go undetected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +46,3 @@ def on_each_target(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -
     if mode.name == "train":
         return (2 * most + most // 2) * sum(task.split != "test" for task in tasks)
     return 2 * most * len(tasks) if mode.on_targets else 0
-
-
-def notes_on_tasks(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[str]:
-    """Note the skills with few val tasks, or without the trigger tasks that training needs."""
-    for skill in skills_of(tasks):
-        found = {task.trigger for task in tasks if task.skill == skill}
-        for wanted in [True, False] if settings.train_description else ():
-            if wanted not in found:
-                kind = "a request that should" if wanted else "a near miss that should not"
-                yield f"{skill}: no trigger task has {kind} load the skill (trigger={wanted})"
-        val = sum(task.skill == skill and task.split in ("val", "both") for task in tasks)
-        if val < FEW_TASKS:
-            yield (
-                f"{skill}: only {words.plural(val, 'val task')}: the gate can detect only large "
-                f"gains, e.g. a task fixed completely; have at least {FEW_TASKS}"
-            )

@@ -1,4 +1,4 @@
-"""Plan of ``--collect-only``, and the command ``pytest-skillopt doctor``."""
+"""Plan of ``--collect-only``, notes on the tasks, and the command ``pytest-skillopt doctor``."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable, Sequence
 
     import pytest
+
+    from pytest_skillopt import SkillTask
+    from pytest_skillopt.settings import Settings
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -22,6 +26,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
         plan = Plan(config, mode, Settings.from_config(config))
         config.pluginmanager.register(plan, "skillopt-plan")
+
+
+def advice(tasks: Sequence[SkillTask], settings: Settings) -> Iterable[str]:
+    """Note skills with few val tasks, or without the trigger tasks that training needs."""
+    from pytest_skillopt.addons.doctor.advice import notes_on_tasks
+
+    return notes_on_tasks(tasks, settings)
 
 
 def _doctor(args: argparse.Namespace) -> int:

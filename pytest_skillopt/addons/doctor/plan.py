@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_skillopt.addons.doctor.advice import notes_on_tasks
 from pytest_skillopt.model.config import model_config, retargeted
 from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.model.types import ROLES, ModelConfigError
-from pytest_skillopt.modes.plan import expected, notes_on_tasks, on_each_target
+from pytest_skillopt.modes.plan import expected, on_each_target
 from pytest_skillopt.modes.skills import judged, skills_of, split_tasks
 from pytest_skillopt.registry import declared
 from pytest_skillopt.report import words
