@@ -32,10 +32,8 @@ class StoredRun:
 
 def find_home(start: Path) -> Home:
     """Find the nearest ``.skillopt`` in ``start`` or above it; it may not exist yet."""
-    for folder in (start, *start.parents):
-        if (folder / HOME).is_dir():
-            return Home(folder / HOME)
-    return Home(start / HOME)
+    folders = [folder / HOME for folder in (start, *start.parents)]
+    return Home(next((folder for folder in folders if folder.is_dir()), folders[0]))
 
 
 def load_runs(home: Home) -> list[StoredRun]:
