@@ -180,10 +180,8 @@ class DefaultGate(SequentialGate):
         """Return several samples of each val task that was not sampled often enough."""
         tasks = [
             task
-            for task in self.tasks
-            if task in self.options.held_out
-            and task not in self.options.targets
-            and self.counts[CANDIDATE, task].n < VAL_MOST
+            for task in self._held_out
+            if task not in self.options.targets and self.counts[CANDIDATE, task].n < VAL_MOST
         ]
         tasks.sort(key=lambda task: -found.doubt[task])
         return self._pairs(tasks * VAL_PAIRS)
