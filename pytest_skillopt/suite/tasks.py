@@ -87,9 +87,11 @@ def marker_arguments(item: pytest.Item) -> dict[str, Any] | None:
     Raises:
         UsageError: an argument is wrong.
     """
-    valid = _VALID | merged("MARKER")
     given: dict[str, Any] = {}
     marks = list(item.iter_markers(MARKER))
+    if not any(mark.args or mark.kwargs for mark in marks):
+        return given if marks else None  # without the import of the add-ons
+    valid = _VALID | merged("MARKER")
     for mark in marks:
         if mark.args:
             said = f"skill_task takes keyword arguments only ({', '.join(valid)})"
@@ -103,7 +105,7 @@ def marker_arguments(item: pytest.Item) -> dict[str, Any] | None:
                 said = f"skill_task({name}={value!r}): {name} must be {noun}"
                 raise pytest.UsageError(f"{item.nodeid}: {said}")
             given.setdefault(name, value)
-    return {name: value for name, value in given.items() if value is not None} if marks else None
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _is_text(value: Any) -> bool:
