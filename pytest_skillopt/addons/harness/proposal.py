@@ -26,6 +26,7 @@ from pytest_skillopt.edits.context import evidence, material
 from pytest_skillopt.edits.update import edit_between
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.model.types import Completion, ModelFault
+from pytest_skillopt.run.journal import JournaledModel
 from pytest_skillopt.search.budget import OutOfBudget
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError, split_lines, to_lf
 from pytest_skillopt.skill.edits import Edit
@@ -191,11 +192,9 @@ def proposed(
             made.remove()
 
     def once(model: Model) -> Completion:
-        kept = getattr(model, "once", None)
-        if kept is None:
+        if not isinstance(model, JournaledModel):
             return make()
-        found: Completion = kept(asked, make, sample=f"{context.label}/agent", stage="agent")
-        return found
+        return model.once(asked, make, sample=f"{context.label}/agent", stage="agent")
 
     seen = [rollout.request.key for record in records for rollout in record.rollouts]
     asked = json.dumps([name, context.document.version, context.label, seen])
