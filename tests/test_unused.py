@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from sessions import WITHOUT_OTHERS
+
 if TYPE_CHECKING:
     import pytest
 
@@ -75,9 +77,9 @@ def test_options_are_there_if_anything_mentions_them(
     pytester.runpytest_inprocess("-n1", given).assert_outcomes(passed=1)
     (pytester.path / "words.txt").write_text(given)
     pytester.runpytest_inprocess("@words.txt").assert_outcomes(passed=1)
-    monkeypatch.setenv("PYTEST_ADDOPTS", given)
+    monkeypatch.setenv("PYTEST_ADDOPTS", f"{WITHOUT_OTHERS} {given}")
     pytester.runpytest_inprocess().assert_outcomes(passed=1)
-    monkeypatch.delenv("PYTEST_ADDOPTS")
+    monkeypatch.setenv("PYTEST_ADDOPTS", WITHOUT_OTHERS)
     pytester.makeini(f"[pytest]\naddopts = {given}")
     pytester.runpytest_inprocess().assert_outcomes(passed=1)
     pytester.makeini("[pytest]\n")
