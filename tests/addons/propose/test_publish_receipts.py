@@ -175,7 +175,7 @@ def test_a_link_is_not_followed(
     (folder / "badge.json").unlink()
     (folder / "badge.json").symlink_to(project.root / "pyproject.toml")
     assert publish() == 1
-    assert "badge.json is no file" in capsys.readouterr().err
+    assert "badge.json is not a file" in capsys.readouterr().err
     assert github.calls == []
 
 
