@@ -61,7 +61,7 @@ def read_documents(
     found: dict[str, Document] = {}
     for skill in skills_of(tasks):
         path = root / skill
-        if init and not path.exists():
+        if init and not (path.exists() or path.is_symlink()):
             shown = [t for t in tasks if t.skill == skill and t.split in ("train", "both")]
             make_skill(path, shown)
         found[skill] = read_version(Path(skill), root, Trained.of(settings))

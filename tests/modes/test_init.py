@@ -41,6 +41,15 @@ def test_a_missing_skill_names_the_way_out_once(tmp_path: Path) -> None:
     assert str(caught.value).count("--skillopt-init") == 1
 
 
+def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
+    skill, outside = tmp_path / "project" / SKILL, tmp_path / "outside.md"
+    skill.parent.mkdir(parents=True)
+    skill.symlink_to(outside)
+    with pytest.raises(SkillError, match=r"a link to .*outside\.md, which does not exist"):
+        read_documents(tmp_path / "project", [_task("train")], Settings(), init=True)
+    assert not outside.exists()
+
+
 @pytest.mark.parametrize(
     ("folder", "name"), [("greet", "greet"), ("My notes_2", "my-notes-2"), ("---", "skill")]
 )
