@@ -17,7 +17,10 @@ from pytest_skillopt.untrusted import strip_invisible
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_DOT = re.compile(r"\s*[\[({]\s*(?:dot|\.)\s*[\])}]\s*|(?<=\w)\s+dot\s+(?=[a-z]{2,})")
+# A pattern that can begin anywhere in a long run of one character takes quadratic time.
+_DOT = re.compile(
+    r"(?:(?<!\s)\s++)?[\[({]\s*+(?:dot|\.)\s*+[\])}]\s*+|(?<=\w)\s++dot\s+(?=[a-z]{2,})"
+)
 _PLACEHOLDER = re.compile(r"\$?\{[^{}\s]{0,80}\}|\$\w+|<[^<>\s]{0,80}>")
 _URL = re.compile(
     r"(?:\b[a-z][a-z0-9+.-]{1,20}:|(?<![\w:/.]))//+((?:[^\s/?#\"'()\[\]]|\[[0-9a-f:.]+\]){1,300})"
@@ -41,7 +44,7 @@ _ARGUMENT = re.compile(
 )
 _COMPUTED = re.compile(r"\b(?:https?|ftp|wss?|ssh)://[^\s/?#\"']{0,100}?\$\([^\s]{0,100}")
 """A URL whose host a shell command computes."""
-_ESCAPED = re.compile(r"\\+(?:x|u00)([0-9a-f]{2})|\\+([01][0-7]{2})", re.IGNORECASE)
+_ESCAPED = re.compile(r"(?<!\\)\\++(?:(?:x|u00)([0-9a-f]{2})|([01][0-7]{2}))", re.IGNORECASE)
 """A character as ``printf`` and ``echo -e`` read it, in hexadecimal or octal digits."""
 _PRODUCTS = frozenset({"asp.net", "ado.net", "vb.net", "ml.net"})
 _RESERVED = re.compile(

@@ -42,9 +42,7 @@ _ENCODINGS: tuple[tuple[re.Pattern[str], Callable[[str], bytes]], ...] = (
         lambda run: base64.b32decode(_padded(run, 8)),
     ),
 )
-_ESCAPES = re.compile(
-    r"(?:\\+x[0-9a-f]{2}|\\+u00[0-9a-f]{2}|%[0-9a-f]{2}|&#x[0-9a-f]{2};){6,}", re.I
-)
+_ESCAPES = re.compile(r"(?:(?<!\\)\\++(?:x|u00)[0-9a-f]{2}|%[0-9a-f]{2}|&#x[0-9a-f]{2};){6,}", re.I)
 _ESCAPE = re.compile(r"(?:x|u00|%)([0-9a-f]{2})|#x([0-9a-f]{2});", re.IGNORECASE)
 _BLOB = re.compile(
     r"(?<![\w/+.:=-])(?=[A-Za-z0-9+/]*\d)(?=[A-Za-z0-9+/]*[a-z])(?=[A-Za-z0-9+/]*[A-Z])"

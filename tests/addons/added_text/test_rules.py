@@ -182,7 +182,11 @@ def test_an_allowed_rule_does_not_apply() -> None:
         "[" * 30_000,
         "a." * 15_000,
         "`" * 9_999,
+        "x" + " " * 50_000 + "y",
+        "\n" * 50_000 + "y",
+        "\\" * 50_000,
     ],
+    ids=lambda text: ascii(text[:9]),
 )
 def test_hostile_text_takes_no_more_than_a_moment(text: str) -> None:
     start = time.process_time()
