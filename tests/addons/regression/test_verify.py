@@ -190,12 +190,13 @@ def test_with_report_a_target_that_fails_loses_no_acceptance(project: Project) -
 
 
 def test_a_cap_holds_over_all_and_leaves_room_for_every_target(project: Project) -> None:
+    """Without one it takes 108 rollouts."""
     both = ("-o", "skillopt_verify=openai:dear, openai:other")
-    status, shown = project.run(*both, "--skillopt-max-rollouts=170")
+    status, shown = project.run(*both, "--skillopt-max-rollouts=90")
     found = project.result
     (skill,) = found["skills"]
     assert (status, skill["status"], skill["written"]) == (0, "accepted", True), shown
-    assert found["rollouts"] <= 170
+    assert found["rollouts"] <= 90
     assert [row["verdict"] for row in skill["targets"]] == ["not worse", "not worse"]
 
 
