@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 POSIX_ONLY = {
     f"addons.harness.{name}"
-    for name in ("agent", "guard", "kept", "proposal", "proposer", "tree", "workspace")
+    for name in ("agent", "guard", "proposal", "proposer", "tree", "workspace")
 }
 IMPORTS = """
 import importlib, json, pkgutil, pytest_skillopt
