@@ -41,7 +41,9 @@ _DESCRIPTION = re.compile(
     rf"(?<![^\r\n])description:[^\r\n]*(?:{NEWLINE}(?:[ \t]*{NEWLINE})*[ \t][^\r\n]*)*"
 )
 # A relative path, not a URL, an anchor or an absolute path.
-_FILE_LINK = re.compile(r"\]\(<?((?![a-z][a-z0-9+.-]*:|/)[^)\s<>#?]+)[^)\s]*\)", re.IGNORECASE)
+_FILE_LINK = re.compile(
+    r"\]\(<?((?![a-z][a-z0-9+.-]{0,30}:|/)[^)\s<>#?]{1,1000}+)[^)\s]{0,1000}+\)", re.IGNORECASE
+)
 _LINE_END = re.compile(NEWLINE)
 _MARKER = re.compile(r"<!--\s*/?skillopt:", re.IGNORECASE)
 _LIST_ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from typing import get_args
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_skillopt.skill.document import Document, SkillError
-from pytest_skillopt.skill.edits import Edit, Op, apply, protected_texts
+from pytest_skillopt.skill.edits import Edit, Op, apply, file_links, protected_texts
 
 TEXT = st.text(st.sampled_from([*"ab -#`|<>!.\n\r\u2028é"]), max_size=12)
 PIECES = (
@@ -230,3 +231,10 @@ def test_every_kind_of_document_takes_an_append(data: bytes) -> None:
         ).replace(b"\n", b"") == data.replace(b"\r", b"").replace(b"\n", b"")
     else:
         assert "never closed" in refusal(data.decode(), Edit("append", content="A new line."))
+
+
+def test_links_without_an_end_take_no_more_than_a_moment() -> None:
+    text = "[a](b/c.md#d) [e](https://f.g/h) " + "[i](" * 10_000
+    start = time.process_time()
+    assert file_links(Document(text.encode()), "SKILL.md") == {"b/c.md"}
+    assert time.process_time() - start < 5
