@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 from gate import Rates, World, lift, mirrored, suite
 from recorded import edits, lines, nulls
 
-from pytest_skillopt.addons.drift.gate import Counts, DriftGate, Word
+from pytest_skillopt.addons.compare.gates import DriftGate
 from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT, GateTask, Sample
 from pytest_skillopt.gate.engine import run_gate
 from pytest_skillopt.gate.statistics import interval
@@ -41,6 +41,7 @@ from pytest_skillopt.gate.statistics import interval
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from pytest_skillopt.addons.receipts import Counts, Word
     from pytest_skillopt.gate.data import Draw
 
 WORDS: tuple[Word, ...] = ("still helps", "no longer needed", "hurts", "cannot tell")

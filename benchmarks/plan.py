@@ -19,7 +19,7 @@ from worlds.proposer import Proposer
 from worlds.target import WorldExecutor
 from worlds.world import SKILL, START, make_world
 
-from pytest_skillopt.addons.regression.targets import last_check
+from pytest_skillopt.addons.compare.targets import last_check
 from pytest_skillopt.gate.data import CANDIDATE, GateTask, Sample
 from pytest_skillopt.gate.engine import run_gate
 from pytest_skillopt.model.config import OPENAI_URL, price_of

@@ -54,7 +54,7 @@ if os.name == "nt":
 
 BY_NAME = {
     "published": re.compile(r"'(batch|strict|confirm|margin|paired)'|=batch"),
-    "regression": re.compile(r"'check'|--skillopt-check\b"),
+    "compare": re.compile(r"'check'|--skillopt-check\b"),
     "shorten": re.compile(r"[',=]shorten\b"),
 }
 """Searches, gates and modes of add-ons, among the parameters of a test."""

@@ -18,13 +18,15 @@ from pytest_skillopt.registry import addons
 ROOT = Path(pytest_skillopt.__file__).parents[1]
 FOLDERS = sorted(path.parent.name for path in ROOT.glob("pytest_skillopt/addons/*/__init__.py"))
 SHOWN = {
-    "aa": {"--skillopt-aa"},
     "added_text": set(),
     "bridges": set(),
     "client_faults": set(),
-    "compare": {"--skillopt-compare"},
+    "compare": {
+        *("--skillopt-aa", "--skillopt-compare", "--skillopt-drift", "--skillopt-try"),
+        *("--skillopt-check", "--skillopt-check-strict", "--skillopt-save-baseline"),
+        *("skillopt_verify", "skillopt_verify_rule"),
+    },
     "doctor": {"doctor"},
-    "drift": {"--skillopt-drift"},
     "evals": {"--skillopt-evals"},
     "guide": {"skill"},
     "harness": {
@@ -41,16 +43,11 @@ SHOWN = {
         *("propose", "adopt", "job", "publish-receipts", "schedule", "unschedule"),
         "skillopt_propose_skills",
     },
-    "regression": {
-        *("--skillopt-check", "--skillopt-check-strict", "--skillopt-save-baseline"),
-        *("skillopt_verify", "skillopt_verify_rule"),
-    },
     "published": {"batch", "strict", "off", "confirm", "margin", "paired", "export"},
     "reports": set(),
     "scan": {"skillopt_scan"},
     "shorten": {"shorten", "trials,shorten"},
     "task_words": set(),
-    "tries": {"--skillopt-try"},
     "watch": {"watch"},
 }
 """Additions of each to the two helps: options, ini keys, choices and commands."""
@@ -246,11 +243,10 @@ MODES = (
     )
     (folder / "measure.py").write_text(
         """
-from pytest_skillopt.addons.comparison import only_skill
 from pytest_skillopt.modes.measure import of_one_version
 
 def greet(run, display):
-    skill = only_skill(run, "greets")
+    (skill,) = run.documents
     reason = f"{run.mode.argument} was not there"
     found = of_one_version(skill, run.documents[skill], "rejected", reason)
     return run.result("rejected", reason, [found])

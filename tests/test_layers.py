@@ -155,8 +155,6 @@ def test_the_core_names_nothing_of_an_add_on() -> None:
         "reports",
         "scan",
         "shorten",
-        "tries",
-        "regression",
     }
     names = [rf"(?<![\w-]){name}(?![\w-])" for name in ADDONS if name not in ordinary]
     modes = [mode.name for own in declared("MODES") for mode in own]

@@ -96,7 +96,7 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
     return Project(pytester, chat_server)
 
 
-@pytest.mark.addon("regression")
+@pytest.mark.addon("compare")
 def test_both_sides_of_a_check_have_their_references(project: Project) -> None:
     """The older skill is measured with the files that it had, and so is the newer."""
     git = ("git", "-c", "user.name=a", "-c", "user.email=a@example.org")

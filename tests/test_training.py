@@ -404,7 +404,7 @@ def test_init_needs_no_name_where_there_is_no_skill(project: Project) -> None:
     assert RULE in project.skill.read_text()
 
 
-@pytest.mark.addon("regression")
+@pytest.mark.addon("compare")
 def test_check_tells_a_worse_edit_and_names_what_broke(project: Project) -> None:
     good = SKILL + b"\r\n\r\n" + RULE.encode()
     commit(project.path, good)
@@ -423,7 +423,7 @@ def test_check_tells_a_worse_edit_and_names_what_broke(project: Project) -> None
     unknown.stderr.fnmatch_lines(["*there is no git revision 'nowhere'*"])
 
 
-@pytest.mark.addon("regression")
+@pytest.mark.addon("compare")
 def test_a_check_that_meets_a_cap_keeps_what_it_measured(project: Project) -> None:
     commit(project.path, SKILL + b"\r\n\r\n" + RULE.encode())
     project.skill.write_bytes(SKILL + b" Be kind.")
@@ -439,7 +439,7 @@ def test_a_check_that_meets_a_cap_keeps_what_it_measured(project: Project) -> No
     ).ret
 
 
-@pytest.mark.addon("regression")
+@pytest.mark.addon("compare")
 def test_a_baseline_saves_the_calls_of_the_old_skill(project: Project) -> None:
     good = SKILL + b"\r\n\r\n" + RULE.encode()
     commit(project.path, good)

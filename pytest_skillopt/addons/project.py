@@ -1,4 +1,4 @@
-"""The pytest configuration of a project, for commands that run no tests."""
+"""The pytest configuration and the runs of a project, for commands that run no tests."""
 
 from __future__ import annotations
 
@@ -6,10 +6,29 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_skillopt import Document
 from pytest_skillopt.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pytest_skillopt.run.directory import Home
+
+
+def version_of_run(home: Home, run: str, version: str) -> Document:
+    """Read a version of a skill that a run has stored.
+
+    Raises:
+        UserError: it is missing, or its content is not what its name says.
+    """
+    path = home.runs / run / "skills" / f"{version}.md"
+    try:
+        found = Document.unpack(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    if found.version != version:
+        raise UserError(f"{path}: the content does not have this SHA-256; nothing was written")
+    return found
 
 
 def configured(work: Callable[[pytest.Config], int]) -> int:

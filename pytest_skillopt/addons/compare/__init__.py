@@ -1,1 +1,1 @@
-"""Mode ``--skillopt-compare``: which of two skills is better?"""
+"""Modes that compare two versions of a skill: aa, compare, check, try and drift."""

@@ -1,41 +1,181 @@
-"""Mode ``--skillopt-compare``."""
+"""Modes that compare two versions; comparisons on further targets; the baseline of a check."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pytest
+
+from pytest_skillopt.addons.later import later
 from pytest_skillopt.options import Mode
+from pytest_skillopt.settings import Settings, setting
 
 if TYPE_CHECKING:
-    import pytest
+    from collections.abc import Sequence
 
+    from pytest_skillopt import Document, Result, SkillTask
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import SkillResult
 
+
+@dataclass(frozen=True, slots=True)
+class VerifySettings:
+    """Settings of comparisons on further targets."""
+
+    verify: str = setting("", "further targets: provider:model[@URL], harness:NAME", many=",")
+    verify_rule: str = setting(
+        "report", "if one loses: {choices}", choices=("report", "none_worse")
+    )
+
+    @property
+    def more_targets(self) -> tuple[str, ...]:
+        """Targets, each once."""
+        return tuple(dict.fromkeys(filter(None, map(str.strip, self.verify.split(",")))))
+
+
+SETTINGS = VerifySettings
 MODES = (
+    Mode(
+        name="aa",
+        help="measure the noise: compare the skill with itself",
+        function="pytest_skillopt.addons.compare.aa:aa",
+        doing="measuring the noise of",
+        samples=lambda task, settings: 2 * settings.rollouts,
+        typical=1.0,
+        sides=("first", "second"),
+        noise=True,
+    ),
     Mode(
         name="compare",
         on_targets=True,
         help="compare two skills: files, revisions, run versions, none",
-        function="pytest_skillopt.addons.compare.measure:compare",
+        function="pytest_skillopt.addons.compare.compare:compare",
         doing="comparing",
         samples=lambda task, settings: 2 * settings.final_rollouts,
         option={"nargs": 2, "metavar": ("A", "B")},
         sides=("first", "second"),
     ),
+    Mode(
+        name="drift",
+        help="tell if the skill still helps today's model",
+        function="pytest_skillopt.addons.compare.drift:drift",
+        doing="measuring the drift of",
+        samples=lambda task, settings: 4 * settings.final_rollouts,
+        sides=("without", "with"),
+        answers={
+            "still helps": ("Still helps", "good"),
+            "no longer needed": ("No longer needed", "bad"),
+            "hurts": ("Hurts", "bad"),
+            "cannot tell": ("Cannot tell", "careful"),
+        },
+        fails=("rejected",),
+    ),
+    Mode(
+        name="check",
+        help="fail if SKILL.md is credibly worse than at revision REF",
+        function="pytest_skillopt.addons.compare.check:check",
+        doing="checking",
+        samples=lambda task, settings: 2 * settings.gate_kmax,
+        rounds=lambda settings: settings.gate_k0,
+        option={"nargs": "?", "metavar": "REF", "const": "HEAD"},
+        more={
+            "--skillopt-check-strict": (
+                "with --skillopt-check: also fail on too little evidence",
+                {"action": "store_true"},
+            ),
+        },
+        answers={
+            "accepted": ("No regression found", "good"),
+            "unchanged": ("No regression found", "good"),
+            "rejected": ("Do not merge", "bad"),
+        },
+        fails=("rejected",),
+    ),
+    Mode(
+        name="try",
+        help="judge a change made elsewhere: SKILL.md, folder, patch",
+        function="pytest_skillopt.addons.compare.tries:try_change",
+        doing="trying a change of",
+        samples=lambda task, settings: 2 * settings.final_rollouts * (task.split != "test"),
+        option={"metavar": "FILE"},
+        splits=True,
+        answers={
+            "accepted": ("Accepted", "good"),
+            "rejected": ("Keep the skill as it is", "neutral"),
+            "unchanged": ("Keep the skill as it is", "neutral"),
+        },
+        fails=("rejected", "unmeasured"),
+    ),
 )
+TABLES = {"Pass rates by target": later("compare.targets:by_target")}
+history = later("receipts:lines")
+trained = later("compare.compare:with_none")
 
 
-def trained(run: Run, result: SkillResult) -> SkillResult:
-    """Add the measurements of an earlier comparison with ``none``."""
-    from pytest_skillopt.addons.compare.without import with_none
+def compared(run: Run, result: SkillResult, before: Document, after: Document) -> SkillResult:
+    """Compare the two versions on every further target."""
+    if not run.settings.more_targets:
+        return result
+    from pytest_skillopt.addons.compare.targets import compare_on_targets
 
-    return with_none(run, result)
+    rule = run.settings.of(VerifySettings).verify_rule
+    return compare_on_targets(run, result, before, after, rule)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    text = "with --skillopt: save the counts for later checks"
+    parser.getgroup("skillopt").addoption(
+        "--skillopt-save-baseline", action="store_true", help=text
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse names that stand for no skill before any worker is started."""
-    if config.getoption("skillopt_compare", None) and not hasattr(config, "workerinput"):
-        from pytest_skillopt.addons.compare.measure import check_names
+    """Refuse unknown versions, and a baseline of another mode, before a worker is started."""
+    if _saves_baseline(config) and not config.getoption("skillopt_evaluate", False):
+        raise pytest.UsageError("--skillopt-save-baseline needs --skillopt")
+    ref, file, named = (
+        config.getoption(f"skillopt_{o}", None) for o in ("check", "try", "compare")
+    )
+    if hasattr(config, "workerinput"):
+        return
+    if file and not (config.rootpath / file).exists():
+        raise pytest.UsageError(f"--skillopt-try={file}: there is no such file or folder")
+    if named:
+        from pytest_skillopt.addons.compare.compare import check_names
 
         check_names(config)
+    if ref and not config.option.collectonly:
+        from pytest_skillopt.addons.compare.comparison import at_revision
+
+        at_revision(config.rootpath, "the project", ref)  # any path: only the revision matters
+
+
+def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) -> str | None:
+    """Check that every target can be used; name them at the head of the run."""
+    from pytest_skillopt.model.roles import Models
+
+    mode, models = Mode.from_config(config), Models.of(config)
+    if not mode or not mode.on_targets or not models.settings.more_targets:
+        return None
+    from pytest_skillopt.addons.compare.targets import check_targets
+
+    return check_targets(models, tasks)
+
+
+def pytest_skillopt_notes(config: pytest.Config, result: Result) -> str | None:
+    """Save the baseline, if it was asked for and every task was measured."""
+    wanted = _saves_baseline(config) and result.status == "measured"
+    rows = [row for skill in result.skills for row in skill.tasks]
+    if not wanted or any(not row.before.n and not row.skipped for row in rows):
+        return None
+    from pytest_skillopt.addons.compare.check import BASELINE, write_baseline
+    from pytest_skillopt.run.directory import Home
+
+    home = Home(config.rootpath / Settings.from_config(config).dir)
+    write_baseline(config.rootpath, home, result)
+    return f"the counts were saved in {BASELINE}"
+
+
+def _saves_baseline(config: pytest.Config) -> bool:
+    return bool(config.getoption("skillopt_save_baseline", False))

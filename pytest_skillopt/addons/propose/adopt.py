@@ -13,9 +13,9 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from pytest_skillopt.addons.project import version_of_run
 from pytest_skillopt.addons.propose import ProposeError, Refused
 from pytest_skillopt.addons.propose.validate import check_consistent, check_evidence
-from pytest_skillopt.addons.revisions import version_of_run
 from pytest_skillopt.cli import add_run_arguments, home_of
 from pytest_skillopt.report.runs import pick_run
 from pytest_skillopt.run.directory import replace_file, write_skill

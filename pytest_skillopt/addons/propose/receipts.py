@@ -7,51 +7,33 @@ push, once for each run, so that a command that failed halfway can be repeated.
 
 from __future__ import annotations
 
-import json
-import os
-import stat
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from pytest_skillopt.addons.git import Entry
 from pytest_skillopt.addons.markup import code, prose
-from pytest_skillopt.addons.propose import BranchMoved, ProposeError, Refused
+from pytest_skillopt.addons.propose import BranchMoved, Refused
 from pytest_skillopt.addons.propose.git import tree_with, write
 from pytest_skillopt.addons.propose.gitlab import GitLab
 from pytest_skillopt.addons.propose.publish import Publisher, commit_object, run_url
+from pytest_skillopt.addons.propose.validate import read_file
+from pytest_skillopt.addons.receipts import FOLDER, HISTORY, Receipt, contents, told
 from pytest_skillopt.report.words import percent
-from pytest_skillopt.run.result import Rate  # noqa: TC001 (pydantic reads it)
 from pytest_skillopt.skill.files import slug
 from pytest_skillopt.untrusted import environment, shown
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
+    from typing import Any
 
-FOLDER = ".skillopt-drift"
-_FILES = ("receipt.json", "history.json", "badge.json")
+    from pytest_skillopt.addons.receipts import Word
+
 _MOST = 5_000_000
-"""Maximum bytes of a file."""
-_NAME = r"[\w.-]{1,80}"
-
-
-class _Told(BaseModel):
-    """The part of a receipt (``docs/drift.schema.json``) that an issue tells."""
-
-    schema_: Literal["skillopt-drift/1"] = Field(alias="schema")
-    verdict: Literal["still helps", "no longer needed", "hurts", "cannot tell"]
-    run: str = Field(pattern=rf"^{_NAME}$")
-    skill: str
-    model: str
-    reason: str
-    with_skill: Rate
-    without: Rate
-
-
-_HISTORY = TypeAdapter(list[_Told])
+"""Maximum bytes of a history."""
 
 
 def add_receipts(commands: argparse._SubParsersAction[Any]) -> None:
@@ -97,91 +79,72 @@ class _Receipts(Publisher):
     def _publish_receipts(self, label: str) -> Iterator[str]:
         tip = self._git.fetch(self._base)
         there = self._git.files(tip)
-        found = sorted(Path(FOLDER).glob("*/receipt.json"))
-        checked = [self._checked(path.parent, there) for path in found]
-        new = [each for each in checked if each]
+        found = {path.parent.name: path for path in sorted(Path(FOLDER).glob("*/history.json"))}
+        checked = {name: self._checked(path, there) for name, path in found.items()}
+        new = {name: each for name, each in checked.items() if each}
         if not new:
             yield "there is no new receipt: run pytest --skillopt-drift"
             return
         blobs = {}
-        for folder, files, told, before in new:
-            if told.verdict not in ("cannot tell", before):
-                title, marker = _title(told), f"<!-- skillopt-drift {told.run} {folder} -->"
-                url = "" if self._dry_run else self._issue(title, told, before, marker, label)
+        for folder, (history, before) in new.items():
+            latest = history[-1]
+            if latest.verdict not in ("cannot tell", before):
+                title, marker = _title(latest), f"<!-- skillopt-drift {latest.run} {folder} -->"
+                url = "" if self._dry_run else self._issue(title, latest, before, marker, label)
                 yield f"{title}\n  {url or 'no issue was opened'}"
             else:
-                yield f"{told.skill}: {told.verdict}, as before"
-            for name, data in files.items():
+                yield f"{latest.skill}: {latest.verdict}, as before"
+            for name, data in contents(history).items():
                 place = f"{self._git.prefix}{FOLDER}/{folder}/{name}"
                 blobs[place] = Entry("100644", write(self._git, data))
         if not self._dry_run:
             self._git.push(self._commit(tip, blobs), self._base, seen=tip)
             yield f"the receipts were pushed to {self._base}"
 
-    def _issue(self, title: str, told: _Told, before: str, marker: str, label: str) -> str:
+    def _issue(self, title: str, latest: Receipt, before: str, marker: str, label: str) -> str:
         if self._forge == "none":
             return ""
         forge = self._github or GitLab(self._environ)
-        return forge.open_issue(title, _text(told, before, run_url(self._environ)), marker, label)
+        return forge.open_issue(title, _text(latest, before, run_url(self._environ)), marker, label)
 
-    def _checked(
-        self, path: Path, there: dict[str, Entry]
-    ) -> tuple[str, dict[str, bytes], _Told, str] | None:
-        """Check the files of a skill; return them with the receipt and the verdict before it.
+    def _checked(self, path: Path, there: dict[str, Entry]) -> tuple[list[Receipt], Word] | None:
+        """Check a skill's history; return it with the verdict before its latest receipt.
 
         None if the base branch has this receipt already.
         """
-        place = f"{self._git.prefix}{FOLDER}/{path.name}/history.json"
-        old = b"[]"
-        if place in there:
-            old = self._git.read(there[place].id, limit=_MOST)
-        files = {name: _read(path / name) for name in _FILES}
+        folder = path.parent
+        place = f"{self._git.prefix}{FOLDER}/{folder.name}/history.json"
+        old = self._git.read(there[place].id, limit=_MOST) if place in there else b"[]"
         try:
-            past, now = _HISTORY.validate_json(old), _HISTORY.validate_json(files["history.json"])
-            told = _Told.model_validate_json(files["receipt.json"])
-            badge = json.loads(files["badge.json"])
-            raw = json.loads(files["history.json"])
-            same = raw[-1] == json.loads(files["receipt.json"])
-            kept = all(row in json.loads(old) for row in raw[:-1])
-        except (ValidationError, ValueError, TypeError, IndexError) as error:
+            past = HISTORY.validate_json(old)
+            now = HISTORY.validate_json(read_file(folder, path.name, _MOST))
+        except ValidationError as error:
             line = str(error).partition("\n")[0]
-            raise Refused(f"{path} does not hold a receipt of this version: {line}") from None
-        known = f"{self._git.prefix}{told.skill}" in there and slug(told.skill) == path.name
-        if not known:
-            raise Refused(f"{path}: {told.skill} is not a skill of {self._base} with this folder")
-        if told.run in {each.run for each in past}:
+            raise Refused(f"{folder} does not hold a receipt of this version: {line}") from None
+        skill = now[-1].skill if now else ""
+        if f"{self._git.prefix}{skill}" not in there or slug(skill) != folder.name:
+            raise Refused(f"{folder}: {skill} is not a skill of {self._base} with this folder")
+        if now[-1].run in {each.run for each in past}:
             return None
-        if not same or not kept or badge.get("message") != told.verdict or not now:
-            raise Refused(f"{path} is not the history of {self._base} with one receipt more")
-        verdicts = [each.verdict for each in past if each.verdict != "cannot tell"]
-        return path.name, files, told, verdicts[-1] if verdicts else "still helps"
+        if any(each not in past for each in now[:-1]):
+            raise Refused(f"{folder} is not the history of {self._base} with one receipt more")
+        return now, told(past)
 
     def _commit(self, tip: str, blobs: dict[str, Entry]) -> str:
         head = f"tree {tree_with(self._git, tip, blobs)}\nparent {tip}\n".encode()
         return write(self._git, commit_object(head, "Add receipts of the skills"), "commit")
 
 
-def _read(path: Path) -> bytes:
-    """Read a regular file of bounded size."""
-    try:
-        about = os.lstat(path)
-        if not stat.S_ISREG(about.st_mode) or about.st_size > _MOST:
-            raise Refused(f"{path} is not a file of at most {_MOST:,} bytes")
-        return path.read_bytes()
-    except OSError as error:
-        raise ProposeError(f"{path} cannot be read ({error.strerror})") from None
+def _title(latest: Receipt) -> str:
+    return " ".join(shown(f"{latest.skill}: {latest.verdict} ({latest.model})").split())[:200]
 
 
-def _title(told: _Told) -> str:
-    return " ".join(shown(f"{told.skill}: {told.verdict} ({told.model})").split())[:200]
-
-
-def _text(told: _Told, before: str, url: str) -> str:
-    rates = f"{percent(told.without.rate)} without, {percent(told.with_skill.rate)} with it"
+def _text(latest: Receipt, before: str, url: str) -> str:
+    rates = f"{percent(latest.without.rate)} without, {percent(latest.with_skill.rate)} with it"
     lines = [
-        f"With {code(told.model)} the skill {code(told.skill)} is said to be: "
-        f"**{told.verdict}** (before: {before}).",
-        f"Pass rate of its tasks: {rates}. {prose(told.reason)}",
-        f"The receipt of run {code(told.run)} is in {code(FOLDER)}.",
+        f"With {code(latest.model)} the skill {code(latest.skill)} is said to be: "
+        f"**{latest.verdict}** (before: {before}).",
+        f"Pass rate of its tasks: {rates}. {prose(latest.reason)}",
+        f"The receipt of run {code(latest.run)} is in {code(FOLDER)}.",
     ]
     return "\n\n".join([*lines, *([f"Measured by {url}"] if url else [])]) + "\n"

@@ -100,7 +100,7 @@ def load(directory: Path) -> Proposal:
     if RESULT not in found:
         raise Refused(f"{directory} has no {RESULT}")
     try:
-        result = Result.load(_read(directory, RESULT, _MAX_RESULT))
+        result = Result.load(read_file(directory, RESULT, _MAX_RESULT))
     except ValueError as error:
         raise Refused(str(error)) from None
     rows = proposed(result)
@@ -115,7 +115,7 @@ def load(directory: Path) -> Proposal:
     files: dict[str, dict[str, bytes]] = {name: {} for name in rows}
     for path in sorted(found - {RESULT}):
         name, _, file = path.partition("/")
-        files[name][file.replace(UP, "../")] = _read(directory, path, MAX_SKILL)
+        files[name][file.replace(UP, "../")] = read_file(directory, path, MAX_SKILL)
     return Proposal(result, {name: (row, files[name]) for name, row in rows.items()})
 
 
@@ -356,7 +356,8 @@ def _listed(directory: Path) -> Iterator[str]:
         yield from (name if relative == "." else f"{relative}/{name}" for name in files)
 
 
-def _read(directory: Path, name: str, limit: int) -> bytes:
+def read_file(directory: Path, name: str, limit: int) -> bytes:
+    """Read a regular file of at most ``limit`` bytes; Refused if it is not one."""
     # Opening a FIFO must not wait for a writer. Windows has only the last of these.
     how = sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
     if (directory / name).is_symlink():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_skillopt.addons.receipts import HISTORY
 from pytest_skillopt.cli import main
 
 if TYPE_CHECKING:
@@ -31,17 +32,24 @@ def measure(project: Project, run: str, verdict: str, **more: Any) -> Path:
     receipt = {
         "schema": "skillopt-drift/1",
         "verdict": verdict,
+        "changed": False,
         "run": run,
+        "date": "2026-11-01T03:17:00+00:00",
         "skill": "skills/SKILL.md",
+        **dict.fromkeys(("skill_sha256", "suite_sha256", "fingerprint"), "0" * 64),
         "model": "openai:new, codex 0.163.0",
         "reason": "by chance with probability 0.001; see @octocat and #7",
+        "k": 5,
         "with_skill": RATE,
         "without": RATE | {"rate": 0.9},
+        "compared_with": "",
+        "cost": None,
+        "version": "1.0",
+        "tasks": [],
         **more,
     }
     path.write_text(json.dumps([*past, receipt]))
-    (folder / "receipt.json").write_text(json.dumps(receipt))
-    (folder / "badge.json").write_text(json.dumps({"message": verdict}))
+    (folder / "receipt.json").write_text("whatever a job has left here")
     return folder
 
 
@@ -73,7 +81,12 @@ def test_an_issue_is_opened_only_if_the_verdict_changes(
         assert publish() == 0
         told.append(len(github.issues) - issues)
         at_remote = project.remote_git("show", f"main:{FOLDER}/history.json")
-        assert json.loads(at_remote) == json.loads((folder / "history.json").read_text())
+        measured = (folder / "history.json").read_text()
+        assert HISTORY.validate_json(at_remote) == HISTORY.validate_json(measured)
+        receipt = project.remote_git("show", f"main:{FOLDER}/receipt.json")
+        assert json.loads(receipt) == json.loads(at_remote)[-1], "made from the history"
+        badge = json.loads(project.remote_git("show", f"main:{FOLDER}/badge.json"))
+        assert badge["message"] == verdict
     assert told == [0, 0, 1, 0, 0, 0, 1]
     first, last = github.issues
     assert first["title"] == "skills/SKILL.md: hurts (openai:new, codex 0.163.0)"
@@ -172,10 +185,10 @@ def test_a_link_is_not_followed(
     project: Project, github: FakeGitHub, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = measure(project, "run-1", "hurts")
-    (folder / "badge.json").unlink()
-    (folder / "badge.json").symlink_to(project.root / "pyproject.toml")
+    (folder / "history.json").unlink()
+    (folder / "history.json").symlink_to(project.root / "pyproject.toml")
     assert publish() == 1
-    assert "badge.json is not a file" in capsys.readouterr().err
+    assert "history.json is a link" in capsys.readouterr().err
     assert github.calls == []
 
 

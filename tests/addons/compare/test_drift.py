@@ -13,8 +13,8 @@ import warm_sessions
 from patience import PATIENCE
 
 from pytest_skillopt import __version__, cli
-from pytest_skillopt.addons.drift.gate import DriftGate
-from pytest_skillopt.addons.drift.receipts import Receipt
+from pytest_skillopt.addons.compare.gates import DriftGate
+from pytest_skillopt.addons.receipts import Receipt
 from pytest_skillopt.gate.data import GateTask, Sample
 from pytest_skillopt.gate.engine import run_gate
 
@@ -249,7 +249,7 @@ def test_the_published_schema_is_the_one_of_the_code() -> None:
     path = Path(__file__).parents[3] / "docs" / "drift.schema.json"
     assert json.loads(path.read_text()) == Receipt.model_json_schema(by_alias=True), (
         "write the new schema with: python -c 'import json; "
-        "from pytest_skillopt.addons.drift.receipts import Receipt; "
+        "from pytest_skillopt.addons.receipts import Receipt; "
         "print(json.dumps(Receipt.model_json_schema(by_alias=True), indent=1))' "
         "> docs/drift.schema.json"
     )

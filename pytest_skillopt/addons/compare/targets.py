@@ -11,8 +11,8 @@ import hashlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.addons.comparison import compared
-from pytest_skillopt.addons.regression.gate import RegressionCheck
+from pytest_skillopt.addons.compare.comparison import compared
+from pytest_skillopt.addons.compare.gates import RegressionCheck
 from pytest_skillopt.model.config import check_prices
 from pytest_skillopt.model.types import ModelConfigError
 from pytest_skillopt.modes.opening import probed_roles
@@ -147,6 +147,8 @@ def _row(run: Run, target: str, found: SkillResult) -> TargetRow:
 
 def by_target(result: Result) -> list[list[str]]:
     """Lay out the comparison on each target: two rows a target, one for each version."""
+    if not any(skill.targets for skill in result.skills):
+        return []
     rows = [["target", "version", "pass rate", "95 % interval", "points", "cost", "verdict"]]
     for skill in result.skills:
         about = f"{skill.path}, " if len(result.skills) > 1 else ""

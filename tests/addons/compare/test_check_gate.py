@@ -9,7 +9,7 @@ from gate_draws import candidate_passes, noisy, taker, tasks
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_skillopt.addons.regression.gate import RegressionCheck, suite_log_e
+from pytest_skillopt.addons.compare.gates import RegressionCheck, suite_log_e
 from pytest_skillopt.gate.data import Draw, GateOptions, Verdict
 from pytest_skillopt.gate.engine import run_gate
 from pytest_skillopt.gate.statistics import log_e

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 import pytest
 from filelock import FileLock
 
-from pytest_skillopt.addons.comparison import compared, only_skill
+from pytest_skillopt.addons.compare.comparison import compared, only_skill
 from pytest_skillopt.addons.git import Git, GitError
 from pytest_skillopt.edits.vetting import Refusal, Vetting
 from pytest_skillopt.gate.sequential import DefaultGate

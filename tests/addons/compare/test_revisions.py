@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.addons.revisions import at_revision
+from pytest_skillopt.addons.compare.comparison import at_revision
 from pytest_skillopt.skill.files import Trained
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_skillopt import __version__
-from pytest_skillopt.addons.comparison import compared, only_skill
-from pytest_skillopt.addons.drift import receipts
-from pytest_skillopt.addons.drift.gate import DriftGate
-from pytest_skillopt.addons.drift.receipts import Receipt, TaskCounts
+from pytest_skillopt.addons import receipts
+from pytest_skillopt.addons.compare.comparison import compared, only_skill
+from pytest_skillopt.addons.compare.gates import DriftGate
+from pytest_skillopt.addons.receipts import Receipt, TaskCounts
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.search.extensions import gate_options, gate_tasks
 from pytest_skillopt.skill.document import NO_SKILL
@@ -82,7 +82,6 @@ def _receipt(
     known: Sequence[Receipt],
     used: str,
 ) -> Receipt:
-    told = [each.verdict for each in known if each.verdict != "cannot tell"]
     arms = [(row.id, row.after, row.before) for row in found.tasks]
     rows = [
         TaskCounts(
@@ -104,7 +103,7 @@ def _receipt(
     suite = json.dumps(sorted(hashes.items()))
     return Receipt(
         verdict=gate.word,
-        changed=gate.word not in ("cannot tell", told[-1] if told else "still helps"),
+        changed=gate.word not in ("cannot tell", receipts.told(known)),
         reason=found.reason,
         date=result.started,
         run=result.run,

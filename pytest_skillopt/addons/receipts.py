@@ -1,4 +1,4 @@
-"""The receipt of a measurement, the history of a skill, and its badge.
+"""Receipts of ``--skillopt-drift``: those of a skill are its history, the latest has a badge.
 
 They are files to commit, in ``.skillopt-drift/<skill>/``: ``receipt.json`` is the latest receipt,
 ``history.json`` the list of the last ones, ``badge.json`` an endpoint of shields.io.
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from pytest_skillopt.addons.drift.gate import Counts, Word  # noqa: TC001 (pydantic reads it)
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.run.directory import replace_file
 from pytest_skillopt.run.result import PastRow, Rate
@@ -21,11 +20,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from pytest_skillopt.gate.data import Decision
+
 FOLDER = ".skillopt-drift"
 KEPT = 24
 """Receipts of a skill that are kept, beside the last that said *still helps*."""
-_SIGNS: dict[Word, Literal["accepted", "unmeasured"]] = {
+Word = Literal["still helps", "no longer needed", "hurts", "cannot tell"]
+Counts = tuple[int, int, int, int]
+"""One task: passed and n with the skill, passed and n without it."""
+DECISIONS: dict[Word, Decision] = {
     "still helps": "accepted",
+    "no longer needed": "rejected",
+    "hurts": "rejected",
     "cannot tell": "unmeasured",
 }
 _COLORS: dict[Word, str] = {
@@ -67,7 +73,7 @@ class Receipt(_Record):
     reason: str
     date: str
     """ISO 8601, UTC."""
-    run: str
+    run: str = Field(pattern=r"^[\w.-]{1,80}$")
     skill: str
     """Path relative to the project's root directory."""
     skill_sha256: str
@@ -90,7 +96,7 @@ class Receipt(_Record):
     tasks: list[TaskCounts]
 
 
-_HISTORY = TypeAdapter(list[Receipt])
+HISTORY = TypeAdapter(list[Receipt])
 
 
 def read(root: Path, skill: str) -> list[Receipt]:
@@ -104,7 +110,7 @@ def read(root: Path, skill: str) -> list[Receipt]:
 
 def _load(path: Path) -> list[Receipt]:
     try:
-        return _HISTORY.validate_json(path.read_bytes())
+        return HISTORY.validate_json(path.read_bytes())
     except FileNotFoundError:
         return []
     except (OSError, ValidationError) as error:
@@ -120,7 +126,7 @@ def chart(receipts: Sequence[Receipt]) -> list[PastRow]:
             train=each.without.rate,
             before=each.without.rate,
             after=each.with_skill.rate,
-            verdict=_SIGNS.get(each.verdict, "rejected"),
+            verdict=DECISIONS[each.verdict],
             reason=f"{each.verdict} ({each.model})",
         )
         for each in receipts
@@ -134,6 +140,12 @@ def earlier(receipts: Sequence[Receipt], version: str) -> Receipt | None:
     return next(reversed(same or helped), None)
 
 
+def told(receipts: Sequence[Receipt]) -> Word:
+    """Return the last verdict but *cannot tell*; before the first, *still helps* is expected."""
+    said = (each.verdict for each in reversed(receipts) if each.verdict != "cannot tell")
+    return next(said, "still helps")
+
+
 def write(root: Path, receipt: Receipt, before: Sequence[Receipt]) -> Path:
     """Add a receipt to the history; return the file of the receipt."""
     folder = root / FOLDER / slug(receipt.skill)
@@ -141,19 +153,21 @@ def write(root: Path, receipt: Receipt, before: Sequence[Receipt]) -> Path:
     recent = list(before[-KEPT + 1 :])
     needed = earlier(before, receipt.skill_sha256)
     kept = [*([needed] if needed and needed not in recent else []), *recent, receipt]
-    badge = {
-        "schemaVersion": 1,
-        "label": "skill",
-        "message": receipt.verdict,
-        "color": _COLORS[receipt.verdict],
-    }
-    for name, data in (
-        ("badge", json.dumps(badge, indent=1).encode()),
-        ("receipt", receipt.model_dump_json(by_alias=True, indent=1).encode()),
-        ("history", _HISTORY.dump_json(kept, by_alias=True, indent=1)),  # last: it ends the run
-    ):
-        replace_file(folder / f"{name}.json", data + b"\n")
+    for name, data in contents(kept).items():
+        replace_file(folder / name, data)
     return folder / "receipt.json"
+
+
+def contents(history: Sequence[Receipt]) -> dict[str, bytes]:
+    """Return the files of a skill by name, the history last: it ends the run."""
+    latest = history[-1]
+    color, message = _COLORS[latest.verdict], latest.verdict
+    badge = {"schemaVersion": 1, "label": "skill", "message": message, "color": color}
+    return {
+        "badge.json": json.dumps(badge, indent=1).encode() + b"\n",
+        "receipt.json": latest.model_dump_json(by_alias=True, indent=1).encode() + b"\n",
+        "history.json": HISTORY.dump_json(list(history), by_alias=True, indent=1) + b"\n",
+    }
 
 
 def lines(folder: Path) -> Iterator[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_skillopt import cli
-from pytest_skillopt.addons.tries import measure
+from pytest_skillopt.addons.compare import tries as measure
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,27 +1,37 @@
-"""The comparison of two versions of a skill by a gate."""
+"""Two versions of a skill: at a git revision, compared by a gate."""
 
 from __future__ import annotations
 
+import posixpath
 from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_skillopt import Document
+from pytest_skillopt.addons.git import Clone, GitError
 from pytest_skillopt.gate.data import TAPE, Verdict
 from pytest_skillopt.gate.engine import run_gate
 from pytest_skillopt.run.result import SkillResult
 from pytest_skillopt.search.outcome import comparison, cost_of, task_rows
 from pytest_skillopt.search.samples import sample_of
 from pytest_skillopt.skill.diff import unified
+from pytest_skillopt.skill.document import NO_SKILL, SkillError
 from pytest_skillopt.suite.rollouts import Rollout
 from pytest_skillopt.suite.sampler import Stop, StopRun
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
-    from pytest_skillopt import Document, Gate
+    from pytest_skillopt import Gate
     from pytest_skillopt.gate.data import Draw, Sample
     from pytest_skillopt.run.openrun import Run
+    from pytest_skillopt.skill.files import Trained
     from pytest_skillopt.suite.rollouts import RolloutRequest
+
+_SKILL_LIMIT = 10_000_000
+NONE = "none"
+"""Version name that stands for no skill at all."""
 
 
 def only_skill(run: Run, does: str) -> str:
@@ -36,6 +46,41 @@ def only_skill(run: Run, does: str) -> str:
             f"({', '.join(run.documents)}): select those of one with -k or a path"
         )
     return next(iter(run.documents))
+
+
+def at_revision(
+    root: Path, skill: str, ref: str, trained: Trained | None = None
+) -> Document | None:
+    """Return the skill at a git revision, None if it did not exist there; ``none``: no skill.
+
+    ``trained`` are the files trained with the skill.
+
+    Raises:
+        pytest.UsageError: no git, no repository, no such revision, or a conflict in the skill.
+    """
+    if ref == NONE:
+        return NO_SKILL
+    try:
+        git = Clone(root)
+        commit = git.resolve(ref)
+        if commit is None:
+            hint = " (in a shallow clone, fetch it first)" if git.is_shallow() else ""
+            if (root / ref).exists():
+                hint = f"; {ref} is a path: write the revision before it"
+            raise pytest.UsageError(f"there is no git revision {ref!r}{hint}")
+        path = git.prefix + skill
+        files = git.files(commit)
+        if path not in files:
+            return None
+        document = Document.from_bytes(git.read(files[path].id, limit=_SKILL_LIMIT))
+        for beside, entry in files.items() if trained else ():
+            name = posixpath.relpath(beside, posixpath.dirname(path) or ".")
+            if trained and entry.is_file and trained.includes(name):
+                text = Document.from_bytes(git.read(entry.id, limit=_SKILL_LIMIT))
+                document = document.with_file(name, text)
+        return document
+    except (GitError, SkillError) as error:
+        raise pytest.UsageError(f"{skill} at {ref}: {error}") from error
 
 
 def compared(

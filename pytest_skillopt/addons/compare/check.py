@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.addons.comparison import compared
-from pytest_skillopt.addons.regression.gate import RegressionCheck
-from pytest_skillopt.addons.revisions import at_revision
+from pytest_skillopt.addons.compare.comparison import at_revision, compared
+from pytest_skillopt.addons.compare.gates import RegressionCheck
 from pytest_skillopt.modes.measure import joined_reasons, of_one_version
 from pytest_skillopt.run.directory import JOURNAL, Home
 from pytest_skillopt.run.journal import entries_of

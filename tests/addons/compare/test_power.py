@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.addons.aa import power
-from pytest_skillopt.addons.aa.power import smallest_gain
+from pytest_skillopt.addons.compare import aa as power
+from pytest_skillopt.addons.compare.aa import smallest_gain
 
 if TYPE_CHECKING:
     import pytest

@@ -1,1 +1,0 @@
-"""Mode ``--skillopt-aa``: how noisy is the suite?"""

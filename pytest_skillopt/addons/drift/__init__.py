@@ -1,1 +1,0 @@
-"""Mode ``--skillopt-drift``: does a skill still help today's model?"""

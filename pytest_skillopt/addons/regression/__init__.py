@@ -1,1 +1,0 @@
-"""Mode ``--skillopt-check``, and the same check of a training on further targets."""

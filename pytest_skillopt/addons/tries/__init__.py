@@ -1,1 +1,0 @@
-"""Mode ``--skillopt-try``: is a change that was made elsewhere any good?"""
