@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from pytest_skillopt.addons.task_words.leaks import LeakIndex
+from pytest_skillopt.addons.added_text.task_words import LeakIndex
 from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.edits import Edit, apply
 from pytest_skillopt.skill.lint import Finding, lint, refused, warned

@@ -35,19 +35,16 @@ SHOWN = {
     },
     "increases": {"skillopt_max_cost_increase", "skillopt_max_time_increase"},
     "judging": {"judge"},
-    "listing": {"runs"},
     "mine": {"init", "mine", "handoff"},
     "near_duplicates": set(),
-    "openings": set(),
     "propose": {
         *("propose", "adopt", "job", "publish-receipts", "schedule", "unschedule"),
         "skillopt_propose_skills",
     },
     "published": {"batch", "strict", "off", "confirm", "margin", "paired", "export"},
-    "reports": set(),
+    "reports": {"runs"},
     "scan": {"skillopt_scan"},
     "shorten": {"shorten", "trials,shorten"},
-    "task_words": set(),
     "watch": {"watch"},
 }
 """Additions of each to the two helps: options, ini keys, choices and commands."""

@@ -328,7 +328,7 @@ def test_a_document_of_the_update_stage_passes_the_checks(toy: ModuleType) -> No
     assert all("(secret)" in row.why for row in outcome.edits)
 
 
-@pytest.mark.addon("task_words")
+@pytest.mark.addon("added_text")
 def test_edits_that_copy_words_of_tasks_are_sent_back_together(toy: ModuleType) -> None:
     world, copies = toy.make_world(), ["zorbanik flumquist", "vendrolim paskurat"]
     tasks = toy.make_tasks(world)

@@ -1,1 +1,1 @@
-"""Rules of the lint on the text that an edit adds."""
+"""Checks of the text that an edit adds."""

@@ -1,13 +1,16 @@
-"""Add-on: text that a human reader sees differently than a model, addresses, shell commands.
+"""Add-on: disguised text, addresses, shell commands, and words of a task in what an edit adds.
 
 An instruction that sends data away, or fetches instructions, must name an address. An address in
 the skill or in the tasks is the user's own; any other is refused, whatever its sentence says. A
-program cannot tell good commands from bad ones: new commands are shown to the reader.
+program cannot tell good commands from bad ones: new commands are shown to the reader. An edit with
+words of a particular task instead of a rule is refused.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from pytest_skillopt.addons.later import later
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,6 +27,7 @@ RULES: dict[str, tuple[Severity, str]] = {
     "unsafe-link": ("refuse", "links that run, load or embed something"),
     "command": ("warn", "a shell command that stands neither in the skill nor in its train tasks"),
 }
+edit_check = later("added_text.task_words:refusals")
 
 
 def faults(

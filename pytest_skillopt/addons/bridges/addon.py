@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.addons.later import later
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
+    from collections.abc import Iterable
 
     import pytest
 
     from pytest_skillopt import Result
-    from pytest_skillopt.cases import Case
     from pytest_skillopt.run.result import Arm
 
 
-def _promptfoo(path: Path) -> Iterator[tuple[str, Case]]:
-    from pytest_skillopt.addons.bridges.promptfoo import read_config
-
-    return read_config(path)
-
-
-CASES = {".yaml": _promptfoo, ".yml": _promptfoo}
+CASES = dict.fromkeys((".yaml", ".yml"), later("bridges.promptfoo:read_config"))
 
 
 def pytest_skillopt_notes(config: pytest.Config, result: Result) -> str | None:

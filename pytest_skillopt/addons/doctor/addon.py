@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pytest_skillopt.addons.later import later
+
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Sequence
 
     import pytest
 
-    from pytest_skillopt import SkillTask
-    from pytest_skillopt.settings import Settings
+advice = later("doctor.plan:notes_on_tasks")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -28,19 +28,6 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(plan, "skillopt-plan")
 
 
-def advice(tasks: Sequence[SkillTask], settings: Settings) -> Iterable[str]:
-    """Note skills with few val tasks, or without the trigger tasks that training needs."""
-    from pytest_skillopt.addons.doctor.advice import notes_on_tasks
-
-    return notes_on_tasks(tasks, settings)
-
-
-def _doctor(args: argparse.Namespace) -> int:
-    from pytest_skillopt.addons.doctor.examine import examine
-
-    return examine(args.arguments)
-
-
 def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     """Declare the command."""
     parser = commands.add_parser(
@@ -50,4 +37,4 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument(
         "arguments", nargs="*", metavar="PYTEST", help="arguments for pytest, after --"
     )
-    parser.set_defaults(handle=_doctor)
+    parser.set_defaults(handle=later("doctor.examine:examine"))

@@ -22,14 +22,16 @@ from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.untrusted import shown
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterator
 
     from pytest_skillopt.addons.doctor.plan import Plan
     from pytest_skillopt.model.types import Role
 
 
-def examine(arguments: list[str]) -> int:
+def examine(args: argparse.Namespace) -> int:
     """Examine what pytest would run; return its exit code, or 1 for a fault."""
+    arguments: list[str] = args.arguments
     flags = {mode.flag for mode in modes().values()}
     chosen = any(argument.partition("=")[0] in flags for argument in arguments)
     mode = [] if chosen else ["--skillopt-train"]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.addons.doctor.advice import notes_on_tasks
 from pytest_skillopt.model.config import model_config, retargeted
 from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.model.types import ROLES, ModelConfigError
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
     from pytest_skillopt.options import Mode
     from pytest_skillopt.settings import Settings
 
+_FEW_TASKS = 10
+"""Number of val tasks below which a training notes that small gains go undetected."""
 _TYPICAL_CALLS = 0.9
 """Typical part of the upper bound of optimizer calls."""
 _ASSUMED = {"target": (1500, 500), "judge": (1500, 200), "optimizer": (4000, 1000)}
@@ -96,6 +97,22 @@ def plan_lines(
         yield from _hopeless(tasks, settings)
         yield from notes_on_tasks(tasks, settings)
     yield from _forecast(tasks, mode, settings, home)
+
+
+def notes_on_tasks(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[str]:
+    """Note the skills with few val tasks, or without the trigger tasks that training needs."""
+    for skill in skills_of(tasks):
+        found = {task.trigger for task in tasks if task.skill == skill}
+        for wanted in [True, False] if settings.train_description else ():
+            if wanted not in found:
+                kind = "a request that should" if wanted else "a near miss that should not"
+                yield f"{skill}: no trigger task has {kind} load the skill (trigger={wanted})"
+        val = sum(task.skill == skill and task.split in ("val", "both") for task in tasks)
+        if val < _FEW_TASKS:
+            yield (
+                f"{skill}: only {words.plural(val, 'val task')}: the gate can detect only large "
+                f"gains, e.g. a task fixed completely; have at least {_FEW_TASKS}"
+            )
 
 
 def _hopeless(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[str]:

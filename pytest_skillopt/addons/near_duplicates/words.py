@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.addons.similarity import near_duplicates
 from pytest_skillopt.suite.splits import SPLITS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence, Set
+    from collections.abc import Callable, Iterator, Sequence, Set
 
     from pytest_skillopt import SkillTask
 
 _FEWEST_WORDS = 6
 """Smallest number of words of a task that is compared."""
+
+
+def alike(
+    tasks: Sequence[SkillTask],
+) -> tuple[list[list[str]], Callable[[Sequence[SkillTask]], list[str]]]:
+    """Group the ids of tasks that are nearly the same; return with it what notes them."""
+    groups = groups_of(tasks)
+    return groups, partial(notes_on, groups)
 
 
 def groups_of(tasks: Sequence[SkillTask]) -> list[list[str]]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from pytest_skillopt.addons.later import later
 from pytest_skillopt.settings import setting
 
 if TYPE_CHECKING:
-    import argparse
     from pathlib import Path
 
     import pytest
@@ -26,13 +26,7 @@ class ProposeSettings:
 
 
 SETTINGS = ProposeSettings
-
-
-def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
-    """Declare the commands."""
-    from pytest_skillopt.addons.propose import commands as ours
-
-    ours.add_commands(commands)
+add_commands = later("propose.commands:add_commands")
 
 
 def pytest_skillopt_finished(config: pytest.Config, result: Result, folder: Path) -> None:

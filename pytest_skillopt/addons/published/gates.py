@@ -98,7 +98,6 @@ class PairedGate(StrictGate):
         return exact_test(self.counts.strata(self.tasks))
 
 
-PUBLISHED: dict[str, type[SequentialGate]] = {
-    gate.name: gate for gate in (StrictGate, OffGate, ConfirmGate, MarginGate, PairedGate)
-}
-"""Gates by name."""
+def named(name: str) -> type[SequentialGate]:
+    gates = (StrictGate, OffGate, ConfirmGate, MarginGate, PairedGate)
+    return next(gate for gate in gates if gate.name == name)

@@ -276,4 +276,5 @@ def _stages() -> Stages:
     return Stages(reflect_published, aggregate_published, select_published, update_published)
 
 
-SEARCH = Search(make=BatchSearch, most=most_of_search, stages=_stages)
+def search() -> Search:
+    return Search(make=BatchSearch, most=most_of_search, stages=_stages)

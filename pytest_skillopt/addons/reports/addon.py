@@ -1,46 +1,39 @@
-"""Reports as files, properties in that of ``--junitxml``, a link in the page of pytest-html."""
+"""Reports as files, in that of ``--junitxml`` and pytest-html; ``pytest-skillopt runs``."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_skillopt.addons.later import later
+
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pytest_skillopt import Document, Result
-    from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import Arm, SkillResult, TaskRow
+    from pytest_skillopt import Result
+    from pytest_skillopt.run.result import Arm, TaskRow
 
 PAGE = "report.html"
 
 
-def _page(result: Result) -> str:
-    from pytest_skillopt.addons.reports.page import render_html
-
-    return render_html(result)
-
-
-def _summary(result: Result, *limit: int) -> str:
-    from pytest_skillopt.addons.reports.summary import render_summary
-
-    return render_summary(result, *limit)
+REPORTS = {
+    PAGE: later("reports.page:render_html"),
+    "summary.md": later("reports.summary:render_summary"),
+}
+trained = later("reports.openings:counted")
+vetted = later("reports.hunks:attributed")
 
 
-REPORTS = {PAGE: _page, "summary.md": _summary}
+def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
+    """Declare the command."""
+    from pytest_skillopt.cli import add_run_arguments
 
-
-def vetted(run: Run, result: SkillResult, version: Document) -> SkillResult:
-    """Attribute the hunks of a change to its accepted edits."""
-    edits = {e.content or e.target: e for e in result.edits if e.status == "accepted"}
-    if not edits:
-        return result
-    from pytest_skillopt.addons.reports.hunks import hunks_of
-
-    found = hunks_of(run.documents[result.path], version, list(edits.values()))
-    return result.model_copy(update={"hunks": found})
+    parser = commands.add_parser("runs", help="list the runs, the latest last")
+    add_run_arguments(parser, run=False)
+    parser.set_defaults(handle=later("reports.listing:runs"))
 
 
 def properties(row: TaskRow) -> list[tuple[str, str]]:

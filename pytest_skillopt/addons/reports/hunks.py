@@ -13,9 +13,17 @@ from pytest_skillopt.skill.edits import file_links
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_skillopt.run.result import EditRow
+    from pytest_skillopt.run.openrun import Run
+    from pytest_skillopt.run.result import EditRow, SkillResult
 
 _ROW = re.compile(r"[^\n]*\n|[^\n]+")
+
+
+def attributed(run: Run, result: SkillResult, version: Document) -> SkillResult:
+    """Attribute the hunks of a change to its accepted edits."""
+    edits = {e.content or e.target: e for e in result.edits if e.status == "accepted"}
+    found = hunks_of(run.documents[result.path], version, list(edits.values())) if edits else []
+    return result.model_copy(update={"hunks": found}) if edits else result
 
 
 def hunks_of(before: Document, after: Document, edits: Sequence[EditRow]) -> list[Hunk]:

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_skillopt.addons.later import later
 from pytest_skillopt.settings import Settings, setting
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pytest_skillopt import Document
-    from pytest_skillopt.addons.scan.scanner import Scan
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import SkillResult
 
@@ -26,6 +24,7 @@ class ScanSettings:
 
 
 SETTINGS = ScanSettings
+vet_folder = later("scan.scanner:scan")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -56,10 +55,3 @@ def vetted(run: Run, result: SkillResult, after: Document) -> SkillResult:
     result = result.model_copy(update={"scan": said})
     refused = {"status": "rejected", "reason": said.why, "after": result.before}
     return result.model_copy(update=refused) if said.why else result
-
-
-def vet_folder(command: str, root: Path, folder: Path) -> Scan:
-    """Run a scanner on a folder with a version of a skill."""
-    from pytest_skillopt.addons.scan.scanner import scan
-
-    return scan(command, root, folder)

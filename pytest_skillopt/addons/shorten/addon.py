@@ -5,26 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_skillopt.addons.later import later
+
 if TYPE_CHECKING:
     import argparse
 
-    from pytest_skillopt.search.extensions import Search
-
-
-def _shorten() -> Search:
-    from pytest_skillopt.addons.shorten.search import SHORTEN
-
-    return SHORTEN
-
-
-def _trials_shorten() -> Search:
-    from pytest_skillopt.addons.shorten.search import TRIALS_SHORTEN
-
-    return TRIALS_SHORTEN
-
-
 PROMPTS = Path(__file__).parent / "prompts"
-SEARCHES = {"shorten": _shorten, "trials,shorten": _trials_shorten}
+SEARCHES = {
+    "shorten": later("shorten.search:shorten"),
+    "trials,shorten": later("shorten.search:trials_shorten"),
+}
 
 
 def add_commands(commands: argparse._SubParsersAction[Any]) -> None:

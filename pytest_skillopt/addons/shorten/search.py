@@ -162,5 +162,9 @@ def _most_with_trials(tasks: Sequence[SkillTask], settings: Settings) -> tuple[i
     return 2 * (samples + final) + _looks(tasks, settings), calls + settings.epochs
 
 
-SHORTEN = Search(most=_most, make=ShortenSearch, gate=ShorterGate, margin=MARGIN, doubt=not_shown)
-TRIALS_SHORTEN = Search(most=_most_with_trials, follow_up=shorten_accepted)
+def shorten() -> Search:
+    return Search(most=_most, make=ShortenSearch, gate=ShorterGate, margin=MARGIN, doubt=not_shown)
+
+
+def trials_shorten() -> Search:
+    return Search(most=_most_with_trials, follow_up=shorten_accepted)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_skillopt.addons.task_words.leaks import Leak, LeakIndex
+from pytest_skillopt.addons.added_text.task_words import Leak, LeakIndex
 from pytest_skillopt.suite.tasks import SkillTask
 
 DATA = Path(__file__).parents[2] / "data"

@@ -1,8 +1,14 @@
-"""Command ``pytest-skillopt runs``: list the runs."""
+"""Command ``pytest-skillopt runs``: list the runs, the latest last."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.cli import fail, home_of
+from pytest_skillopt.report import words
+from pytest_skillopt.report.runs import ELSEWHERE, load_runs
+from pytest_skillopt.report.words import columns, one_line
+from pytest_skillopt.untrusted import shown
 
 if TYPE_CHECKING:
     import argparse
@@ -11,31 +17,18 @@ if TYPE_CHECKING:
     from pytest_skillopt.run.result import SkillResult
 
 
-def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
-    """Declare the command."""
-    from pytest_skillopt.cli import add_run_arguments
-
-    parser = commands.add_parser("runs", help="list the runs, the latest last")
-    add_run_arguments(parser, run=False)
-    parser.set_defaults(handle=_runs)
-
-
-def _runs(args: argparse.Namespace) -> int:
-    from pytest_skillopt.cli import fail, home_of
-    from pytest_skillopt.report.runs import ELSEWHERE, load_runs
-    from pytest_skillopt.report.words import columns, one_line
-    from pytest_skillopt.untrusted import shown
-
+def runs(args: argparse.Namespace) -> int:
+    """Print the table, and why a run is not in it."""
     home = home_of(args)
-    runs = load_runs(home)
-    if not runs:
+    found = load_runs(home)
+    if not found:
         return fail(f"no run in {home.runs} ({ELSEWHERE})")
-    read = [run.result for run in runs if run.result is not None]
+    read = [run.result for run in found if run.result is not None]
     rows = [_row(result, skill) for result in read for skill in result.skills or (None,)]
     head = ("run", "date", "mode", "status", "skill", "before", "after", "calls", "tokens", "cost")
     for line in columns([head, *rows], "lllllrrrrr", indent="") if rows else ():
         print(shown(line))
-    for run in runs:
+    for run in found:
         if run.result is None:
             print(shown(f"skipped {one_line(run.id)}: {run.problem}"))
     return 0
@@ -43,9 +36,6 @@ def _runs(args: argparse.Namespace) -> int:
 
 def _row(result: Result, skill: SkillResult | None) -> tuple[str, ...]:
     """Return the cells of a skill of a run."""
-    from pytest_skillopt.report import words
-    from pytest_skillopt.report.words import one_line
-
     used, missing = words.total(result.usage), words.unpriced(result.usage)
     measured = (skill.suite or skill.val) if skill else None
     after = measured.after if measured else None

@@ -1,4 +1,4 @@
-"""Add-on: the report says how often the test split was measured; each time makes it less unseen."""
+"""Count how often the test split was measured: each time makes it less unseen."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FILE = "openings.txt"
 """File with a line for each measurement of a test split: the skill, as JSON, and the run."""
 
 
-def trained(run: Run, result: SkillResult) -> SkillResult:
+def counted(run: Run, result: SkillResult) -> SkillResult:
     """Count the measurement of this run, and add the count to its result."""
     count = openings(run.home, result.path)
     if result.test is not None:

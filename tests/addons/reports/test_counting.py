@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.addons.openings.addon import count_opening, openings, trained
+from pytest_skillopt.addons.reports.openings import count_opening, counted, openings
 from pytest_skillopt.run.directory import Home
 from pytest_skillopt.run.result import Comparison, Rate, SkillResult
 
@@ -50,9 +50,9 @@ def test_the_result_of_a_training_has_the_count(home: Home) -> None:
         for name in ("run-1", "run-2")
     )
     found = [(first, plain), (first, measured), (second, plain), (second, measured)]
-    counts = [trained(run, result).test_openings for run, result in found]  # type: ignore[arg-type]
+    counts = [counted(run, result).test_openings for run, result in found]  # type: ignore[arg-type]
     assert counts == [0, 1, 1, 2]
     (home.path / "openings.txt").unlink()
     (home.path / "openings.txt").mkdir()
-    assert trained(first, measured).test_openings == 1  # type: ignore[arg-type]
+    assert counted(first, measured).test_openings == 1  # type: ignore[arg-type]
     assert "could not be counted" in first.notes[0]

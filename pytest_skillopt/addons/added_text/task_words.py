@@ -22,7 +22,7 @@ from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.untrusted import strip_invisible
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator
+    from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
     from pytest_skillopt import Edit, SkillTask
 
@@ -84,6 +84,11 @@ _LEAST_GROUPED = 9
 """Minimum characters of a number or address that is found in any grouping."""
 _LARGEST_GAP = 3
 """Maximum characters between the pieces of a code or word."""
+
+
+def refusals(tasks: Sequence[SkillTask], skill: str) -> Callable[[Edit, str], Refusal | None]:
+    """Index the tasks; words of the skill at the start are the user's own."""
+    return LeakIndex(tasks, skill).refusal
 
 
 @dataclass(frozen=True, slots=True)

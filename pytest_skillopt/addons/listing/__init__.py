@@ -1,1 +1,0 @@
-"""Command ``pytest-skillopt runs``."""

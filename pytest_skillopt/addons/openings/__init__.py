@@ -1,1 +1,0 @@
-"""Counting how often the test split was measured."""

@@ -1,1 +1,0 @@
-"""The check that an edit carries no words of a particular task."""
