@@ -11,6 +11,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pydantic import BaseModel, Field, ValidationError
+
 from pytest_skillopt.addons.judging.judge import Judge
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.gate.statistics import interval
@@ -63,7 +65,16 @@ class Agreement:
         return 0.0 if chance == 1 else (self.share - chance) / (1 - chance)
 
 
-def read_labels(path: Path) -> list[dict[str, Any]]:
+class Label(BaseModel):
+    """A labelled answer."""
+
+    answer: str = Field(pattern=r"\S")
+    rubric: str = Field(pattern=r"\S")
+    label: float = Field(ge=0, le=1)
+    question: str | None = None
+
+
+def read_labels(path: Path) -> list[Label]:
     """Read the labelled answers of a file.
 
     Raises:
@@ -75,22 +86,14 @@ def read_labels(path: Path) -> list[dict[str, Any]]:
         raise UserError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     rows = []
     for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
         try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise UserError(f"{path}:{number}: this is not JSON: {error}") from None
-        texts = isinstance(row, dict) and all(
-            isinstance(row.get(key), str) and row[key].strip() for key in ("answer", "rubric")
-        )
-        label = row.get("label") if isinstance(row, dict) else None
-        if not texts or not isinstance(label, bool | int | float) or not 0 <= label <= 1:
-            raise UserError(
-                f"{path}:{number}: an object with the texts 'answer' and 'rubric' and a 'label' of "
-                "true, false or a number from 0 to 1 is expected"
-            )
-        rows.append(row)
+            rows += [Label.model_validate_json(line)] if line.strip() else []
+        except ValidationError as error:
+            first, said = error.errors()[0], "an object with the texts 'answer' and 'rubric' and a "
+            said += "'label' of true, false or a number from 0 to 1 is expected"
+            if first["type"] == "json_invalid":
+                said = f"this is not JSON: {first['msg']}"
+            raise UserError(f"{path}:{number}: {said}") from None
     if not rows:
         raise UserError(f"{path} has no labelled answer")
     return rows
@@ -110,11 +113,11 @@ def calibrate(config: pytest.Config, path: Path) -> int:
     judge = Judge(model, sample="calibrate")
     counts = dict.fromkeys(_CELLS.values(), 0)
     for row in rows:
-        grade = judge(row["rubric"], row["answer"], question=str(row.get("question") or ""))
-        says, people = grade.score >= 0.5, float(row["label"]) >= 0.5
+        grade = judge(row.rubric, row.answer, question=row.question or "")
+        says, people = grade.score >= 0.5, row.label >= 0.5
         counts[_CELLS[says, people]] += 1
         if says != people:
-            sys.stdout.write(shown(f"  differs: {row['answer'][:70]!r}: {grade.reason[:120]}\n"))
+            sys.stdout.write(shown(f"  differs: {row.answer[:70]!r}: {grade.reason[:120]}\n"))
     found = Agreement(**counts)
     low, high = found.interval
     sys.stdout.write(

@@ -85,10 +85,14 @@ def _add_common(parser: argparse.ArgumentParser, name: str, output: str, most: i
 
 
 def _draft(name: str, output: str, args: argparse.Namespace) -> int:
-    from pytest_skillopt.addons.mine import drafts, nearest_skill
+    from pytest_skillopt.addons.mine import drafts
     from pytest_skillopt.addons.project import configured
+    from pytest_skillopt.errors import UserError
 
-    skill = nearest_skill(args.skill.resolve())
+    path: Path = args.skill.resolve()
+    skill = path / "SKILL.md" if path.is_dir() else path
+    if not skill.is_file():
+        raise UserError(f"there is no skill at {path}: name a SKILL.md or its folder")
     draft = drafts.init if name == "init" else drafts.mine
     own = re.sub(r"\W+", "_", skill.parent.name.lower()).strip("_") or "skill"
     file = Path((args.output or output).replace("{skill}", own)).resolve()

@@ -10,13 +10,13 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import jinja2
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
-from pytest_skillopt.addons.mine import MineError, confirmed
 from pytest_skillopt.addons.mine.sessions import clean, distinct, nearest, read_requests
+from pytest_skillopt.errors import UserError
 from pytest_skillopt.model.roles import Models
 from pytest_skillopt.model.structured import ask_json
 from pytest_skillopt.report.words import plural
@@ -49,32 +49,25 @@ statement is about one thing, can be decided from only the answer, fails for a c
 and does not merely repeat the skill's words. Reply with JSON."""
 
 
+_Text = Annotated[str, AfterValidator(clean)]
+
+
 class _Draft(BaseModel):
     number: int = Field(description="number of the given request; 0 for a new request")
-    name: str = Field(description="two to five words")
-    prompt: str = Field(description="the new request; empty for a given one")
-    statements: list[str]
-    variations: list[str] = Field([], description="empty unless they are asked for")
+    name: _Text = Field(description="two to five words")
+    prompt: _Text = Field(description="the new request; empty for a given one")
+    statements: list[_Text]
+    variations: list[_Text] = Field([], description="empty unless they are asked for")
 
 
 class _Drafts(BaseModel):
     drafts: list[_Draft]
-    should_trigger: list[str] = Field([], description="requests for which to use the skill")
-    near_misses: list[str] = Field([], description="similar requests for something else")
+    should_trigger: list[_Text] = Field([], description="requests for which to use the skill")
+    near_misses: list[_Text] = Field([], description="similar requests for something else")
 
 
 Queries = tuple[list[str], list[str]]
 """Requests for which an agent should load the skill, and near misses."""
-
-
-class Draft(NamedTuple):
-    """One drafted test."""
-
-    name: str
-    request: str
-    statements: tuple[str, ...]
-    variations: tuple[str, ...] = ()
-    """Other requests for which the same statements hold."""
 
 
 def mine(config: pytest.Config, skill: Path, output: Path, args: argparse.Namespace) -> int:
@@ -87,7 +80,7 @@ def mine(config: pytest.Config, skill: Path, output: Path, args: argparse.Namesp
     found = read_requests(source)
     requests = nearest(found.requests, like, BATCH) if like else found.requests
     if not requests:
-        raise MineError(f"no request in {source} shares a word with --like {like!r:.60}")
+        raise UserError(f"no request in {source} shares a word with --like {like!r:.60}")
     batches = [requests[i : i + BATCH] for i in range(0, len(requests), BATCH)]
     prompts = [_about_requests(skill, batch, variations) for batch in batches]
     told = f"{plural(found.files, 'file')} of {source}, "
@@ -96,7 +89,7 @@ def mine(config: pytest.Config, skill: Path, output: Path, args: argparse.Namesp
     if not _agreed(config, f"read {told}", prompts, args.yes, out=_OUT * (1 + variations)):
         return 1
     model = Models.of(config).get("optimizer")
-    drafts: list[Draft] = []
+    drafts: list[_Draft] = []
     for number, (batch, prompt) in enumerate(zip(batches, prompts, strict=True)):
         drafts += _read_drafts(_answer(model, prompt, f"mine/{number}"), batch, variations)
         if len(drafts) >= args.tests:
@@ -159,7 +152,9 @@ def _agreed(
             f"{what}; {plural(len(prompts), 'call')} of {model.name}, {tokens:,} tokens in{cost}\n"
         )
     )
-    return confirmed("send this to the model", yes)
+    if not yes and not sys.stdin.isatty():
+        raise UserError("to send this to the model without a terminal to confirm it, add --yes")
+    return yes or input("send this to the model? [y/N] ").strip().lower() in ("y", "yes")
 
 
 def _about_requests(skill: Path, requests: Sequence[str], variations: int) -> str:
@@ -184,34 +179,32 @@ def _read(file: Path) -> str:
     try:
         return clean(file.read_text(encoding="utf-8", errors="replace"))[:_REFERENCE]
     except OSError as error:
-        raise MineError(f"{file}: {error.strerror}") from None
+        raise UserError(f"{file}: {error.strerror}") from None
 
 
 def _answer(model: Model, prompt: str, sample: str) -> _Drafts:
     messages = [{"role": "system", "content": _RULES}, {"role": "user", "content": prompt}]
     answer = ask_json(model, messages, _Drafts, sample=sample, stage="mine")
     if answer.value is None:
-        raise MineError(f"{model.name}: the drafts are unreadable: {answer.problem}")
+        raise UserError(f"{model.name}: the drafts are unreadable: {answer.problem}")
     return answer.value
 
 
-def _read_drafts(answer: _Drafts, requests: Sequence[str], variations: int = 0) -> list[Draft]:
-    found: list[Draft] = []
+def _read_drafts(answer: _Drafts, requests: Sequence[str], variations: int = 0) -> list[_Draft]:
+    """Return the drafts with statements and a request, their own or the given one they name."""
     for draft in answer.drafts:
-        given = requests[draft.number - 1] if 0 < draft.number <= len(requests) else ""
-        request = given or (clean(draft.prompt) if not requests else "")
-        statements = tuple(clean(text) for text in draft.statements if text.strip())[:8]
-        if request and statements:
-            others = tuple(filter(None, map(clean, draft.variations)))[:variations]
-            found.append(Draft(clean(draft.name), request, statements, others))
-    return found
+        if requests:
+            draft.prompt = requests[draft.number - 1] if 0 < draft.number <= len(requests) else ""
+        draft.statements = [*filter(None, draft.statements)][:8]
+        draft.variations = [*filter(None, draft.variations)][:variations]
+    return [draft for draft in answer.drafts if draft.prompt and draft.statements]
 
 
 def _keep(
     config: pytest.Config,
     skill: Path,
     output: Path,
-    drafts: Sequence[Draft],
+    drafts: Sequence[_Draft],
     run: bool,
     queries: Queries = ([], []),
 ) -> int:
@@ -225,9 +218,9 @@ def _keep(
         with output.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        raise MineError(f"{output} exists and was not changed: choose another --output") from None
+        raise UserError(f"{output} exists and was not changed: choose another --output") from None
     except OSError as error:
-        raise MineError(f"{output}: {error.strerror}") from None
+        raise UserError(f"{output}: {error.strerror}") from None
     again = shlex.join(["pytest", str(output)])
     said = f"{plural(len(drafts), 'draft')} in {output}; review each, then: {again}"
     sys.stdout.write(shown(f"{said} shows which pass now\n"))
@@ -239,27 +232,28 @@ def _run(config: pytest.Config, *arguments: str) -> int:
     return subprocess.run(command, cwd=config.rootpath).returncode
 
 
-def _source_of(drafts: Sequence[Draft], queries: Queries, skill: str) -> str:
+def _source_of(drafts: Sequence[_Draft], queries: Queries, skill: str) -> str:
     """Write a test file of the drafts and queries, without near duplicates.
 
     A test and its variations form a group, so that they are in one split.
     """
-    kept = set(distinct(text for draft in drafts for text in (draft.request, *draft.variations)))
+    kept = set(distinct(text for draft in drafts for text in (draft.prompt, *draft.variations)))
     cases: dict[str, dict[str, Any]] = {}
-    for name, request, statements, variations in drafts:
+    for draft in drafts:
+        request = draft.prompt
         if request not in kept:
             continue
-        slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "case"
+        slug = re.sub(r"[^a-z0-9]+", "-", draft.name.lower()).strip("-")[:40] or "case"
         while slug in cases:
             slug += "-2"
-        others = [text for text in dict.fromkeys(variations) if text in kept - {request}]
+        others = [text for text in dict.fromkeys(draft.variations) if text in kept - {request}]
         kept -= {request, *others}
-        about = {"statements": statements, "group": slug if others else ""}
+        about = {"statements": draft.statements, "group": slug if others else ""}
         cases[slug] = {**about, "request": request, "unreviewed": False}
         for number, text in enumerate(others, 1):
             case = {**about, "request": text, "unreviewed": True}
             cases[f"{slug}-variation-{number}"] = case
-    should, should_not = (list(distinct(map(clean, texts))) for texts in queries)
+    should, should_not = (list(distinct(texts)) for texts in queries)
     template = Path(__file__).with_name("drafts.py.j2").read_text(encoding="utf-8")
     made = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True)
     made.filters["repr"] = repr
@@ -275,13 +269,13 @@ _STATEMENTS = ("expectations", "assertions", "expected_behavior", "success_crite
 _PROMPTS = ("prompt", "query", "input")
 
 
-def _add_drafts(path: Path, drafts: Sequence[Draft]) -> str:
+def _add_drafts(path: Path, drafts: Sequence[_Draft]) -> str:
     """Add drafts to the list of evals; all else stays as it is.
 
     Returns a sentence for the user; empty if the file's number of evals is not in ``SMALL``.
 
     Raises:
-        MineError: the file cannot be read or written.
+        UserError: the file cannot be read or written.
     """
     try:
         found = json.loads(path.read_text(encoding="utf-8-sig"))
@@ -292,23 +286,23 @@ def _add_drafts(path: Path, drafts: Sequence[Draft]) -> str:
         statements = next((key for key in _STATEMENTS if key in first), _STATEMENTS[0])
         prompt = next((key for key in _PROMPTS if key in first), _PROMPTS[0])
         known = [str(row.get(prompt, "")) for row in rows]
-        new = list(distinct([*known, *(draft.request for draft in drafts)]))
+        new = list(distinct([*known, *(draft.prompt for draft in drafts)]))
         ids = [row.get("id") for row in rows]
         whole = all(isinstance(each, int) for each in ids)
         added = 0
-        for name, request, said, _ in drafts:
-            if request in known or request not in new:
+        for draft in drafts:
+            if draft.prompt in known or draft.prompt not in new:
                 continue
             added += 1
             identity = max(ids) + added if whole else f"draft-{len(rows) + 1}"
-            row = {"id": identity, "name": name, prompt: request, statements: list(said)}
-            rows.append(row | {"notes": REVIEW})
+            row = {"id": identity, "name": draft.name, prompt: draft.prompt}
+            rows.append(row | {statements: draft.statements, "notes": REVIEW})
         data = json.dumps(found, indent=2, ensure_ascii=False) + "\n"
         mode = path.stat().st_mode
         replace_file(path, data.encode())
         path.chmod(mode)
     except (OSError, ValueError, AttributeError) as error:
-        raise MineError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+        raise UserError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     return (
         f"{added} drafts were added to {path}, each with a note 'review'; review them, then: "
         "pytest --skillopt-evals --skillopt-compare none SKILL.md, which says what each tells"

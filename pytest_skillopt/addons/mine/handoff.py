@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.addons.mine import MineError
+from pytest_skillopt.errors import UserError
 from pytest_skillopt.model.types import Completion, ModelConfigError, Usage
 from pytest_skillopt.run.directory import replace_file
 from pytest_skillopt.untrusted import redact, shown
@@ -123,7 +123,7 @@ def command(folder: Path, key: str, answer: str) -> int:
     """List the waiting prompts, print one, or answer one (a file, or ``-`` for standard input).
 
     Raises:
-        MineError: there is no such prompt, or the answer cannot be read or is empty.
+        UserError: there is no such prompt, or the answer cannot be read or is empty.
     """
     prompts = waiting(folder)
     if not key:
@@ -137,15 +137,15 @@ def command(folder: Path, key: str, answer: str) -> int:
         return 0
     path = folder / f"{key}.md"
     if Path(key).name != key or not path.is_file() or path.name.endswith(_ANSWER):
-        raise MineError(f"there is no prompt {key!r} in {folder}")
+        raise UserError(f"there is no prompt {key!r} in {folder}")
     if not answer:
         sys.stdout.write(shown(path.read_text(encoding="utf-8")))
         return 0
     try:
         text = sys.stdin.read() if answer == "-" else Path(answer).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise MineError(f"{answer}: {getattr(error, 'strerror', None) or error}") from None
+        raise UserError(f"{answer}: {getattr(error, 'strerror', None) or error}") from None
     if not text.strip():
-        raise MineError("the answer is empty and was not used")
+        raise UserError("the answer is empty and was not used")
     replace_file(folder / f"{key}{_ANSWER}", text.encode())
     return 0

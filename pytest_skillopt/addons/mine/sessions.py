@@ -13,8 +13,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.addons.mine import MineError
 from pytest_skillopt.addons.similarity import near_duplicates
+from pytest_skillopt.errors import UserError
 from pytest_skillopt.untrusted import printable, redact
 
 if TYPE_CHECKING:
@@ -54,18 +54,18 @@ def read_requests(path: Path) -> Found:
     """Read the requests in a transcript, or in all transcripts of a folder.
 
     Raises:
-        MineError: the path does not exist, or has no requests.
+        UserError: the path does not exist, or has no requests.
     """
     if not path.exists():
-        raise MineError(f"there is no {path}")
+        raise UserError(f"there is no {path}")
     files = [path] if path.is_file() else sorted(_transcripts(path), reverse=True)
     if not files:
-        raise MineError(f"there is no transcript in {path}: .jsonl and .json files are read")
+        raise UserError(f"there is no transcript in {path}: .jsonl and .json files are read")
     texts = (text for file in files[:_MOST_FILES] for text in _of_file(file))
     cleaned = (clean(text) for text in texts if len(text) <= _MOST_CLEANED)
     requests = tuple(distinct(text for text in cleaned if SHORTEST <= len(text) <= LONGEST))
     if not requests:
-        raise MineError(
+        raise UserError(
             f"no turn of a user was found in {path}: give an export as JSON or JSONL whose turns "
             'say {"role": "user"}'
         )
@@ -84,7 +84,7 @@ def _of_file(file: Path) -> Iterator[str]:
             return
         text = file.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        raise MineError(f"{file}: {error.strerror}") from None
+        raise UserError(f"{file}: {error.strerror}") from None
     try:
         found = [json.loads(text)]
     except (ValueError, RecursionError):

@@ -5,13 +5,9 @@ from __future__ import annotations
 from pytest_skillopt.errors import UserError
 
 
-class ProposeError(UserError):
-    """Problem with git, the remote or the forge."""
-
-
-class Refused(ProposeError):
+class Refused(UserError):
     """Invalid proposal. Nothing was pushed."""
 
 
-class BranchMoved(ProposeError):
+class BranchMoved(UserError):
     """Push by somebody else to the branch since it was read; their push is kept."""

@@ -14,9 +14,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.addons.project import version_of_run
-from pytest_skillopt.addons.propose import ProposeError, Refused
+from pytest_skillopt.addons.propose import Refused
 from pytest_skillopt.addons.propose.validate import check_consistent, check_evidence
 from pytest_skillopt.cli import add_run_arguments, home_of
+from pytest_skillopt.errors import UserError
 from pytest_skillopt.report.runs import pick_run
 from pytest_skillopt.run.directory import replace_file, write_skill
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
@@ -48,15 +49,15 @@ def _adopt(args: argparse.Namespace) -> int:
     run, result = pick_run(home, args.run)
     accepted = {skill.path: skill for skill in result.skills if skill.status == "accepted"}
     if not accepted:
-        raise ProposeError(f"run {run.id} accepted nothing: {result.reason}")
+        raise UserError(f"run {run.id} accepted nothing: {result.reason}")
     receipt = home.path / "adopted" / f"{run.id}.json"
     if args.undo and not receipt.exists():
-        raise ProposeError(f"run {run.id} was not adopted: there is no {receipt}")
+        raise UserError(f"run {run.id} was not adopted: there is no {receipt}")
     pins = {path: {"before": s.before, "after": s.after} for path, s in accepted.items()}
     root = home.path.resolve().parent
     changes: list[Change] = []
     if args.undo and _pinned(receipt) != pins:
-        raise ProposeError(f"{receipt} pins other versions than those of run {run.id}")
+        raise UserError(f"{receipt} pins other versions than those of run {run.id}")
     check_consistent(result, accepted.values())
     for path, skill in accepted.items():
         before, after = (version_of_run(home, run.id, name) for name in (skill.before, skill.after))
@@ -67,7 +68,7 @@ def _adopt(args: argparse.Namespace) -> int:
         try:
             write_skill(root, home, path, old, new)
         except SkillError as error:
-            raise ProposeError(str(error)) from None
+            raise UserError(str(error)) from None
         sys.stdout.write(shown(f"{path}: {old.version[:10]} -> {new.version[:10]}\n"))
     if not due:
         sys.stdout.write("nothing to write: the files have these versions already\n")
@@ -88,7 +89,7 @@ def _pinned(receipt: Path) -> Any:
     try:
         return json.loads(receipt.read_bytes())["skills"]
     except (ValueError, TypeError, KeyError):
-        raise ProposeError(f"{receipt} is not a receipt: restore it with git") from None
+        raise UserError(f"{receipt} is not a receipt: restore it with git") from None
 
 
 def _check(path: Path, skill: SkillResult, before: Document, after: Document) -> None:
@@ -115,10 +116,10 @@ def _check(path: Path, skill: SkillResult, before: Document, after: Document) ->
 
 
 def _is_done(root: Path, path: str, old: Document, new: Document) -> bool:
-    """Tell whether the new version is on disk; raise ProposeError unless it is that or the old."""
+    """Tell whether the new version is on disk; raise UserError unless it is that or the old."""
     file = root / path
     if not file.resolve().is_relative_to(root) or not file.is_file():
-        raise ProposeError(f"{path}: there is no such file in {root}")
+        raise UserError(f"{path}: there is no such file in {root}")
     names = sorted({*old.names, *new.names})
     places = {name: file if name == SKILL_FILE else file.parent / name for name in names}
     found = {name: place.read_bytes() if place.exists() else b"" for name, place in places.items()}
@@ -126,7 +127,7 @@ def _is_done(root: Path, path: str, old: Document, new: Document) -> bool:
         return True
     changed = [name for name in names if found[name] != old.file(name).data]
     if changed:
-        raise ProposeError(
+        raise UserError(
             f"{path}: nothing was written, since {', '.join(changed)} is not the version "
             f"{old.version[:10]} that would be replaced; pytest-skillopt diff shows the change"
         )

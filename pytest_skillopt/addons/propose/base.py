@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.addons.propose import ProposeError
+from pytest_skillopt.errors import UserError
 from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.skill.files import is_searched
 
@@ -58,7 +58,7 @@ def read_base(git: Git, commit: str) -> Base:
     """Read a commit's settings for proposals.
 
     Raises:
-        ProposeError: its configuration cannot be read.
+        UserError: its configuration cannot be read.
     """
     files = git.files(commit)
     settings = _settings(git, files)
@@ -91,7 +91,7 @@ def _settings(git: Git, files: Mapping[str, Entry]) -> dict[str, str]:
         try:
             found = _from_toml(name, text) if name.endswith(".toml") else _from_ini(name, text)
         except (ValueError, TypeError, AttributeError, configparser.Error) as error:
-            raise ProposeError(f"{path} of the base branch cannot be read: {error}") from None
+            raise UserError(f"{path} of the base branch cannot be read: {error}") from None
         if found is not None:
             return {
                 key.removeprefix(_PREFIX): _text(value)

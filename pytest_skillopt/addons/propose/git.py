@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from pytest_skillopt.addons.git import Clone, Git, GitError, GitFailed, scrub
-from pytest_skillopt.addons.propose import BranchMoved, ProposeError
+from pytest_skillopt.addons.propose import BranchMoved
+from pytest_skillopt.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -52,7 +53,7 @@ class Repository(Git):
     header with a token; git gets them in its environment, never in its arguments.
 
     Raises:
-        ProposeError: the remote does not exist.
+        UserError: the remote does not exist.
     """
 
     def __init__(self, clone: Clone, remote: str, headers: Mapping[str, str]) -> None:
@@ -103,12 +104,12 @@ class Repository(Git):
         a single commit on the base.
 
         Raises:
-            ProposeError: the remote cannot be reached or has no such branch.
+            UserError: the remote cannot be reached or has no such branch.
         """
         try:
             self.run("check-ref-format", f"refs/heads/{base}")
         except GitFailed:
-            raise ProposeError(f"{base!r} cannot be a branch: name one with --base") from None
+            raise UserError(f"{base!r} cannot be a branch: name one with --base") from None
         self.run("update-ref", "-d", BASE)
         args = ["fetch", "--quiet", "--depth=1", "--prune", "--no-tags", "--no-write-fetch-head"]
         specs = [f"+refs/heads/{base}:{BASE}", f"+refs/heads/skillopt/*:{BRANCHES}*"]
@@ -116,7 +117,7 @@ class Repository(Git):
             self.complete([*args, "--", self._fetch_url, *specs], self._remote_env)
         except GitFailed as error:
             if "couldn't find remote ref" in error.detail:
-                raise ProposeError(
+                raise UserError(
                     f"the remote {self._remote} has no branch {base!r}: push it, or name the "
                     "target branch with --base"
                 ) from None
@@ -131,7 +132,7 @@ class Repository(Git):
 
         Raises:
             BranchMoved: the branch is not at ``seen``.
-            ProposeError: any other failure.
+            UserError: any other failure.
         """
         ref = f"refs/heads/{branch}"
         lease = f"--force-with-lease={ref}:{seen}"

@@ -15,7 +15,7 @@ from email.message import Message
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from pytest_skillopt.addons.propose import ProposeError
+from pytest_skillopt.errors import UserError
 from pytest_skillopt.untrusted import printable, redact
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ class GitHub:
             repository is taken from a remote on that server, a missing token from ``gh``.
 
     Raises:
-        ProposeError: the remote is on another server and no repository is named, or there is no
+        UserError: the remote is on another server and no repository is named, or there is no
             token.
     """
 
@@ -185,7 +185,7 @@ class GitHub:
         repository = first(environ, "GITHUB_REPOSITORY")
         if not repository:
             if where is None or not where.is_on(server):
-                raise ProposeError(
+                raise UserError(
                     f"the remote {f'is on {where.host}' if where else 'is a folder'}, and the "
                     f"token for {server} is sent only there: set GITHUB_SERVER_URL if this is "
                     "your own GitHub server, GITHUB_REPOSITORY=owner/name if it is a copy, or "
@@ -193,11 +193,11 @@ class GitHub:
                 )
             repository = where.path
         if not _REPOSITORY.fullmatch(repository):
-            raise ProposeError(f"{repository!r} is not a GitHub repository: write owner/name")
+            raise UserError(f"{repository!r} is not a GitHub repository: write owner/name")
         self._repository = repository
         token = first(environ, *_TOKENS) or _login(urlsplit(server).netloc)
         if not token:
-            raise ProposeError(
+            raise UserError(
                 "no token for GitHub: set GITHUB_TOKEN (contents and pull-requests: write), log in "
                 "with `gh auth login`, or push only with --no-forge"
             )
@@ -205,7 +205,7 @@ class GitHub:
             "https://api.github.com" if server == "https://github.com" else f"{server}/api/v3"
         )
         if not encrypted(api):
-            raise ProposeError(f"{api} is not encrypted: no token is sent there")
+            raise UserError(f"{api} is not encrypted: no token is sent there")
         self._url = f"{api.rstrip('/')}/repos/{quote(repository)}"
         self._token = token
 
@@ -285,7 +285,7 @@ class GitHub:
         """Make one call; repeat it after network errors, server errors and rate limits.
 
         Raises:
-            ProposeError: all attempts failed, or a rate limit lasts too long.
+            UserError: all attempts failed, or a rate limit lasts too long.
         """
         waited = 0.0
         for attempt in range(ATTEMPTS):
@@ -300,7 +300,7 @@ class GitHub:
         what = f"{self._name} {f'answered {reply.status}' if reply.status else 'did not answer'}"
         if reply.is_limit:
             what = f"{self._name}'s rate limit is exhausted for another {wait:.0f} s"
-        raise ProposeError(
+        raise UserError(
             f"{what} ({reply.message}): run this again later, it continues where it stopped"
         )
 
@@ -329,7 +329,7 @@ class GitHub:
     def _checked(self, reply: Reply, what: str) -> Reply:
         if 200 <= reply.status < 300:
             return reply
-        raise ProposeError(
+        raise UserError(
             f"{self._name} refused {what} of {self._repository} ({reply.status}: {reply.message})"
             + _advice(reply)
         )

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.addons.propose import ProposeError
 from pytest_skillopt.addons.propose.github import GitHub, encrypted, first
+from pytest_skillopt.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +37,7 @@ class GitLab(GitHub):
     """Issues of the project of a CI job, by GitLab's REST API.
 
     Raises:
-        ProposeError: it is not a job of GitLab, there is no token, or the API is not encrypted.
+        UserError: it is not a job of GitLab, there is no token, or the API is not encrypted.
     """
 
     _name, _text = "GitLab", "description"
@@ -46,12 +46,12 @@ class GitLab(GitHub):
         api, project = first(environ, "CI_API_V4_URL"), first(environ, "CI_PROJECT_ID")
         self._token = first(environ, "GITLAB_TOKEN")
         if not (api and project.isdecimal() and self._token):
-            raise ProposeError(
+            raise UserError(
                 "an issue on GitLab needs CI_API_V4_URL, CI_PROJECT_ID, which its jobs have, and "
                 "GITLAB_TOKEN, a project access token with the scopes api and write_repository"
             )
         if not encrypted(api):
-            raise ProposeError(f"{api} is not encrypted: no token is sent there")
+            raise UserError(f"{api} is not encrypted: no token is sent there")
         self._repository = f"project {project}"
         self._url = f"{api.rstrip('/')}/projects/{project}"
 

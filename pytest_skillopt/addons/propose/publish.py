@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from pytest_skillopt.addons.git import Clone, Entry
-from pytest_skillopt.addons.propose import BranchMoved, ProposeError, github, gitlab
+from pytest_skillopt.addons.propose import BranchMoved, github, gitlab
 from pytest_skillopt.addons.propose.base import read_base
 from pytest_skillopt.addons.propose.body import compose, marker, title
 from pytest_skillopt.addons.propose.git import (
@@ -30,6 +30,7 @@ from pytest_skillopt.addons.propose.git import (
 )
 from pytest_skillopt.addons.propose.github import GitHub, Request, first, place, push_headers
 from pytest_skillopt.addons.propose.validate import beside, load, validate
+from pytest_skillopt.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,7 +73,7 @@ class Publisher:
         dry_run: check and plan, but push nothing and call no forge.
 
     Raises:
-        ProposeError: git, the remote, the base branch, or a repository or token is missing.
+        UserError: git, the remote, the base branch, or a repository or token is missing.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class Publisher:
 
         Raises:
             Refused: the proposal is invalid; nothing was pushed.
-            ProposeError: git or the forge failed; it is safe to run again.
+            UserError: git or the forge failed; it is safe to run again.
         """
         with self._git:
             proposal = load(directory)
@@ -162,7 +163,7 @@ class Publisher:
         if branch and not branch.startswith("skillopt/"):
             return branch
         problem = f"{branch} is itself a proposal" if branch else "HEAD is detached"
-        raise ProposeError(f"{problem}: name the target branch, e.g. --base main")
+        raise UserError(f"{problem}: name the target branch, e.g. --base main")
 
 
 def _forge(where: Place | None, environ: Mapping[str, str]) -> ForgeName:

@@ -68,7 +68,7 @@ class _Receipts(Publisher):
 
         Raises:
             Refused: a receipt is invalid; nothing was done.
-            ProposeError: git or the forge failed; it is safe to run again.
+            UserError: git or the forge failed; it is safe to run again.
         """
         with self._git:
             try:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
-from pytest_skillopt.addons.propose import ProposeError
+from pytest_skillopt.errors import UserError
 from pytest_skillopt.report.runs import find_home
 from pytest_skillopt.skill.files import slug
 
@@ -56,7 +56,7 @@ def _schedule(args: argparse.Namespace) -> int:
     """
     match = _TIME.fullmatch(args.at)
     if match is None:
-        raise ProposeError(f"{args.at!r} is not a time of day: write HH:MM, e.g. 03:17")
+        raise UserError(f"{args.at!r} is not a time of day: write HH:MM, e.g. 03:17")
     hour, minute = int(match[1]), int(match[2])
     home = find_home(Path.cwd()).path.resolve()
     log = home / "runs" / "schedule.log"
@@ -84,7 +84,7 @@ def _schedule(args: argparse.Namespace) -> int:
         _advise(f"save it as {place}, then: launchctl bootstrap gui/$(id -u) {place}")
         return 0
     if "\n" in command or "\r" in command:
-        raise ProposeError(f"a crontab line cannot contain a line break: {command!r}")
+        raise UserError(f"a crontab line cannot contain a line break: {command!r}")
     _say(f"{minute} {hour} * * * {_escaped(command)}")
     return 0
 
@@ -98,7 +98,7 @@ def _unschedule(args: argparse.Namespace) -> int:
     else:
         if sys.stdin.isatty():
             way = "crontab -l | pytest-skillopt unschedule | crontab -"
-            raise ProposeError(f"unschedule reads a crontab: {way}")
+            raise UserError(f"unschedule reads a crontab: {way}")
         for line in sys.stdin:
             if f" * * * {_escaped(_beginning(project))}" not in line:
                 sys.stdout.write(line)
@@ -139,7 +139,7 @@ def _windows_task(
     folder = f'(if not exist "{log.parent}" mkdir "{log.parent}")'
     command = f'{folder} && ({lines}) >>"{log}" 2>&1'
     if "%" in command or "\n" in command:
-        raise ProposeError(f"a task of Windows cannot contain % or a line break: {command!r}")
+        raise UserError(f"a task of Windows cannot contain % or a line break: {command!r}")
     task = Path(__file__).with_name("task.xml").read_text(encoding="utf-8").rstrip()
     texts = {"command": escape(command), "folder": escape(str(project))}
     return task.format(hour=hour, minute=minute, **texts)
@@ -149,16 +149,16 @@ def training_command(args: argparse.Namespace, *own: str) -> list[str]:
     """Return the pytest command of an unattended training; ``own`` precede the user's arguments.
 
     Raises:
-        ProposeError: there is no cap, a cap is not a positive number, or quotes are not closed.
+        UserError: there is no cap, a cap is not a positive number, or quotes are not closed.
     """
     given = {f"max-{name}": getattr(args, f"max_{name}").strip() for name in CAPS}
     given = {name: value for name, value in given.items() if value}
     for name, value in given.items():
         if not _is_positive(value):
-            raise ProposeError(f"--{name}: {value!r} is not a number above 0")
+            raise UserError(f"--{name}: {value!r} is not a number above 0")
     if not given:
         names = ", ".join(f"--max-{name}" for name in CAPS)
-        raise ProposeError(f"a job needs a spending cap, at least one of {names}")
+        raise UserError(f"a job needs a spending cap, at least one of {names}")
     flags = [f"--skillopt-{name}={value}" for name, value in given.items()]
     arguments = [*own, *split_arguments("--args", args.args)]
     # The caps come last, so that no argument overrides one.
@@ -169,7 +169,7 @@ def split_arguments(option: str, text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise ProposeError(f"{option}: {error}: {text!r}") from None
+        raise UserError(f"{option}: {error}: {text!r}") from None
 
 
 def _is_positive(value: str) -> bool:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sessions import call
 
-from pytest_skillopt.addons.mine import MineError
 from pytest_skillopt.addons.mine.sessions import clean, distinct, read_requests
+from pytest_skillopt.errors import UserError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -108,7 +108,7 @@ def test_a_place_without_requests_says_so(tmp_path: Path, content: str | None) -
     file = tmp_path / "session.jsonl"
     if content is not None:
         file.write_text(content)
-    with pytest.raises(MineError, match=r"there is no|no turn of a user was found"):
+    with pytest.raises(UserError, match=r"there is no|no turn of a user was found"):
         read_requests(file)
 
 

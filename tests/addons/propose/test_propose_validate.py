@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from skill_project import Project, sha256
 
 from pytest_skillopt.addons.git import Clone
-from pytest_skillopt.addons.propose import ProposeError, Refused
+from pytest_skillopt.addons.propose import Refused
 from pytest_skillopt.addons.propose.base import read_base
 from pytest_skillopt.addons.propose.body import compose
 from pytest_skillopt.addons.propose.git import Repository
 from pytest_skillopt.addons.propose.validate import Checked, load, pass_rates, validate
+from pytest_skillopt.errors import UserError
 from pytest_skillopt.run.result import Arm, TaskRow
 
 if TYPE_CHECKING:
@@ -580,7 +581,7 @@ def test_project_in_a_folder_with_any_name(project: Project, name: str) -> None:
 def test_configuration_that_cannot_be_read(project: Project) -> None:
     (project.root / "pyproject.toml").write_text("[tool.pytest\n")
     tip = project.commit("Broken", "pyproject.toml")
-    with pytest.raises(ProposeError, match=r"pyproject.toml of the base branch cannot be read"):
+    with pytest.raises(UserError, match=r"pyproject.toml of the base branch cannot be read"):
         read_base(Clone(project.root), tip)
 
 
