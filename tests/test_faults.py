@@ -13,7 +13,6 @@ import json
 import math
 import os
 import random
-import shutil
 import signal
 import socket
 import sqlite3
@@ -495,6 +494,15 @@ def test_a_full_disk_stops_the_run_and_loses_nothing(
     assert project.target_calls > paid
 
 
+def test_a_limit_on_files_asks_for_no_paid_reply(project: FaultProject) -> None:
+    words = " ".join(project.run("--skillopt-cache=rw", expect=4, largest_file=5_000).split())
+    place = project.path / ".skillopt" / "cache"
+    assert f"{place}: the cache cannot be used (disk I/O error). Free space" in words
+    assert "(ulimit -f)" in words
+    assert "emove" not in words
+    assert "elete" not in words
+
+
 def _break_cache(directory: Path) -> None:
     """Overwrite the database between two transactions of the process that has it open.
 
@@ -527,8 +535,8 @@ def test_a_cache_that_breaks_stops_the_run_and_is_named(
     assert "the cache cannot be used" in " ".join(output.split())
     assert project.skill.read_bytes() == SKILL
     again = project.run(*arguments, "--skillopt-cache=rw", "--skillopt-resume=latest", expect=4)
-    assert "Remove that directory" in " ".join(again.split())
-    shutil.rmtree(project.path / ".skillopt" / "cache")
+    assert "Move that directory elsewhere" in " ".join(again.split())
+    (project.path / ".skillopt" / "cache").rename(project.path / "broken")
     project.run(*arguments, "--skillopt-cache=rw", "--skillopt-resume=latest")
     assert outcome(project.result) == undisturbed
 

@@ -325,7 +325,7 @@ def _explaining(directory: Path) -> Iterator[None]:
     except Exception as error:
         # SQLite quotes the bytes of a value that it cannot decode.
         said = str(error).partition(" with text ")[0]
-        way_out = "Remove that directory, or run with --skillopt-cache=off"
-        if "disk is full" in said:  # the replies in it are paid
-            way_out = "Free space on its disk"
+        way_out = "Move that directory elsewhere: its replies are paid"
+        if "disk is full" in said or "disk I/O" in said:  # the latter is also said of a quota
+            way_out = "Free space on its disk, or raise the quota or the limit on files (ulimit -f)"
         raise CacheError(f"{directory}: the cache cannot be used ({said}). {way_out}") from error

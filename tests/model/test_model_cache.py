@@ -232,7 +232,7 @@ def test_links_in_place_of_the_directory_or_the_database_are_refused(
 def test_a_broken_database_says_what_to_do(directory: Path, content: bytes) -> None:
     directory.mkdir()
     (directory / "cache.db").write_bytes(content)
-    with pytest.raises(CacheError, match="Remove that directory"):
+    with pytest.raises(CacheError, match="Move that directory elsewhere: its replies are paid"):
         DiskCache(directory)
 
 
@@ -252,7 +252,7 @@ def test_a_database_that_breaks_in_the_middle_says_so_too(directory: Path) -> No
         for index in range(300):
             opened.get(f"{index:064}")
 
-    with pytest.raises(CacheError, match=r"cannot be used.*Remove that") as caught:
+    with pytest.raises(CacheError, match=r"cannot be used.*Move that") as caught:
         read_through()
     assert str(caught.value).isprintable()
     opened.close()
@@ -261,7 +261,7 @@ def test_a_database_that_breaks_in_the_middle_says_so_too(directory: Path) -> No
 def test_a_full_disk_is_no_reason_to_remove_paid_replies(directory: Path) -> None:
     cache = DiskCache(directory)
     cache._do(lambda kept: kept._sql("PRAGMA max_page_count = 1"))
-    with pytest.raises(CacheError, match=r"disk is full\)\. Free space on its disk$"):
+    with pytest.raises(CacheError, match=r"disk is full\)\. Free space on its disk, or .*$"):
         cache.set("0" * 64, "x" * 30_000)
     cache.close()
 
