@@ -62,6 +62,8 @@ class Mode:
     answers: Mapping[str, tuple[str, Tone]] = field(default_factory=dict)
     """First words of a report and their tone, by the result's status; a verdict may have a word of
     its own instead, under the mode's name. Without an entry, the figure that was measured."""
+    late_probe: bool = False
+    """True if it may find nothing to run, so that its function probes the models when it does."""
     noise: bool = False
     """True if it compares a version with itself, so that only ``noise_floor`` is its result."""
     fails: tuple[str, ...] = ("unmeasured",)

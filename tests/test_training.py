@@ -411,9 +411,11 @@ def test_check_tells_a_worse_edit_and_names_what_broke(project: Project) -> None
     same = project.run("--skillopt-check=HEAD")
     assert same.ret == 0
     assert project.server.calls == 0
+    assert not project.server.probes, "nothing was run, nothing is paid"
     project.skill.write_bytes(SKILL)
     worse = project.run("--skillopt-check=HEAD")
     assert worse.ret == 1
+    assert len(project.server.probes) == 1
     assert project.result["status"] == "rejected"
     worse.stdout.fnmatch_lines(["*test_greeting*"])
     project.skill.write_bytes(good + b"\r\nBe kind.")

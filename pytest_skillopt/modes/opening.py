@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -83,7 +84,10 @@ def opened(
             home.make()
             replies.cache = DiskCache(home.cache)
         executor.services, executor.on_lost = services(limits, models)
-        models.probe(probed_roles(roles, tasks), lambda: executor.ended)
+        asked = probed_roles(roles, tasks)
+        probe = functools.cache(lambda: models.probe(asked, lambda: executor.ended))
+        if not mode.late_probe:
+            probe()
         told = config.hook.pytest_skillopt_opened(config=config, tasks=tasks)
         directory = RunDirectory.open(resumed) if resumed else home.new_run()
         stack.callback(directory.close)
@@ -119,6 +123,7 @@ def opened(
             documents=documents,
             command=command_line(config.invocation_params.args),
             fingerprint=fingerprint,
+            probe=probe,
             notes=[*notes, *_notes(mode, settings, tasks, documents, journal), *filter(None, told)],
             used=found,
             earlier=earlier_usage(journal.path) if resumed else {},

@@ -23,7 +23,7 @@ from pytest_skillopt.skill.document import Document
 from pytest_skillopt.suite.sampler import OWN_AGENT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pytest_skillopt.model.limits import Meter
@@ -68,6 +68,8 @@ class Run:
     command: Sequence[str]
     fingerprint: str = ""
     """Fingerprint of the target model; empty if no task uses one."""
+    probe: Callable[[], None] = lambda: None
+    """Check once, before the first rollout, that the models can be used."""
     notes: list[str] = field(default_factory=list)
     used: Mapping[Role, Model] = field(default_factory=dict)
     """Models in use."""

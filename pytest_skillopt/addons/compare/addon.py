@@ -78,6 +78,7 @@ MODES = (
         doing="checking",
         samples=lambda task, settings: 2 * settings.gate_kmax,
         rounds=lambda settings: settings.gate_k0,
+        late_probe=True,
         option={"nargs": "?", "metavar": "REF", "const": "HEAD"},
         more={
             "--skillopt-check-strict": (
@@ -100,6 +101,7 @@ MODES = (
         samples=lambda task, settings: 2 * settings.final_rollouts * (task.split != "test"),
         option={"metavar": "FILE"},
         splits=True,
+        late_probe=True,
         answers={
             "accepted": ("Accepted", "good"),
             "rejected": ("Keep the skill as it is", "neutral"),

@@ -97,6 +97,7 @@ def compared(
     ``stored`` are, by task, (passed, score) of the first samples of ``before`` that the committed
     baseline has already measured; ``target`` is a key of ``Sampler.targets``.
     """
+    run.probe()
     incumbent = run.sampler.add_version(skill, before.packed)
     candidate = run.sampler.add_version(skill, after.packed)
     versions = {"incumbent": incumbent, "candidate": candidate}

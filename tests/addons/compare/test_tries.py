@@ -222,6 +222,7 @@ def test_the_scanner_sees_the_change_before_anything_is_run(project: Project, st
         return
     assert (ret, found["status"], project.asked) == (1, "rejected", [])
     assert "ended with status 3, and nothing was run" in found["reason"]
+    assert not project.server.probes
     _, found, _ = project.attempt(project.write(SKILL + RULE))
     assert "try 1 of " in found["reason"], "it spent no alpha"
 
@@ -280,3 +281,11 @@ def test_the_plan_counts_no_test_task(project: Project) -> None:
     done = project.pytester.runpytest_inprocess(f"--skillopt-try={name}", "--collect-only")
     done.stdout.fnmatch_lines(["rollouts: about *, at most 90;*"])
     assert project.asked == []
+
+
+def test_a_model_that_is_refused_ends_a_try_before_its_first_rollout(project: Project) -> None:
+    project.server.probe = project.server.answer.error(404, "Model Not Exist")
+    status, _, shown = project.attempt(project.write(SKILL + RULE))
+    assert status == pytest.ExitCode.USAGE_ERROR
+    assert "the target model cannot be used" in shown
+    assert not project.asked
