@@ -184,12 +184,16 @@ class GitHub:
         server = server_of(environ)
         repository = first(environ, "GITHUB_REPOSITORY")
         if not repository:
-            if where is None or not where.is_on(server):
+            if where is None:
                 raise UserError(
-                    f"the remote {f'is on {where.host}' if where else 'is a folder'}, and the "
-                    f"token for {server} is sent only there: set GITHUB_SERVER_URL if this is "
-                    "your own GitHub server, GITHUB_REPOSITORY=owner/name if it is a copy, or "
-                    "push only with --no-forge"
+                    "the remote is a folder, where no request or issue can be opened: push only "
+                    "with --no-forge, or set GITHUB_REPOSITORY=owner/name if it is a copy"
+                )
+            if not where.is_on(server):
+                raise UserError(
+                    f"the remote is on {where.host}, and the token for {server} is sent only "
+                    "there: set GITHUB_SERVER_URL if this is your own GitHub server, "
+                    "GITHUB_REPOSITORY=owner/name if it is a copy, or push only with --no-forge"
                 )
             repository = where.path
         if not _REPOSITORY.fullmatch(repository):

@@ -44,6 +44,8 @@ def add_receipts(commands: argparse._SubParsersAction[Any]) -> None:
     add("--base", metavar="BRANCH", default="", help="branch to push to (default: the current one)")
     add("--remote", metavar="NAME", default="origin", help="the git remote (default: origin)")
     add("--label", metavar="LABEL", default="skillopt", help="label of issues (default: skillopt)")
+    text = "only push; open no issue"
+    add("--no-forge", dest="forge", action="store_const", const="none", help=text)
     add("--dry-run", action="store_true", help="only check and print; push and open nothing")
     parser.set_defaults(handle=_publish)
 
@@ -54,7 +56,7 @@ def _publish(args: argparse.Namespace) -> int:
         environment(),
         base=args.base,
         remote=args.remote,
-        forge=None,
+        forge=args.forge,
         dry_run=args.dry_run,
     )
     for line in publisher.receipts(args.label):

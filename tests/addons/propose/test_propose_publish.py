@@ -485,7 +485,11 @@ def test_no_token_and_no_gh(
 def test_remote_that_is_not_on_github(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     project.propose()
     assert main(["propose"]) == 1
-    assert "the remote is a folder, and the token for https://github.com" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "the remote is a folder" in said
+    assert "push only with --no-forge" in said
+    assert "github.com" not in said
+    assert "token" not in said
 
 
 def test_detached_head(project: Project, capsys: pytest.CaptureFixture[str]) -> None:

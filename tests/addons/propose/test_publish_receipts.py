@@ -104,6 +104,20 @@ def test_an_issue_is_opened_only_if_the_verdict_changes(
     assert "there is no new receipt" in capsys.readouterr().out
 
 
+def test_receipts_go_to_a_folder_without_an_issue(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measure(project, "run-1", "hurts")
+    assert publish() == 1
+    said = capsys.readouterr().err
+    assert "the remote is a folder" in said
+    assert "push only with --no-forge" in said
+    assert "github.com" not in said
+    assert publish("--no-forge") == 0
+    assert "no issue was opened" in capsys.readouterr().out
+    assert "run-1" in project.remote_git("show", f"main:{FOLDER}/history.json")
+
+
 def test_a_command_that_failed_before_the_push_opens_no_second_issue(
     project: Project, github: FakeGitHub
 ) -> None:
