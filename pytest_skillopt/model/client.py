@@ -12,6 +12,7 @@ import dataclasses
 import hashlib
 import json
 import random
+import re
 import threading
 import uuid
 from functools import partial
@@ -46,6 +47,10 @@ __tracebackhide__ = hide_frames
 _BROKEN_OFF = ("error", "insufficient_system_resource")
 """Finish reasons of a gateway that could not go on."""
 
+_VERSION = re.compile(
+    r"([-@:](latest|default|v\d+([.:]\d+)*|\d{3,8}|\d{4}-\d\d-\d\d|\d\d-\d\d(\d\d)?))*"
+)
+"""End of a model's name that names a version of it: ``-2024-08-06``, ``-0613``, ``-v1:0``."""
 _Text = Annotated[str, AfterValidator(encodable)]
 
 
@@ -87,6 +92,7 @@ class _Choice(BaseModel):
 
 class _Reply(BaseModel):
     choices: list[_Choice] = Field(min_length=1)
+    model: Any = None
 
 
 _Count = Annotated[int, Field(strict=True, ge=0, lt=2**53)]
@@ -119,7 +125,8 @@ def read_response(
     except (ValidationError, TypeError, KeyError):
         usage = Usage()  # no usage, or an invalid one
     try:
-        choice = _Reply.model_validate(data).choices[0]
+        whole = _Reply.model_validate(data)
+        choice = whole.choices[0]
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"])) or "all of it"
         inside = data.get("error") if isinstance(data, dict) else None
@@ -132,10 +139,20 @@ def read_response(
     )
     if not usage.calls:
         usage = config.guess(messages, text + "".join(call.arguments for call in calls))
-    reply = Completion(text, calls, choice.finish_reason or "stop", usage)
+    named = brief(encodable(whole.model)) if isinstance(whole.model, str) else ""
+    reply = Completion(text, calls, choice.finish_reason or "stop", usage, named)
     if fault := _fault(reply, config):
         raise fault
     return reply
+
+
+def is_same_model(asked: str, answered: str) -> bool:
+    """Check that two names differ at most in a router's prefix or tag, or a date or version."""
+    names = [name.lower().rpartition("/")[2].removesuffix("-latest") for name in (asked, answered)]
+    if ":" not in names[1]:
+        names[0] = names[0].partition(":")[0]
+    short, long = sorted(names, key=len)
+    return long.startswith(short) and bool(_VERSION.fullmatch(long.removeprefix(short)))
 
 
 def _fault(reply: Completion, config: ModelConfig) -> ModelFault | None:
@@ -403,6 +420,7 @@ class ChatModel(Client):
         self.fingerprint = config.fingerprint
         self.simulated = config.simulated
         self._replies = cache or Replies("off")
+        self._noted = False
 
     def complete(
         self,
@@ -420,7 +438,10 @@ class ChatModel(Client):
             what = f"the {stage or 'model'} call" + (f" of {task}" if task else "")
             found = self._replies.find(key, f"{what} (sample {sample}, {self.name})")
             if found is None:
-                return self._pay(request, account, partial(self._replies.keep, key))
+                found = self._pay(request, account, partial(self._replies.keep, key))
+                self._compare_names(found)
+                return found
+        self._compare_names(found)
         # The original tokens count at today's price.
         paid = self.config.usage(found.usage.input_tokens, found.usage.output_tokens)
         usage = (paid if paid.tokens else self.config.guess(messages, found.text)).again()
@@ -442,8 +463,9 @@ class ChatModel(Client):
         account = (self.config.role, "probe", "")
         try:
             with self._replies.claim(key, self._wait):
-                if self._replies.find(key) is None:
-                    self._call(request, account, partial(self._replies.keep, key))
+                found = self._replies.find(key)
+                found = found or self._call(request, account, partial(self._replies.keep, key))
+                self._compare_names(found)
         except ModelFault as fault:
             if fault.fallback is not None:
                 self._replies.keep(key, fault.fallback)
@@ -454,6 +476,14 @@ class ChatModel(Client):
                 raise ModelConfigError(words) from None
             return said
         return ""
+
+    def _compare_names(self, reply: Completion) -> None:
+        """Note once that another model has answered than was asked for."""
+        known = not reply.model or is_same_model(self.config.model, reply.model)
+        if not (known or self.simulated or self._noted):
+            self._noted = True
+            words = f"the provider says that {reply.model} has answered"
+            self._replies.notes.setdefault(f"{self.name}: {words}: the figures are of that model")
 
     def ping(self) -> str:
         """Check at no cost that the server answers a request for its models in any way.

@@ -120,6 +120,8 @@ class ChatServer:
         """The calls that only see whether the model is there; in none of the other counts."""
         self.probe: str | Answer = "OK"
         """Answer to those calls."""
+        self.serves: dict[str, str] = {}
+        """Name of the model that is said to have answered, where it is not the one asked for."""
         self.peak = 0
         """Most requests that were being answered at once."""
         self._scripted: deque[str | Answer] = deque()
@@ -224,7 +226,7 @@ class _Handler(BaseHTTPRequestHandler):
         if answer.drop:
             self.close_connection = True
             return
-        text = answer.raw if answer.raw is not None else json.dumps(_completion(answer, body))
+        text = answer.raw if answer.raw is not None else self._written(answer, body)
         data = text.encode()
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.content_type)
@@ -234,6 +236,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
         self.wfile.flush()
+
+    def _written(self, answer: Answer, body: dict[str, Any]) -> str:
+        asked = body["model"]
+        named = {**body, "model": self.server.owner.serves.get(asked, asked)}
+        return json.dumps(_completion(answer, named))
 
     def log_message(self, format: str, *args: Any) -> None:
         """Quiet."""
