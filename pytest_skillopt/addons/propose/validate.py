@@ -242,6 +242,12 @@ def check_evidence(skill: SkillResult) -> PassRates:
     """
     counted = [row for row in skill.tasks if row.split != "test" and row.after and not row.skipped]
     rates = pass_rates(counted)
+    known, told = {row.id for row in skill.tasks}, (skill.verdict or {}).get("tasks")
+    rows = [row for row in told if isinstance(row, dict)] if isinstance(told, list) else []
+    if lost := [name for row in rows if (name := str(row.get("task"))) not in known]:
+        raise Refused(f"the evidence lacks {lost[0][:200]}, of which the verdict tells")
+    if (whole := skill.suite and skill.suite.after) and whole.tasks != rates.tasks:
+        raise Refused(f"the evidence has {rates.tasks} of the {whole.tasks} tasks of the suite")
     if search := _search_of(skill):
         found = [
             (r.after.passed, r.after.n, r.before.passed, r.before.n) for r in counted if r.after

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -90,6 +91,22 @@ def test_honest_proposal_passes(project: Project) -> None:
     assert (skill.rates.before, skill.rates.after) == (Fraction(4, 9), Fraction(1))
     assert skill.rates.tasks == 3
     assert skill.rates.samples == 18
+
+
+def test_counts_of_fewer_tasks_than_the_run_tells_of(unchanged: Unchanged) -> None:
+    unchanged.propose()
+    rate = {"rate": 1, "low": 0, "high": 1, "tasks": 3, "samples": 9}
+    unchanged.tamper(tasks=[WON], suite={"before": rate, "after": rate})
+    with pytest.raises(Refused, match="the evidence has 1 of the 3 tasks of the suite"):
+        check(unchanged)
+    told: Any = {"decision": "accepted", "tasks": [{"task": "t::a"}, {"task": "t::lost"}]}
+    unchanged.tamper(suite=None, verdict=told)
+    with pytest.raises(Refused, match="lacks t::lost, of which the verdict tells"):
+        check(unchanged)
+    for odd in (7, "x", [7, {}], {"task": 1}, [{"task": ["t"]}]):
+        unchanged.tamper(verdict={"tasks": odd})
+        with contextlib.suppress(Refused):
+            check(unchanged)
 
 
 @pytest.mark.parametrize(
