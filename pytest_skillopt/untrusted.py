@@ -255,13 +255,17 @@ def _sounds_secret(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None
 
 
+def known_secrets(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the secret values of an environment and of this process, with names."""
+    for name, raw in [*environ.items(), *(("key", value) for value in tuple(_PROTECTED_VALUES))]:
+        if len(value := raw.strip()) >= SHORTEST_SECRET:
+            yield value, name
+
+
 def _secret_values(environ: Mapping[str, str]) -> list[tuple[str, str]]:
     """List secret values, also as escaped in JSON and in URLs, with names, the longest first."""
     found: dict[str, str] = {}
-    for name, raw in [*environ.items(), *(("key", value) for value in tuple(_PROTECTED_VALUES))]:
-        value = raw.strip()
-        if len(value) < SHORTEST_SECRET:
-            continue
+    for value, name in known_secrets(environ):
         printed = value.encode("utf-8", "replace").decode()
         for form in (value, json.dumps(value)[1:-1], quote(printed, safe="")):
             found.setdefault(form, name)

@@ -39,7 +39,9 @@ def faults(
 
     added, was = additions(before.text, after.text), before.text
     shown = additions(disguises.without_code(before), disguises.without_code(after))
+    secrets = sorted(disguises.broken_secrets(after.text) - disguises.broken_secrets(was))
     found = {
+        "secret": (f"the value of {name}, whole or in pieces" for name in secrets),
         "invisible": disguises.hidden_characters(added),
         "mixed-script": disguises.disguised_words(added),
         "encoded": (text for text in disguises.encoded_texts(added) if text not in was),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from pytest_skillopt.skill.document import to_lf
-from pytest_skillopt.untrusted import invisible
+from pytest_skillopt.untrusted import invisible, known_secrets, secret_variables, strip_invisible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,6 +49,11 @@ _BLOB = re.compile(
     r"[A-Za-z0-9+/]{60,}={0,2}"
 )
 """Encoded data; neither a hexadecimal digest nor a path matches."""
+_LEAST_BROKEN = 16
+"""Minimum letters and digits, some of each, of a secret that is looked for in pieces: a shorter one
+may be made of the words of a sentence."""
+_TAG = re.compile(r"<[^<>]*>")
+_BETWEEN = re.compile(r"[\W_]+")
 _HIDDEN = re.compile(
     r"<!(?:--|\[cdata\[|doctype\b)|<\?(?:php|xml|=)"
     r"|^[ \t]*\[[^\]\n]{0,80}\]:[ \t]*(?:#|<>|\S+[ \t]+[\"'(][^\n]{25,})[^\n]*"
@@ -71,6 +76,22 @@ _HTML_LINK = re.compile(
     r"<(?:a|img|area|video|audio|source)\s[^<>\n]{0,300}|!\[[^\]\n]{0,300}\]\[[^\]\n]{0,100}\]",
     re.IGNORECASE,
 )
+
+
+def broken_secrets(text: str) -> set[str]:
+    """Name the secret variables whose value is in a text, if need be without what breaks it up.
+
+    That is all but letters and digits: blanks, line ends, invisible characters, Markdown, tags.
+    """
+    plain = strip_invisible(html.unescape(text))
+    bare = [_BETWEEN.sub("", whole) for whole in (plain, _TAG.sub("", plain))]
+    found = set()
+    for secret, name in known_secrets(secret_variables()):
+        value = _BETWEEN.sub("", secret)
+        mixed = not (value.isalpha() or value.isdigit())
+        if mixed and len(value) >= _LEAST_BROKEN and any(value in whole for whole in bare):
+            found.add(name)
+    return found
 
 
 def hidden_characters(text: str) -> Iterator[str]:

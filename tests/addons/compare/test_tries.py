@@ -289,3 +289,59 @@ def test_a_model_that_is_refused_ends_a_try_before_its_first_rollout(project: Pr
     assert status == pytest.ExitCode.USAGE_ERROR
     assert "the target model cannot be used" in shown
     assert not project.asked
+
+
+KEY = "kappa-7f3Qz91Lm-x02Vbn8"
+
+
+@pytest.mark.addon("added_text")
+@pytest.mark.parametrize(
+    "form",
+    [
+        KEY,
+        f"{KEY[:9]}\n{KEY[9:]}",
+        " ".join(KEY),
+        f"**{KEY[:9]}** `{KEY[9:]}`",
+        f"- {KEY[:9]}\n- {KEY[9:]}",
+        f"> {KEY[:5]}\n> {KEY[5:]}",
+        f"| {KEY[:9]} | {KEY[9:]} |",
+        f"{KEY[:9]}<b>{KEY[9:]}</b>",
+        f'<i title="{KEY[:9]} {KEY[9:]}">x</i>',
+        f"{KEY[:9]}\u200b{KEY[9:]}",
+        f"{KEY[:9]}&#8203;{KEY[9:]}",
+        f"{KEY[:9]}\u3164{KEY[9:]}",
+    ],
+    ids=ascii,
+)
+def test_a_secret_in_pieces_is_refused(
+    project: Project, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    monkeypatch.setenv("DEPLOY_TOKEN", KEY)
+    status, found, shown = project.attempt(project.write(f"{SKILL}{RULE}Log in with {form}\n"))
+    assert (status, found["status"]) == (1, "rejected"), shown
+    assert "the value of DEPLOY_TOKEN" in found["reason"]
+    assert not project.asked
+
+
+@pytest.mark.addon("added_text")
+@pytest.mark.parametrize(
+    "value", ["exclamation-mark-at-the-end", "2026-01-31-2026-01-31", "a1b2c3d4"]
+)
+def test_words_and_figures_are_no_secret_in_pieces(
+    project: Project, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("DEPLOY_TOKEN", value)
+    text = f"{SKILL}{RULE}Write {' '.join(value.split('-'))}, or a1 b2 c3 d4.\n"
+    status, found, shown = project.attempt(project.write(text))
+    assert (status, found["status"]) == (0, "accepted"), shown
+
+
+@pytest.mark.addon("added_text")
+def test_a_value_that_the_skill_had_is_its_own(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEPLOY_TOKEN", KEY)
+    project.skill.write_text(f"{SKILL}Not {KEY[:9]} {KEY[9:]}!\n")
+    (project.root / "better.md").write_text(f"{project.skill.read_text()}{RULE}")
+    done = project.pytester.runpytest_inprocess("--skillopt-try=better.md")
+    assert done.ret == 0, done.stdout.str()
