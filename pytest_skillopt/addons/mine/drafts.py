@@ -76,6 +76,7 @@ def mine(config: pytest.Config, skill: Path, output: Path, args: argparse.Namesp
     With ``--like``, only from the ``BATCH`` requests that are most like this text. The same calls
     also write ``--variations`` of each test, which are skipped until a person has reviewed them.
     """
+    _refuse_existing(output)
     source, like, variations = args.source.resolve(), args.like, max(0, args.variations)
     found = read_requests(source)
     requests = nearest(found.requests, like, BATCH) if like else found.requests
@@ -105,6 +106,9 @@ def init(config: pytest.Config, skill: Path, output: Path, args: argparse.Namesp
     references = sorted((skill.parent / "references").glob("*.md"))
     parts = [_skill_text(skill), *(f"{f.name}:\n{fence(_read(f))}" for f in references)]
     evals = skill.parent / "evals" / "evals.json"
+    is_grown = not args.output and evals.is_file() and len(_read_evals(evals)[1]) in SMALL
+    if not is_grown:
+        _refuse_existing(output)
     if evals.is_file():
         parts.append(f"Existing tests; write different ones:\n{fence(_read(evals))}")
     parts.append(
@@ -120,8 +124,8 @@ def init(config: pytest.Config, skill: Path, output: Path, args: argparse.Namesp
     most_queries = _QUERIES if triggers else 0
     queries = answer.should_trigger[:most_queries], answer.near_misses[:most_queries]
     drafts = _read_drafts(answer, ())[: args.tests]
-    if not args.output and evals.is_file() and (said := _add_drafts(evals, drafts)):
-        sys.stdout.write(shown(f"{said}\n"))
+    if is_grown:
+        sys.stdout.write(shown(f"{_add_drafts(evals, drafts)}\n"))
         return _run(config, "--skillopt-evals", str(evals)) if args.run else 0
     return _keep(config, skill, output, drafts, args.run, queries)
 
@@ -217,14 +221,18 @@ def _keep(
         output.parent.mkdir(parents=True, exist_ok=True)
         with output.open("x", encoding="utf-8") as file:
             file.write(text)
-    except FileExistsError:
-        raise UserError(f"{output} exists and was not changed: choose another --output") from None
     except OSError as error:
         raise UserError(f"{output}: {error.strerror}") from None
     again = shlex.join(["pytest", str(output)])
     said = f"{plural(len(drafts), 'draft')} in {output}; review each, then: {again}"
     sys.stdout.write(shown(f"{said} shows which pass now\n"))
     return _run(config, str(output)) if run else 0
+
+
+def _refuse_existing(output: Path) -> None:
+    """Refuse to overwrite a file before a model is paid for its replacement."""
+    if output.exists():
+        raise UserError(f"{output} exists and was not changed: choose another --output")
 
 
 def _run(config: pytest.Config, *arguments: str) -> int:
@@ -270,18 +278,13 @@ _PROMPTS = ("prompt", "query", "input")
 
 
 def _add_drafts(path: Path, drafts: Sequence[_Draft]) -> str:
-    """Add drafts to the list of evals; all else stays as it is.
-
-    Returns a sentence for the user; empty if the file's number of evals is not in ``SMALL``.
+    """Add drafts to the list of evals; all else stays as it is. Return a sentence for the user.
 
     Raises:
         UserError: the file cannot be read or written.
     """
+    found, rows = _read_evals(path)
     try:
-        found = json.loads(path.read_text(encoding="utf-8-sig"))
-        rows = _rows(found)
-        if len(rows) not in SMALL:
-            return ""
         first = rows[0]
         statements = next((key for key in _STATEMENTS if key in first), _STATEMENTS[0])
         prompt = next((key for key in _PROMPTS if key in first), _PROMPTS[0])
@@ -297,19 +300,28 @@ def _add_drafts(path: Path, drafts: Sequence[_Draft]) -> str:
             identity = max(ids) + added if whole else f"draft-{len(rows) + 1}"
             row = {"id": identity, "name": draft.name, prompt: draft.prompt}
             rows.append(row | {statements: draft.statements, "notes": REVIEW})
+        if not added:
+            return f"no draft is new; {path} was not changed"
         data = json.dumps(found, indent=2, ensure_ascii=False) + "\n"
         mode = path.stat().st_mode
         replace_file(path, data.encode())
         path.chmod(mode)
-    except (OSError, ValueError, AttributeError) as error:
-        raise UserError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from None
     return (
-        f"{added} drafts were added to {path}, each with a note 'review'; review them, then: "
+        f"{plural(added, 'draft')} added to {path}, with a note 'review' each; review, then: "
         "pytest --skillopt-evals --skillopt-compare none SKILL.md, which says what each tells"
     )
 
 
-def _rows(found: Any) -> list[Any]:
-    if isinstance(found, list):
-        return found
-    return next((found[key] for key in _LISTS if isinstance(found.get(key), list)), [])
+def _read_evals(path: Path) -> tuple[Any, list[Any]]:
+    """Return the content of a file of evals, and the list of evals in it."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    lists = [found[key] for key in _LISTS if key in found] if isinstance(found, dict) else [found]
+    rows = next((each for each in lists if isinstance(each, list)), [])
+    if not all(isinstance(row, dict) for row in rows):
+        raise UserError(f"{path}: each eval must be a JSON object")
+    return found, rows

@@ -173,7 +173,10 @@ def test_a_session_log_becomes_a_suite_that_runs(
     again = call("mine", str(log), "notes", "--yes")
     assert (again.ret, file.read_text()) == (1, text)
     assert "exists and was not changed: choose another --output" in again.stderr.str()
-    assert chat_server.calls <= before + 1
+    (project.path / "tests" / "test_notes.py").touch()
+    drafted = call("init", "notes", "--yes")
+    assert (drafted.ret, chat_server.calls) == (1, before)
+    assert "test_notes.py exists and was not changed" in drafted.stderr.str()
 
 
 def test_a_variation_is_not_used_before_a_person_has_removed_its_mark(

@@ -236,7 +236,7 @@ def test_init_grows_a_small_evals_file_with_drafts_marked_for_review(
 ) -> None:
     file = evals(project, 2)
     assert main(["init", "words", "--yes"]) == 0
-    assert "were added to" in capsys.readouterr().out
+    assert "3 drafts added to" in capsys.readouterr().out
     found = json.loads(file.read_text())
     assert found["skill_name"] == "words"
     assert [row["id"] for row in found["evals"]] == [1, 2, 3, 4, 5]
@@ -255,3 +255,28 @@ def test_init_leaves_other_evals_files_as_they_are(project: pytest.Pytester, cou
     assert main(["init", "words", "--yes"]) == 0
     assert file.read_bytes() == before
     assert (project.path / "tests" / "test_words.py").exists()
+
+
+@pytest.mark.parametrize("content", ["{", '["Say yes", "Say no"]'])
+def test_init_reads_the_evals_before_it_pays_a_model(
+    project: pytest.Pytester,
+    chat_server: ChatServer,
+    content: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    evals(project, 2).write_text(content)
+    assert main(["init", "words", "--yes"]) == 1
+    assert "evals.json: " in capsys.readouterr().err
+    assert chat_server.calls == 0
+
+
+def test_init_leaves_evals_without_a_new_draft_as_they_are(
+    project: pytest.Pytester, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = evals(project, 2)
+    assert main(["init", "words", "--yes"]) == 0
+    before = file.read_bytes()
+    capsys.readouterr()
+    assert main(["init", "words", "--yes"]) == 0
+    assert "no draft is new" in capsys.readouterr().out
+    assert file.read_bytes() == before
