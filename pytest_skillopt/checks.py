@@ -23,12 +23,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_skillopt.model.types import hide_frames
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from pytest_skillopt.model.agent import Reply
     from pytest_skillopt.suite.context import Recorder
 
+__tracebackhide__ = hide_frames
 _REFUSAL = re.compile(
     r"\b(?:i(?:['\u2019]m| am) (?:sorry|unable|not able)|i (?:can(?:no|['\u2019])t|won['\u2019]t)"
     r"|as an ai (?:language )?model)\b",

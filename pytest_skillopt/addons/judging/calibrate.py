@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, Field, ValidationError
 
-from pytest_skillopt.addons.judging.judge import Judge
+from pytest_skillopt.addons.judging.judge import Judge, UnreadableJudgement
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.gate.statistics import interval
 from pytest_skillopt.model.roles import Models
@@ -102,8 +102,10 @@ def read_labels(path: Path) -> list[Label]:
 def calibrate(config: pytest.Config, path: Path) -> int:
     """Grade each labelled answer once, print the agreement, and save it for the reports.
 
+    An answer whose grade cannot be read is named and left out.
+
     Raises:
-        UserError: see :func:`read_labels`.
+        UserError: see :func:`read_labels`; no grade could be read.
         ModelError: a call of the judge failed.
     """
     rows = read_labels(path)
@@ -113,17 +115,23 @@ def calibrate(config: pytest.Config, path: Path) -> int:
     judge = Judge(model, sample="calibrate")
     counts = dict.fromkeys(_CELLS.values(), 0)
     for row in rows:
-        grade = judge(row.rubric, row.answer, question=row.question or "")
+        try:
+            grade = judge(row.rubric, row.answer, question=row.question or "")
+        except UnreadableJudgement as error:
+            sys.stdout.write(shown(f"  left out: {row.answer[:70]!r}: {error}\n"))
+            continue
         says, people = grade.score >= 0.5, row.label >= 0.5
         counts[_CELLS[says, people]] += 1
         if says != people:
             sys.stdout.write(shown(f"  differs: {row.answer[:70]!r}: {grade.reason[:120]}\n"))
     found = Agreement(**counts)
+    if not found.total:
+        raise UserError(f"{model.name}: no grade could be read")
     low, high = found.interval
     sys.stdout.write(
-        f"agreement {percent(found.share)} ({percent(low)} to {percent(high)}) on {found.total} "
-        f"labels, kappa {found.kappa:.2f}; only the judge says yes {found.judge_alone} times, "
-        f"only people {found.people_alone} times\n"
+        f"agreement {percent(found.share)} ({percent(low)} to {percent(high)}) on "
+        f"{plural(found.total, 'label')}, kappa {found.kappa:.2f}; only the judge says yes "
+        f"{plural(found.judge_alone, 'time')}, only people {plural(found.people_alone, 'time')}\n"
     )
     if found.total < FEW:
         sys.stdout.write(f"this is too few labels for a reliable figure: have at least {FEW}\n")

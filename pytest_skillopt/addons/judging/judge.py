@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 __tracebackhide__ = hide_frames
 
 
+class UnreadableJudgement(ModelFault):
+    """A reply of the judge that is not a grade, even after a repair."""
+
+
 @dataclass(frozen=True, slots=True)
 class Judgement:
     score: float
@@ -182,7 +186,7 @@ class Judge:
         )
         self.on_usage(answer.usage)
         if answer.value is None:
-            raise ModelFault(f"{self.model.name}: unreadable judgement: {answer.problem}")
+            raise UnreadableJudgement(f"{self.model.name}: unreadable judgement: {answer.problem}")
         return answer.value
 
 

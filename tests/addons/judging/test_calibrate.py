@@ -58,6 +58,27 @@ def test_agreement_is_printed_and_kept(project: pytest.Pytester, chat_server: Ch
     assert "never compared with people's labels: openai:k" in doubt(home, ["openai:k"])
 
 
+def test_an_answer_without_a_grade_is_named_and_left_out(
+    project: pytest.Pytester, chat_server: ChatServer
+) -> None:
+    reply = chat_server.reply
+    chat_server.reply = lambda body: (
+        "Nice!" if "odd" in body["messages"][1]["content"] else reply(body)
+    )
+    rows = [{"answer": a, "rubric": "polite", "label": True} for a in ("odd one", "good")]
+    result = calibrate(project, "\n".join(map(json.dumps, rows)))
+    assert result.ret == 0, result.stderr.str()
+    result.stdout.fnmatch_lines(
+        [
+            "  left out: 'odd one': openai:j: unreadable judgement: no JSON object or array",
+            "agreement 100.0 % * on 1 label, *",
+        ]
+    )
+    result = calibrate(project, json.dumps(rows[0]))
+    assert result.ret == 1
+    assert "error: openai:j: no grade could be read" in result.stderr.str()
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
