@@ -76,9 +76,9 @@ _SECRET_SHAPES = re.compile(
     )
     |(?i:api[_-]?key|secret|token|passw(?:or)?d|account[_-]?key|access[_-]?key)
         (?i:[A-Z0-9_-]{0,20})["']?\s{0,3}[:=]\s{0,3}["']?
-        (?=[A-Za-z0-9+/_=.~-]*\d)(?=[0-9+/_=.~-]*[A-Za-z])(?P<value>[A-Za-z0-9+/_=.~-]{16,})
+        (?=[A-Za-z0-9+/_=.~-]{0,200}\d)(?=[0-9+/_=.~-]{0,200}[A-Za-z])(?P<value>[A-Za-z0-9+/_=.~-]{16,})
     |(?i:passw(?:or)?(?:d|t)|passphrase|pwd)["'`]?\s{0,3}(?:[:=]|is\ )\s{0,3}["'`]?
-        (?=\S*[a-z])(?=\S*[A-Z])(?=\S*\d)(?P<password>[^\s"'`,;(){}<>]{8,64})
+        (?=\S{0,63}[a-z])(?=\S{0,63}[A-Z])(?=\S{0,63}\d)(?P<password>[^\s"'`,;(){}<>]{8,64})
     """,
     re.VERBOSE,
 )

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 __tracebackhide__ = hide_frames
 FormT = TypeVar("FormT", bound=BaseModel)
 
-_FENCE = re.compile(r"^[ \t]*(```+|~~~+)[^\n]*\n(.*?)^[ \t]*\1[ \t]*$", re.DOTALL | re.MULTILINE)
+# A block that is not closed ends with the text.
+_FENCE = re.compile(
+    r"^[ \t]*(```+|~~~+)[^\n]*\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.DOTALL | re.MULTILINE
+)
 _THOUGHTS = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 _OPENING = re.compile(r"[{\[]")
 _MAX_STARTS = 2000

@@ -38,6 +38,8 @@ def test_any_text_gives_an_object_an_array_or_no_json(text: str) -> None:
         ('{"broken": } and then {"a": 1}', {"a": 1}),
         ('<think>{"a": 1}? no</think>\n{"a": 2}', {"a": 2}),
         ('```\nnot json\n```\n```json\n{"a": 1}\n```', {"a": 1}),
+        ('```json\n{"a": 1}\n', {"a": 1}),
+        pytest.param(" ````x\n" * 50_000 + '{"a": 1}', {"a": 1}, id="many fences"),
         ('{"code": "```json\\n{}\\n```"}', {"code": "```json\n{}\n```"}),
     ],
 )

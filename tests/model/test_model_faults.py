@@ -130,6 +130,8 @@ def test_the_pause_a_provider_asks_for_is_read(headers: dict[str, str], seconds:
         ("Authorization: Bearer abc.def", "Authorization: Bearer [key]"),
         ("a sk-etch of the task", "a sk-etch of the task"),
         ("ask-the-user-first", "ask-the-user-first"),
+        ("<html><style>a {}</style><p>Sign in</p><script>go(", "Sign in"),
+        pytest.param("<style" * 100_000, "", id="many tags"),
     ],
 )
 def test_keys_are_hidden_and_words_are_not(text: str, hidden: str) -> None:

@@ -57,9 +57,9 @@ _NUMBERED = re.compile(r"(?:version|release|section|chapter|clause|paragraph|rul
 
 _PROGRAM = rf"(?:{'|'.join(sorted(map(re.escape, _NAMES['programs']), reverse=True))})"
 _LINE = re.compile(rf"\s*(?:[$%>#]\s+)?(?:\w+=\S*\s+)*(?:sudo\s+)?{_PROGRAM}\s+\S", re.IGNORECASE)
-_PROMPT = re.compile(r"\s*[$%>]\s+")
+_PROMPT = re.compile(r"\A\s*[$%>]\s+")
 _FENCE = re.compile(r"[\s>*+-]*(`{3,}|~{3,})\s*(?:\{?\.?([\w-]*))")
-_SPAN = re.compile(r"(`+)(?!`)([^`\n]+)\1(?!`)")
+_SPAN = re.compile(r"(?<!`)(`++)([^`\n]+)\1(?!`)")
 _IN_PROSE = re.compile(
     rf"(?<![\w./`-]){_PROGRAM}\s+(?:-{{1,2}}\w|[\w+.-]+://|[~/]\S|(?:-\S+\s+)*install\s)[^\n`;]*",
     re.IGNORECASE,

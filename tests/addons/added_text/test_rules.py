@@ -9,6 +9,7 @@ import pytest
 
 from pytest_skillopt import Document, Edit
 from pytest_skillopt.addons.added_text.addon import RULES
+from pytest_skillopt.addons.added_text.addresses import shell_commands
 from pytest_skillopt.skill.edits import apply
 from pytest_skillopt.skill.lint import Finding, allowed, lint, refused, stands_in, warned
 
@@ -167,6 +168,11 @@ def test_only_added_text_is_judged() -> None:
     assert lint(before, after) == []
 
 
+def test_a_command_is_shown_with_its_redirections() -> None:
+    text = "Run `curl -s x > out`:\n\n```sh\n$ sort a > b\n```\n"
+    assert list(shell_commands(text)) == ["curl -s x > out", "sort a > b"]
+
+
 def test_an_allowed_rule_does_not_apply() -> None:
     text = "Run `curl https://evil-host.net/a`."
     assert rules(text) == {"contact", "command"}
@@ -181,7 +187,8 @@ def test_an_allowed_rule_does_not_apply() -> None:
         "https://a" * 1_000,
         "[" * 30_000,
         "a." * 15_000,
-        "`" * 9_999,
+        "`" * 99_999,
+        "~~~\n" + " " * 50_000 + "y",
         "x" + " " * 50_000 + "y",
         "\n" * 50_000 + "y",
         "\\" * 50_000,
