@@ -5,26 +5,21 @@ from __future__ import annotations
 import argparse
 import io
 import os
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from pytest_skillopt import __version__
-from pytest_skillopt.untrusted import no_command, shown
+from pytest_skillopt.registry import declared
+from pytest_skillopt.untrusted import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
-    from pytest_skillopt.report.words import Line
     from pytest_skillopt.run.directory import Home
 
 USAGE_ERROR = 4
 """Exit code of pytest for wrong usage."""
-
-_OWN = ("show", "diff")
-_CI = ("CI", "GITHUB_ACTIONS", "TF_BUILD")
-_ANSI = {"bold": 1, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -63,28 +58,12 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
-    _add_own(commands)
-    if not argv or argv[0] not in _OWN:
-        # Only these commands need more than the existing runs.
-        from pytest_skillopt.registry import declared
-
-        for add_commands in declared("add_commands"):
-            add_commands(commands)
+    for kind in ("add_reading_commands", "add_commands"):
+        for add in declared(kind):
+            add(commands)
+        if argv and argv[0] in commands.choices:
+            break
     return parser
-
-
-def _add_own(commands: argparse._SubParsersAction[_Parser]) -> None:
-    show = commands.add_parser("show", help="print the report of a run")
-    text = "show every task, every edit and the usage by stage"
-    show.add_argument("-v", "--verbose", action="store_true", help=text)
-    text = "show the measurements that the project has kept over time instead"
-    show.add_argument("--history", action="store_true", help=text)
-    text = "print the changes of a run as a patch for `git apply`"
-    diff = commands.add_parser("diff", help=text)
-    diff.add_argument("--output", type=Path, metavar="FILE", help="write the patch to a file")
-    for parser, handle in ((show, _show), (diff, _diff)):
-        add_run_arguments(parser)
-        parser.set_defaults(handle=handle)
 
 
 def add_run_arguments(parser: argparse.ArgumentParser, *, run: bool = True) -> None:
@@ -102,49 +81,6 @@ def home_of(args: argparse.Namespace) -> Home:
     from pytest_skillopt.run.directory import Home
 
     return Home(args.dir) if args.dir else find_home(Path.cwd())
-
-
-def _show(args: argparse.Namespace) -> int:
-    from pytest_skillopt.report.runs import pick_run
-    from pytest_skillopt.report.terminal import lines
-
-    if args.history:
-        from pytest_skillopt.registry import declared
-
-        for history in declared("history"):
-            for line in history(args.dir.absolute().parent if args.dir else Path.cwd()):
-                print(shown(line))
-        return 0
-    _, result = pick_run(home_of(args), args.run)
-    _print(lines(result, shutil.get_terminal_size().columns, verbose=args.verbose))
-    return 0
-
-
-def _diff(args: argparse.Namespace) -> int:
-    from pytest_skillopt.report.runs import pick_run
-    from pytest_skillopt.report.terminal import diff
-
-    run, result = pick_run(home_of(args), args.run)
-    patch = "".join(skill.patch for skill in result.skills)
-    if not patch:
-        print(shown(f"run {run.id} changed nothing: {result.reason}"), file=sys.stderr)
-    elif args.output:
-        args.output.write_bytes(patch.encode("utf-8", "surrogateescape"))
-    elif sys.stdout.isatty():
-        _print(diff(patch, verbose=True))
-    elif any(os.environ.get(name) for name in _CI) and no_command(patch) != patch:
-        return fail("this CI would execute a line of the patch: write it with --output FILE")
-    else:
-        # Unchanged bytes, so that it applies: line ends and control characters are part of it.
-        sys.stdout.buffer.write(patch.encode("utf-8", "surrogateescape"))
-    return 0
-
-
-def _print(report: Iterable[Line]) -> None:
-    coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    for line in report:
-        codes = [str(_ANSI[name]) for name, on in line.markup.items() if on] if coloured else []
-        print(f"\x1b[{';'.join(codes)}m{line.text}\x1b[0m" if codes else line.text)
 
 
 def fail(message: str) -> int:

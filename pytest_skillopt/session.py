@@ -6,7 +6,6 @@ without, it runs in the main thread. The mode itself is the same in both cases.
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from pytest_skillopt.options import Mode
-    from pytest_skillopt.report.words import Line
     from pytest_skillopt.run.result import Result
     from pytest_skillopt.suite.executor import WorkersExecutor
     from pytest_skillopt.suite.tasks import SkillTask
@@ -51,8 +49,6 @@ class Controller:
         self.result: Result | None = None
         """Result of the mode; None before its end."""
         self._reports: list[pytest.TestReport] = []
-        self._to_continue: list[Line] = []
-        """How to continue the run, in words and as a command."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self, config: pytest.Config) -> None:
@@ -109,25 +105,6 @@ class Controller:
             # xdist does not pass on the number of tests that its workers have deselected.
             others = [SimpleNamespace() for _ in range(self._workers.deselected)]
             terminalreporter.stats.setdefault("deselected", []).extend(others)
-        if self.result is None:
-            return
-        from pytest_skillopt.report.terminal import lines
-
-        terminalreporter.section("skillopt")
-        width = shutil.get_terminal_size().columns
-        verbose = self._config.option.verbose > 0
-        shown = list(lines(self.result, width, verbose=verbose, live=True))
-        last = -2 if self.result.resume else len(shown)  # which other plugins would be below
-        self._to_continue = shown[last:]
-        for line in shown[:last]:
-            terminalreporter.write_line(line.text, **line.markup)
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_unconfigure(self, config: pytest.Config) -> None:
-        """Print the command that continues the run, as the last line of all."""
-        if terminal := config.pluginmanager.get_plugin("terminalreporter"):
-            for line in self._to_continue:
-                terminal.write_line(line.text, **line.markup)
 
 
 @dataclass(eq=False, frozen=True)

@@ -42,7 +42,7 @@ SHOWN = {
         "skillopt_propose_skills",
     },
     "published": {"batch", "strict", "off", "confirm", "margin", "paired", "export"},
-    "reports": {"runs"},
+    "reports": {"runs", "show", "diff"},
     "scan": {"skillopt_scan"},
     "shorten": {"shorten", "trials,shorten"},
     "watch": {"watch"},
@@ -157,6 +157,22 @@ def test_without_any_add_on_the_core_is_whole(copy: Copy) -> None:
         shutil.copy(ROOT / name, copy.root / name)
     told = copy.run("-m", "pytest", "-q", "-p", "no:cacheprovider", *CORE)
     assert re.search(r"^\d+ passed", told, re.MULTILINE), told
+
+
+def test_without_reports_a_run_ends_with_its_result_in_one_line(copy: Copy) -> None:
+    copy.remove(*(name for name in FOLDERS if name == "reports"))
+    project = copy.root / "project"
+    project.mkdir()
+    (project / "SKILL.md").write_text("---\nname: s\ndescription: d\n---\n\nBe kind.\n")
+    (project / "test_it.py").write_text(
+        "import pytest\n\n@pytest.mark.skill_task\ndef test_it(): pass\n"
+    )
+    arguments = ("-m", "pytest", "-c", os.devnull, "--rootdir", ".", "--skillopt", "test_it.py")
+    told = copy.run(*arguments, cwd=project)
+    (file,) = project.glob(".skillopt/runs/*/result.json")
+    said = "skillopt: measured: SKILL.md: pass rate 100.0% over 1 tasks; see"
+    assert f"{said} {file}" in told
+    assert "1 passed" in told
 
 
 @pytest.mark.skipif(not FOLDERS, reason="no add-on is there to be broken")

@@ -73,4 +73,6 @@ functions that need them. The core also reads these names of an ``addon.py``:
     A function from a folder of a project to lines for ``pytest-skillopt show --history``.
 ``add_commands``
     A function that adds commands to ``pytest-skillopt``, as ``argparse`` subparsers.
+``add_reading_commands``
+    The same for commands that only read runs: they are listed first, and start without the others.
 """

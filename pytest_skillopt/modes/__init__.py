@@ -15,9 +15,9 @@ import pytest
 from pytest_skillopt.model.types import CacheError, ModelConfigError
 from pytest_skillopt.modes.opening import opened
 from pytest_skillopt.modes.plan import expected
-from pytest_skillopt.registry import declared
+from pytest_skillopt.registry import declared, merged
 from pytest_skillopt.report.live import Display
-from pytest_skillopt.report.runs import write_reports
+from pytest_skillopt.report.runs import RESULT, write_reports
 from pytest_skillopt.report.words import plural
 from pytest_skillopt.run.directory import RunError
 from pytest_skillopt.run.journal import JournalError
@@ -70,6 +70,8 @@ def conduct(
         result = _noted(found, "the report", lambda: write_reports(folder, found))
     tell = functools.partial(config.hook.pytest_skillopt_finished, config=config, folder=folder)
     result = _noted(result, "a plugin's output", lambda: tell(result=found))
+    if not merged("REPORTS"):
+        display.line(f"skillopt: {result.status}: {result.reason}; see {folder / RESULT}")
     return result, list(task_reports(run, result))
 
 

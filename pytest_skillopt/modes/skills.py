@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from pytest_skillopt.report.advice import full_stop
+from pytest_skillopt.report.words import full_stop
 from pytest_skillopt.skill.files import Trained, read_version, slug, unnamed
 from pytest_skillopt.suite.splits import assign_splits
 

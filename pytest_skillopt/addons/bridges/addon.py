@@ -20,7 +20,7 @@ CASES = dict.fromkeys((".yaml", ".yml"), later("bridges.promptfoo:read_config"))
 
 def pytest_skillopt_notes(config: pytest.Config, result: Result) -> str | None:
     """Note the pass rates by ``kind=`` of the marker, if the tasks have any."""
-    from pytest_skillopt.report.words import move
+    from pytest_skillopt.addons.figures import move
 
     kinds: dict[str, list[tuple[Arm, Arm | None]]] = {}
     for skill in result.skills:

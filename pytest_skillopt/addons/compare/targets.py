@@ -11,6 +11,7 @@ import hashlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.addons import figures
 from pytest_skillopt.addons.compare.comparison import compared
 from pytest_skillopt.addons.compare.gates import RegressionCheck
 from pytest_skillopt.model.config import check_prices
@@ -154,11 +155,11 @@ def by_target(result: Result) -> list[list[str]]:
         about = f"{skill.path}, " if len(result.skills) > 1 else ""
         for row in skill.targets:
             arms = (row.suite.before, row.suite.after) if row.suite else (None, None)
-            moved = words.points(arms[0].rate, arms[1].rate) if arms[0] and arms[1] else ""
+            moved = figures.points(arms[0].rate, arms[1].rate) if arms[0] and arms[1] else ""
             last = [moved, words.money(row.cost), row.verdict]
             name = words.one_line(f"{about}{row.target}")
-            for n, (side, rate) in enumerate(zip(words.sides(result.mode), arms, strict=True)):
-                known = [words.percent(rate.rate), words.interval(rate)] if rate else None
+            for n, (side, rate) in enumerate(zip(figures.sides(result.mode), arms, strict=True)):
+                known = [words.percent(rate.rate), figures.interval(rate)] if rate else None
                 shown = known or [words.UNKNOWN, ""]
                 rows.append(["" if n else name, side, *shown, *([""] * 3 if n else last)])
     return rows

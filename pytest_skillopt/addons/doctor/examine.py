@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_skillopt.addons import figures
 from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.roles import MODELS, Models
 from pytest_skillopt.model.types import CapReached, ModelConfigError, ModelError
@@ -75,7 +76,7 @@ def _skills(config: pytest.Config, plan: Plan) -> Iterator[tuple[bool, str]]:
             yield True, f"skill: {error}"
         else:
             size = words.plural(len(document.text), "character")
-            yield False, f"skill: {skill}, {size}, version {words.version(document.version)}"
+            yield False, f"skill: {skill}, {size}, version {figures.version(document.version)}"
             yield from ((False, f"skill: {skill}: {said}") for said in document.warnings)
 
 

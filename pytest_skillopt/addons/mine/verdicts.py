@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.report.words import pass_rate, some
+from pytest_skillopt.addons.figures import pass_rate, some
 from pytest_skillopt.skill.document import NO_SKILL
 
 if TYPE_CHECKING:

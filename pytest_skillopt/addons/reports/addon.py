@@ -1,7 +1,9 @@
-"""Reports as files, in that of ``--junitxml`` and pytest-html; ``pytest-skillopt runs``."""
+"""Reports: at the end of a session, in files, in those of ``--junitxml`` and pytest-html, later."""
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,10 +12,10 @@ from pytest_skillopt.addons.later import later
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
 
     from pytest_skillopt import Result
+    from pytest_skillopt.addons.reports.terminal import Line
     from pytest_skillopt.run.result import Arm, TaskRow
 
 PAGE = "report.html"
@@ -27,13 +29,37 @@ trained = later("reports.openings:counted")
 vetted = later("reports.hunks:attributed")
 
 
-def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
-    """Declare the command."""
-    from pytest_skillopt.cli import add_run_arguments
+@pytest.hookimpl(tryfirst=True)
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Print the report of a mode; the command that continues it is the last line of all."""
+    controller: Any = config.pluginmanager.get_plugin("skillopt-controller")
+    result: Result | None = controller.result if controller else None
+    if result is None:
+        return
+    from pytest_skillopt.addons.reports.terminal import lines
 
-    parser = commands.add_parser("runs", help="list the runs, the latest last")
-    add_run_arguments(parser, run=False)
-    parser.set_defaults(handle=later("reports.listing:runs"))
+    terminalreporter.section("skillopt")
+    width = shutil.get_terminal_size().columns
+    verbose = config.option.verbose > 0
+    shown = list(lines(result, width, verbose=verbose, live=True))
+    last = -2 if result.resume else len(shown)  # which other plugins would be below
+    config.pluginmanager.register(_Last(terminalreporter, shown[last:]))
+    for line in shown[:last]:
+        terminalreporter.write_line(line.text, **line.markup)
+
+
+class _Last:
+    """pytest plugin that prints lines below those of all others."""
+
+    def __init__(self, terminal: pytest.TerminalReporter, lines: Sequence[Line]) -> None:
+        self._terminal, self._lines = terminal, lines
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_unconfigure(self) -> None:
+        for line in self._lines:
+            self._terminal.write_line(line.text, **line.markup)
 
 
 def properties(row: TaskRow) -> list[tuple[str, str]]:
@@ -42,7 +68,7 @@ def properties(row: TaskRow) -> list[tuple[str, str]]:
     Rates are in [0, 1] with four decimals, costs in US dollars with six; a missing measurement has
     no property. With two versions, ``_after`` marks the figures of the second.
     """
-    from pytest_skillopt.report.words import marks
+    from pytest_skillopt.addons.figures import marks
 
     said = [("split", row.split)] if row.split else []
     said += _arm_properties(row.before, "")
@@ -57,7 +83,7 @@ def properties(row: TaskRow) -> list[tuple[str, str]]:
 
 
 def _arm_properties(arm: Arm, suffix: str) -> Iterator[tuple[str, str]]:
-    from pytest_skillopt.report.words import pass_rate
+    from pytest_skillopt.addons.figures import pass_rate
 
     rate = pass_rate(arm)
     if rate is not None:
@@ -68,6 +94,26 @@ def _arm_properties(arm: Arm, suffix: str) -> Iterator[tuple[str, str]]:
         yield f"score{suffix}", f"{arm.score:.4f}"
     if arm.errors:
         yield f"errors{suffix}", str(arm.errors)
+
+
+def add_reading_commands(commands: argparse._SubParsersAction[Any]) -> None:
+    """Declare the commands."""
+    from pytest_skillopt.cli import add_run_arguments
+
+    show = commands.add_parser("show", help="print the report of a run")
+    text = "show every task, every edit and the usage by stage"
+    show.add_argument("-v", "--verbose", action="store_true", help=text)
+    text = "show the measurements that the project has kept over time instead"
+    show.add_argument("--history", action="store_true", help=text)
+    text = "print the changes of a run as a patch for `git apply`"
+    diff = commands.add_parser("diff", help=text)
+    diff.add_argument("--output", type=Path, metavar="FILE", help="write the patch to a file")
+    for parser, handle in ((show, "show"), (diff, "show_diff")):
+        add_run_arguments(parser)
+        parser.set_defaults(handle=later(f"reports.commands:{handle}"))
+    runs = commands.add_parser("runs", help="list the runs, the latest last")
+    add_run_arguments(runs, run=False)
+    runs.set_defaults(handle=later("reports.listing:runs"))
 
 
 def pytest_skillopt_finished(config: pytest.Config, result: Result, folder: Path) -> None:

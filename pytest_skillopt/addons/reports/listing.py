@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.addons import figures
+from pytest_skillopt.addons.figures import columns
 from pytest_skillopt.cli import fail, home_of
 from pytest_skillopt.report import words
 from pytest_skillopt.report.runs import ELSEWHERE, load_runs
-from pytest_skillopt.report.words import columns, one_line
+from pytest_skillopt.report.words import one_line
 from pytest_skillopt.untrusted import shown
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ def runs(args: argparse.Namespace) -> int:
 
 def _row(result: Result, skill: SkillResult | None) -> tuple[str, ...]:
     """Return the cells of a skill of a run."""
-    used, missing = words.total(result.usage), words.unpriced(result.usage)
+    used, missing = figures.total(result.usage), figures.unpriced(result.usage)
     measured = (skill.suite or skill.val) if skill else None
     after = measured.after if measured else None
     left_out = f" without {', '.join(missing)}" if missing and used.cost is not None else ""

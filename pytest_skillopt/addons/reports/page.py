@@ -11,11 +11,11 @@ from urllib.parse import quote
 
 from markupsafe import Markup, escape
 
+from pytest_skillopt.addons import figures
+from pytest_skillopt.addons.advice import advise, headline
 from pytest_skillopt.addons.markup import hash_source, short, style
 from pytest_skillopt.addons.reports.rendering import common, environment, hunks, not_kept, settings
-from pytest_skillopt.report import words
-from pytest_skillopt.report.advice import advise, full_stop, headline
-from pytest_skillopt.report.words import clip, one_line
+from pytest_skillopt.report.words import clip, full_stop, one_line
 from pytest_skillopt.untrusted import printable
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def render_html(result: Result) -> str:
     css = style()
     given = {
         "skills": _show_skills(result),
-        "unpriced": words.unpriced(result.usage),
+        "unpriced": figures.unpriced(result.usage),
         "command": shlex.join(result.command),
         "settings": settings(result),
         "css": Markup(css),
@@ -68,7 +68,7 @@ def _environment() -> jinja2.Environment:
         "sentence": full_stop,
         "short": short,
         "breakable": _breakable,
-        "rate": words.pass_rate,
+        "rate": figures.pass_rate,
         "one_line": one_line,
         "clip": clip,
     }
@@ -123,10 +123,10 @@ def _show(result: Result, skill: SkillResult, i: int) -> _Shown:
         "hunks": shown,
         "lines_left_out": left_out,
         "scales": tuple(_scales(result, skill)),
-        "precision": tuple(words.precision(skill, result.mode)),
+        "precision": tuple(figures.precision(skill, result.mode)),
         "curve": any(s.after is not None or s.train is not None for s in skill.steps),
         "gated": any(s.verdict != "none" or s.edits for s in skill.steps),
-        "uninformative": words.uninformative(skill),
+        "uninformative": figures.uninformative(skill),
         "groups": tuple(_groups(result, skill, compared)),
         "compared": compared,
         "edits": tuple(edits[:MOST_EDITS]),
@@ -135,15 +135,15 @@ def _show(result: Result, skill: SkillResult, i: int) -> _Shown:
 
 
 def _scales(result: Result, skill: SkillResult) -> Iterator[_Shown]:
-    first, second = words.sides(result.mode)
-    for key, comparison in words.comparisons(skill).items():
+    first, second = figures.sides(result.mode)
+    for key, comparison in figures.comparisons(skill).items():
         name, trained, meaning = _SCALES[key]
         before, after = comparison.before, comparison.after
         none = skill.none if key == "suite" else None
         sides = [("no skill", "none", none)] if none else []
         sides += [(first if after else "now", "old", before)]
         sides += [(second, "new", after)] if after else []
-        moved = words.points(before.rate, after.rate) if after else ""
+        moved = figures.points(before.rate, after.rate) if after else ""
         if key == "suite" and not skill.from_search:
             trained += ", fresh samples"
         yield {
@@ -156,13 +156,13 @@ def _scales(result: Result, skill: SkillResult) -> Iterator[_Shown]:
 
 
 def _groups(result: Result, skill: SkillResult, compared: bool) -> Iterator[_Shown]:
-    sides = words.sides(result.mode)
-    changes = words.CHANGES | {"test": "tasks that no edit has seen"}
+    sides = figures.sides(result.mode)
+    changes = figures.CHANGES | {"test": "tasks that no edit has seen"}
     groups = [(key, _TITLES.get(key, key.capitalize()), said) for key, said in changes.items()]
     for key, title, meaning in groups if compared else _RATED:
         chosen = sorted(
             (row for row in skill.tasks if (_change(row) if compared else _level(row)) == key),
-            key=lambda row: (words.pass_rate(row.before) or 0.0, words.in_order(row.id)),
+            key=lambda row: (figures.pass_rate(row.before) or 0.0, figures.in_order(row.id)),
         )
         if chosen:
             shown = [_task(row, sides) for row in chosen]
@@ -185,7 +185,7 @@ def _task(row: TaskRow, sides: tuple[str, str]) -> _Shown:
     changed = [row.change] if row.split == "test" and row.change != "same" else []
     return {
         "row": row,
-        "marks": changed + words.marks(row),
+        "marks": changed + figures.marks(row),
         "transcripts": [_transcript(side, arm.sample) for side, arm in arms if arm and arm.sample],
         "left_out": False,
     }

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 
+from pytest_skillopt.addons import figures
+from pytest_skillopt.addons.advice import headline
 from pytest_skillopt.report import words
-from pytest_skillopt.report.advice import headline
 from pytest_skillopt.run.result import EditRow, Hunk
 from pytest_skillopt.settings import Settings, shown
 
@@ -83,32 +84,32 @@ def common(result: Result) -> dict[str, Any]:
     return {
         "result": result,
         "advice": headline(result),
-        "sides": words.sides(result.mode),
-        "used": words.total(result.usage),
-        "calls": words.calls(result.usage),
-        "cost": words.cost(result.usage),
+        "sides": figures.sides(result.mode),
+        "used": figures.total(result.usage),
+        "calls": figures.calls(result.usage),
+        "cost": figures.cost(result.usage),
     }
 
 
 _FILTERS = (
-    words.comparisons,
+    figures.comparisons,
     words.duration,
-    words.explained,
+    figures.explained,
     hunks,
-    words.interval,
+    figures.interval,
     moment,
     words.money,
-    words.uninformative_listed,
+    figures.uninformative_listed,
     not_kept,
     words.number,
-    words.tables,
-    words.ordered,
+    figures.tables,
+    figures.ordered,
     words.percent,
-    words.precision,
-    words.rollouts,
-    words.scanned,
+    figures.precision,
+    figures.rollouts,
+    figures.scanned,
     verdict,
-    words.version,
+    figures.version,
 )
 """Filters of the templates."""
 
@@ -124,5 +125,5 @@ def environment(finalize: Callable[[Any], Any]) -> jinja2.Environment:
         finalize=finalize,
     )
     made.filters |= {function.__name__: function for function in _FILTERS}
-    made.globals |= {"plural": words.plural, "points": words.points, "move": words.move}
+    made.globals |= {"plural": words.plural, "points": figures.points, "move": figures.move}
     return made

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from pytest_skillopt.addons import figures
+from pytest_skillopt.addons.advice import advise
 from pytest_skillopt.addons.markup import code, fenced, prose
 from pytest_skillopt.addons.reports.rendering import changed_settings, common, environment
 from pytest_skillopt.report import words
-from pytest_skillopt.report.advice import advise
 from pytest_skillopt.report.words import one_line
 from pytest_skillopt.skill.document import SKILL_FILE
 
@@ -39,7 +40,7 @@ def render_summary(result: Result, limit: int = SUMMARY_LIMIT) -> str:
 
     Blocks that do not fit are left out.
     """
-    where = code(f"{words.whole_report()} of run {result.run}", 200)
+    where = code(f"{figures.whole_report()} of run {result.run}", 200)
     pointer = f"Transcripts and all figures: {where}; of a CI job, in its artifact.\n"
     cut = f"_Shortened to fit._ {pointer}"
     room = limit - len(cut.encode())
@@ -59,7 +60,7 @@ def _blocks(result: Result) -> Iterator[str]:
     template = _environment().get_template("summary.md.j2")
     whole = template.render(
         common(result),
-        rollouts=words.rollouts(result),
+        rollouts=figures.rollouts(result),
         command=one_line(shlex.join(result.command))[:4000],
         settings=changed_settings(result),
     )
@@ -95,20 +96,20 @@ def _environment() -> jinja2.Environment:
 def _rates(value: Comparison, none: Rate | None = None) -> Markup:
     """Make the cells of a table: no skill (if it is known), before, after, points."""
     if none is not None:
-        return Markup(f"{words.percent(none.rate)} ({words.interval(none)}) | ") + _rates(value)
+        return Markup(f"{words.percent(none.rate)} ({figures.interval(none)}) | ") + _rates(value)
     before, after = value.before, value.after
-    now = f"{words.percent(before.rate)} ({words.interval(before)})"
+    now = f"{words.percent(before.rate)} ({figures.interval(before)})"
     if after is None:
         return Markup(f"{now} |  | ")
-    then = f"**{words.percent(after.rate)}** ({words.interval(after)})"
-    return Markup(f"{now} | {then} | {words.points(before.rate, after.rate)}")
+    then = f"**{words.percent(after.rate)}** ({figures.interval(after)})"
+    return Markup(f"{now} | {then} | {figures.points(before.rate, after.rate)}")
 
 
 def _why(edit: EditRow) -> Markup:
     """Describe an edit: its text, its reason, and the tasks that asked for it."""
     where = f"in {code(edit.file)}, " if edit.file != SKILL_FILE else ""
     said = [where + code(edit.content or edit.target, 200), prose(edit.reason)]
-    named = [code(task) for task in words.ordered(edit.tasks)[:MOST_CALLING]]
+    named = [code(task) for task in figures.ordered(edit.tasks)[:MOST_CALLING]]
     if more := len(edit.tasks) - len(named):
         named[-1] += f" and {more} more"
     calling = f" (called for by {', '.join(named)})" if named else ""
@@ -117,12 +118,12 @@ def _why(edit: EditRow) -> Markup:
 
 def _tasks(rows: Sequence[TaskRow]) -> Iterator[tuple[str, list[Markup]]]:
     """Yield lists of tasks that a reader may want to check, each with its title."""
-    rows = sorted(rows, key=lambda row: words.in_order(row.id))
+    rows = sorted(rows, key=lambda row: figures.in_order(row.id))
     lists: dict[str, list[TaskRow]] = {}
     if any(row.after is not None for row in rows):
         for change in ("broken", "undecided", "fixed"):
             moved = [row for row in rows if row.change == change and row.split != "test"]
-            lists[f"{change}: {words.CHANGES[change]}"] = moved
+            lists[f"{change}: {figures.CHANGES[change]}"] = moved
         test = [row for row in rows if row.split == "test"]
         lists["of the test split, which no edit has seen"] = test
     else:
@@ -138,7 +139,7 @@ def _counts(row: TaskRow) -> str:
     if row.after is not None:
         change = f", {row.change}" if row.split == "test" else ""
         return f"{said} to {row.after.passed} of {row.after.n}{change}"
-    marks = words.marks(row)
+    marks = figures.marks(row)
     return f"{said} ({', '.join(marks)})" if marks else said
 
 

@@ -201,7 +201,7 @@ class Follower:
 
     def _result(self) -> dict[str, Any] | None:
         """Summarise ``result.json``, if it was written by the run's latest session."""
-        from pytest_skillopt.report.advice import headline
+        from pytest_skillopt.addons.advice import headline
         from pytest_skillopt.run.result import Result
 
         path = self._run / "result.json"

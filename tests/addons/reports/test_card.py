@@ -61,7 +61,6 @@ def reports(
     return result.stdout.str(), run
 
 
-@pytest.mark.addon("reports")
 def test_counts_edits_and_names_are_said_once_and_in_order(reports: tuple[str, Path]) -> None:
     terminal, run = reports
     summary = re.sub(r"[\\\u200b]", "", (run / "summary.md").read_text())

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.addons import figures
 from pytest_skillopt.options import mode_named
 from pytest_skillopt.report import words
+from pytest_skillopt.report.words import full_stop
 
 if TYPE_CHECKING:
     from pytest_skillopt.options import Tone
@@ -54,16 +56,6 @@ def headline(result: Result) -> Advice:
     return Advice(worst.answer, full_stop(said), worst.tone, cautions)
 
 
-def full_stop(text: str) -> str:
-    """Make a reason a sentence; a path at its beginning stays as it is."""
-    text = text.strip()
-    if not text:
-        return ""
-    if text.split()[0].rstrip(",;:").isalpha():
-        text = text[0].upper() + text[1:]
-    return text if text[-1] in ".!?" else f"{text}."
-
-
 def _answer(result: Result, skill: SkillResult, *, doubtful: bool) -> tuple[str, Tone]:
     mode = mode_named(result.mode)
     word = str((skill.verdict or {}).get(mode.name, skill.status))
@@ -84,7 +76,7 @@ def _figure(result: Result, skill: SkillResult) -> str:
     if measured is None:
         return "Measured"
     if measured.after is not None:
-        return f"Difference of {words.points(measured.before.rate, measured.after.rate)} points"
+        return f"Difference of {figures.points(measured.before.rate, measured.after.rate)} points"
     return f"Pass rate {words.percent(measured.before.rate)}"
 
 
@@ -110,7 +102,7 @@ def _sentence(result: Result, skill: SkillResult) -> str:
 def _single(measured: Comparison) -> str:
     rate = measured.before
     return (
-        f"The suite's pass rate is {words.percent(rate.rate)} ({words.interval(rate)}) "
+        f"The suite's pass rate is {words.percent(rate.rate)} ({figures.interval(rate)}) "
         f"over {words.plural(rate.tasks, 'task')}."
     )
 
@@ -123,13 +115,13 @@ def _change(measured: Comparison, where: str) -> str:
         return f"The suite's pass rate stayed at {words.percent(after.rate)}."
     return (
         f"The suite's pass rate {verb} from {words.percent(before.rate)} to "
-        f"{words.percent(after.rate)} ({words.points(before.rate, after.rate)} points) "
+        f"{words.percent(after.rate)} ({figures.points(before.rate, after.rate)} points) "
         f"{where} {words.plural(after.tasks, 'task')}."
     )
 
 
 def _fixed_and_broken(skill: SkillResult) -> str:
-    return full_stop(words.counted(row for row in skill.tasks if row.split != "test"))
+    return full_stop(figures.counted(row for row in skill.tasks if row.split != "test"))
 
 
 def _cautions(result: Result, skill: SkillResult) -> list[str]:
@@ -138,7 +130,7 @@ def _cautions(result: Result, skill: SkillResult) -> list[str]:
     # A rejection that fails the session names them in its reason.
     if broken and not (skill.status == "rejected" and "rejected" in mode_named(result.mode).fails):
         found.append(
-            f"{words.plural(len(broken), 'task').capitalize()} broken: {words.some(broken)}."
+            f"{words.plural(len(broken), 'task').capitalize()} broken: {figures.some(broken)}."
         )
     if result.simulated:
         found.append(_SIMULATED)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from pytest_skillopt.addons.reports.terminal import lines
 from pytest_skillopt.registry import merged
-from pytest_skillopt.report.terminal import lines
 from pytest_skillopt.run.result import Result
 
 MakeResult = Callable[..., Result]

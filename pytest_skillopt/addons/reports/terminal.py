@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import textwrap
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.addons import figures
+from pytest_skillopt.addons.advice import advise, headline
+from pytest_skillopt.addons.figures import columns
 from pytest_skillopt.report import words
-from pytest_skillopt.report.advice import advise, headline
 from pytest_skillopt.report.live import step_line
-from pytest_skillopt.report.words import Line, clip, columns, one_line, paragraph
+from pytest_skillopt.report.words import clip, one_line
 from pytest_skillopt.skill.document import SKILL_FILE
-from pytest_skillopt.untrusted import printable
+from pytest_skillopt.untrusted import no_command, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pytest_skillopt.report.advice import Advice
+    from pytest_skillopt.addons.advice import Advice
     from pytest_skillopt.run.result import EditRow, Rate, Result, SkillResult, TaskRow
 
+NARROWEST = 40
+"""Minimum width of wrapped text, in columns."""
 _TONES = {"good": "green", "careful": "yellow", "bad": "red"}
 
 MOST_TASKS = 12
@@ -27,6 +33,44 @@ _CHANGES = {"fixed": "green", "broken": "red", "undecided": "yellow"}
 _DIFF = {"+": "green", "-": "red", "@": "cyan"}
 MOST_EDIT = 100
 """Maximum columns of an edit's text, and of its target."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line with its markup: keywords of pytest's ``TerminalWriter.line``.
+
+    The text never starts a command of a CI service.
+    """
+
+    text: str = ""
+    markup: Mapping[str, bool] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", no_command(self.text))
+
+
+def paragraph(
+    text: str,
+    width: int,
+    markup: Mapping[str, bool] | None = None,
+    *,
+    indent: str = "",
+    hang: str = "",
+) -> Iterator[Line]:
+    """Wrap untrusted text into lines; ``hang`` indents those after the first further.
+
+    Text with a node id may exceed the width: no word is broken, so that the id can be copied.
+    """
+    wrapped = textwrap.wrap(
+        one_line(text),
+        max(width, NARROWEST),
+        initial_indent=indent,
+        subsequent_indent=indent + hang,
+        break_on_hyphens=False,
+        break_long_words="::" not in text,
+    )
+    for line in wrapped or [""]:
+        yield Line(line, markup or {})
 
 
 def lines(
@@ -45,7 +89,7 @@ def lines(
     for skill in result.skills:
         yield Line()
         yield from _skill(result, skill, top, width, verbose)
-    for title, table in words.tables(result):
+    for title, table in figures.tables(result):
         yield Line()
         yield from paragraph(f"{title}:", width)
         yield from _table(table[0], table[1:], "l" + "r" * (len(table[0]) - 1))
@@ -65,9 +109,9 @@ def _cautions(cautions: Iterable[str], width: int) -> Iterator[Line]:
 def _skill(
     result: Result, skill: SkillResult, top: Advice, width: int, verbose: bool
 ) -> Iterator[Line]:
-    now = words.version(skill.before)
+    now = figures.version(skill.before)
     if skill.after != skill.before:
-        now += f" -> {words.version(skill.after)}"
+        now += f" -> {figures.version(skill.after)}"
     called = f"{skill.path} ({skill.name})" if skill.name else skill.path
     yield from paragraph(f"{called}, version {now}", width, {"bold": True}, hang="  ")
     if len(result.skills) > 1:
@@ -82,7 +126,7 @@ def _skill(
         yield from paragraph(step_line(row), width, hang="  ")
     yield from _rates_lines(skill, result.mode, width)
     yield from _tasks_lines(skill.tasks, result.mode, width, verbose=verbose)
-    if listed := words.uninformative_listed(skill):
+    if listed := figures.uninformative_listed(skill):
         yield from paragraph(listed, width, indent="  ", hang="  ")
     yield from _edit_lines(skill.edits, width, verbose=verbose)
     yield from diff(skill.patch, verbose=verbose)
@@ -91,14 +135,14 @@ def _skill(
 
 def _spent(result: Result, verbose: bool) -> Iterator[Line]:
     """Show models, calls, tokens, cost and time; with ``verbose`` also by role and stage."""
-    used = words.total(result.usage)
+    used = figures.total(result.usage)
     about = "about " if used.estimated else ""
     tokens = f"{about}{words.number(used.input_tokens)} in, {words.number(used.output_tokens)} out"
     rows = [
-        ("calls", words.calls(result.usage)),
+        ("calls", figures.calls(result.usage)),
         ("tokens", tokens),
-        ("cost", words.cost(result.usage)),
-        ("time", f"{words.duration(result.seconds)}, {words.rollouts(result)}"),
+        ("cost", figures.cost(result.usage)),
+        ("time", f"{words.duration(result.seconds)}, {figures.rollouts(result)}"),
     ]
     if result.models:
         said = ", ".join(f"{role} {one_line(model)}" for role, model in result.models.items())
@@ -125,7 +169,7 @@ def _next_command(result: Result, width: int, live: bool) -> Iterator[Line]:
         yield Line("To continue where it stopped:")
         yield Line(one_line(result.resume))
         return
-    where = f"Transcripts are in {words.whole_report()}. " if result.rollouts else ""
+    where = f"Transcripts are in {figures.whole_report()}. " if result.rollouts else ""
     yield from paragraph(f"{where}To look further:", width)
     yield Line(f"pytest-skillopt show {one_line(result.run)} --verbose")
 
@@ -143,27 +187,27 @@ def _table(
 
 def _rates_lines(skill: SkillResult, mode: str, width: int) -> Iterator[Line]:
     """Show the pass rates of suite, val and test, with their precision."""
-    measured = words.comparisons(skill)
+    measured = figures.comparisons(skill)
     if measured:
         compared = any(value.after is not None for value in measured.values())
-        first, second = words.sides(mode) if compared else ("", "")
+        first, second = figures.sides(mode) if compared else ("", "")
         bare = ("no skill", "") if skill.none else ()
         head = ("pass rate", *bare, first, "", second, "", "points" if compared else "", "")
         rows = []
         for name, value in measured.items():
             before, after = value.before, value.after
-            moved = words.points(before.rate, after.rate) if after else ""
+            moved = figures.points(before.rate, after.rate) if after else ""
             none = _rate(skill.none if name == "suite" else None) if skill.none else ()
             size = words.plural(before.tasks, "task")
             size += "" if compared else f", {words.plural(before.samples, 'rollout')}"
             rows.append((name, *none, *_rate(before), *_rate(after), moved, size))
         yield from _table(head, rows, "l" + "rl" * (len(head) // 2))
-    if said := words.explained(skill, mode):
+    if said := figures.explained(skill, mode):
         yield from paragraph(said, width, indent="  ")
 
 
 def _rate(rate: Rate | None) -> tuple[str, str]:
-    return (words.percent(rate.rate), f"({words.interval(rate)})") if rate else ("", "")
+    return (words.percent(rate.rate), f"({figures.interval(rate)})") if rate else ("", "")
 
 
 def _tasks_lines(
@@ -182,7 +226,7 @@ def _tasks_lines(
     telling = [row for row in rows if _telling(row, compared)]
     shown = rows if verbose else telling[:MOST_TASKS]
     if shown:
-        head = (*words.sides(mode), "change") if compared else ("rate", "passed", "")
+        head = (*figures.sides(mode), "change") if compared else ("rate", "passed", "")
         body = [(*_figures(row, compared), one_line(row.id)) for row in shown]
         colours = [_CHANGES.get(row.change, "") for row in shown]
         yield from _table((*head, "task"), body, "rrll", colours)
@@ -192,31 +236,31 @@ def _tasks_lines(
     if (hidden := len(telling) - len(shown)) > 0:
         rest.append(f"{words.number(hidden)} more {'changed' if compared else 'below 100 %'}")
     if quiet := len(rows) - len(telling):
-        alike = words.CHANGES["same"] if compared else "always passed"
+        alike = figures.CHANGES["same"] if compared else "always passed"
         rest.append(f"{words.plural(quiet, 'task')} {alike}")
     if flaky := sum(row.flaky for row in rows):
         rest.append(f"{words.number(flaky)} flaky (both passed and failed under one version)")
     said = [", ".join(rest) + "."] if rest else []
-    said += [f"Of the test split {words.counted(test)}."] if test else []
+    said += [f"Of the test split {figures.counted(test)}."] if test else []
     if said:
         yield from paragraph(" ".join(said), width, indent="  ")
 
 
 def _figures(row: TaskRow, compared: bool) -> tuple[str, str, str]:
     """Return two figures and the marks of a task."""
-    before, marks = f"{row.before.passed} of {row.before.n}", words.marks(row)
+    before, marks = f"{row.before.passed} of {row.before.n}", figures.marks(row)
     if not compared:
-        return words.percent(words.pass_rate(row.before)), before, ", ".join(marks)
+        return words.percent(figures.pass_rate(row.before)), before, ", ".join(marks)
     after = f"{row.after.passed} of {row.after.n}" if row.after else words.UNKNOWN
     return before, after, ", ".join(([] if row.change == "same" else [row.change]) + marks)
 
 
 def _rank(row: TaskRow) -> tuple[int, float, list[tuple[int, str]]]:
-    rate = words.pass_rate(row.before)
+    rate = figures.pass_rate(row.before)
     return (
-        list(words.CHANGES).index(row.change),
+        list(figures.CHANGES).index(row.change),
         -1.0 if rate is None else rate,
-        words.in_order(row.id),
+        figures.in_order(row.id),
     )
 
 
@@ -250,7 +294,7 @@ def _warning_lines(skill: SkillResult, width: int) -> Iterator[Line]:
         said = f"look at ({warning.rule}): {one_line(warning.excerpt or warning.message)}"
         yield from paragraph(said, width, {"yellow": True}, indent="  ", hang="  ")
     if skill.scan:
-        said = f"scanner: {one_line(skill.scan.command)}: {words.scanned(skill.scan)}"
+        said = f"scanner: {one_line(skill.scan.command)}: {figures.scanned(skill.scan)}"
         yield from paragraph(said, width, {} if skill.scan.status == 0 else {"red": True})
         for row in printable(skill.scan.output).split("\n")[:MOST_SCAN_LINES]:
             yield Line(f"    {row}".rstrip())

@@ -4,17 +4,16 @@ import itertools
 import re
 import unicodedata
 from collections.abc import Callable
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_skillopt.options import mode_named
+from pytest_skillopt.addons.reports import terminal
+from pytest_skillopt.addons.reports.terminal import paragraph
 from pytest_skillopt.registry import merged
-from pytest_skillopt.report import live, terminal
-from pytest_skillopt.report.words import one_line, paragraph
+from pytest_skillopt.report.words import one_line
 from pytest_skillopt.run.result import Arm, Comparison, EditRow, Rate, Result, StepRow, WarningRow
 
 if TYPE_CHECKING:
@@ -277,48 +276,6 @@ def test_what_was_not_to_be_written_is_no_caution(make_result: MakeResult) -> No
     report = joined(result.model_copy(update={"skills": [kept], "settings": settings}))
     assert "was not written; the edit is kept as a patch" not in report
     assert "The file is NOT written" in report
-
-
-def test_header_names_tasks_splits_models_and_simulation() -> None:
-    splits = ["train"] * 20 + ["val"] * 10 + ["test"] * 10
-    run = SimpleNamespace(
-        mode=mode_named("train"),
-        documents={"SKILL.md": None},
-        tasks=[SimpleNamespace(split=split) for split in splits],
-        roles={"target": "offline:a", "optimizer": "offline:a"},
-        simulated=True,
-        settings=SimpleNamespace(rollouts=3),
-    )
-    assert live.header_line(cast("Any", run)) == (
-        "skillopt: training SKILL.md on 40 tasks (20 train, 10 val, 10 test), K=3; "
-        "target and optimizer offline:a (simulated)"
-    )
-
-
-def test_a_step_is_told_in_plain_sentences() -> None:
-    row = StepRow(step=1, tasks=10, passing=4, reason="4 edits tried, 4 help, kept\nfor the gate")
-    said = "4 of 10 train tasks pass; 4 edits tried, 4 help, kept for the gate"
-    assert live.step_line(row) == f"skillopt step 1: {said}"
-    row = StepRow(step=2, edits=1, before=0.4, after=0.6, verdict="accepted", reason="a\nb")
-    told = "skillopt step 2: 1 edit {}, val pass rate 40.0 % -> 60.0 %"
-    assert live.step_line(row) == told.format("accepted")
-    refused = row.model_copy(update={"verdict": "rejected"})
-    assert live.step_line(refused) == told.format("rejected") + "; a b"
-    assert live.step_line(StepRow(step=3)) == "skillopt step 3: nothing to do"
-
-
-def test_progress_tells_the_total_and_the_time_left() -> None:
-    progress = live.Progress(typical=240, most=500)
-    progress.begin("step 3")
-    for passed in (True, False, True, True):
-        progress.count(passed=passed, error=False)
-    progress.thinking = 2
-    progress.count(passed=False, error=True)
-    assert progress.line(4.0, "12 calls") == (
-        "skillopt step 3: 4 of about 240 rollouts, 4.0 s, about 3 min 56 s left; "
-        "75 % of 4 passed; 2 optimizer calls under way; 1 error; 12 calls"
-    )
-    assert live.Progress("evaluation").line(0) == "skillopt evaluation: begun"
 
 
 @given(st.text(), st.integers(40, 120))
