@@ -46,16 +46,23 @@ class BoundedClient(openai.DefaultHttpxClient):
         self._most = most
         self._note = note
         self._streams: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._connecting = threading.Lock()
+        self._lock = threading.Lock()
+        self._sending = 0
+        self._ended = False
 
     def close(self) -> None:
-        """Close, and also wake the threads that wait for a reply, as the base class does not."""
-        with self._connecting:
-            streams = list(self._streams)
-        for stream in streams:
-            with contextlib.suppress(OSError):
-                socket.socket.shutdown(stream.get_extra_info("socket"), socket.SHUT_RDWR)
-        super().close()
+        """Wake the threads that wait for a reply; close when the last of them has ended.
+
+        A descriptor that is closed earlier can be given to another file, e.g. a pipe to a child,
+        which then stays open until the thread that still polls this number gives up.
+        """
+        with self._lock:
+            self._ended = True
+            for stream in self._streams:
+                _shut_down(stream)
+            sending = self._sending
+        if not sending:
+            super().close()
 
     def send(self, request: Any, **options: Any) -> Any:
         """Send a request and read the whole reply.
@@ -64,6 +71,18 @@ class BoundedClient(openai.DefaultHttpxClient):
             ModelFault: the reply is late, ends too soon, cannot be unpacked, or is too long, on the
                 wire or unpacked.
         """
+        with self._lock:
+            self._sending += 1
+        try:
+            return self._send(request, options)
+        finally:
+            with self._lock:
+                self._sending -= 1
+                is_last = self._ended and not self._sending
+            if is_last:
+                super().close()
+
+    def _send(self, request: Any, options: dict[str, Any]) -> Any:
         until = time.monotonic() + self._seconds
         request.extensions["trace"] = self._note_step
         response: Any = super().send(request, **options | {"stream": True})
@@ -101,6 +120,13 @@ class BoundedClient(openai.DefaultHttpxClient):
     def _note_step(self, step: str, about: dict[str, Any]) -> None:
         """Handle a step of a request; the base class calls it for each."""
         if step in _CONNECTED:
-            with self._connecting:
+            with self._lock:
                 self._streams.add(about["return_value"])
+                if self._ended:
+                    _shut_down(about["return_value"])
         self._note(step)
+
+
+def _shut_down(stream: Any) -> None:
+    with contextlib.suppress(OSError):
+        socket.socket.shutdown(stream.get_extra_info("socket"), socket.SHUT_RDWR)

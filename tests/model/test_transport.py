@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
+from patience import PATIENCE
 
 from pytest_skillopt.model import transport
 from pytest_skillopt.model.client import ChatModel
@@ -41,6 +42,7 @@ BODY = json.dumps(
     }
 ).encode()
 CHUNKED = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
+RECEIVING = "http11.receive_response_headers.started"
 
 
 def chunk(data: bytes) -> bytes:
@@ -108,8 +110,9 @@ def serving(answers: list[Callable[[socket.socket], None]]) -> Iterator[str]:
     thread = threading.Thread(target=accept)
     thread.start()
     yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+    listener.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits for more than there were
+    thread.join()
     listener.close()
-    thread.join(0.01)
 
 
 def config(url: str, **values: object) -> ModelConfig:
@@ -202,3 +205,38 @@ def test_what_is_always_too_slow_says_which_setting_bounds_it(
         pytest.raises(ModelFault, match=r"not answer in time \(skillopt_request_timeout\)"),
     ):
         ask(url)
+
+
+@pytest.mark.parametrize("step", ["connection.connect_tcp.started", RECEIVING])
+def test_a_call_that_the_end_meets_anywhere_ends_at_once(step: str) -> None:
+    """Its descriptor stays its own meanwhile: no pipe to a child may get the number."""
+    reached, go_on = threading.Event(), threading.Event()
+    found: list[Exception] = []
+    sockets: list[socket.socket] = []
+
+    def note(now: str) -> None:
+        if now == step and not go_on.is_set():
+            sockets.extend(stream.get_extra_info("socket") for stream in client._streams)
+            reached.set()
+            go_on.wait()
+
+    def call() -> None:
+        try:
+            client.get(url)
+        except Exception as error:
+            found.append(error)
+
+    with serving([lambda connection: go_on.wait() and connection.recv(1)]) as url:
+        client = transport.BoundedClient(PATIENCE, 1000, note, timeout=PATIENCE, trust_env=False)
+        calling = threading.Thread(target=call)
+        calling.start()
+        try:
+            assert reached.wait(PATIENCE)
+            client.close()
+            kept = [each.fileno() != -1 for each in sockets]
+        finally:
+            go_on.set()
+            calling.join()
+    assert kept == [True] * (step == RECEIVING)
+    assert [type(error).__name__ for error in found] in (["RemoteProtocolError"], ["ReadError"])
+    assert client.is_closed
