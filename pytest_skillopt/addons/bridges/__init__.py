@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pytest_skillopt.addons.bridges.config import edits_of, prompts_of, settings_of
-    from pytest_skillopt.addons.bridges.skillopt import reflect_with
-    from pytest_skillopt.addons.bridges.tasks import initial_skill, tasks_of
+    from pytest_skillopt.addons.bridges.environments import initial_skill, reflect_with, tasks_of
 
 __all__ = ["edits_of", "initial_skill", "prompts_of", "reflect_with", "settings_of", "tasks_of"]
 
 _MODULES = dict.fromkeys(("edits_of", "prompts_of", "settings_of"), "config")
-_MODULES |= {"reflect_with": "skillopt", "initial_skill": "tasks", "tasks_of": "tasks"}
+_MODULES |= dict.fromkeys(("initial_skill", "reflect_with", "tasks_of"), "environments")
 
 
 def __getattr__(name: str) -> Any:

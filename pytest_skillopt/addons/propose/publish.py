@@ -17,9 +17,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from pytest_skillopt.addons.git import Clone, Entry
-from pytest_skillopt.addons.propose import BranchMoved, github, gitlab
+from pytest_skillopt.addons.propose import BranchMoved
 from pytest_skillopt.addons.propose.base import read_base
 from pytest_skillopt.addons.propose.body import compose, marker, title
+from pytest_skillopt.addons.propose.forges import (
+    GitHub,
+    Request,
+    first,
+    place,
+    push_headers,
+    push_options,
+    request_url,
+    server_of,
+)
 from pytest_skillopt.addons.propose.git import (
     BRANCHES,
     Repository,
@@ -28,7 +38,6 @@ from pytest_skillopt.addons.propose.git import (
     tree_with,
     write,
 )
-from pytest_skillopt.addons.propose.github import GitHub, Request, first, place, push_headers
 from pytest_skillopt.addons.propose.validate import beside, load, validate
 from pytest_skillopt.errors import UserError
 
@@ -37,7 +46,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_skillopt.addons.git import Git
-    from pytest_skillopt.addons.propose.github import Place
+    from pytest_skillopt.addons.propose.forges import Place
     from pytest_skillopt.addons.propose.validate import Checked, Proposal
 
 _AUTHOR = "pytest-skillopt <pytest-skillopt@users.noreply.invalid>"
@@ -95,11 +104,8 @@ class Publisher:
         self._forge = forge or _forge(where, environ)
         called = self._forge == "github" and not dry_run
         self._github = GitHub(where, environ) if called else None
-        headers = {}
-        if self._forge != "none":
-            made = gitlab if self._forge == "gitlab" else github
-            server, login = made.server_of(environ), made.login_of(environ)
-            headers = push_headers(server, login, where, pushed)
+        pushes = self._forge != "none"
+        headers = push_headers(self._forge, environ, where, pushed) if pushes else {}
         self._git = Repository(self._clone, remote, headers)
 
     def publish(self, directory: Path, *, draft: bool, labels: tuple[str, ...]) -> list[Outcome]:
@@ -149,8 +155,8 @@ class Publisher:
             self._push(made)
             url = self._github.publish(request)
         else:
-            options = gitlab.push_options(request) if self._forge == "gitlab" else ()
-            url = gitlab.request_url(self._push(made, options))
+            options = push_options(request) if self._forge == "gitlab" else ()
+            url = request_url(self._push(made, options))
         return Outcome(skill, request, made.action, url)
 
     def _push(self, made: Plan, options: tuple[str, ...] = ()) -> str:
@@ -170,14 +176,14 @@ def _forge(where: Place | None, environ: Mapping[str, str]) -> ForgeName:
     """Return GitLab if the CI or the remote's host is GitLab, else GitHub."""
     if environ.get("GITHUB_ACTIONS") == "true":
         return "github"
-    there = where is not None and where.is_on(gitlab.server_of(environ))
+    there = where is not None and where.is_on(server_of("gitlab", environ))
     return "gitlab" if environ.get("GITLAB_CI") == "true" or there else "github"
 
 
 def run_url(environ: Mapping[str, str]) -> str:
     """Return the address of this CI run, ``""`` outside of CI."""
     if run := first(environ, "GITHUB_RUN_ID"):
-        server, repository = github.server_of(environ), first(environ, "GITHUB_REPOSITORY")
+        server, repository = server_of("github", environ), first(environ, "GITHUB_REPOSITORY")
         url = f"{server}/{repository}/actions/runs/{run}"
     else:
         url = first(environ, "CI_PIPELINE_URL")

@@ -16,8 +16,8 @@ from pydantic import ValidationError
 from pytest_skillopt.addons.git import Entry
 from pytest_skillopt.addons.markup import code, prose
 from pytest_skillopt.addons.propose import BranchMoved, Refused
+from pytest_skillopt.addons.propose.forges import GitLab
 from pytest_skillopt.addons.propose.git import tree_with, write
-from pytest_skillopt.addons.propose.gitlab import GitLab
 from pytest_skillopt.addons.propose.publish import Publisher, commit_object, run_url
 from pytest_skillopt.addons.propose.validate import read_file
 from pytest_skillopt.addons.receipts import FOLDER, HISTORY, Receipt, contents, told

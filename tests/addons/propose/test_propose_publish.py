@@ -19,10 +19,9 @@ from fake_github import TOKEN, Fault
 from skill_project import AFTER
 
 from pytest_skillopt.addons.git import Clone
-from pytest_skillopt.addons.propose import github as api
-from pytest_skillopt.addons.propose import gitlab
+from pytest_skillopt.addons.propose import forges as api
+from pytest_skillopt.addons.propose.forges import Request, place, push_headers, push_options
 from pytest_skillopt.addons.propose.git import Repository
-from pytest_skillopt.addons.propose.github import Request, place, push_headers
 from pytest_skillopt.cli import main
 
 if TYPE_CHECKING:
@@ -162,9 +161,13 @@ def test_new_proposal_updates_the_open_request(project: Project, github: FakeGit
     (pull,) = github.pulls
     assert "0.0 % to 100.0 %" in pull["title"]
     assert pull["draft"] is False
+    assert project.remote_git("rev-list", "--count", f"main..{BRANCH}") == "1"
+    assert "Round to cents." in project.remote_git("show", f"{BRANCH}:skills/SKILL.md")
 
 
-def test_request_is_closed_when_nothing_is_left(project: Project, github: FakeGitHub) -> None:
+def test_request_is_closed_when_nothing_is_left(
+    project: Project, github: FakeGitHub, capsys: pytest.CaptureFixture[str]
+) -> None:
     project.propose()
     main(["propose"])
     project.skill.write_bytes(AFTER)
@@ -175,6 +178,8 @@ def test_request_is_closed_when_nothing_is_left(project: Project, github: FakeGi
 
     assert github.pulls[0]["state"] == "closed"
     assert BRANCH not in project.branches()
+    assert main(["propose"]) == 0
+    assert "the base branch has this text already" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("left", [True, False])
@@ -678,24 +683,20 @@ def test_github_token_is_for_its_own_server(
     assert "GITHUB_SERVER_URL" in capsys.readouterr().err
     where = place(f"https://{host}/octo/repo.git")
     environ = {"GH_TOKEN": TOKEN, "GITHUB_ACTIONS": "true", "GITHUB_REPOSITORY": "octo/repo"}
-    login = api.login_of(environ)
-    assert push_headers(api.server_of(environ), login, where) == {}
-    assert push_headers(f"https://{host}", login, where)
+    assert push_headers("github", environ, where) == {}
+    assert push_headers("github", {**environ, "GITHUB_SERVER_URL": f"https://{host}"}, where)
 
 
 @pytest.mark.parametrize("name", ["GITLAB_TOKEN", "CI_JOB_TOKEN"])
 def test_gitlab_token_is_for_its_own_server(name: str) -> None:
     environ = {name: "secret", "GITLAB_CI": "true"}
-    login, server = gitlab.login_of(environ), gitlab.server_of(environ)
-    assert login[1] == "secret"
     for host in ("gitlab.evil.example", "gitlab.com.evil.example", "example.org"):
         where = place(f"https://{host}/a/b.git")
-        assert push_headers(server, login, where) == {}
-        own = gitlab.server_of({**environ, "CI_SERVER_URL": f"https://{host}/"})
-        assert push_headers(own, login, where)
-    assert push_headers(server, login, place("https://gitlab.com:443/a/b.git"))
-    assert push_headers(server, login, place("https://gitlab.com:8443/a/b.git")) == {}
-    assert push_headers(server, login, place("http://gitlab.com/a/b.git")) == {}
+        assert push_headers("gitlab", environ, where) == {}
+        assert push_headers("gitlab", {**environ, "CI_SERVER_URL": f"https://{host}/"}, where)
+    assert push_headers("gitlab", environ, place("https://gitlab.com:443/a/b.git"))
+    assert push_headers("gitlab", environ, place("https://gitlab.com:8443/a/b.git")) == {}
+    assert push_headers("gitlab", environ, place("http://gitlab.com/a/b.git")) == {}
 
 
 def test_two_at_once_end_well(
@@ -755,7 +756,7 @@ def test_git_carries_a_text_of_any_size_to_gitlab(project: Project, text: str) -
     request = Request("skillopt/long", "main", "Long", text, "", draft=True, labels=())
     with Repository(Clone(project.root), "origin", {}) as git:
         tip = git.fetch("main")
-        git.push(tip, request.branch, seen="", options=gitlab.push_options(request))
+        git.push(tip, request.branch, seen="", options=push_options(request))
     assert request.branch in project.branches()
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.addons.published.pruning import idle_edits
+from pytest_skillopt.addons.published.search_batch import idle_edits
 from pytest_skillopt.edits.update import rebuild
 from pytest_skillopt.search.budget import Purpose
 from pytest_skillopt.search.trainer import Trainer

@@ -13,7 +13,7 @@ from greetings import HEAD, RULE, SKILL, WORDS, greet, project, result_of
 from patience import PATIENCE
 from sessions import clean_environment
 
-from pytest_skillopt.addons.shorten.gate import non_inferior
+from pytest_skillopt.addons.shorten.search import non_inferior
 from pytest_skillopt.cli import main
 from pytest_skillopt.modes.plan import expected
 from pytest_skillopt.options import modes

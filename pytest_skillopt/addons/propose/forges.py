@@ -1,4 +1,8 @@
-"""Open pull requests on GitHub and GitHub Enterprise by their REST API."""
+"""Open requests for review on GitHub and GitHub Enterprise, and on GitLab.
+
+GitHub has a REST API. GitLab opens or updates a merge request by push options when it receives the
+push, and closes it when its branch is deleted; only issues need its API.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +31,14 @@ ATTEMPTS = 5
 MAX_WAIT = 90.0
 """Maximum seconds that a call waits for a rate limit, in all attempts together."""
 _TOKENS = ("GITHUB_TOKEN", "GH_TOKEN")
+_SERVERS = {
+    "github": ("GITHUB_SERVER_URL", "https://github.com"),
+    "gitlab": ("CI_SERVER_URL", "https://gitlab.com"),
+}
+"""By forge, the variable of its CI with the address of its server, and the usual one."""
+_MERGE_REQUEST = re.compile(r"https?://\S+/-/merge_requests/\S+")
+_MAX_TEXT = 60_000
+"""Maximum bytes of the text in its push option: git sends at most 65,516 bytes in a line."""
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 _SCP = re.compile(r"(?:[^@/\s]+@)?(?P<host>[^.:/\s][^:/\s]*):(?!//)(?P<path>\S+)")
 """Remote of the form ``user@host:path``."""
@@ -76,9 +88,10 @@ def place(url: str) -> Place | None:
     return Place(host, parts.path.strip("/").removesuffix(".git"), parts.scheme)
 
 
-def server_of(environ: Mapping[str, str]) -> str:
-    """Return the address of the token's web server, by default ``https://github.com``."""
-    return first(environ, "GITHUB_SERVER_URL").rstrip("/") or "https://github.com"
+def server_of(forge: str, environ: Mapping[str, str]) -> str:
+    """Return the address of the web server that the token of a forge is for."""
+    variable, usual = _SERVERS[forge]
+    return first(environ, variable).rstrip("/") or usual
 
 
 def first(environ: Mapping[str, str], *names: str) -> str:
@@ -86,16 +99,16 @@ def first(environ: Mapping[str, str], *names: str) -> str:
     return next((environ[name].strip() for name in names if environ.get(name, "").strip()), "")
 
 
-def login_of(environ: Mapping[str, str]) -> tuple[str, str]:
-    """Return user and token for git over HTTPS; the token may be empty."""
-    return "x-access-token", first(environ, *_TOKENS)
-
-
-def push_headers(server: str, login: tuple[str, str], *places: Place | None) -> dict[str, str]:
-    """Map URL prefixes to the HTTP header with the token, only for git over HTTPS to ``server``."""
-    if not login[1] or not encrypted(server):
+def push_headers(forge: str, environ: Mapping[str, str], *places: Place | None) -> dict[str, str]:
+    """Map URL prefixes to the HTTP header with the token, only for git over HTTPS to its server."""
+    server = server_of(forge, environ)
+    user, token = "x-access-token", first(environ, *_TOKENS)
+    if forge == "gitlab":
+        token = first(environ, "GITLAB_TOKEN", "CI_JOB_TOKEN")
+        user = "oauth2" if first(environ, "GITLAB_TOKEN") else "gitlab-ci-token"
+    if not token or not encrypted(server):
         return {}
-    value = base64.b64encode(":".join(login).encode()).decode()
+    value = base64.b64encode(f"{user}:{token}".encode()).decode()
     return {
         f"{where.scheme}://{where.host}/": f"Authorization: Basic {value}"
         for where in places
@@ -181,7 +194,7 @@ class GitHub:
     _name, _text = "GitHub", "body"
 
     def __init__(self, where: Place | None, environ: Mapping[str, str]) -> None:
-        server = server_of(environ)
+        server = server_of("github", environ)
         repository = first(environ, "GITHUB_REPOSITORY")
         if not repository:
             if where is None:
@@ -337,6 +350,52 @@ class GitHub:
             f"{self._name} refused {what} of {self._repository} ({reply.status}: {reply.message})"
             + _advice(reply)
         )
+
+
+class GitLab(GitHub):
+    """Issues of the project of a CI job, by GitLab's REST API.
+
+    Raises:
+        UserError: it is not a job of GitLab, there is no token, or the API is not encrypted.
+    """
+
+    _name, _text = "GitLab", "description"
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        api, project = first(environ, "CI_API_V4_URL"), first(environ, "CI_PROJECT_ID")
+        self._token = first(environ, "GITLAB_TOKEN")
+        if not (api and project.isdecimal() and self._token):
+            raise UserError(
+                "an issue on GitLab needs CI_API_V4_URL, CI_PROJECT_ID, which its jobs have, and "
+                "GITLAB_TOKEN, a project access token with the scopes api and write_repository"
+            )
+        if not encrypted(api):
+            raise UserError(f"{api} is not encrypted: no token is sent there")
+        self._repository = f"project {project}"
+        self._url = f"{api.rstrip('/')}/projects/{project}"
+
+
+def push_options(request: Request) -> tuple[str, ...]:
+    """Return the push options that open a request."""
+    # Git allows no line break here; GitLab reads \n as one.
+    text = request.body.rstrip("\n").replace("\r", "").replace("\n", "\\n")
+    if len(whole := text.encode()) > _MAX_TEXT:
+        text = whole[:_MAX_TEXT].decode(errors="ignore").rstrip("\\")
+    return (
+        "merge_request.create",
+        f"merge_request.target={request.base}",
+        f"merge_request.title={request.title}",
+        f"merge_request.description={text}",
+        "merge_request.remove_source_branch",
+        *(f"merge_request.label={label}" for label in request.labels),
+        *(["merge_request.draft"] if request.draft else []),
+    )
+
+
+def request_url(said: str) -> str:
+    """Find the URL of the request in the server's answer to the push, ``""`` without one."""
+    found = _MERGE_REQUEST.search(said)
+    return found[0] if found else ""
 
 
 def _login(host: str) -> str:
