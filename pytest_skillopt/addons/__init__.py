@@ -4,7 +4,7 @@ The core finds them by their place (``registry.py``), so each folder can be dele
 An ``addon.py`` is a pytest plugin with implementations of pytest's hooks and of ``hookspecs.py``. A
 session loads it if an option, the configuration file or a test mentions the plugin. Fixtures stand
 in a ``fixtures.py`` beside it, which every session loads. Expensive imports stand inside the
-functions that need them. The core also reads these names of an ``addon.py``:
+functions that need them (``later.py``). The core also reads these names of an ``addon.py``:
 
 ``SETTINGS``
     A frozen dataclass of ``settings.setting`` fields; ``Settings.of(CLASS)`` reads them.

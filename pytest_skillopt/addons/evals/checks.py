@@ -6,10 +6,6 @@ import functools
 import re
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 _TERM = re.compile(
     r"""\s*(?:the\s+)?(?:(?:output|answer|response|reply)\s+)?
@@ -56,16 +52,6 @@ class Statement:
         return any(all(test.holds(answer) for test in tests) for tests in self.tests)
 
 
-@dataclass(frozen=True, slots=True)
-class Grade:
-    """Result of one statement."""
-
-    text: str
-    passed: bool
-    evidence: str
-    judged: bool
-
-
 def statement(text: str) -> Statement:
     """Parse a statement; one that consists of simple terms needs no model.
 
@@ -100,14 +86,6 @@ def pattern(text: str, regex: str, *, lacks: bool = False, flags: int = 0) -> St
         ValueError: the regular expression is invalid.
     """
     return Statement(text, ((_compiled(regex, flags, lacks),),))
-
-
-def grade_by_script(statements: Sequence[Statement], answer: str) -> Iterator[Grade]:
-    """Grade the statements that need no model, in their order."""
-    for each in statements:
-        if not each.judged:
-            passed = each.holds(answer)
-            yield Grade(each.text, passed, "" if passed else "checked by a script", False)
 
 
 def _test(match: re.Match[str]) -> Test:

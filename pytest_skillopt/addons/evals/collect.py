@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.addons.evals.checks import Grade, grade_by_script
 from pytest_skillopt.addons.evals.read import Case, EvalsError, read_evals
 from pytest_skillopt.model.types import hide_frames
 from pytest_skillopt.settings import ini
@@ -223,34 +222,37 @@ def _graded(
     else:
         assert workspace is not None
         answer = _work(case, skill_harness, workspace, request)
-    grades = list(grade_by_script(case.statements, answer))
+    grades = [_checked(s.text, s.holds(answer)) for s in case.statements if not s.judged]
+    only_judged = all(grade["passed"] for grade in grades)
     judged = [s.text for s in case.statements if s.judged]
     if skill_judge is not None:
         found = skill_judge.statements(judged, answer, question=case.prompt, expected=case.expected)
-        grades += [
-            Grade(text, holds, evidence, True)
-            for text, (holds, evidence) in zip(judged, found, strict=True)
-        ]
-    _keep(rollout, grades)
-    share = sum(grade.passed for grade in grades) / len(grades)  # of the statements that hold
+        for text, (holds, evidence) in zip(judged, found, strict=True):
+            grades.append({"text": text, "passed": holds, "evidence": evidence})
+    rollout.record(GRADING, grades)
+    share = sum(grade["passed"] for grade in grades) / len(grades)  # of the statements that hold
     rollout.score(share)
     plugin = request.config.pluginmanager.get_plugin("skillopt-evals-files")
     if share >= (plugin.passing if isinstance(plugin, Evals) else 1.0):
         return
-    missed = [grade for grade in grades if not grade.passed]
-    lines = [f"- {g.text}" + (f" ({g.evidence})" if g.evidence else "") for g in missed]
-    if skill_judge is not None and all(grade.judged for grade in missed):
+    missed = [grade for grade in grades if not grade["passed"]]
+    lines = [f"- {g['text']}" + (f" ({g['evidence']})" if g["evidence"] else "") for g in missed]
+    if skill_judge is not None and only_judged:
         skill_judge.verdicts.append(lines)
     said = f"{len(missed)} of {len(grades)} statements do not hold:"
     pytest.fail("\n".join([said, *lines]), pytrace=False)
 
 
+def _checked(text: str, passed: bool) -> dict[str, Any]:
+    return {"text": text, "passed": passed, "evidence": "" if passed else "checked by a script"}
+
+
 def _trigger(case: Case, skill_harness: Any, rollout: Recorder) -> None:
     """Check that the agent loads the skill if, and only if, it should."""
     asked = bool(skill_harness.trigger(case.prompt))
-    text = "the skill is loaded if, and only if, it should be"
-    _keep(rollout, [Grade(text, asked == case.should_trigger, "", False)])
-    if asked != case.should_trigger:
+    passed, text = asked == case.should_trigger, "the skill is loaded if, and only if, it should be"
+    rollout.record(GRADING, [{"text": text, "passed": passed, "evidence": ""}])
+    if not passed:
         done = "loaded the skill and should not" if asked else "did not load the skill"
         done += f" but {rollout.opened}" if rollout.opened and not asked else ""
         pytest.fail(f"the agent {done}: {case.prompt}", pytrace=False)
@@ -294,8 +296,3 @@ def _prompt(case: Case, request: pytest.FixtureRequest) -> str:
                 pytest.skip(f"{name} is too long for a prompt: only an agent can read it")
             parts.append(f"File {path}:\n{fence(text)}")
     return "\n\n".join(parts)
-
-
-def _keep(rollout: Recorder, grades: Sequence[Grade]) -> None:
-    rows = [{"text": g.text, "passed": g.passed, "evidence": g.evidence} for g in grades]
-    rollout.record(GRADING, rows)

@@ -78,14 +78,14 @@ def mine(config: pytest.Config, skill: Path, output: Path, args: argparse.Namesp
     """
     _refuse_existing(output)
     source, like, variations = args.source.resolve(), args.like, max(0, args.variations)
-    found = read_requests(source)
-    requests = nearest(found.requests, like, BATCH) if like else found.requests
+    files, found = read_requests(source)
+    requests = nearest(found, like, BATCH) if like else found
     if not requests:
         raise UserError(f"no request in {source} shares a word with --like {like!r:.60}")
     batches = [requests[i : i + BATCH] for i in range(0, len(requests), BATCH)]
     prompts = [_about_requests(skill, batch, variations) for batch in batches]
-    told = f"{plural(found.files, 'file')} of {source}, "
-    told += plural(len(found.requests), "different request")
+    told = f"{plural(files, 'file')} of {source}, "
+    told += plural(len(found), "different request")
     told += f", {len(requests)} of them like it" if like else ""
     if not _agreed(config, f"read {told}", prompts, args.yes, out=_OUT * (1 + variations)):
         return 1

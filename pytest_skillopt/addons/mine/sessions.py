@@ -10,7 +10,6 @@ import json
 import math
 import re
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.addons.similarity import near_duplicates
@@ -41,17 +40,10 @@ _PERSONAL = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Requests found in transcripts."""
+def read_requests(path: Path) -> tuple[int, tuple[str, ...]]:
+    """Return how many files there are, one or those of a folder, and the requests in them.
 
-    files: int
-    requests: tuple[str, ...]
-    """Requests without secrets, personal data and near duplicates, from the newest file first."""
-
-
-def read_requests(path: Path) -> Found:
-    """Read the requests in a transcript, or in all transcripts of a folder.
+    They are without secrets, personal data and near duplicates, from the newest file first.
 
     Raises:
         UserError: the path does not exist, or has no requests.
@@ -69,7 +61,7 @@ def read_requests(path: Path) -> Found:
             f"no turn of a user was found in {path}: give an export as JSON or JSONL whose turns "
             'say {"role": "user"}'
         )
-    return Found(len(files[:_MOST_FILES]), requests)
+    return len(files[:_MOST_FILES]), requests
 
 
 def _transcripts(folder: Path) -> Iterator[Path]:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_skillopt.addons.evals.checks import grade_by_script, statement
+from pytest_skillopt.addons.evals.checks import statement
 from pytest_skillopt.addons.evals.read import Case, EvalsError, read_evals
 
 
@@ -27,6 +27,10 @@ def read(folder: Path, content: Any, warnings: list[str] | None = None) -> list[
 
 def texts(case: Case, *, judged: bool) -> list[str]:
     return [each.text for each in case.statements if each.judged == judged]
+
+
+def holding(case: Case, answer: str) -> list[bool]:
+    return [each.holds(answer) for each in case.statements if not each.judged]
 
 
 @pytest.mark.parametrize("key", ["assertions", "expectations", "expected_behavior", "checks"])
@@ -60,9 +64,8 @@ def test_scorers_and_patterns_need_no_model(tmp_path: Path) -> None:
     (case,) = read(tmp_path, [row])
     assert texts(case, judged=True) == []
     good = "x\nmodule a\nalways_ff\nend."
-    assert all(grade.passed for grade in grade_by_script(case.statements, good))
-    bad = [grade.passed for grade in grade_by_script(case.statements, "initial endx")]
-    assert bad == [False, False, False, False]
+    assert holding(case, good) == [True, True, True, True]
+    assert holding(case, "initial endx") == [False, False, False, False]
 
 
 def test_expected_output_alone_is_a_statement(tmp_path: Path) -> None:
@@ -124,9 +127,9 @@ def test_numbers_are_what_is_expected_too(tmp_path: Path) -> None:
         {"prompt": "d", "expected_output": False},
     ]
     first, second, third, fourth = read(tmp_path, rows)
-    assert [g.passed for g in grade_by_script(first.statements, "it is 42")] == [True]
-    assert [g.passed for g in grade_by_script(first.statements, "it is 41")] == [False]
-    assert [g.passed for g in grade_by_script(second.statements, "x 1")] == [True, False]
+    assert holding(first, "it is 42") == [True]
+    assert holding(first, "it is 41") == [False]
+    assert holding(second, "x 1") == [True, False]
     assert (third.expected, fourth.expected) == ("0", "false")
     assert "expected answer: 0" in third.statements[0].text
 
@@ -216,7 +219,7 @@ def test_a_key_that_stands_twice_is_read_as_json_reads_it(tmp_path: Path) -> Non
 
 def test_a_pattern_that_python_warns_of_is_no_error_of_a_strict_session(tmp_path: Path) -> None:
     (case,) = read(tmp_path, [{"prompt": "a", "must_have": ["[[a]"]}])
-    assert [grade.passed for grade in grade_by_script(case.statements, "a")] == [True]
+    assert holding(case, "a") == [True]
 
 
 JSON_VALUES = st.recursive(

@@ -60,30 +60,6 @@ def test_new_branch_is_a_single_commit_that_changes_only_the_skill(project: Proj
     assert project.git("branch", "--list") == "* main"
 
 
-def test_same_proposal_again_pushes_nothing(project: Project) -> None:
-    project.propose()
-    go(project)
-    first = project.branches()
-
-    again = go(project)
-
-    assert again.action == "keep"
-    assert not again.pushes
-    assert project.branches() == first
-
-
-def test_another_proposal_replaces_the_commit(project: Project) -> None:
-    project.propose()
-    go(project)
-    project.propose(project.skill.read_bytes() + b"\nRound to cents.\n")
-
-    assert go(project).action == "update"
-
-    count = project.remote_git("rev-list", "--count", f"main..{BRANCH}")
-    assert count == "1"
-    assert "Round to cents." in project.remote_git("show", f"{BRANCH}:skills/SKILL.md")
-
-
 def test_branch_is_rebuilt_when_the_base_moves_elsewhere(project: Project) -> None:
     project.propose()
     go(project)
@@ -94,18 +70,6 @@ def test_branch_is_rebuilt_when_the_base_moves_elsewhere(project: Project) -> No
     assert go(project).action == "update"
 
     assert project.remote_git("rev-parse", f"{BRANCH}^") == project.branches()["main"]
-
-
-def test_branch_goes_when_the_base_has_the_text(project: Project) -> None:
-    project.propose()
-    go(project)
-    project.skill.write_bytes((project.proposal / "invoices" / "SKILL.md").read_bytes())
-    project.commit("Merge by hand", "skills")
-    project.push()
-
-    assert go(project).action == "delete"
-    assert BRANCH not in project.branches()
-    assert go(project).action == "nothing"
 
 
 @pytest.mark.parametrize("how", ["commit", "amend", "amend-message", "rebase", "merge"])
@@ -133,17 +97,6 @@ def test_branch_that_a_human_worked_on_is_left_alone(project: Project, how: str)
 
     assert go(project).action == "human"
     assert project.branches()[BRANCH] == theirs
-
-
-def test_human_branch_stays_even_when_nothing_is_left_to_propose(project: Project) -> None:
-    project.propose()
-    project.git("push", "--quiet", "origin", f"main:refs/heads/{BRANCH}")
-    project.skill.write_bytes((project.proposal / "invoices" / "SKILL.md").read_bytes())
-    project.commit("Merge by hand", "skills")
-    project.push()
-
-    assert go(project).action == "human"
-    assert BRANCH in project.branches()
 
 
 @pytest.mark.parametrize("case", ["create", "update", "delete"])
