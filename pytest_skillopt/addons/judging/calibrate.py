@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, Field, ValidationError
@@ -113,7 +114,7 @@ def calibrate(config: pytest.Config, path: Path) -> int:
     model = models.get("judge")
     sys.stdout.write(shown(f"{plural(len(rows), 'call')} of {model.name}, one for each label\n"))
     judge = Judge(model, sample="calibrate")
-    counts = dict.fromkeys(_CELLS.values(), 0)
+    counts: Counter[tuple[bool, bool]] = Counter()
     for row in rows:
         try:
             grade = judge(row.rubric, row.answer, question=row.question or "")
@@ -121,10 +122,11 @@ def calibrate(config: pytest.Config, path: Path) -> int:
             sys.stdout.write(shown(f"  left out: {row.answer[:70]!r}: {error}\n"))
             continue
         says, people = grade.score >= 0.5, row.label >= 0.5
-        counts[_CELLS[says, people]] += 1
+        counts[says, people] += 1
         if says != people:
             sys.stdout.write(shown(f"  differs: {row.answer[:70]!r}: {grade.reason[:120]}\n"))
-    found = Agreement(**counts)
+    cells = ((True, True), (False, False), (True, False), (False, True))
+    found = Agreement(*(counts[cell] for cell in cells))
     if not found.total:
         raise UserError(f"{model.name}: no grade could be read")
     low, high = found.interval
@@ -137,17 +139,9 @@ def calibrate(config: pytest.Config, path: Path) -> int:
         sys.stdout.write(f"this is too few labels for a reliable figure: have at least {FEW}\n")
     home = Home(config.rootpath / models.settings.dir)
     home.make()
-    known = {**calibrated(home), model.name: {**counts, "low": low, "high": high}}
+    known = {**calibrated(home), model.name: {**asdict(found), "low": low, "high": high}}
     (home.path / "judges.json").write_text(json.dumps(known, indent=1), encoding="utf-8")
     return 0
-
-
-_CELLS = {
-    (True, True): "both",
-    (False, False): "neither",
-    (True, False): "judge_alone",
-    (False, True): "people_alone",
-}
 
 
 def calibrated(home: Home) -> dict[str, Any]:
