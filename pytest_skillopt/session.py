@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_skillopt.registry import declared
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.suite.tasks import describe_tasks, keep_tasks
 from pytest_skillopt.untrusted import logger
@@ -56,13 +57,15 @@ class Controller:
         from pytest_skillopt.modes.opening import refuse_early
 
         refuse_early(config, self._mode, self.settings)
-        if config.getoption("dist", "no") == "no" and self.settings.lanes == 1:
+        for choose in declared("choose_workers"):
+            choose(config, self.settings)
+        if config.getoption("dist", "no") == "no":
             config.pluginmanager.register(_InProcess(config, self.settings, self._work))
             return
-        from pytest_skillopt.suite.internals import ensure_worker
+        from pytest_skillopt.suite.internals import probe, xdist_names
         from pytest_skillopt.suite.workers import XdistRun
 
-        ensure_worker(config)
+        probe(xdist_names(), ("pytest-xdist",))
         self._workers = XdistRun(config, self._work)
         config.pluginmanager.register(self._workers, "skillopt-xdist")
 

@@ -36,6 +36,7 @@ _ABOUT = {
     "quiet": False,  # an ini key that ``pytest --help`` leaves out
     "search": "",  # the only search in which the setting has an effect
     "fixed": False,  # neither an option nor an ini key
+    "changes_samples": True,  # a run with another value cannot be continued
 }
 
 
@@ -71,7 +72,6 @@ class Settings:
     split_seed: int = setting(0, "seed of the splits", low=0)
     seed: int = _option(0, "seed for all random choices", low=0)
     rollouts: int = _option(3, "K: rollouts per task and version", low=1)
-    lanes: int = _option(1, "concurrent rollouts per worker", low=1, high=256)
     timeout: float = _option(600.0, "seconds per rollout; 0: no limit", low=0)
     min_pass_rate: float = setting(0.5, "pass rate from which a task passes", low=0, high=1)
     max_attempts: int = setting(3, "attempts at a rollout that ends in an error", low=1)
@@ -195,6 +195,11 @@ class Settings:
     def more_targets(self) -> list[str]:
         """Targets on which a comparison of two versions is made once more; add-ons declare them."""
         return [name for part in self.addons for name in getattr(part, "more_targets", ())]
+
+    @property
+    def slots(self) -> int:
+        """Number of rollouts that a worker runs at once: 1, or that of an add-on's settings."""
+        return max(getattr(part, "slots", 1) for part in (*self.addons, None))
 
     def to_json(self) -> dict[str, Any]:
         """Return every setting, those of add-ons included, by its name."""

@@ -53,6 +53,7 @@ if os.name == "nt":
 
 
 BY_NAME = {
+    "lanes": re.compile(r"-lanes=\d"),
     "published": re.compile(r"'(batch|strict|confirm|margin|paired)'|=batch"),
     "compare": re.compile(r"'check'|--skillopt-check\b"),
     "shorten": re.compile(r"[',=]shorten\b"),

@@ -35,6 +35,7 @@ SHOWN = {
     },
     "increases": {"skillopt_max_cost_increase", "skillopt_max_time_increase"},
     "judging": {"judge"},
+    "lanes": {"--skillopt-lanes"},
     "mine": {"init", "mine", "handoff"},
     "near_duplicates": set(),
     "propose": {

@@ -107,6 +107,7 @@ def test_a_run_killed_again_and_again_pays_for_nothing_twice(
     _check_paid_once(project, lost=done * (2 if arguments == WORKERS else 1))
 
 
+@pytest.mark.addon("lanes")
 def test_a_run_is_continued_as_wide_as_it_was_begun(project: FaultProject) -> None:
     project.server.hold(after=30)
     process = project.start("-n1", "--skillopt-lanes=8")
@@ -643,6 +644,7 @@ def in_this_process(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return _train_invoices(tmp_path_factory.mktemp("serial"), "-n", "0")
 
 
+@pytest.mark.addon("lanes")
 def test_the_result_is_the_same_in_lanes_of_workers(
     tmp_path: Path, in_this_process: dict[str, Any]
 ) -> None:
@@ -684,6 +686,7 @@ def _train_invoices(folder: Path, *arguments: str) -> dict[str, Any]:
 # Files that a run leaves behind
 
 
+@pytest.mark.addon("lanes")
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts in /proc")
 def test_nothing_is_left_of_64_calls_in_flight(
     project: FaultProject, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

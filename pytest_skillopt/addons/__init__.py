@@ -29,6 +29,13 @@ functions that need them (``later.py``). The core also reads these names of an `
     Folder with templates of optimizer prompts, ``NAME.md`` each.
 ``MODES``
     Modes, each an ``options.Mode``.
+``choose_workers``
+    A function from pytest's configuration and the settings, which is called before a mode chooses
+    this process or workers for its rollouts.
+``concurrent_runner``
+    A function that makes a worker's ``ConcurrentRunner`` (``suite/runner.py``) from its session,
+    skill versions, function that delivers a rollout, watchdog, ``slots`` and ``worker``. Called if
+    the property ``slots`` of ``SETTINGS``, the rollouts that a worker runs at once, is above 1.
 ``TARGETS``
     Kinds of targets: by the text before the colon, a function from the settings and the rest of the
     name to settings and a text that identifies what they add. ``SETTINGS`` may have a property

@@ -40,14 +40,17 @@ if TYPE_CHECKING:
 _PACKAGES = ("pytest-skillopt", "pytest", "pytest-xdist", "openai")
 
 _FREE = frozenset((
-    "lanes", "timeout", "max_attempts", "dir", "cache", "prices", "requests_per_minute",
+    "timeout", "max_attempts", "dir", "cache", "prices", "requests_per_minute",
     "tokens_per_minute", "max_in_flight", "request_timeout", "requests", "max_rollouts",
     "max_calls", "max_tokens", "max_cost", "max_time", "model", "target", "optimizer", "judge",
     "base_url",
 ))  # fmt: skip
-"""Settings that may differ when a run is continued, since they change no sample. Only the caps can
-change decisions: with a higher cap the search continues, possibly differently, but it never adds
-samples to a final comparison that has begun. Models are compared by fingerprints."""
+"""Settings of the core that may differ when a run is continued, since they change no sample.
+
+Add-ons mark theirs with ``changes_samples``. Only the caps can change decisions: with a higher cap
+the search continues, possibly differently, but it never adds samples to a final comparison that has
+begun. Models are compared by fingerprints.
+"""
 
 
 @dataclass
@@ -212,7 +215,11 @@ def describe_run(
     fingerprints: Mapping[Role, str],
 ) -> dict[str, Any]:
     suite = sorted(f"{task.id} {task.source} {task.split}" for task in tasks)
-    decisive = {k: v for k, v in settings.to_json().items() if k not in _FREE}
+    decisive = {
+        field.name: value
+        for field, value in settings.fields()
+        if field.metadata["changes_samples"] and field.name not in _FREE
+    }
     return {
         "mode": mode.name,
         "settings": decisive,

@@ -1,4 +1,4 @@
-"""All uses of private interfaces of pytest, pytest-xdist and execnet.
+"""All uses of private interfaces of pytest, pytest-xdist and execnet but those of add-ons.
 
 Check that they have every private name that rollouts use: docs/decisions/workers.md.
 """
@@ -11,10 +11,8 @@ import functools
 import inspect
 import re
 import time
-import warnings
 from importlib.metadata import version
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import execnet
@@ -33,19 +31,16 @@ def unsupported(missing: str, *packages: str) -> pytest.UsageError:
 
 
 try:
-    from _pytest import assertion as assertion
-    from _pytest.fixtures import FixtureManager as FixtureManager
     from _pytest.mark.structures import NodeKeywords
     from _pytest.runner import SetupState as SetupState
     from _pytest.runner import runtestprotocol as runtestprotocol
     from _pytest.stash import Stash as Stash
-    from _pytest.warnings import catch_warnings_for_item as catch_warnings_for_item
     from pluggy import HookCaller
 except ImportError as missing:
     raise unsupported(str(missing), "pytest", "pluggy") from None
 
 NAMES: dict[type, str] = {
-    pytest.Session: "_setupstate _fixturemanager _shouldstop _shouldfail perform_collect",
+    pytest.Session: "_setupstate _shouldstop _shouldfail",
     pytest.Item: "_report_sections _store _repr_failure_py",
     pytest.Function: "_initrequest _fixtureinfo _instance _obj",
     pytest.FixtureDef: "name2fixturedefs finish _finalizers cached_result _fixturedef",
@@ -173,89 +168,6 @@ def without(
             implementations[:] = [*before, *added]
 
 
-_COLLECTION_REPORTS = ("pytest_collectreport", "pytest_deselected", "pytest_collection_finish")
-_RUNTEST_HOOKS = (
-    "pytest_runtest_protocol",
-    "pytest_runtest_setup",
-    "pytest_runtest_call",
-    "pytest_runtest_teardown",
-)
-_SWITCHING_PLUGINS = (
-    "assertion",
-    "capturemanager",
-    "faulthandler",
-    "logging-plugin",
-    "threadexception",
-    "timeout",
-    "unraisableexception",
-    "warnings",
-)
-
-
-def abandon_setup(fixturedef: Any) -> None:
-    fixturedef._finalizers.clear()
-
-
-def more_sessions(base: pytest.Session, count: int) -> list[pytest.Session]:
-    """Collect ``count`` more sessions silently, with separate fixtures, set-up state and items.
-
-    Modules are not imported again.
-
-    Raises:
-        UsageError: a session has other items.
-    """
-    config = base.config
-    manager = config.pluginmanager
-    fixtures = cast("Any", base)._fixturemanager
-    manager.unregister(base)
-    manager.unregister(fixtures)
-    try:
-        with without(config, _COLLECTION_REPORTS), warnings.catch_warnings(record=True):
-            return [_one_more_session(base) for _ in range(count)]
-    finally:
-        manager.register(base, "session")
-        manager.register(fixtures, "funcmanage")
-
-
-def _one_more_session(base: pytest.Session) -> pytest.Session:
-    session: Any = pytest.Session.from_config(base.config)
-    session._setupstate = SetupState()
-    session._fixturemanager = FixtureManager(session)
-    try:
-        session.perform_collect()
-    finally:
-        base.config.pluginmanager.unregister(session)
-        base.config.pluginmanager.unregister(session._fixturemanager)
-    if {item.nodeid for item in session.items} != {item.nodeid for item in base.items}:
-        raise pytest.UsageError(
-            "--skillopt-lanes: a second collection of the suite found other tests; parametrise "
-            "from values that do not change"
-        )
-    return cast("pytest.Session", session)
-
-
-@contextlib.contextmanager
-def shared_process(session: pytest.Session) -> Iterator[None]:
-    """Keep pytest from switching process-wide state around each test while open.
-
-    It switches standard output, log handlers, warning filters, timers and the explanation of
-    assertions last in first out, which fails for overlapping tests. The filters and explanations
-    are switched once instead, the rest not at all.
-    """
-    config = session.config
-    no_item: Any = SimpleNamespace(config=config, ihook=config.hook)
-    explain = assertion.pytest_runtest_protocol(no_item)
-    filters = catch_warnings_for_item(
-        config=config, ihook=config.hook, when="runtest", item=None, record=False
-    )
-    with without(config, _RUNTEST_HOOKS, _SWITCHING_PLUGINS), filters:
-        next(explain)
-        try:
-            yield
-        finally:
-            explain.close()
-
-
 _RESTART_TRIES = 5
 _RESTART_PAUSE = 1.0
 """Seconds between two attempts."""
@@ -270,19 +182,6 @@ def xdist_names() -> dict[type, str]:
         WorkerController: "notify_inproc shutdown workerinput gateway",
         DSession: "_max_worker_restart _clone_node worker_runtest_protocol_complete",
     }
-
-
-def ensure_worker(config: pytest.Config) -> None:
-    """Make xdist start one worker if none is requested, like ``-n 1``, since lanes need one.
-
-    Raises:
-        UsageError: xdist is switched off or has changed.
-    """
-    if not config.pluginmanager.hasplugin("xdist"):
-        raise pytest.UsageError("skillopt_lanes needs pytest-xdist, which is switched off here")
-    probe(xdist_names(), ("pytest-xdist",))
-    if config.option.dist == "no" or not config.option.tx:
-        config.option.dist, config.option.tx = "load", ["popen"]
 
 
 def wake_controller(node: Any) -> None:

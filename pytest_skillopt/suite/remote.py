@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_skillopt.model import types
+from pytest_skillopt.registry import declared
 from pytest_skillopt.suite import interrupts
 from pytest_skillopt.suite.folders import SkillVersions
 from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest, shorten
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_skillopt.settings import Settings
-    from pytest_skillopt.suite.lanes import Lanes
+    from pytest_skillopt.suite.runner import ConcurrentRunner
     from pytest_skillopt.suite.tasks import SkillTask
 
 _LOG = logger(__name__)
@@ -183,10 +184,9 @@ class WorkerLoop:
         self._config = config
         self._settings = settings
         self._link = link(config)
-        self._lanes = settings.lanes
         self._others = 0
         self._worker: str = vars(config)["workerinput"]["workerid"]
-        self._versions = SkillVersions(kept=settings.lanes)
+        self._versions = SkillVersions(kept=settings.slots)
         self._muted = False
         """True after an interrupt: no more rollouts are sent."""
         self._watchdog = interrupts.Watchdog(settings.timeout, self._give_up)
@@ -210,7 +210,8 @@ class WorkerLoop:
         if self._keeps_log:
             logging.getLogger().addHandler(_LogCarrier(self._link.send))
         with contextlib.suppress(OSError), interrupts.handling(signal.SIGINT, self._interrupted):
-            facts: dict[str, Any] = {"slots": self._lanes, "collection_errors": session.testsfailed}
+            slots, errors = self._settings.slots, session.testsfailed
+            facts: dict[str, Any] = {"slots": slots, "collection_errors": errors}
             engine, tasks = None, []
             try:
                 tasks = [task.to_json() for task in self.collect(list(session.items))]
@@ -231,7 +232,7 @@ class WorkerLoop:
                     self._watchdog.stop()
                     stray = engine.close()
                     if self._watchdog.watched:
-                        # A rollout is still running in a lane: end the processes it started.
+                        # A rollout is still running in a thread: end the processes it started.
                         interrupts.kill_descendants()
                     for line in stray:
                         self._link.send("stray", line)
@@ -241,8 +242,8 @@ class WorkerLoop:
     def _interrupted(self, signum: int, frame: object) -> None:
         """Leave the end of the session to the controller, which a terminal interrupts as well."""
         self._muted = True
-        if self._link.ended == "stop" and self._lanes == 1:
-            raise KeyboardInterrupt  # a worker with lanes waits for them instead
+        if self._link.ended == "stop" and self._settings.slots == 1:
+            raise KeyboardInterrupt  # a worker with several rollouts waits for them instead
 
     def _give_up_rollouts(self) -> None:
         """End rollouts that do not end by themselves without answers.
@@ -255,8 +256,8 @@ class WorkerLoop:
             _later(_INTERRUPT_AFTER, self._end_rollouts)
 
     def _end_rollouts(self) -> None:
-        if self._watchdog.watched and self._lanes == 1:
-            # Only the main thread can be interrupted, not a lane.
+        if self._watchdog.watched and self._settings.slots == 1:
+            # Only the main thread can be interrupted.
             interrupts.interrupt_main_thread()
         time.sleep(_END_AFTER)
         if self._watchdog.watched:
@@ -271,21 +272,21 @@ class WorkerLoop:
         if left:
             _later(_LINGER, os._exit, 0)
 
-    def _engine(self, session: pytest.Session) -> RolloutRunner | Lanes:
-        if self._lanes == 1:
+    def _engine(self, session: pytest.Session) -> RolloutRunner | ConcurrentRunner:
+        if self._settings.slots == 1:
             return RolloutRunner(session, self._versions, worker=self._worker)
-        from pytest_skillopt.suite.lanes import Lanes
-
-        return Lanes(
+        (make,) = declared("concurrent_runner")
+        runner: ConcurrentRunner = make(
             session,
             self._versions,
             self._deliver,
             self._watchdog,
-            lanes=self._lanes,
+            slots=self._settings.slots,
             worker=self._worker,
         )
+        return runner
 
-    def _obey(self, engine: RolloutRunner | Lanes, kind: str, *told: Any) -> bool:
+    def _obey(self, engine: RolloutRunner | ConcurrentRunner, kind: str, *told: Any) -> bool:
         """Carry out a message of the controller; return False on ``stop``."""
         if kind == "skill":
             skill, files = told

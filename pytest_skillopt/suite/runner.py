@@ -19,7 +19,7 @@ import warnings
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
@@ -69,7 +69,7 @@ def cleaned(rollout: Rollout) -> Rollout:
 class RolloutRunner:
     """Run requests over the items of one pytest session, within ``rollouts_only``.
 
-    Not thread-safe: each lane has its own session.
+    Not thread-safe: each thread needs its own session.
 
     Raises:
         UsageError: a private interface of pytest has changed.
@@ -93,7 +93,7 @@ class RolloutRunner:
         try:
             return self._run(request, running or Running())
         except Exception:
-            # Raised, it would end the worker together with the rollouts of other lanes.
+            # Raised, it would end the worker together with the rollouts beside it.
             return Rollout.of_error(request, "internal", traceback.format_exc())
 
     def close(self) -> list[str]:
@@ -200,14 +200,22 @@ def _stopped(request: RolloutRequest, reason: object) -> Rollout:
     return Rollout.of_error(request, "setup", f"the test stopped the run: {reason}", fatal=True)
 
 
+class ConcurrentRunner(Protocol):
+    """Runs several rollouts at once and delivers each; an add-on makes it."""
+
+    def put(self, request: RolloutRequest) -> None:
+        """Queue a request."""
+
+    def close(self) -> list[str]:
+        """Tear down all fixtures; return the errors that occurred between rollouts."""
+
+
 @dataclass
 class Running:
     """The state that the hooks collect for the current rollout."""
 
     exclusive: bool = True
     """True if no other rollout runs in this process meanwhile."""
-    needs_process: bool = False
-    """True if it shares the process but requested a fixture that nothing else may run beside."""
     skills: list[pytest.FixtureRequest] = field(default_factory=list)
     phases: list[Phase] = field(default_factory=list)
     temporary: list[Path] = field(default_factory=list)

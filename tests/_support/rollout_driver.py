@@ -46,7 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         if config.getoption("drive_limits"):
             call_through_the_controller(config)
-        config.pluginmanager.register(Loop(config, Settings(lanes=lanes, timeout=timeout)))
+        config.pluginmanager.register(Loop(config, Settings.make(lanes=lanes, timeout=timeout)))
     elif config.getoption("tx", None):
         from pytest_skillopt.suite.workers import XdistRun
 

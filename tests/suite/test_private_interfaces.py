@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import runpy
 import sys
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 PACKAGE = Path(pytest_skillopt.__file__).parent
-INTERNALS = PACKAGE / "suite" / "internals.py"
+INTERNALS = sorted(PACKAGE.rglob("internals.py"))
 PYTHON = {"_exit", "_current_frames", "_SubParsersAction"}
 """Private names of the standard library that are documented or have no other way."""
 
@@ -29,6 +30,9 @@ PYTHON = {"_exit", "_current_frames", "_SubParsersAction"}
 def test_the_installed_versions_are_as_expected() -> None:
     internals.probe()
     internals.probe(internals.xdist_names(), ("pytest-xdist",))
+    for path in INTERNALS:
+        module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+        internals.probe(importlib.import_module(module).NAMES)
 
 
 def test_a_pytest_without_a_name_is_refused() -> None:
@@ -62,13 +66,17 @@ def _defined(module: Path) -> Iterator[str]:
 
 
 def test_every_private_name_that_is_used_is_looked_for() -> None:
-    known = [*internals.NAMES.values(), *internals.xdist_names().values()]
-    probed = {name for names in known for name in names.split()}
-    assert set(_private(INTERNALS)) <= probed
+    for path in INTERNALS:
+        module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+        known = [*importlib.import_module(module).NAMES.values()]
+        if module == internals.__name__:
+            known += internals.xdist_names().values()
+        probed = {name for names in known for name in names.split()}
+        assert set(_private(path)) <= probed, path
 
 
 def test_nothing_private_of_others_is_used_elsewhere() -> None:
-    elsewhere = [m for m in PACKAGE.rglob("*.py") if m != INTERNALS]
+    elsewhere = [m for m in PACKAGE.rglob("*.py") if m not in INTERNALS]
     own = {name for module in elsewhere for name in _defined(module)} | PYTHON
     used = {(module.name, name) for module in elsewhere for name in _private(module)}
     assert {(module, name) for module, name in used if name not in own} == set()

@@ -43,6 +43,7 @@ def test_errors_during_collection_end_the_session_as_ever() -> None:
         check_agreement({"gw0": said("a", errors=2)})
 
 
+@pytest.mark.addon("lanes")
 def test_lanes_without_xdist_are_refused(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest("--skillopt", "--skillopt-lanes=2", "-p", "no:xdist")
     assert result.ret == pytest.ExitCode.USAGE_ERROR

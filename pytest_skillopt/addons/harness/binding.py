@@ -174,10 +174,10 @@ def check_streams(config: pytest.Config, settings: Settings, name: str) -> None:
     specs = config.getoption("tx", None) or ["popen"]
     many = sum(int(spec.partition("*")[0]) if "*" in spec else 1 for spec in specs)
     workers = getattr(config, "workerinput", {"workercount": many})["workercount"]
-    if how is not None and how.home and workers * settings.lanes > 1:
+    if how is not None and how.home and workers * settings.slots > 1:
         raise pytest.UsageError(
             f"skillopt_harness_login: one sign-in of {name} serves one run at a time, so "
-            f"{workers} workers with {settings.lanes} lanes cannot share it; leave out -n and "
+            f"{workers} workers with {settings.slots} lanes cannot share it; leave out -n and "
             "--skillopt-lanes"
         )
 

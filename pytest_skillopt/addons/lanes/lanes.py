@@ -13,11 +13,18 @@ import sys
 import threading
 import time
 import traceback
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import pytest
 
-from pytest_skillopt.suite.internals import abandon_setup, more_sessions, shared_process
+from pytest_skillopt.addons.lanes.internals import (
+    NAMES,
+    abandon_setup,
+    more_sessions,
+    shared_process,
+)
+from pytest_skillopt.suite.internals import probe
 from pytest_skillopt.suite.outcome import OUTPUT_LIMIT
 from pytest_skillopt.suite.rollouts import Rollout
 from pytest_skillopt.suite.runner import RUNNING, RolloutRunner, Running
@@ -73,12 +80,21 @@ class LaneHooks:
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> None:
         """Stop a test that requests, while it runs, a fixture that nothing else may run beside."""
         running = RUNNING.get()
-        if running is None or running.exclusive:
+        if not isinstance(running, Beside):
             return
         if fixturedef.argname in EXCLUSIVE_FIXTURES:
             running.needs_process = True
             abandon_setup(fixturedef)
             pytest.fail(f"{fixturedef.argname} cannot share the process", pytrace=False)
+
+
+@dataclass
+class Beside(Running):
+    """State of a rollout that shares the process."""
+
+    exclusive: bool = False
+    needs_process: bool = False
+    """True if it requested a fixture that nothing else may run beside."""
 
 
 class SharedProcess:
@@ -162,19 +178,20 @@ class Lanes:
         deliver: Callable[[Rollout], None],
         watchdog: Watchdog,
         *,
-        lanes: int,
+        slots: int,
         worker: str,
     ) -> None:
+        probe(NAMES, ("pytest",))
         self._config = session.config
         self._deliver = deliver
         self._watchdog = watchdog
         self._queue: queue.SimpleQueue[RolloutRequest | None] = queue.SimpleQueue()
         self._machinery = threading.Lock()
-        self._process = SharedProcess(session, lanes)
+        self._process = SharedProcess(session, slots)
         self._exclusive = {item.nodeid for item in session.items if needs_process(item)}
         """Tasks that cannot share the process."""
         self._stray: list[str] = []
-        sessions = [session, *more_sessions(session, lanes - 1)]
+        sessions = [session, *more_sessions(session, slots - 1)]
         self._runners = [RolloutRunner(s, versions, worker=worker) for s in sessions]
         self._threads: list[threading.Thread] = []
         self._open = contextlib.ExitStack()
@@ -218,7 +235,7 @@ class Lanes:
         watching = self._watchdog.watching
         try:
             if request.task not in self._exclusive:
-                beside = Running(exclusive=False)
+                beside = Beside()
                 with self._process.shared(), self._machinery, watching(request):
                     rollout = runner.run(request, beside)
                 if not beside.needs_process:
