@@ -44,7 +44,7 @@ class CallEstimate:
 
 
 class Caps(NamedTuple):
-    """Amounts that a training spends, or caps on them; a cap of zero is no cap.
+    """Amounts that a training spends, or caps on them; zero means no cap.
 
     ``seconds`` is wall time, ``cost`` US dollars.
     """
@@ -60,7 +60,7 @@ class Caps(NamedTuple):
         return cls(*(getattr(settings, name) for name in CAPS))
 
     def share(self, spent: Caps, parts: float) -> Caps:
-        """Divide the rest of each cap by ``parts``; never zero, which would be no cap."""
+        """Divide the rest of each cap by ``parts``; never zero, which means no cap."""
 
         def part(cap: Any, used: Any) -> Any:
             if not cap:

@@ -8,21 +8,19 @@ comparison, so finishing is right unless a file has been changed.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
-from pytest_skillopt.skill.files import check_names, write_version
+from pytest_skillopt.skill.files import check_names, write_beside, write_version
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
+    from pathlib import Path
 
     from pytest_skillopt.skill.files import Trained
 
@@ -187,13 +185,11 @@ def is_held(run: Path) -> bool:
 
 def replace_file(path: Path, data: bytes) -> None:
     """Write a file atomically, readable by its owner only."""
-    handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-", suffix=".tmp")
+    scratch = write_beside(path, data)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        Path(scratch).replace(path)
+        scratch.replace(path)
     except BaseException:
-        Path(scratch).unlink(missing_ok=True)
+        scratch.unlink(missing_ok=True)
         raise
 
 

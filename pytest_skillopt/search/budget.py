@@ -151,7 +151,7 @@ class Budget:
         """Estimate the seconds of a sample at the pace of the rollouts, all workers busy.
 
         The time of the optimizer counts as spent only; the first rollout of each worker starts the
-        worker up, so the slowest ones are no measure for the next.
+        worker up, so the slowest ones do not count.
         """
         at_once = self._at_once()
         usual = self._durations[:-at_once] or self._durations

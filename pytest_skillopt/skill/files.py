@@ -305,16 +305,24 @@ def check_names(version: Document, trained: Trained | None) -> None:
 
 
 def _write_beside(target: Path, data: bytes) -> Path:
+    """Write a version of a file beside it, with its mode, and flush it to disk."""
     target.parent.mkdir(parents=True, exist_ok=True)
+    mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o644
+    return write_beside(target, data, mode=mode, flush=True)
+
+
+def write_beside(target: Path, data: bytes, *, mode: int = 0o600, flush: bool = False) -> Path:
+    """Write a temporary file, ``.NAME.*.tmp``, that can be moved onto ``target`` atomically."""
     handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.chmod(stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o644)
-    except OSError:
+            if flush:
+                stream.flush()
+                os.fsync(stream.fileno())
+        temporary.chmod(mode)
+    except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     return temporary
