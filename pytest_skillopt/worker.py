@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.roles import MODELS, Models
 from pytest_skillopt.model.types import Completion, Remote
-from pytest_skillopt.suite.remote import WorkerLoop, link
+from pytest_skillopt.suite.worker_loop import WorkerLoop, link
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.config import ModelConfig, Server
     from pytest_skillopt.model.types import Model, Role
     from pytest_skillopt.settings import Settings
-    from pytest_skillopt.suite.remote import Link
+    from pytest_skillopt.suite.worker_loop import Link
 
 
 def join(config: pytest.Config, settings: Settings) -> None:

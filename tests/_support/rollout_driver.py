@@ -16,7 +16,7 @@ import pytest
 
 from pytest_skillopt.registry import register_addons
 from pytest_skillopt.settings import Settings
-from pytest_skillopt.suite import remote
+from pytest_skillopt.suite import worker_loop
 from pytest_skillopt.suite.rollouts import RolloutRequest
 from pytest_skillopt.suite.tasks import SkillTask
 
@@ -63,7 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(InProcess(timeout))
 
 
-class Loop(remote.WorkerLoop):
+class Loop(worker_loop.WorkerLoop):
     """The loop of a worker in which every item is a task."""
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:

@@ -14,7 +14,7 @@ import pytest
 import warm_sessions
 from socket_servers import SocketServers
 
-from pytest_skillopt.suite.remote import _LogCarrier
+from pytest_skillopt.suite.worker_loop import _LogCarrier
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

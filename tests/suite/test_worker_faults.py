@@ -371,14 +371,14 @@ def test_an_interrupt_that_reaches_a_lane_late_leaves_nothing_behind(
     pytester.makepyfile(
         test_suite="""
         import os, pathlib, signal, subprocess, time
-        from pytest_skillopt.suite import remote
+        from pytest_skillopt.suite import worker_loop
 
         def test_waits(request):
             nowhere = subprocess.DEVNULL
             child = subprocess.Popen(["sleep", "1000"], stdout=nowhere, stderr=nowhere)
             pathlib.Path("pid.new").write_text(str(child.pid))
             os.rename("pid.new", "pid")
-            while not remote.link(request.config).ended:
+            while not worker_loop.link(request.config).ended:
                 time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGINT)
             child.wait()
@@ -424,10 +424,10 @@ def test_a_worker_asks_the_controller(drive: Drive) -> None:
         import threading
         import pytest
         from pytest_skillopt.model.types import CapReached, ModelFault
-        from pytest_skillopt.suite import remote
+        from pytest_skillopt.suite import worker_loop
 
         def test_answer(request):
-            link = remote.link(request.config)
+            link = worker_loop.link(request.config)
             answers = {}
             def ask(n):
                 answers[n] = link.ask("add", n, 1)
@@ -438,14 +438,14 @@ def test_a_worker_asks_the_controller(drive: Drive) -> None:
 
         def test_model_error(request):
             with pytest.raises(CapReached, match="a CapReached of the controller"):
-                remote.link(request.config).ask("fail", "CapReached")
+                worker_loop.link(request.config).ask("fail", "CapReached")
 
         def test_unknown_service(request):
             with pytest.raises(ModelFault, match="KeyError"):
-                remote.link(request.config).ask("nothing")
+                worker_loop.link(request.config).ask("nothing")
 
         def test_cap(request):
-            remote.link(request.config).ask("fail", "CapReached")
+            worker_loop.link(request.config).ask("fail", "CapReached")
         """,
         "-n1",
     )
