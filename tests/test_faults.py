@@ -137,6 +137,7 @@ def _check_paid_once(project: FaultProject, *, lost: int) -> None:
     assert set(replies.values()) == {1}
 
 
+@pytest.mark.addon("reports")
 @pytest.mark.parametrize("is_killed", [False, True], ids=["both", "first-killed"])
 def test_two_trainings_at_once_pay_for_no_reply_twice(
     project: FaultProject, undisturbed: list[dict[str, Any]], is_killed: bool
@@ -195,6 +196,7 @@ if "DIE" in os.environ:
     assert outcome(project.result) == undisturbed
 
 
+@pytest.mark.addon("reports")
 @pytest.mark.parametrize(
     ("arguments", "signum"),
     [(("-p", "no:xdist"), signal.SIGINT), (WORKERS, signal.SIGTERM)],
@@ -360,6 +362,7 @@ def test_a_task_that_kills_its_worker_every_time_is_an_error_of_that_task(
     assert deadly not in {e["data"]["request"]["task"] for e in project.journal("rollout")}
 
 
+@pytest.mark.addon("reports")
 @pytest.mark.parametrize(
     ("name", "rate"), [(NAMES[0], 0.1), (NAMES[1], 0.25)], ids=["train", "val"]
 )
@@ -478,6 +481,7 @@ def test_the_retries_of_one_call_outlast_half_a_minute() -> None:
 # The disk
 
 
+@pytest.mark.addon("reports")
 def test_a_full_disk_stops_the_run_and_loses_nothing(
     project: FaultProject, undisturbed: list[dict[str, Any]]
 ) -> None:
@@ -686,6 +690,7 @@ def _train_invoices(folder: Path, *arguments: str) -> dict[str, Any]:
 # Files that a run leaves behind
 
 
+@pytest.mark.addon("reports")
 @pytest.mark.addon("lanes")
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts in /proc")
 def test_nothing_is_left_of_64_calls_in_flight(

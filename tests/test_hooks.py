@@ -198,6 +198,7 @@ def test_prompt(project: Project) -> None:
     assert "You improve a skill" not in first
 
 
+@pytest.mark.addon("reports")
 def test_reflect(project: Project) -> None:
     project.use("pytest_skillopt_reflect")
     project.write_test('assert skill_agent(f"Greet {name} in JSON.").json() == {}')

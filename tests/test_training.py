@@ -336,6 +336,7 @@ def test_an_evaluation_that_met_a_cap_says_what_it_has_measured(project: Project
     )
 
 
+@pytest.mark.addon("reports")
 def test_tasks_that_a_cap_left_out_are_skipped_and_named(project: Project) -> None:
     project.server.reply = lambda body: "Hello!"
     result = project.run("--skillopt", "--skillopt-max-rollouts=5")
@@ -344,6 +345,7 @@ def test_tasks_that_a_cap_left_out_are_skipped_and_named(project: Project) -> No
     result.stdout.fnmatch_lines(["caution: 7 of 12 tasks were not measured: a cap ended the run."])
 
 
+@pytest.mark.addon("reports")
 def test_a_task_that_could_not_be_measured_says_what_it_met(project: Project) -> None:
     project.server.reply = lambda body: Answer.error(500, "the disk is full", retry_after="0.01")
     result = project.run("--skillopt", "-k", "Ada or Ben")
@@ -589,6 +591,7 @@ def test_frontmatter_that_does_not_parse_is_left_alone(project: Project) -> None
     assert any("frontmatter" in note for note in project.result["notes"])
 
 
+@pytest.mark.addon("reports")
 @pytest.mark.parametrize("cap", ["--skillopt-max-calls=40", "--skillopt-max-rollouts=260"])
 def test_caps_are_kept_and_the_run_ends_cleanly(project: Project, cap: str) -> None:
     result = project.run("--skillopt-train", cap)
@@ -722,6 +725,7 @@ def test_mourner(skill_agent, name):
 """
 
 
+@pytest.mark.addon("reports")
 @pytest.mark.parametrize(("mended", "broken", "status"), [(2, 3, "rejected"), (10, 1, "accepted")])
 def test_a_train_task_that_breaks_is_counted_and_named_first(
     project: Project, mended: int, broken: int, status: str
@@ -752,6 +756,7 @@ def wait_for(condition: Callable[[], bool], process: warm_sessions.Session) -> N
         time.sleep(0.002)
 
 
+@pytest.mark.addon("reports")
 def test_an_error_of_the_test_itself_is_named(project: Project) -> None:
     wrong = TESTS.format(names=NAMES).replace("reply.endswith", "reply.ends_with")
     (project.path / "test_greeting.py").write_text(wrong)
@@ -771,6 +776,7 @@ sys.exit(int(sys.argv[2]))
 """
 
 
+@pytest.mark.addon("reports")
 @pytest.mark.addon("scan")
 @pytest.mark.parametrize("status", [0, 3])
 def test_a_scanner_sees_the_candidate_before_anything_is_written(

@@ -55,6 +55,7 @@ def _all_pass(arm: dict[str, int], k: int) -> float:
     return fmean(map(all, combinations(outcomes, k)))
 
 
+@pytest.mark.addon("reports")
 def test_an_evaluation_says_how_often_all_rollouts_of_a_task_pass(
     pytester: pytest.Pytester,
 ) -> None:
@@ -64,6 +65,7 @@ def test_an_evaluation_says_how_often_all_rollouts_of_a_task_pass(
     assert "All 4 of 4 rollouts of a task pass (pass^k): 25.0 %." in shown
 
 
+@pytest.mark.addon("reports")
 def test_a_comparison_estimates_pass_hat_k_without_bias_with_one_k(
     pytester: pytest.Pytester,
 ) -> None:

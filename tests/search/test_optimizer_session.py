@@ -60,6 +60,7 @@ def project(
     return pytester
 
 
+@pytest.mark.addon("reports")
 @pytest.mark.addon("published")
 def test_a_lapse_becomes_a_reminder_in_the_appendix(project: pytest.Pytester) -> None:
     result = project.runpytest_inprocess(
