@@ -226,7 +226,11 @@ def test_a_call_that_the_end_meets_anywhere_ends_at_once(step: str) -> None:
         except Exception as error:
             found.append(error)
 
-    with serving([lambda connection: go_on.wait() and connection.recv(1)]) as url:
+    def answer(connection: socket.socket) -> None:
+        go_on.wait()
+        connection.recv(1)
+
+    with serving([answer]) as url:
         client = transport.BoundedClient(PATIENCE, 1000, note, timeout=PATIENCE, trust_env=False)
         calling = threading.Thread(target=call)
         calling.start()
