@@ -110,7 +110,17 @@ MODES = (
         fails=("rejected", "unmeasured"),
     ),
 )
-TABLES = {"Pass rates by target": later("compare.targets:by_target")}
+
+
+def _by_target(result: Result) -> list[list[str]]:
+    if not any(skill.targets for skill in result.skills):
+        return []  # to look at a run is not to load what compares
+    from pytest_skillopt.addons.compare.targets import by_target
+
+    return by_target(result)
+
+
+TABLES = {"Pass rates by target": _by_target}
 history = later("receipts:lines")
 trained = later("compare.compare:with_none")
 

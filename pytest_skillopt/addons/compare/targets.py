@@ -148,8 +148,6 @@ def _row(run: Run, target: str, found: SkillResult) -> TargetRow:
 
 def by_target(result: Result) -> list[list[str]]:
     """Lay out the comparison on each target: two rows a target, one for each version."""
-    if not any(skill.targets for skill in result.skills):
-        return []
     rows = [["target", "version", "pass rate", "95 % interval", "points", "cost", "verdict"]]
     for skill in result.skills:
         about = f"{skill.path}, " if len(result.skills) > 1 else ""
