@@ -129,6 +129,16 @@ def test_another_model_that_answers_is_noted_once(
     assert not calls
 
 
+def test_calls_without_any_reply_count_towards_a_cap(
+    project: pytest.Pytester, chat_server: ChatServer
+) -> None:
+    """A provider that bills on receipt would be paid for each of them."""
+    chat_server.reply = lambda body: chat_server.answer.dropped()
+    done = project.runpytest_inprocess("--skillopt", "-p", "no:xdist", "--skillopt-max-calls=6")
+    assert done.ret == 1
+    assert len(chat_server.probes) + chat_server.calls == 6
+
+
 def test_it_counts_towards_a_cap(project: pytest.Pytester, chat_server: ChatServer) -> None:
     project.runpytest_inprocess("--skillopt", "-p", "no:xdist", "--skillopt-max-calls=3")
     assert len(chat_server.probes) + chat_server.calls == 3

@@ -497,7 +497,7 @@ class ChatModel(Client):
             fault = classify(error)
             if fault is None:
                 raise
-            return "" if fault.status or fault.answered else f"{self.name}: {fault}"
+            return "" if fault.status else f"{self.name}: {fault}"
         return ""
 
     def _request(

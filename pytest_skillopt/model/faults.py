@@ -35,6 +35,8 @@ _FATAL_CODES = frozenset(
         "unsupported_value",
     }
 )
+_LOST = ("ReadError", "RemoteProtocolError")
+"""Errors of a connection that ends after the request was sent, which may have been paid for."""
 _FILTER_CODES = frozenset({"content_filter", "content_policy_violation"})
 FILTERED = "the provider's content filter withheld the reply"
 _KEY_SHAPE = re.compile(r"\b(sk|gsk|xai|hf)[-_][A-Za-z0-9_*.\-]{6,}|(?<=Bearer )\S+")
@@ -66,11 +68,12 @@ def classify(error: BaseException) -> ModelFault | None:
         unsent = {"ConnectTimeout", "PoolTimeout"} & {type(e).__name__ for e in _causes(error)}
         return too_slow(answered=not unsent)
     if isinstance(error, sdk.APIConnectionError):
-        *_, first = _causes(error)
+        *_, first = causes = list(_causes(error))
+        lost = any(type(e).__name__ in _LOST for e in causes)
         url = error.request.url
         place = f"{url.scheme}://{url.netloc.decode()}"
         reason = brief(str(first) or type(first).__name__)
-        return ModelFault(f"cannot reach {place}: {reason}", retry=True)
+        return ModelFault(f"cannot reach {place}: {reason}", retry=True, answered=lost)
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     packages = {str(frame.f_globals.get("__name__")).partition(".")[0] for frame in frames}
     if isinstance(error, sdk.OpenAIError) or "openai" in packages:

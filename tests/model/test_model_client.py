@@ -131,7 +131,6 @@ def test_the_sdk_is_told_the_key_and_never_retries_itself(
         lambda a: a.error(408),
         lambda a: a.error(529, "overloaded"),
         lambda a: a.html(502),
-        lambda a: a.dropped(),
     ],
 )
 def test_a_passing_fault_is_retried(
@@ -165,6 +164,7 @@ USELESS = [
     lambda a: a(raw=body(content=None, tool_calls=[{"function": {"name": 7}}])),
     lambda a: a(raw=body(content=None, tool_calls={"name": "f"})),
     lambda a: a(text="half", finish_reason="error"),
+    lambda a: a.dropped(),
 ]
 
 
@@ -179,6 +179,22 @@ def test_what_is_no_reply_is_asked_for_once_more_and_no_oftener(
         make_model().complete(HI, sample="1")
     assert not caught.value.fatal
     assert chat_server.calls == 4
+
+
+def test_a_connection_that_ends_before_a_reply_counts_as_perhaps_paid(
+    chat_server: ChatServer, make_model: ModelMaker
+) -> None:
+    limits = Meter()
+    chat_server.reply = lambda body: chat_server.answer.dropped()
+    with pytest.raises(ModelFault, match=r"cannot reach .*\(after 2 tries\)"):
+        make_model(throttle=limits, price=Price(1.0, 10.0)).complete(HI, sample="0")
+    assert (limits.spent.calls, chat_server.calls) == (2, 2)
+    assert limits.spent.estimated
+    assert limits.spent.cost
+    chat_server.stop()
+    with pytest.raises(ModelFault, match=r"\(after 7 tries\)"):
+        make_model(throttle=limits).complete(HI, sample="1")
+    assert limits.spent.calls == 2, "nothing was sent"
 
 
 def test_a_reply_in_parts_is_read_without_the_thoughts(
@@ -767,8 +783,8 @@ def test_a_faulty_server_costs_no_reply_and_no_reply_is_paid_for_twice(
     chat_server: ChatServer, make_model: ModelMaker, tmp_path: Path
 ) -> None:
     answer = chat_server.answer
-    faults = [answer.error(429)] * 5 + [answer.error(500)] * 2 + [answer.dropped()]
-    useless = [answer.empty(), answer.html()]
+    faults = [answer.error(429)] * 5 + [answer.error(500)] * 2
+    useless = [answer.empty(), answer.html(), answer.dropped()]
     drawn = random.Random(7)
     spoilt: set[str] = set()
 

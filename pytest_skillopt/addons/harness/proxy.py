@@ -221,7 +221,7 @@ class _Upstream(Client):
             fault = classify(error)
             if fault is None:
                 raise
-            if fault.status == 200:  # The reply broke off, and may have been paid for.
+            if fault.answered:  # It may have been paid for.
                 used = self.config.usage(estimate_tokens(asked), 0, estimated=True)
             if fault.status == 400 and not fault.fatal:  # e.g. a context that is too long
                 ticket.fault = ModelFault(f"{self.name}: {fault}")
