@@ -274,6 +274,7 @@ class SkillResult(_Record):
     patch: str = ""
     """Unified diff from before to after."""
     hunks: list[Hunk] = Field(default_factory=list)
+    """Hunks of ``patch``, with their edits, from the add-on ``reports``; without it none."""
     warnings: list[WarningRow] = Field(default_factory=list)
     """Warnings of the lint about text that the new version adds."""
     scan: ScanRow | None = None
