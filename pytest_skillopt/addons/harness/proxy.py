@@ -11,6 +11,7 @@ import contextlib
 import json
 import re
 import secrets
+import socket
 import threading
 import time
 from collections import Counter
@@ -38,7 +39,9 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.limits import Throttle
 
 _LOG = logger(__name__)
-_LARGEST_REQUEST = 64 << 20
+_LARGEST_REQUEST, _LEAST_CHUNK = 64 << 20, 1_000  # bytes; a smaller chunk counts as that many
+_MOST_CONNECTIONS, _MOST_AT_ONCE = 256, 64
+"""Open connections of all runs, and calls that one run may have under way."""
 MARKS, _LEAST_MARK = 8, 12
 _REFUSED = "refused"
 _NOT_SERVED = "the proxy serves only current runs, and only their model calls"
@@ -52,6 +55,8 @@ _PASSED_ON = ("content-type", "accept", "user-agent", "openai-beta", "x-goog-api
 _OWN_KEY = {"gemini": "x-goog-api-key", "messages": "x-api-key"}
 _SEVERAL = ("n", "candidateCount", "candidate_count")
 _SETTINGS = ("generationConfig", "generation_config")
+_OTHERS = ("models", "fallbacks")
+"""Fields in which some servers take further models."""
 
 
 @dataclass(eq=False)
@@ -125,7 +130,8 @@ class Ticket:
         """Count a call while it is made; yield whether it is allowed."""
         with self._lock:
             enough = self.stop_when_read and self.skill_read
-            allowed = not (self.failure or enough or self.over.is_set())
+            many = self._pending >= _MOST_AT_ONCE
+            allowed = not (self.failure or enough or many or self.over.is_set())
             if allowed and 0 < self.most_calls <= self.calls:
                 self.out_of_calls, self.stopped, allowed = True, True, False
             self.calls += allowed
@@ -240,7 +246,8 @@ class _Upstream(Client):
         """Send a request; ``messages`` is the JSON text of ``body``."""
         import openai
 
-        given = {name.lower(): value for name, value in headers.items()}
+        plain = [pair for pair in headers.items() if _is_plain("".join(pair))]
+        given = {name.lower(): value for name, value in plain}
         sent = {n: v for n, v in given.items() if n in _PASSED_ON or n.startswith("anthropic-")}
         client, own = self._client(), _OWN_KEY.get(speaks, "")
         if self.config.key_command:
@@ -259,8 +266,35 @@ class _Upstream(Client):
 
 
 class _Server(ThreadingHTTPServer):
+    """Server whose oldest connection without a call gives way if there are too many."""
+
     daemon_threads = True
     request_queue_size = 128
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._idle: dict[Any, None] = {}
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        for oldest in [*self._idle][: len(self._idle) + 1 - _MOST_CONNECTIONS]:
+            self._idle.pop(oldest, None)
+            with contextlib.suppress(OSError):
+                oldest.shutdown(socket.SHUT_RDWR)
+        self._idle[request] = None
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._idle.pop(request, None)
+        super().shutdown_request(request)
+
+    @contextlib.contextmanager
+    def busy(self, request: Any) -> Iterator[None]:
+        """Keep a connection during a call."""
+        self._idle.pop(request, None)
+        try:
+            yield
+        finally:
+            self._idle[request] = None
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         pass
@@ -270,6 +304,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     proxy: Proxy
+    server: _Server
 
     def log_message(self, *args: Any) -> None:
         pass
@@ -292,7 +327,7 @@ class _Handler(BaseHTTPRequestHandler):
         if ticket is None or found is None:
             return self._refuse(404, _NOT_SERVED)
         try:
-            body = _request(raw)
+            body = _request(raw, query)
         except (ValueError, TypeError, RecursionError) as error:
             return self._refuse(400, f"not a JSON request for one reply: {error}")
         speaks, path, model = str(found.lastgroup), found[0], proxy.config.model
@@ -311,10 +346,10 @@ class _Handler(BaseHTTPRequestHandler):
             tokens = estimate_tokens(text)
             return self._answer(200, {"input_tokens": tokens, "totalTokens": tokens})
         path += f"?{query}" if query else ""
-        with ticket.call() as allowed:
+        with self.server.busy(self.connection), ticket.call() as allowed:
             if not allowed:
                 _LOG.info("an agent in %s may make no further call", ticket.account[2])
-                return self._refuse(400, "this run may make no further call")
+                return self._refuse(400, "this run may make no further call now")
             try:
                 request = {"messages": text, "body": body, "speaks": speaks, "path": path}
                 reply = proxy.upstream.forward(ticket, **request, headers=self.headers)
@@ -334,14 +369,27 @@ class _Handler(BaseHTTPRequestHandler):
         return self.proxy.tickets.get(name), f"/{rest}", query
 
     def _body(self) -> bytes:
+        """Read a request's body; one that is malformed or too large ends the connection."""
+        whole, room = bytearray(), _LARGEST_REQUEST
+        with contextlib.suppress(ValueError):
+            for size in self._sizes():
+                room -= max(size, _LEAST_CHUNK)
+                if size < 0 or room < 0:
+                    raise ValueError
+                whole += self.rfile.read(size)
+            return bytes(whole)
+        self.close_connection = True
+        return b""
+
+    def _sizes(self) -> Iterator[int]:
+        """Yield the size of each part of a body before it is read (ValueError: malformed)."""
         if self.headers.get("transfer-encoding", "").lower() != "chunked":
-            size = int(self.headers.get("content-length") or 0)
-            return self.rfile.read(min(size, _LARGEST_REQUEST))
-        whole = b""
-        while size := int(self.rfile.readline().split(b";")[0], 16):
-            whole += self.rfile.read(size + 2)[:size]
-        self.rfile.readline()
-        return whole
+            yield int(self.headers.get("content-length") or 0)
+            return
+        while size := int(self.rfile.readline(99).split(b";")[0], 16):
+            yield size
+            self.rfile.readline(2)
+        self.rfile.readline(99)
 
     def _refuse(self, status: int, words: str) -> None:
         error = {"type": "invalid_request_error", "message": words}
@@ -359,11 +407,17 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
 
-def _request(raw: bytes) -> dict[str, Any]:
+def _is_plain(text: str) -> bool:
+    """Return whether a text can be a header or in a URL."""
+    return text.isascii() and text.isprintable()
+
+
+def _request(raw: bytes, query: str) -> dict[str, Any]:
     """Parse a request.
 
     Raises:
-        ValueError: it is not JSON, or asks for several replies or for one in the background.
+        ValueError: it is not JSON, or asks for several replies, for one in the background or for
+            one of other models.
         TypeError: it is not a JSON object.
         RecursionError: it is nested too deeply.
     """
@@ -380,6 +434,8 @@ def _request(raw: bytes) -> dict[str, Any]:
     )
     if several or body.get("background"):
         raise ValueError(f"{', '.join(_SEVERAL)} must be 1, background false")
+    if any(map(body.get, _OTHERS)) or not _is_plain(query):
+        raise ValueError(f"{', '.join(_OTHERS)} must be empty, the query ASCII")
     return body
 
 

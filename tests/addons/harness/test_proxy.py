@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import threading
 import urllib.error
 import urllib.request
@@ -272,6 +273,8 @@ def test_a_stream_that_ends_too_soon_counts_what_it_has_told(
         ("gemini", {"generationConfig": {"candidateCount": 8}}),
         ("gemini", {"generation_config": {"candidate_count": 8}}),
         ("responses", {"background": True}),
+        ("chat", {"models": ["a-dearer-one"]}),
+        ("chat", {"fallbacks": ["a-dearer-one"]}),
     ],
 )
 def test_one_reply_is_asked_for_at_a_time(
@@ -307,6 +310,117 @@ def test_what_is_no_json_is_the_agents_own_mistake(setting: Setting, text: str) 
         assert ask(url, path, cut)[0] == 200
     assert ticket.failure is None
     assert ticket.calls == 2
+
+
+def dial(url: str) -> socket.socket:
+    """Connect to a proxy, without a request."""
+    place = urlsplit(url)
+    return socket.create_connection((place.hostname, place.port or 0), PATIENCE)
+
+
+@pytest.mark.parametrize(
+    ("header", "body"),
+    [
+        ("content-length: -1", b""),
+        ("content-length: many", b""),
+        (f"content-length: {1 << 40}", b""),
+        ("transfer-encoding: chunked", b"-5\r\n"),
+        ("transfer-encoding: chunked", b"many\r\n"),
+        ("transfer-encoding: chunked", b"ffffffffff\r\n"),
+        ("transfer-encoding: chunked", b"1\r\nx\r\n" * 60),
+        ("transfer-encoding: chunked", b"ff\r\n" + b"x" * 255 + b"\r\n" + b"f" * 99),
+    ],
+)
+def test_a_body_without_end_is_not_read(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, header: str, body: bytes
+) -> None:
+    """The refusal comes while the agent still could send more."""
+    monkeypatch.setattr("pytest_skillopt.addons.harness.proxy._LARGEST_REQUEST", 50_000)
+    proxy, _ = setting.open()
+    with proxy.serving(ticket := Ticket()) as url, dial(url) as connection:
+        head = f"POST {urlsplit(url).path}/v1/chat/completions HTTP/1.1\r\n{header}\r\n\r\n"
+        connection.sendall(head.encode() + body)
+        with connection.makefile("rb") as reply:
+            assert reply.readline().split()[1] == b"400"
+        assert ask(url, *PATHS["chat"])[0] == 200
+    assert (ticket.calls, ticket.failure) == (1, None)
+
+
+def test_a_body_in_chunks_is_read_whole(setting: Setting) -> None:
+    proxy, _ = setting.open()
+    path, body = PATHS["chat"]
+    data = json.dumps(body).encode()
+    with proxy.serving(ticket := Ticket()) as url:
+        place = urlsplit(url)
+        with contextlib.closing(HTTPConnection(place.hostname or "", place.port)) as connection:
+            for _ in range(2):
+                parts = iter([data[:9], data[9:]])
+                connection.request("POST", place.path + path, parts, encode_chunked=True)
+                reply = connection.getresponse()
+                assert (reply.status, b"A greeting" in reply.read()) == (200, True)
+    assert ticket.calls == 2
+
+
+@pytest.mark.parametrize(
+    ("query", "header", "status"),
+    [
+        ("?a=\x01", "accept: */*", 400),
+        ("?a=\xe4", "accept: */*", 400),
+        ("", "user-agent: \xe4", 200),
+        ("", "accept: a\r\n b", 200),
+        ("", "anthropic-x: \x01", 200),
+    ],
+)
+def test_what_cannot_be_sent_on_is_not_the_providers_fault(
+    setting: Setting, query: str, header: str, status: int
+) -> None:
+    proxy, _ = setting.open()
+    with proxy.serving(ticket := Ticket()) as url, dial(url) as connection:
+        path = f"{urlsplit(url).path}/v1/chat/completions{query}"
+        text = f"POST {path} HTTP/1.0\r\n{header}\r\ncontent-length: 16\r\n\r\n"
+        connection.sendall(text.encode("latin-1") + b'{"messages": []}')
+        with connection.makefile("rb") as reply:
+            assert int(reply.readline().split()[1]) == status
+    assert ticket.failure is None
+
+
+def test_many_connections_of_one_agent_leave_room_for_others(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a call under way is not cut off by them."""
+    monkeypatch.setattr("pytest_skillopt.addons.harness.proxy._MOST_CONNECTIONS", 4)
+    proxy, _ = setting.open(requests_per_minute=2)
+    ends: list[object] = []
+    with proxy.serving(waiting := Ticket()) as url, proxy.serving(Ticket()) as other:
+        assert ask(url, *PATHS["chat"])[0] == 200
+        with contextlib.ExitStack() as held:
+            open_ones = [held.enter_context(dial(url)) for _ in range(20)]
+            for connection in open_ones[:15]:
+                assert connection.recv(1) == b""
+            assert ask(other, *PATHS["chat"])[0] == 200
+            thread = threading.Thread(target=lambda: ends.append(ask(url, *PATHS["chat"])[0]))
+            thread.start()
+            wait_until(lambda: waiting.calls == 2)  # and waits for the next minute
+            for _ in range(20):
+                held.enter_context(dial(url))
+            assert ask(other, "/v1/files", {})[0] == 404
+            waiting.over.set()
+            thread.join(PATIENCE)
+    assert ends == [400]
+
+
+def test_calls_at_once_are_bounded(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_skillopt.addons.harness.proxy._MOST_AT_ONCE", 1)
+    proxy, _ = setting.open(requests_per_minute=1)
+    with proxy.serving(ticket := Ticket()) as url:
+        assert ask(url, *PATHS["chat"])[0] == 200
+        thread = threading.Thread(target=ask, args=(url, *PATHS["chat"]))
+        thread.start()
+        wait_until(lambda: ticket.calls == 2)
+        assert ask(url, *PATHS["chat"])[0] == 400
+        ticket.over.set()
+        thread.join(PATIENCE)
+    assert (ticket.calls, ticket.failure) == (2, None)
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
