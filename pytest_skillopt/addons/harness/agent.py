@@ -89,7 +89,7 @@ class HarnessReply(Reply):
         __tracebackhide__ = True
         done = self._runner.run(_SHELL, {"prompt": command}, self.workspace, timeout)
         output = f"{done.out}{done.err}".strip()[-4_000:]
-        if done.why in ("start", "guard"):
+        if done.why in ("start", "guard", "disk"):
             raise ModelFault(f"`{command}` could not be run: {output}")
         if done.why == "time" or done.status:
             how = f"took longer than {timeout:g} s" if done.why == "time" else "failed"
@@ -239,9 +239,13 @@ class HarnessAgent:
                 run = self._make(laid, *given, rivals)
             with _reached(root):
                 laid.look()
+                out = [p for p in laid.links if self.runner.leads_out(p, root, harness)]
                 packed = pack(run, laid) if is_new and replies is not None else None
             if replies is not None and packed is not None:
                 replies.keep(key, Completion(packed))
+            if out and not run.problem:
+                why = f"the agent left {out[0].name!r}, a link to a place outside of its sandbox"
+                run = run.model_copy(update={"problem": why})
         for role, content in (("user", prompt), *run.turns):
             self.recorder.record(role, content)
         if self.skill.text or not self.is_document:

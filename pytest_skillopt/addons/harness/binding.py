@@ -6,7 +6,7 @@ import functools
 import os
 import re
 import threading
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -39,8 +39,6 @@ from pytest_skillopt.suite.interrupts import before_the_end
 from pytest_skillopt.suite.tasks import chosen_skill
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pytest_skillopt.addons.harness.agent import HarnessAgent
     from pytest_skillopt.model.config import ModelConfig
     from pytest_skillopt.settings import Settings
@@ -267,7 +265,11 @@ def _opened(config: pytest.Config) -> tuple[Proxy | SignedIn, Runner]:
 def open_runner(config: pytest.Config, settings: Settings) -> Runner:
     """Make a runner in the sandbox that is set; it ends its agents with the session."""
     sandbox = resolve(settings.of(HarnessSettings).sandbox)
-    runner = Runner(sandbox, config.rootpath, shared_variables(settings))
+    # Beside a worker's temporary folder are those of others, with their tasks' workspaces.
+    base = config.getoption("basetemp", None)
+    base = Path(base).parent if base and hasattr(config, "workerinput") else base
+    more = filter(None, (base, os.environ.get("PYTEST_DEBUG_TEMPROOT")))
+    runner = Runner(sandbox, config.rootpath, shared_variables(settings), *map(Path, more))
     config.add_cleanup(runner.close)
     before_the_end(runner.close)
     return runner

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import json
 import os
 import select
@@ -28,7 +29,7 @@ from pytest_skillopt.suite.folders import TemporaryFolder
 from pytest_skillopt.untrusted import logger
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from pytest_skillopt.addons.harness.adapters import Harness
 
@@ -42,18 +43,25 @@ _PLAIN = {"TERM": "dumb", "NO_COLOR": "1", "CI": "1", "DO_NOT_TRACK": "1"}
 _XDG = {"CONFIG": ".config", "DATA": ".local/share", "STATE": ".local/state", "CACHE": ".cache"}
 _PLACES = {"HOME": "", "TMPDIR": "tmp", "XDG_RUNTIME_DIR": "tmp"}
 _PLACES |= {f"XDG_{name}_HOME": place for name, place in _XDG.items()}
+_CONFINED = "--die-with-parent --unshare-pid --ro-bind / / --dev /dev --proc /proc"
+_OF_ROOT = f"{_CONFINED} --ro-bind /proc/sys /proc/sys --cap-drop ALL"
+"""Root keeps its capabilities in bubblewrap, and could take off again what confines it."""
+_PRIVATE = ("share", "state")
+"""Folders beside ``bin`` in which programs keep data, perhaps keys; so do files beside it."""
 
 
 class Runner:
     """Runner of agents, each with its own home folder and a guard.
 
     ``sandbox`` is a value of ``resolve``, ``passed`` the environment variables that the user shares
-    with agents.
+    with agents, ``more`` are further folders to hide.
     """
 
-    def __init__(self, sandbox: str, project: Path, passed: Mapping[str, str]) -> None:
+    def __init__(self, sandbox: str, project: Path, passed: Mapping[str, str], *more: Path) -> None:
         self.sandbox, self.project, self.passed = sandbox, project, passed
-        wanted = [Path.home(), Path(tempfile.gettempdir()), Path("/tmp"), project]
+        # /run has sockets of other programs (docker, the user's session) and tokens.
+        wanted = [Path.home(), Path(tempfile.gettempdir()), Path("/tmp"), Path("/run"), project]
+        wanted += more
         found = dict.fromkeys(path.resolve() for path in wanted if path.is_dir())
         # Folders whose content is hidden from an agent, except for its own files.
         self.hidden = [p for p in found if p != Path("/")] if sandbox == "bwrap" else []
@@ -102,15 +110,15 @@ class Runner:
             end.register(guard, select.POLLIN | select.POLLHUP)
             try:
                 disk = workspace.absolute().parent
-                free = shutil.disk_usage(disk).free
+                free = _free(disk)
                 while why == "exit" and not ticket.stopped and not end.poll(_LOOK_MS):
                     ticket.follow(out)
                     seconds = time.monotonic() - started - ticket.lost()
                     if 0 < limit < seconds:
                         why = "time"
-                    elif os.fstat(out.fileno()).st_size > MOST_PRINTED:
+                    elif max(os.fstat(f.fileno()).st_size for f in (out, err)) > MOST_PRINTED:
                         why = "printed"
-                    elif shutil.disk_usage(disk).free < LEAST_FREE <= free:
+                    elif _free(disk) < LEAST_FREE <= free:
                         why = "disk"
             finally:
                 with contextlib.suppress(OSError):  # A guard that failed has closed its end.
@@ -119,7 +127,8 @@ class Runner:
                     said = guard.recv(32) if end.poll(_PATIENCE * 1_000) else b""
             ticket.follow(out)
             _LOG.debug("the guard of %s says %r, its end: %s", harness.name, said, why)
-            seconds, texts = time.monotonic() - started, (read_text(out), read_text(err))
+            most = 4_000 if why == "printed" else MOST_PRINTED  # that much is nobody's answer
+            seconds, texts = time.monotonic() - started, (read_text(out, most), read_text(err))
             if not said.isdigit():
                 _end_unguarded(made.path)
                 return Ended(1, "start" if said else "guard", seconds, *texts)
@@ -197,20 +206,37 @@ class Runner:
         if self.sandbox != "bwrap":
             words = [] if self.sandbox == "none" else shlex.split(self.sandbox)
             return [*(shutil.which(word) or word for word in words[:1]), *words[1:]]
-        argv = [find_bwrap(), "--die-with-parent", "--unshare-pid", "--ro-bind", "/", "/"]
-        argv += ["--dev", "/dev", "--proc", "/proc"]
+        argv = [*find_bwrap()]
         for folder in self.hidden:
             argv += ["--tmpfs", str(folder)]
-        needed = _needed(harness.executable or program, os.environ.get("PATH", ""))
-        for path in (*needed, *([_unpacked(harness)] if harness.unpacks else [])):
-            if any(path.is_relative_to(folder) for folder in self.hidden) and path.exists():
-                argv += ["--ro-bind", str(path), str(path)]
+        for path in self._shown(harness, program):
+            argv += ["--ro-bind", str(path), str(path)]
         here = str(workspace.resolve())
         for place in filter(None, (here, str(home), harness.folder)):
             argv += ["--bind", place, place]
         for path in fixed:
             argv += ["--ro-bind", str(path.resolve()), str(path.resolve())]
         return [*argv, "--chdir", str(start.resolve()), "--"]
+
+    def _shown(self, harness: Harness, program: str = "") -> list[Path]:
+        """List what an agent sees of the hidden folders, beside its own."""
+        path = os.environ.get("PATH", "")
+        needed = _needed(harness.executable or program, path, tuple(self.hidden))
+        found = [*needed, *([_unpacked(harness)] if harness.unpacks else [])]
+        return [path for path in found if _is_below(path, self.hidden) and path.exists()]
+
+    def leads_out(self, link: Path, root: Path, harness: Harness) -> bool:
+        """Return whether a link in a workspace leads to what the agent could not read itself.
+
+        Such as a file that the sandbox hides, or a device.
+        """
+        target = Path(os.path.realpath(link))
+        if not os.path.exists(target) or target.is_relative_to(root.resolve()):
+            return False
+        if not (target.is_file() or target.is_dir()):
+            return target != Path(os.devnull)
+        shown = [place.resolve() for place in self._shown(harness)]
+        return _is_below(target, self.hidden) and not _is_below(target, shown)
 
 
 def resolve(setting: str) -> str:
@@ -230,15 +256,18 @@ def resolve(setting: str) -> str:
 
 
 @functools.cache
-def find_bwrap() -> str:
-    """Return the path of a working bubblewrap, empty if there is none."""
-    probe = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-pid", "true"]
-    for path in (shutil.which("bwrap"), bundled_path("codex_cli_bin/codex-resources/bwrap")):
+def find_bwrap() -> tuple[str, ...]:
+    """Return the command of a working bubblewrap with its options, empty if there is none."""
+    # In a container, root may need a user namespace as everybody else does.
+    ways = [f"{_OF_ROOT} --cap-add CAP_CHOWN", f"{_OF_ROOT} --unshare-user"]
+    paths = shutil.which("bwrap"), bundled_path("codex_cli_bin/codex-resources/bwrap")
+    for path, options in itertools.product(paths, [_CONFINED] if os.geteuid() else ways):
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             if path:
-                subprocess.run([path, *probe], capture_output=True, timeout=20, check=True)
-                return path
-    return ""
+                found = path, *options.split()
+                subprocess.run([*found, "true"], capture_output=True, timeout=20, check=True)
+                return found
+    return ()
 
 
 def _end_unguarded(folder: Path) -> None:
@@ -261,24 +290,53 @@ def _end_unguarded(folder: Path) -> None:
         time.sleep(0.01)
 
 
+def _is_below(path: Path, folders: Collection[Path]) -> bool:
+    return any(path.is_relative_to(folder) for folder in folders)
+
+
 @functools.cache
-def _needed(program: str, path: str) -> list[Path]:
-    """List the installation folders that a program and the commands on the path may need."""
-    found = [Path(sys.prefix), Path(sys.base_prefix)]
+def _needed(program: str, path: str, hidden: tuple[Path, ...]) -> list[Path]:
+    """List what a program and the commands on the path may need, but no whole hidden folder."""
+    real, names = Path(program).resolve(), Path("/etc/resolv.conf").resolve()
+    found = [Path(program), Path(program).parent, real, names]
+    for prefix in (Path(sys.prefix), Path(sys.base_prefix)):
+        found += [prefix, prefix / "bin", prefix / "lib"]
     for folder in map(Path, path.split(os.pathsep)):
-        # Include lib/ beside bin/, but not a whole home folder for its bin/.
-        beside = folder.name == "bin" and folder.parent != Path.home()
-        found.append(folder.parent if beside else folder)
-    real = Path(program).resolve()
+        found.append(folder)
+        if folder.name == "bin" and folder.parent.resolve() not in hidden:
+            found += _beside(folder)
     modules = [parent for parent in real.parents if parent.name == "node_modules"]
-    return list(dict.fromkeys([*found, Path(program).parent, (modules or [real.parent])[-1]]))
+    found.append((modules or [real.parent])[-1])
+    whole = (path for path in dict.fromkeys(found) if path.resolve() not in hidden)
+    return [path for path in whole if not any(place.is_relative_to(path) for place in hidden)]
+
+
+def _beside(folder: Path) -> Iterator[Path]:
+    """Yield what the commands in a folder ``bin`` may need of the folder that it is in."""
+    with contextlib.suppress(OSError):
+        for path in folder.parent.iterdir():
+            if path.name == "version" or (path.is_dir() and path.name not in _PRIVATE):
+                yield path
+        for link in filter(Path.is_symlink, folder.iterdir()):
+            real = link.resolve()
+            for file in (real, (real.parent / "python").resolve()):
+                if file.is_relative_to(folder.parent) and file.parent != folder:
+                    yield file.parent.parent if file.parent.name == "bin" else file
 
 
 def _unpacked(harness: Harness) -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / harness.unpacks
 
 
-def read_text(file: BinaryIO) -> str:
-    """Read from its beginning what a program has printed into a file."""
+def _free(folder: Path) -> float:
+    """Return the free bytes on a folder's disk; unlimited if an agent has removed the folder."""
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return float("inf")
+
+
+def read_text(file: BinaryIO, most: int = MOST_PRINTED) -> str:
+    """Read from its beginning what a program has printed into a file, up to ``most`` bytes."""
     file.seek(0)
-    return file.read(MOST_PRINTED).decode(errors="replace")
+    return file.read(most).decode(errors="replace")

@@ -29,7 +29,7 @@ from pytest_skillopt.skill.files import MAX_SKILL_BYTES
 from pytest_skillopt.untrusted import encodable, redact
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     Changes = dict[str, Entry | None]
 
@@ -118,13 +118,28 @@ class Workspace:
             return False
 
     def look(self) -> None:
-        """Find what has changed since the skills were installed."""
+        """Find what has changed since the skills were installed.
+
+        Named pipes are removed then: no writer is left, so a test that read one would never end.
+        """
         self.after = self._snapshot()
         self.changed = [
             name
             for name in sorted(self.before.keys() | self.after.keys())
             if self.before.get(name, _ABSENT)[:2] != self.after.get(name, _ABSENT)[:2]
         ]
+        for name, kind in self._kinds():
+            if stat.S_ISFIFO(kind):
+                self.tree.remove(name)
+
+    def _kinds(self) -> Iterator[tuple[str, int]]:
+        """Yield name and mode of each changed file that is still there."""
+        return ((name, self.after[name].mode) for name in self.changed if name in self.after)
+
+    @property
+    def links(self) -> list[Path]:
+        """Links that were added or changed."""
+        return [self.root / name for name, mode in self._kinds() if stat.S_ISLNK(mode)]
 
     @property
     def files(self) -> dict[str, str]:
@@ -144,6 +159,7 @@ class Workspace:
             old = [] if kind == "added" else _lines(self.before[name])
             new = [] if kind == "removed" else _lines(self.after[name])
             shown = os.fsencode(name).decode("utf-8", "backslashreplace")
+            shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in shown)
             diff = f"Binary or large file {shown} differs\n"
             if old is not None and new is not None:
                 here = "/dev/null" if kind == "added" else f"a/{shown}"
