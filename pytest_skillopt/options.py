@@ -103,7 +103,7 @@ class Mode:
             chosen[0],
             argument=getattr(option, f"skillopt_{chosen[0].name}"),
             strict=getattr(option, f"skillopt_{chosen[0].name}_strict", False),
-            resume="" if option.skillopt_resume == "latest" else option.skillopt_resume,
+            resume=option.skillopt_resume,
             init=option.skillopt_init,
         )
         mode._refuse_biasing(config)

@@ -95,7 +95,7 @@ def _sentence(result: Result, skill: SkillResult) -> str:
     mode = mode_named(result.mode)
     if not mode.answers and skill.status == "accepted":
         return f"{_change(measured, 'on')} {_fixed_and_broken(skill)}"
-    without = result.mode == "train" or mode.noise
+    without = result.mode == "train" or mode.noise or words.percent(measured.after.rate) in reason
     return reason if without else f"{_change(measured, 'on')} {reason}"
 
 
@@ -129,9 +129,9 @@ def _cautions(result: Result, skill: SkillResult) -> list[str]:
     broken = list({t.id for t in skill.tasks if t.change == "broken"})
     # A rejection that fails the session names them in its reason.
     if broken and not (skill.status == "rejected" and "rejected" in mode_named(result.mode).fails):
-        found.append(
-            f"{words.plural(len(broken), 'task').capitalize()} broken: {figures.some(broken)}."
-        )
+        test = " of the test split" * all(t.split == "test" for t in skill.tasks if t.id in broken)
+        tasks = words.plural(len(broken), "task").capitalize()
+        found.append(f"{tasks}{test} broken: {figures.some(broken)}.")
     if result.simulated:
         found.append(_SIMULATED)
     unvalidated = skill.verdict is not None and not skill.verdict.get("validated", True)

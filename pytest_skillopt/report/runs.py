@@ -45,12 +45,12 @@ def load_runs(home: Home) -> list[StoredRun]:
 
 
 def pick_run(home: Home, wanted: str | None) -> tuple[StoredRun, Result]:
-    """Load a run by its id or the start of it; by default the latest with a result.
+    """Load a run by its id or the start of it; None or ``latest`` is the latest with a result.
 
     Raises:
         RunError: there is none, or several, or it has no readable result.
     """
-    if wanted is not None:
+    if wanted not in (None, "latest"):
         run = _load(home.find(wanted))
         if run.result is None:
             raise RunError(f"run {run.id} has no report: {run.problem}")

@@ -78,13 +78,13 @@ class Home:
         """Return the directory of a run.
 
         Args:
-            name: its name or a unique prefix; ``""`` is the latest.
+            name: its name or a unique prefix; ``latest`` or ``""`` is the latest.
             noun: ``run``, or ``training`` to search among trainings only.
 
         Raises:
             RunError: there is no such run, or several.
         """
-        names = self.run_names()
+        name, names = "" if name == "latest" else name, self.run_names()
         if name in names:
             return self.runs / name
         if noun == "training":

@@ -145,6 +145,8 @@ def changed(root: Path, skill: str, now: Document, name: str, trained: Trained) 
     """
     path = root / name
     if path.is_dir():
+        if not (path / SKILL_FILE).is_file():
+            raise SkillError(f"the folder has no {SKILL_FILE}")
         return _of_folder(path, root / skill, trained)
     data = path.read_bytes()
     if not re.match(rb"(?:diff --git |--- |Index: )(?!-)", data.lstrip()):

@@ -89,6 +89,7 @@ def test_a_gain_is_accepted_on_train_and_val_tasks_only(
     status, found, shown = project.attempt(name)
     assert (status, found["status"]) == (0, "accepted"), shown
     assert "Accepted" in shown
+    assert " ".join(shown.split()).count(" points)") == 1, "the rise is said once"
     assert found["reason"].endswith("apply it with: pytest-skillopt diff | git apply")
     assert found["verdict"]["alpha"] == pytest.approx(0.025)
     assert {row["split"] for row in found["tasks"]} == {"train", "val"}
@@ -243,7 +244,7 @@ WRONG = [
     ("a.patch", PATCH.format("other/SKILL.md"), "the patch does not change skills/greet/SKILL.md"),
     ("a.patch", PATCH.format(PLACE).replace("Say hello", "Say bye"), "git apply failed"),
     ("a.patch", PATCH.format(PLACE) + ALSO, "it changes tests/new.py, outside of the skill"),
-    ("dir/scripts/run.sh", "x", "dir/SKILL.md: no such file"),
+    ("dir/scripts/run.sh", "x", "--skillopt-try=dir: the folder has no SKILL.md"),
 ]
 
 

@@ -18,10 +18,13 @@ if TYPE_CHECKING:
 __all__ = ["home"]
 
 
-def test_show_prints_the_latest_run(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("wanted", [[], ["latest"]])
+def test_show_prints_the_latest_run(
+    home: Path, capsys: pytest.CaptureFixture[str], wanted: list[str]
+) -> None:
     keep_run(home, "20260103-000000-cc", before=0.25)
     keep_run(home, "20260101-000000-aa")
-    assert cli.main(["show"]) == 0
+    assert cli.main(["show", *wanted]) == 0
     out = capsys.readouterr().out
     assert "from 25.0 % to 75.0 %" in out
     assert out.endswith("pytest-skillopt show 20260103-000000-cc --verbose\n")

@@ -296,6 +296,15 @@ def test_a_task_that_was_never_measured_has_not_passed(make_result: MakeResult) 
     assert all(row.id in joined(result) for row in rows)
 
 
+def test_a_broken_task_of_the_test_split_is_said_to_be_one(make_result: MakeResult) -> None:
+    skill = make_result().skills[0]
+    row = skill.tasks[0].model_copy(update={"split": "test", "change": "broken"})
+    skill = skill.model_copy(update={"tasks": [row]})
+    said = joined(make_result().model_copy(update={"skills": [skill]}))
+    assert "none broken" in said
+    assert "caution: 1 task of the test split broken: " in said
+
+
 def test_the_sentence_counts_the_tasks_of_the_suite(make_result: MakeResult) -> None:
     def said(*changes: Change) -> str:
         row = make_result().skills[0].tasks[0].model_copy(update={"split": "train"})
