@@ -23,7 +23,7 @@ FormT = TypeVar("FormT", bound=BaseModel)
 
 # A block that is not closed ends with the text.
 _FENCE = re.compile(
-    r"^[ \t]*(```+|~~~+)[^\n]*\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.DOTALL | re.MULTILINE
+    r"^[ \t]*(```++|~~~++)[^\n]*\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.DOTALL | re.MULTILINE
 )
 _THOUGHTS = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 _OPENING = re.compile(r"[{\[]")

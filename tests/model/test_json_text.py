@@ -40,6 +40,7 @@ def test_any_text_gives_an_object_an_array_or_no_json(text: str) -> None:
         ('```\nnot json\n```\n```json\n{"a": 1}\n```', {"a": 1}),
         ('```json\n{"a": 1}\n', {"a": 1}),
         pytest.param(" ````x\n" * 50_000 + '{"a": 1}', {"a": 1}, id="many fences"),
+        pytest.param('{"a": 1}\n' + "`" * 200_000, {"a": 1}, id="a long fence"),
         ('{"code": "```json\\n{}\\n```"}', {"code": "```json\n{}\n```"}),
     ],
 )
