@@ -199,7 +199,8 @@ class Settings:
     @property
     def slots(self) -> int:
         """Number of rollouts that a worker runs at once: 1, or that of an add-on's settings."""
-        return max([1, *(part.slots for part in self.addons if hasattr(part, "slots"))])
+        found: list[int] = [part.slots for part in self.addons if hasattr(part, "slots")]
+        return max([1, *found])
 
     def to_json(self) -> dict[str, Any]:
         """Return every setting, those of add-ons included, by its name."""
