@@ -129,6 +129,33 @@ def test_another_model_that_answers_is_noted_once(
     assert not calls
 
 
+@pytest.mark.parametrize("form", ["events", "refusal"])
+def test_a_server_that_only_streams_is_a_usage_error_after_one_call(
+    project: pytest.Pytester, chat_server: ChatServer, form: str
+) -> None:
+    events = f"data: {json.dumps({'choices': [{'delta': {'content': 'O'}}]})}\n\ndata: [DONE]\n\n"
+    streamed = chat_server.answer(raw=events, content_type="text/event-stream")
+    refusal = chat_server.answer.error(400, "stream must be set to true")
+    chat_server.probe = {"events": streamed, "refusal": refusal}[form]
+    done = project.runpytest_inprocess("--skillopt", "-p", "no:xdist")
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines(["ERROR: the * model cannot be used: openai:* stream*"])
+    assert chat_server.calls == 0
+    assert len(chat_server.probes) <= 2, "one for each model"
+
+
+def test_counts_of_zero_do_not_lift_a_cap(
+    project: pytest.Pytester, chat_server: ChatServer
+) -> None:
+    usage = {"prompt_tokens": 0, "completion_tokens": 0}
+    choice = {"message": {"content": "Hello!"}, "finish_reason": "stop"}
+    raw = json.dumps({"choices": [choice], "usage": usage})
+    chat_server.probe = chat_server.answer(raw=raw)
+    chat_server.reply = lambda body: chat_server.answer(raw=raw)
+    project.runpytest_inprocess("--skillopt", "-p", "no:xdist", "--skillopt-max-tokens=1000")
+    assert 0 < chat_server.calls < 36, "the cap has ended it"
+
+
 def test_calls_without_any_reply_count_towards_a_cap(
     project: pytest.Pytester, chat_server: ChatServer
 ) -> None:

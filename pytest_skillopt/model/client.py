@@ -100,7 +100,7 @@ _Count = Annotated[int, Field(strict=True, ge=0, lt=2**53)]
 
 
 class _Counts(BaseModel):
-    prompt_tokens: _Count
+    prompt_tokens: Annotated[_Count, Field(gt=0)]
     completion_tokens: _Count
 
 
@@ -118,7 +118,10 @@ def read_response(
         data = json.loads(body)
     except (ValueError, RecursionError):
         page = brief(body[:4000].decode("utf-8", "replace"))
-        raise ModelFault(f"not JSON but: {page}", retry=True, answered=True) from None
+        streams = body.lstrip().startswith(b"data:")
+        words = "a stream, which was not asked for" if streams else "not JSON but"
+        words = f"{words}: {page}"
+        raise ModelFault(words, fatal=streams, retry=not streams, answered=True) from None
     try:
         found = _Counts.model_validate(data["usage"])
         usage = config.usage(found.prompt_tokens, found.completion_tokens)
@@ -334,7 +337,9 @@ class Client:
         estimate = self.config.estimate(json.dumps(request["messages"]))
         while wait := self._throttle.ask(call, estimate):
             if wait > LONGEST_PAUSE:
-                words = f"asks to wait {wait:.0f} s, at most {LONGEST_PAUSE:.0f} s are waited"
+                words = (
+                    f"asks to wait {round(wait):.6g} s, at most {LONGEST_PAUSE:.0f} s are waited"
+                )
                 raise ModelFault(f"{estimate.provider} {words}; run again later")
             purpose, seconds = _purpose(account), min(wait, _RECHECK_SECONDS)
             _LOG.debug("%s for %s waits %.1f s: rate limit or pause", self.name, purpose, seconds)

@@ -308,6 +308,24 @@ def test_retries_are_bounded_and_their_number_is_said(
     assert sum(DELAYS) > 30
 
 
+@pytest.mark.parametrize("asked", ["901", "1e9", "1e308"])
+def test_a_pause_that_is_too_long_is_named_and_not_waited_for(
+    chat_server: ChatServer, make_model: ModelMaker, asked: str
+) -> None:
+    chat_server.script(chat_server.answer.error(429, retry_after=asked))
+    with pytest.raises(ModelFault, match=r"asks to wait .* s, at most 900 s are waited") as caught:
+        make_model().complete(HI, sample="0")
+    assert len(str(caught.value)) < 200
+    assert make_model.slept == []
+
+
+def test_an_error_of_any_length_is_retried(chat_server: ChatServer, make_model: ModelMaker) -> None:
+    limits = Meter()
+    chat_server.script(chat_server.answer(status=500, raw="x" * 20_000_000), "at last")
+    assert make_model(throttle=limits).complete(HI, sample="0").text == "at last"
+    assert limits.spent.calls == 1
+
+
 def test_a_slow_server_is_given_up_on(chat_server: ChatServer, make_model: ModelMaker) -> None:
     chat_server.hold(after=0)
     model = make_model(request_timeout=0.05, retries=1)
