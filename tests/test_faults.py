@@ -13,6 +13,7 @@ import json
 import math
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import tempfile
@@ -164,6 +165,34 @@ def test_two_trainings_at_once_pay_for_no_reply_twice(
     (found,) = outcome(json.loads((run / "result.json").read_text()))
     for name in ("status", "suite", "test", "tasks", "edits"):
         assert found[name] == undisturbed[0][name]
+
+
+def test_two_clones_with_one_directory_pay_for_no_reply_twice(
+    project: FaultProject, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared"
+    arguments = ("-p", "no:xdist", "--skillopt-cache=rw", f"--skillopt-dir={shared}")
+    project.run(*arguments)
+    alone, written = project.server.calls, project.skill.read_bytes()
+    assert written != SKILL
+    shutil.rmtree(shared)
+    project.clear()
+    (tmp_path / "clone").mkdir()
+    clone = FaultProject(tmp_path / "clone", project.server)
+    project.server.hold(after=20)
+    first = project.start(*arguments)
+    assert wait_for(lambda: project.server.calls >= 21, first)
+    log = tmp_path / "second.log"
+    second = clone.start(*arguments, f"--log-file={log}", "--log-file-level=INFO")
+    waits = "pays for the same reply"
+    assert wait_for(lambda: log.exists() and waits in log.read_text(), second)
+    project.server.release()
+    ended = [process.communicate(timeout=PATIENCE)[0] for process in (first, second)]
+    assert (first.returncode, second.returncode) == (0, 0), ended
+    assert project.server.calls == alone
+    assert (project.skill.read_bytes(), clone.skill.read_bytes()) == (written, written)
+    with closing(sqlite3.connect(shared / "cache" / "cache.db")) as database:
+        assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
 @pytest.mark.parametrize("moment", ["write_skill", "write_reports"])
