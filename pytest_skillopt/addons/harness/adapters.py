@@ -6,6 +6,7 @@ import contextlib
 import functools
 import importlib.util
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 _SHOWN = 2_000
 """Maximum characters of a tool's result in the transcript: agents print whole files."""
 _VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
+_STARTS = 300.0
+"""Seconds for a program to tell its version: some need a minute on a busy machine."""
 _BLANK = re.compile(r"\{(executable|python|prompt|model|workspace|home|url|key)\}")
 
 
@@ -396,9 +399,11 @@ def installed(name: str, own: bool = False) -> Harness:
     path = (found or ours) if own else (ours or found)
     if not path:
         raise pytest.UsageError(f"skillopt_harness: {missing_program(name, harness)}")
-    ask = functools.partial(subprocess.run, stdin=subprocess.DEVNULL, capture_output=True)
+    # Its fixed variables keep it from updating or starting itself again.
+    env = os.environ | {name: text for name, text in harness.env.items() if "{" not in text}
+    ask = functools.partial(subprocess.run, stdin=subprocess.DEVNULL, capture_output=True, env=env)
     try:
-        done = ask([path, "--version"], text=True, timeout=60)
+        done = ask([path, "--version"], text=True, timeout=_STARTS)
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise pytest.UsageError(f"{path} cannot be run: {error}") from None
     said = done.stdout + done.stderr

@@ -376,8 +376,6 @@ class HarnessAgent:
             return self.runner.run(harness, given, laid.root, limit, fixed, ticket, folder)
 
         ended = self.provider.serve(ticket, prompt, start)
-        trace = Trace()
-        told = trace.read(harness, ended.out)
         if not laid.is_intact:
             raise ModelFault(
                 f"{harness}: the agent changed the skill under test, so this sample does not count "
@@ -391,7 +389,7 @@ class HarnessAgent:
                     "tells nothing about it",
                     fatal=True,
                 )
-        problem = problem_of(harness, ticket, ended, trace, told, limit)
+        trace, problem = judged(harness, ticket, ended, limit)
 
         def placeless(text: str) -> str:
             """Replace paths that differ in every run, so that optimizer calls can be cached."""
@@ -411,14 +409,14 @@ class HarnessAgent:
         )
 
 
-def problem_of(
-    harness: Harness, ticket: Ticket, ended: Ended, trace: Trace, told: bool, limit: float
-) -> str:
-    """Return the reason for a missing answer that the agent is to blame for, or "".
+def judged(harness: Harness, ticket: Ticket, ended: Ended, limit: float) -> tuple[Trace, str]:
+    """Return the record of a run, and why it lacks an answer if the agent is to blame, or "".
 
     Raises:
         ModelError: the infrastructure is to blame.
     """
+    trace = Trace()
+    told = trace.read(harness, ended.out)
     said = " ".join(ended.err.split())[-300:]
     how = f"ended after {limit:g} s" if ended.why == "time" else f"exit status {ended.status}"
     if not told:
@@ -433,19 +431,19 @@ def problem_of(
     if failure := ticket.failure or (None if words else ticket.fault):
         raise failure
     if ticket.stop_when_read and ticket.skill_read:
-        return ""
+        return trace, ""
     if not words and not ticket.calls:
         words = f"made no model call, {how}: {trace.error or trace.text[-300:] or said}"
     if not words and (ended.why == "time" or ticket.out_of_calls):
         within = f"after {ticket.most_calls} model calls"
         within = f"within {limit:g} s" if ended.why == "time" else within
         last = " | ".join((_command(run) or run.name)[:120] for run in trace.tools[-3:])
-        return f"no final answer {within}; last commands: {last or 'none'}"
+        return trace, f"no final answer {within}; last commands: {last or 'none'}"
     if not words and not trace.done:
         words = trace.error[-300:] or f"ended without an answer, {how}: {said}"
     if words := words or trace.error[-300:]:
         raise ModelFault(f"{harness}: {words}", fatal=ended.why == "start")
-    return ""
+    return trace, ""
 
 
 @contextlib.contextmanager

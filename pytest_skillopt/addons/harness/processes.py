@@ -46,7 +46,7 @@ _PLACES |= {f"XDG_{name}_HOME": place for name, place in _XDG.items()}
 _CONFINED = "--die-with-parent --unshare-pid --ro-bind / / --dev /dev --proc /proc"
 _OF_ROOT = f"{_CONFINED} --ro-bind /proc/sys /proc/sys --cap-drop ALL"
 """Root keeps its capabilities in bubblewrap, and could take off again what confines it."""
-_PRIVATE = ("share", "state")
+_PRIVATE = (".local/share", ".local/state")
 """Folders beside ``bin`` in which programs keep data, perhaps keys; so do files beside it."""
 
 
@@ -303,7 +303,8 @@ def _needed(program: str, path: str, hidden: tuple[Path, ...]) -> list[Path]:
         found += [prefix, prefix / "bin", prefix / "lib"]
     for folder in map(Path, path.split(os.pathsep)):
         found.append(folder)
-        if folder.name == "bin" and folder.parent.resolve() not in hidden:
+        is_own = folder.parent.resolve() in hidden
+        if folder.name == "bin" and _is_below(folder, hidden) and not is_own:
             found += _beside(folder)
     modules = [parent for parent in real.parents if parent.name == "node_modules"]
     found.append((modules or [real.parent])[-1])
@@ -315,7 +316,7 @@ def _beside(folder: Path) -> Iterator[Path]:
     """Yield what the commands in a folder ``bin`` may need of the folder that it is in."""
     with contextlib.suppress(OSError):
         for path in folder.parent.iterdir():
-            if path.name == "version" or (path.is_dir() and path.name not in _PRIVATE):
+            if path.name == "version" or (path.is_dir() and not str(path).endswith(_PRIVATE)):
                 yield path
         for link in filter(Path.is_symlink, folder.iterdir()):
             real = link.resolve()

@@ -11,8 +11,7 @@ from weakref import WeakKeyDictionary
 
 import pytest
 
-from pytest_skillopt.addons.harness.adapters import Ended, Trace
-from pytest_skillopt.addons.harness.agent import problem_of
+from pytest_skillopt.addons.harness.agent import judged
 from pytest_skillopt.addons.harness.binding import open_runner, served
 from pytest_skillopt.addons.harness.command_line import CommandLineModel
 from pytest_skillopt.addons.harness.proposal import SOCKET, Folder, proposed
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_skillopt import Context, Patch, TaskRecord
-    from pytest_skillopt.addons.harness.adapters import Harness
+    from pytest_skillopt.addons.harness.adapters import Ended, Harness
     from pytest_skillopt.addons.harness.processes import Runner
     from pytest_skillopt.edits.calls import Calls
 
@@ -78,9 +77,7 @@ class Proposer:
             finally:
                 ticket.stopped = True
             ended = running.result()
-        trace = Trace()
-        told = trace.read(self.harness, ended.out)
-        problem = problem_of(self.harness, ticket, ended, trace, told, self.limit)
+        trace, problem = judged(self.harness, ticket, ended, self.limit)
         if problem:
             raise ModelFault(problem)
         return trace.text, ticket.usage

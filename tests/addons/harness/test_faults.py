@@ -456,6 +456,19 @@ def test_a_harness_that_does_not_tell_its_version(project: Project) -> None:
     done.stderr.fnmatch_lines(["*/test --version prints no version, but: *"])
 
 
+def test_a_version_is_asked_for_with_the_harness_own_variables(project: Project) -> None:
+    """Such as those that forbid an update; what differs in every run is left out."""
+    project.use_stub(ANSWER)
+    program = project.path / "program"
+    program.write_text('#!/bin/sh\necho "1.0.$FIXED$BASE_URL"\n')
+    program.chmod(0o755)
+    stub = project.path / "stub.py"
+    source = stub.read_text().replace("=sys.executable", f"={str(program)!r}")
+    stub.write_text(source.replace("env={", 'env={"FIXED": "7", '))
+    assert project.run("keep(version=skill_harness.harness.version)").ret == 0
+    assert project.kept == {"version": "1.0.7"}
+
+
 @pytest.mark.parametrize("place", ["CLAUDE.md", "AGENTS.md", ".claude/skills"])
 def test_what_lies_above_the_workspace_would_be_read(project: Project, place: str) -> None:
     project.use_stub(ANSWER)

@@ -95,6 +95,7 @@ def test_only_what_commands_need_is_seen_beside_them(
         home / ".local" / "share" / "tool" / "lib" / "module.py",
         home / ".pyenv" / "bin" / "pyenv",
         home / ".pyenv" / "version",
+        home / ".pyenv" / "share" / "names",
         project.path / "bin" / "own",
     ]
     hidden = [
