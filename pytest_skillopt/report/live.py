@@ -142,6 +142,7 @@ class Display:
         self._notes: Sequence[str] = ()
         """Notes that the sampler adds while rollouts run, and the number already shown."""
         self._told = 0
+        self._told_of_step = ""
 
     def header(self, run: Run, *, typical: int, most: int) -> None:
         """Announce the run, with its notes and its typical and maximum number of rollouts."""
@@ -193,8 +194,12 @@ class Display:
             self._show(at_once=first and not self._in_place)
 
     def step(self, row: StepRow) -> None:
+        """Tell a step, unless the same was told of the step before it."""
         with self._lock:
-            self.line(step_line(row))
+            told = step_line(row)
+            before, self._told_of_step = self._told_of_step, told.partition(": ")[2]
+            if before != self._told_of_step:
+                self.line(told)
             self.begin(f"step {row.step + 1}")
 
     def line(self, text: str) -> None:

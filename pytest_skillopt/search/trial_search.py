@@ -86,7 +86,7 @@ class Round:
         if self.left_out:
             count = "1 edit" if len(self.left_out) == 1 else f"{len(self.left_out)} edits"
             said.append(f"{count} left out again")
-        return ", ".join(said) or "no edit left to try"
+        return ", ".join(said) or "no edit was tried"
 
 
 class TrialSearch:

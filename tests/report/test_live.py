@@ -92,6 +92,17 @@ def test_a_step_is_told_in_plain_sentences() -> None:
     assert live.step_line(StepRow(step=3)) == "skillopt step 3: nothing to do"
 
 
+def test_a_step_like_the_one_before_it_is_not_told_again() -> None:
+    told: list[str] = []
+    reporter = SimpleNamespace(isatty=False, ensure_newline=list, write_line=told.append)
+    plugins = SimpleNamespace(get_plugin=lambda name: reporter)
+    config = SimpleNamespace(pluginmanager=plugins, option=SimpleNamespace(verbose=0))
+    display = live.Display(cast("Any", config))
+    for step, reason in enumerate(("a", "b", "b", "b", "a"), 1):
+        display.step(StepRow(step=step, reason=reason))
+    assert told == [f"skillopt step {said}" for said in ("1: a", "2: b", "5: a")]
+
+
 def test_progress_tells_the_total_and_the_time_left() -> None:
     progress = live.Progress(typical=240, most=500)
     progress.begin("step 3")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from pytest_skillopt import TrialParameters
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.gate.engine import SequentialGate
+from pytest_skillopt.report.words import plural
 from pytest_skillopt.search.budget import OutOfBudget
 from pytest_skillopt.search.extensions import Search, gate_options, gate_tasks
 from pytest_skillopt.suite.sampler import StopRun
@@ -165,7 +166,7 @@ class ShortenSearch:
             records=(),
             candidate=state.incumbent.version if taken else "",
             edits=len(taken),
-            reason=f"{len(taken)} of the edits removed {before.size - state.incumbent.size} "
+            reason=f"{plural(len(taken), 'edit')} removed {before.size - state.incumbent.size} "
             f"of {before.size} characters",
         )
         return bool(taken)
