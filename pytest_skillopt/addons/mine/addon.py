@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from pytest_skillopt import Model, Result, Role
+    from pytest_skillopt import Model, Role
 
 
 def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model | None:
@@ -29,15 +29,6 @@ def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model | None:
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     home = Home(config.rootpath / models.settings.dir)
     return Handoff(role, home, reporter.write_line if reporter else print, models.throttle)
-
-
-def pytest_skillopt_notes(config: pytest.Config, result: Result) -> str | None:
-    """Note what each task tells of a skill."""
-    if result.mode != "compare":
-        return None
-    from pytest_skillopt.addons.mine.verdicts import verdicts
-
-    return verdicts(result) or None
 
 
 def add_commands(commands: argparse._SubParsersAction[Any]) -> None:

@@ -113,7 +113,7 @@ def add_reading_commands(commands: argparse._SubParsersAction[Any]) -> None:
         parser.set_defaults(handle=later(f"reports.commands:{handle}"))
     runs = commands.add_parser("runs", help="list the runs, the latest last")
     add_run_arguments(runs, run=False)
-    runs.set_defaults(handle=later("reports.listing:runs"))
+    runs.set_defaults(handle=later("reports.commands:runs"))
 
 
 def pytest_skillopt_finished(config: pytest.Config, result: Result, folder: Path) -> None:

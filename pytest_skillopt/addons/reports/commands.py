@@ -1,4 +1,4 @@
-"""Commands ``pytest-skillopt show`` and ``diff``: print the report and the changes of a run."""
+"""Commands ``pytest-skillopt show``, ``diff`` and ``runs``: print what runs have stored."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.addons import figures
+from pytest_skillopt.addons.figures import columns
 from pytest_skillopt.addons.reports.terminal import diff, lines
 from pytest_skillopt.cli import fail, home_of
 from pytest_skillopt.registry import declared
-from pytest_skillopt.report.runs import pick_run
+from pytest_skillopt.report.runs import ELSEWHERE, load_runs, pick_run
+from pytest_skillopt.report.words import money, number, one_line, percent
 from pytest_skillopt.untrusted import no_command, shown
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable
 
+    from pytest_skillopt import Result
     from pytest_skillopt.addons.reports.terminal import Line
+    from pytest_skillopt.run.result import SkillResult
 
 _CI = ("CI", "GITHUB_ACTIONS", "TF_BUILD")
 _ANSI = {"bold": 1, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
@@ -52,6 +57,43 @@ def show_diff(args: argparse.Namespace) -> int:
         # Unchanged bytes, so that it applies: line ends and control characters are part of it.
         sys.stdout.buffer.write(patch.encode("utf-8", "surrogateescape"))
     return 0
+
+
+def runs(args: argparse.Namespace) -> int:
+    """Print the table, and why a run is not in it."""
+    home = home_of(args)
+    found = load_runs(home)
+    if not found:
+        return fail(f"no run in {home.runs} ({ELSEWHERE})")
+    read = [run.result for run in found if run.result is not None]
+    rows = [_row(result, skill) for result in read for skill in result.skills or (None,)]
+    head = ("run", "date", "mode", "status", "skill", "before", "after", "calls", "tokens", "cost")
+    for line in columns([head, *rows], "lllllrrrrr", indent="") if rows else ():
+        print(shown(line))
+    for run in found:
+        if run.result is None:
+            print(shown(f"skipped {one_line(run.id)}: {run.problem}"))
+    return 0
+
+
+def _row(result: Result, skill: SkillResult | None) -> tuple[str, ...]:
+    """Return the cells of a skill of a run."""
+    used, missing = figures.total(result.usage), figures.unpriced(result.usage)
+    measured = (skill.suite or skill.val) if skill else None
+    after = measured.after if measured else None
+    left_out = f" without {', '.join(missing)}" if missing and used.cost is not None else ""
+    return (
+        one_line(result.run),
+        one_line(result.started)[:10],
+        result.mode,
+        skill.status if skill else result.status,
+        one_line(skill.name or skill.path) if skill else "",
+        percent(measured.before.rate if measured else None),
+        percent(after.rate if after else None),
+        number(used.calls),
+        number(used.input_tokens + used.output_tokens),
+        money(used.cost) + left_out,
+    )
 
 
 def _print(report: Iterable[Line]) -> None:

@@ -39,7 +39,7 @@ def verdicts(result: Result) -> str:
     """Return the note on the tasks; empty unless a version was compared with no skill."""
     found: dict[str, list[str]] = {way: [] for way in _WAYS}
     for skill in result.skills:
-        if result.mode != "compare" or NO_SKILL.version not in (skill.before, skill.after):
+        if NO_SKILL.version not in (skill.before, skill.after):
             continue
         for row in skill.tasks:
             if row.before.n and row.after is not None and row.after.n:
