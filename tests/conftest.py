@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,8 +23,10 @@ from browser import Browser, find_browser
 from chat_server import ChatServer
 from execnet import gateway_io
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 from model_maker import ModelMaker
 from sessions import WITHOUT_OTHERS, clean_environment
+from xdist.scheduler import WorkStealingScheduling
 
 import pytest_skillopt
 from pytest_skillopt.registry import addons
@@ -32,11 +35,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType
 
+    from xdist.remote import Producer
+
 # The same examples in every run: what is checked before a change lands must not be a lottery.
 settings.register_profile(
     "steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("steady")
+# Nor on the modules imported by then, which Hypothesis would all parse for constants to try.
+vars(providers)["_get_local_constants"] = lambda: providers._local_constants
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A command that a shell runs in the background ignores interrupts, and so would its processes.
@@ -99,12 +106,25 @@ def pytest_configure(config: pytest.Config) -> None:
             (Path(empty) / "conftest.py").write_text(_IMPORT_ALL, encoding="utf-8")
             command = [sys.executable, "-m", "pytest", "-q", "-n1", "-p", "no:cacheprovider"]
             subprocess.run(command, cwd=empty, env=environment, capture_output=True, check=False)
+    if hasattr(os, "fork"):
+        gateway_io.Popen2IOMaster = warm_sessions.Worker  # type: ignore[misc]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(
+    config: pytest.Config, log: Producer
+) -> WorkStealingScheduling | None:
+    """Give each worker whole files, whose fixtures it makes once, and no long tests at the end."""
+    return WorkStealingScheduling(config, log) if config.getoption("dist") == "load" else None
+
+
+def pytest_unconfigure() -> None:
+    warm_sessions.stop()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def lean_sessions() -> Iterator[None]:
-    """Have the sessions that tests start load no plugins but pytest's, xdist's and ours, and fork
-    their workers.
+    """Have the sessions that tests start load no plugins but pytest's, xdist's and ours.
 
     One call is made first: what the SDK's HTTP client imports on the way would be forgotten after a
     session within this process, and be there twice, with exceptions that are not each other's.
@@ -118,10 +138,9 @@ def lean_sessions() -> Iterator[None]:
     gc.freeze()  # Objects loaded by now stay: no collection has to examine them again.
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTEST_ADDOPTS", WITHOUT_OTHERS)
-        if hasattr(os, "fork"):
-            patch.setattr(gateway_io, "Popen2IOMaster", warm_sessions.Worker)
+        patch.setattr(metadata, "distributions", metadata.distributions)
+        warm_sessions.know_plugins()
         yield
-    warm_sessions.stop()
 
 
 @pytest.fixture

@@ -2,8 +2,9 @@
 
 A server without threads imports pytest, the plugin and the model's SDK once, and forks a process
 for each session: with an id, signals and an exit status of its own, but without 2 s of CPU for
-imports. ``Worker`` takes the place of execnet's own start of a worker, in these sessions too. At
-its end a process runs what it has registered for that and leaves the rest to the system.
+imports. ``Worker`` takes the place of execnet's own start of a worker, in these sessions too, and
+in the one that runs the tests: its workers share one server. At its end a process runs what it has
+registered for that and leaves the rest to the system.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from functools import cache
+from functools import cache, cached_property
+from importlib import metadata
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
@@ -31,7 +33,7 @@ from execnet import gateway_io
 from execnet.gateway_base import Popen2IO
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 
 class Session:
@@ -170,7 +172,7 @@ _inherited: list[socket.socket] = []
 def _ask(streams: tuple[int, int, int], **process: Any) -> IO[str]:
     """Ask for a process with these standard streams; return a file that tells its id and end."""
     told, tell = os.pipe()
-    requests = _inherited[0] if _inherited else ready()
+    requests = ready()
     data = json.dumps(process).encode()
     socket.send_fds(requests, [data], [*streams, tell, requests.fileno()])
     os.close(tell)
@@ -178,8 +180,8 @@ def _ask(streams: tuple[int, int, int], **process: Any) -> IO[str]:
 
 
 def ready() -> socket.socket:
-    """Start the server of this process unless it runs; return the socket that asks it."""
-    return _server()[0]
+    """Start a server unless one runs; return the socket that asks it."""
+    return _inherited[0] if _inherited else _server()[0]
 
 
 @cache
@@ -204,6 +206,38 @@ def stop() -> None:
         requests.close()
         server.wait()
         _server.cache_clear()
+
+
+class _Plugin(metadata.PathDistribution):
+    """An installed plugin whose metadata is read once."""
+
+    @cached_property
+    def entry_points(self) -> metadata.EntryPoints:
+        return super().entry_points
+
+    @cached_property
+    def files(self) -> list[metadata.PackagePath] | None:
+        return super().files
+
+    @cached_property
+    def metadata(self) -> Any:
+        return super().metadata
+
+
+def know_plugins() -> None:
+    """Look for the installed plugins of pytest once: each session reads all metadata twice."""
+    read, known, found = metadata.distributions, list(sys.path), []
+    for each in read():
+        if any(point.group == "pytest11" for point in each.entry_points):
+            each.__class__ = _Plugin
+            found.append(each)
+
+    def distributions(**where: Any) -> Iterable[metadata.Distribution]:
+        if where:
+            return read(**where)
+        return [*read(path=[path for path in sys.path if path not in known]), *found]
+
+    metadata.distributions = distributions
 
 
 class _Imports:
@@ -237,7 +271,9 @@ def _serve(requests: socket.socket) -> None:
         Path(os.devnull).open("w", encoding="utf-8") as nowhere,
         contextlib.redirect_stdout(nowhere),
     ):
-        pytest.main(["-q", "-p", "no:cacheprovider", empty], plugins=[_Imports()])
+        options = ["-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-p", "no:anyio"]
+        pytest.main([*options, empty], plugins=[_Imports()])
+    know_plugins()
     gc.freeze()  # Objects loaded by now stay: no session has to examine them again.
     while True:
         data, fds, _, _ = socket.recv_fds(requests, 1 << 20, 5)
@@ -306,4 +342,5 @@ def _run(
 
 if __name__ == "__main__":
     sys.path.remove(str(Path(__file__).parent))
+    sys.modules["warm_sessions"] = sys.modules["__main__"]
     _serve(socket.socket(fileno=int(sys.argv[1])))
