@@ -321,6 +321,7 @@ def test_no_setting_is_dead() -> None:
 
 def settings_read(module: ast.Module) -> Iterator[str]:
     """``settings.x``, ``settings.get("x")``, and what a module may mean by ``getattr``."""
+    guessed = False
     for node in ast.walk(module):
         if isinstance(node, ast.Attribute) and is_settings(node.value):
             yield node.attr
@@ -330,8 +331,9 @@ def settings_read(module: ast.Module) -> Iterator[str]:
         if isinstance(node.func, ast.Attribute) and is_settings(node.func.value):
             yield from strings(node.args[0])
         called = node.func.id if isinstance(node.func, ast.Name) else ""
-        if called == "getattr" and is_settings(node.args[0]):
-            yield from names_in(module)
+        guessed |= called == "getattr" and is_settings(node.args[0])
+    if guessed:
+        yield from names_in(module)
 
 
 def is_settings(node: ast.expr) -> bool:

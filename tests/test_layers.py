@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import graphlib
 import re
 import subprocess
@@ -48,9 +49,14 @@ ADDONS = sorted(
 )
 
 
-def imported(source: str) -> Iterator[str]:
+@functools.cache
+def imported(source: str) -> tuple[str, ...]:
     """Names that a module imports of the package, by the path below it."""
-    for node in ast.walk(ast.parse(source)):
+    return tuple(_imported(ast.parse(source)))
+
+
+def _imported(module: ast.Module) -> Iterator[str]:
+    for node in ast.walk(module):
         names: list[str] = []
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
@@ -156,19 +162,22 @@ def test_the_core_names_nothing_of_an_add_on() -> None:
         "scan",
         "shorten",
     }
-    names = [rf"(?<![\w-]){name}(?![\w-])" for name in ADDONS if name not in ordinary]
+    # Each begins with plain text, for which a whole file is searched at once.
+    names = [rf"{name}(?<![\w-]{name})(?![\w-])" for name in ADDONS if name not in ordinary]
     modes = [mode.name for own in declared("MODES") for mode in own]
-    names += [rf"(['\"]){name}\1|--skillopt-{name}\b" for name in (*ADDONS, *modes)]
+    for name in (*ADDONS, *modes):
+        names += [f"'{name}'", f'"{name}"', rf"--skillopt-{name}\b"]
     names += [rf"pytest-skillopt {name}\b" for name in ADDONS]
     settings = (field.name for own in declared("SETTINGS") for field in dataclasses.fields(own))
-    names += [rf"\bskillopt_{name}\b" for name in settings]
+    names += [rf"skillopt_{name}\b(?<!\wskillopt_{name})" for name in settings]
     found = [
         f"{path.relative_to(PACKAGE)}: {match[0]}"
         for path in PACKAGE.rglob("*")
         if path.suffix in (".py", ".md", ".j2", ".html")
         and path.relative_to(PACKAGE).parts[:1] != ("addons",)
+        for text in [path.read_text("utf-8")]
         for name in names
-        for match in re.finditer(name, path.read_text("utf-8"))
+        for match in re.finditer(name, text)
     ]
     assert found == []
 
@@ -204,11 +213,9 @@ def test_no_two_modules_import_each_other() -> None:
         ".".join(p.relative_to(PACKAGE).with_suffix("").parts): p for p in PACKAGE.rglob("*.py")
     }
     for name, path in paths.items():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE.name):
-                bare = (node.module or "").removeprefix(PACKAGE.name).removeprefix(".")
-                wanted = {f"{bare}.{alias.name}".strip(".") for alias in node.names} | {bare}
-                below.setdefault(name, set()).update(wanted & paths.keys())
+        names = imported(path.read_text(encoding="utf-8"))
+        wanted = {*names, *(each.rpartition(".")[0] for each in names)}
+        below[name] = wanted & paths.keys()
     order = graphlib.TopologicalSorter(below)
     order.prepare()
 
