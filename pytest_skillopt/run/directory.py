@@ -231,6 +231,8 @@ def finish_writing(
 ) -> Iterator[str]:
     """Finish the writes of killed runs; yield notes about them.
 
+    A write that has not reached a file yet is left to the run, which can be continued.
+
     Args:
         root: the project's root directory.
         home: its directory ``.skillopt``, which may come from an untrusted cache.
@@ -244,8 +246,10 @@ def finish_writing(
                 continue
             before, after = (Document.unpack(version.encode()) for version in versions)
             check_names(after, trained)
-            write_version(root / skill, _half_written(root / skill, before, after), after, trained)
-            yield f"{skill}: a run that was killed while it wrote the skill has been finished"
+            begun = _half_written(root / skill, before, after)
+            if begun != before:
+                write_version(root / skill, begun, after, trained)
+                yield f"{skill}: a run that was killed while it wrote the skill has been finished"
         except (SkillError, OSError, ValueError) as error:
             yield f"{note.name}: a skill stays half written, see git diff: {error}"
         note.unlink(missing_ok=True)
