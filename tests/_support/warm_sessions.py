@@ -293,8 +293,9 @@ def _serve(requests: socket.socket) -> None:
                 _run(streams, **json.loads(data))
             for fd in (*streams, asking):
                 os.close(fd)
-            os.write(tell, f"{process}\n".encode())
-            os.write(tell, f"{os.waitpid(process, 0)[1]}\n".encode())
+            with contextlib.suppress(BrokenPipeError):  # Who asked may have ended.
+                os.write(tell, f"{process}\n".encode())
+                os.write(tell, f"{os.waitpid(process, 0)[1]}\n".encode())
             os._exit(0)
         for fd in fds:
             os.close(fd)
