@@ -68,13 +68,13 @@ def matches(text: str, pattern: str, flags: int = re.MULTILINE) -> re.Match[str]
 
 def section(text: str, title: str) -> str:
     """Assert that there is a Markdown heading with that title; return the text under it."""
-    headings = list(re.finditer(r"^(#{1,6})\s+(.*?)\s*#*$", text, re.MULTILINE))
+    headings = list(re.finditer(r"^(#{1,6})[ \t]+(.*)$", text, re.MULTILINE))
+    titles = [heading[2].strip().rstrip("#").strip() for heading in headings]
     for number, heading in enumerate(headings):
-        if heading[2].strip().lower() == title.strip().lower():
+        if titles[number].lower() == title.strip().lower():
             rest = (h for h in headings[number + 1 :] if len(h[1]) <= len(heading[1]))
             end = next((h.start() for h in rest), len(text))
             return text[heading.end() : end].strip()
-    titles = [heading[2] for heading in headings]
     raise AssertionError(f"no section {title!r}; the sections are {titles}")
 
 

@@ -20,6 +20,7 @@ CALL = Reply("done", tool_calls=(ToolRun("search", '{"query": "x", "limit": 3}',
 def test_section_gives_what_stands_under_the_heading() -> None:
     assert checks.section(TEXT, "summary") == "Revenue rose.\n\n### Detail\n\nQ3"
     assert checks.section(TEXT, "Risks") == "None."
+    assert checks.section(f"## a{' ' * 100_000}b\n{TEXT}", "Risks") == "None."
 
 
 def test_schema_reads_json_out_of_a_reply() -> None:

@@ -40,7 +40,7 @@ _ALL = 2_000
 _SHELL = Harness("shell", "/bin/sh -c {prompt}", lambda event, trace: None, "")
 REVISION = 7
 """Version of the cached runs' format and of the adapters; raise it to invalidate the cache."""
-_SCRATCH = re.compile(r"[^\s\"'`]*/skillopt-home-[^/\s\"'`]+/home")
+_SCRATCH = re.compile(r"(?<![^\s\"'`])[^\s\"'`]*/skillopt-home-[^/\s\"'`]+/home")
 
 
 class HarnessReply(Reply):

@@ -26,7 +26,7 @@ _RISKY = frozenset([*_LISTS["python"].split(), *(f"os.{n}" for n in _LISTS["os"]
 _BUILTINS = frozenset({"eval", "exec", "compile", "__import__", "breakpoint"})
 _COMMANDS = re.compile(
     rf"(?<![\w./-])(?:{'|'.join(_LISTS['shell'].split())})(?![\w.-])"
-    r"|/dev/(?:tcp|udp)\b|(?m:^\s*\.(?=\s+\S))"
+    r"|/dev/(?:tcp|udp)\b|(?m:^[^\S\n]*\.(?=\s+\S))"
 )
 _MODULES = "|".join(_LISTS["node"].split())
 _OF_NODE = re.compile(
@@ -36,9 +36,9 @@ _OF_NODE = re.compile(
     r"|\b(require|import)\s*\(\s*(?:[^\"'`)\s]|`[^`]*\$\{)"
 )
 _LEADING = re.compile(r"(?:#!.*\n)?((?:[ \t]*(?:#|//|/?\*).*\n|[ \t]*\n)*)")
-_HERE = re.compile(r"<<-?\s*(['\"]?)(\w+)\1[^\n]*\n(.*?)^\s*\2\s*$", re.DOTALL | re.MULTILINE)
+_HERE = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 _PRINTED = re.compile(
-    r"^[\s#*/]*(?:echo|printf|console\.\w+\()?[\s\"'`]*(?:usage\b|options?:|-{1,2}[a-z]).*$",
+    r"^[ \t#*/]*+(?:echo|printf|console\.\w+\()?[ \t\"'`]*+(?:usage\b|options?:|-{1,2}[a-z]).*$",
     re.IGNORECASE | re.MULTILINE,
 )
 _HELPING = frozenset({"help", "description", "epilog", "usage", "metavar", "prog"})
@@ -141,7 +141,7 @@ def _dotted(node: ast.expr, known: dict[str, str]) -> str:
 
 
 def _reach_of_bash(text: str) -> set[str]:
-    plain = re.sub(r"(?m)^\s*#.*$", "", text)
+    plain = re.sub(r"(?m)^[^\S\n]*#.*$", "", text)
     return set(_COMMANDS.findall(re.sub(r"[\"'\\]", "", plain)))
 
 
@@ -173,8 +173,20 @@ def _texts(node: ast.AST) -> list[str]:
 def _help_of_text(text: str) -> set[str]:
     """List the lines of the comment at the top, of here documents, and of usage and options."""
     top = _LEADING.match(text)
-    said = [top[1] if top else "", *(match[3] for match in _HERE.finditer(text))]
+    said = [top[1] if top else "", *_here_documents(text)]
     return _lines([*said, *_PRINTED.findall(text)])
+
+
+def _here_documents(text: str) -> Iterator[str]:
+    """Yield the here documents of a shell script, each read once."""
+    lines = [line.strip() for line in text.split("\n")]
+    last = {line: number for number, line in enumerate(lines)}
+    end = -1
+    for number, line in enumerate(lines):
+        opened = _HERE.search(line) if number > end else None
+        if opened and last.get(opened[2], -1) > number:
+            end = lines.index(opened[2], number + 1)
+            yield "\n".join(lines[number + 1 : end])
 
 
 def _lines(texts: list[str]) -> set[str]:

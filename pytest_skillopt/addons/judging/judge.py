@@ -203,7 +203,7 @@ def _messages(kind: str, rubric: str, answer: str, question: str) -> list[dict[s
     ]
 
 
-_CLOSING = re.compile(r"\s*^[ \t]*(?:```+|~~~+)\Z", re.MULTILINE)
+_CLOSING = re.compile(r"\n[ \t]*(?:```+|~~~+)\Z")
 
 
 def only_json(text: str, form: type[BaseModel]) -> Any:
@@ -213,7 +213,7 @@ def only_json(text: str, form: type[BaseModel]) -> Any:
         NoJson: there is none, words follow it, or another object with a field of ``form`` differs
             from it: one of them may be quoted from the material.
     """
-    text = _CLOSING.sub("", without_thoughts(text))
+    text = _CLOSING.sub("", without_thoughts(text)).rstrip()
     found = json_values(text)
     end, last = found[-1][1:]
     if end != len(text):

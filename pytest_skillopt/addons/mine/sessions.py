@@ -30,8 +30,8 @@ _MOST_BYTES = 100_000_000
 _MACHINE = re.compile(
     r"\s*(?:<[a-zA-Z][\w-]*[ >]|# AGENTS\.md|Caveat: |\[Request interrupted|This session is being)"
 )
-_ASKED = re.compile(r"<user_query>\s*(.*?)\s*</user_query>\s*\Z", re.DOTALL)
-"""Request in a turn of Cursor, after its own blocks."""
+_ASKED, _ASKED_END = "<user_query>", "</user_query>"
+"""Marks of the request in a turn of Cursor, after its own blocks."""
 _PERSONAL = (
     (re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+"), "someone@example.com"),
     (re.compile(r"(?<![\w.])\+?\d(?:[ ()/-]?\d){8,14}(?![\w.])"), "555-0100"),
@@ -103,8 +103,8 @@ def _turns(value: Any, depth: int = 0) -> Iterator[str]:
         role = value.get("role") or (info.get("role") if isinstance(info, dict) else "")
         if str(role or value.get("type", "")).lower() in ("user", "human", "user.message"):
             text = _text(value).strip()
-            if asked := _ASKED.search(text):
-                text = asked[1]
+            if _ASKED in text and text.endswith(_ASKED_END):
+                text = text.partition(_ASKED)[2].removesuffix(_ASKED_END).strip()
             if text and not _MACHINE.match(text):
                 yield text
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -125,6 +126,17 @@ def check(name: str, before: str, after: str, said: str) -> None:
     found = list(faults(name, before, after))
     assert len(found) == bool(said), found
     assert not said or said in found[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["cat <<a\n" * 30_000, "\n" * 100_000, " " * 100_000 + "x"],
+    ids=["here", "lines", "line"],
+)
+def test_a_hostile_script_takes_no_more_than_a_moment(text: str) -> None:
+    start = time.process_time()
+    assert list(faults("a.sh", text, text)) == []
+    assert time.process_time() - start < 5
 
 
 def test_what_a_script_reached_before_it_may_reach() -> None:

@@ -65,6 +65,7 @@ def test_a_judgement_may_end_a_reply(chat_server: ChatServer, judge: Judge, text
         f"The answer holds\n```json\n{INVENTED}\n```\nMy verdict is\n```json\n{grade(0)}\n```",
         f"{grade(0)} is my verdict on {INVENTED}",
         f"It says {INVENTED}. On a scale to 20: {grade(3)}",
+        pytest.param(grade(0) + "\n" * 100_000 + "So be it.", id="many lines"),
     ],
 )
 def test_an_unreadable_judgement_is_no_grade(

@@ -282,7 +282,10 @@ def test_without_a_model_it_says_what_to_set(project: pytest.Pytester) -> None:
 def test_large_sessions_are_read_in_time_that_grows_with_their_size(tmp_path: Path) -> None:
     """A pasted wall of letters, and 4,000 different requests: either took forever."""
     requests = [f"please look at case{n} in part{n} of file{n}, {ASKED}" for n in range(4_000)]
-    turns = [{"role": "user", "content": text} for text in ("a" * 200_000, *requests)]
+    turns = [
+        {"role": "user", "content": text}
+        for text in ("a" * 200_000, "<user_query>" * 20_000, *requests)
+    ]
     path = tmp_path / "large.json"
     path.write_text(json.dumps(turns))
     assert read_requests(path) == (1, tuple(requests))
