@@ -162,15 +162,21 @@ class Trace:
         tool = re.compile(rf'(?i:\S*skill\S*) .*"{re.escape(skill)}"')
         return any(tool.match(call) or f"{skill}/SKILL.md" in call for call in self.opened)
 
-    def read(self, harness: Harness, printed: str) -> bool:
-        """Read a harness's output; return whether any event was recognised."""
-        for line in printed.split("\n"):  # not splitlines(): JSON strings may hold other line ends
-            if not line.lstrip().startswith("{"):
-                continue  # Parsing millions of short lines would take minutes.
+    def take(self, harness: Harness, line: str) -> dict[str, Any]:
+        """Read a line of a harness's output; return its event, empty if it is none."""
+        event: dict[str, Any] = {}
+        if line.lstrip().startswith("{"):  # Parsing millions of short lines takes minutes.
             with contextlib.suppress(
                 ValueError, LookupError, TypeError, AttributeError, RecursionError
             ):
-                harness.read(json.loads(line), self)
+                event = json.loads(line)
+                harness.read(event, self)
+        return event
+
+    def read(self, harness: Harness, printed: str) -> bool:
+        """Read a harness's output; return whether any event was recognised."""
+        for line in printed.split("\n"):  # not splitlines(): JSON strings may hold other line ends
+            self.take(harness, line)
         return bool(self.turns or self.done or self.error)
 
 

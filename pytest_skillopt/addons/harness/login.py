@@ -270,14 +270,11 @@ class Followed(Ticket):
         return replace(one, calls=self.calls) if self.calls else Usage()
 
     def _take(self, line: bytes) -> None:
-        try:
-            event = {**json.loads(line.decode(errors="replace"))}
-        except (ValueError, TypeError, RecursionError):
+        event = self.trace.take(self.harness, line.decode(errors="replace"))
+        if not event:
             return
-        text = json.dumps(event)
-        self.trace.read(self.harness, text)
         self.calls = len(self.trace.spent)
-        self.look(text)
+        self.look(json.dumps(event))
         if not self.skill_read and self.trace.used(self.skill):
             self.skill_read, self.stopped = True, self.stopped or self.stop_when_read
         kind = event.get("type")

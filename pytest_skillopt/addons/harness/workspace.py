@@ -129,8 +129,9 @@ class Workspace:
             if self.before.get(name, _ABSENT)[:2] != self.after.get(name, _ABSENT)[:2]
         ]
         for name, kind in self._kinds():
-            if stat.S_ISFIFO(kind):
-                self.tree.remove(name)
+            with contextlib.suppress(OSError):
+                if stat.S_ISFIFO(kind):
+                    self.tree.remove(name)
 
     def _kinds(self) -> Iterator[tuple[str, int]]:
         """Yield name and mode of each changed file that is still there."""
