@@ -65,7 +65,7 @@ class DriftGate(SequentialGate):
                 break
         self.word = word
         return self.verdict(
-            DECISIONS[word], f"{word}: without and with it {self.counts.moved()}, {why}"
+            DECISIONS[word], f"without and with the skill {self.counts.moved()}, {why}"
         )
 
     def _look(self, alpha: float) -> tuple[Word, str]:
