@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.addons.harness.login import SignedIn
     from pytest_skillopt.addons.harness.processes import Runner
-    from pytest_skillopt.addons.harness.proxy import Proxy, Ticket
+    from pytest_skillopt.addons.harness.proxy import AgentCalls, Proxy
     from pytest_skillopt.model.cache import Replies
     from pytest_skillopt.suite.context import Recorder, Skill
 
@@ -353,7 +353,7 @@ class HarnessAgent:
             *rivals.values(),
             most=_ALL if self.is_document else MARKS,
         )
-        ticket: Any = self.provider.ticket(
+        agent_calls: Any = self.provider.agent_calls(
             harness,
             self.skill.name,
             prompt,
@@ -373,23 +373,28 @@ class HarnessAgent:
 
         def start(url: str) -> Ended:
             given = values | {"url": url}
-            return self.runner.run(harness, given, laid.root, limit, fixed, ticket, folder)
+            return self.runner.run(harness, given, laid.root, limit, fixed, agent_calls, folder)
 
-        ended = self.provider.serve(ticket, prompt, start)
+        ended = self.provider.serve(agent_calls, prompt, start)
         if not laid.is_intact:
             raise ModelFault(
                 f"{harness}: the agent changed the skill under test, so this sample does not count "
                 "for its version; skillopt_sandbox = bwrap makes the skill read-only"
             )
-        if self.is_document and ticket.marks and ticket.calls and not ticket.skill_read:
+        if (
+            self.is_document
+            and agent_calls.marks
+            and agent_calls.calls
+            and not agent_calls.skill_read
+        ):
             names = ", ".join(laid.placed)
-            if not (ticket.failure or ticket.fault):
+            if not (agent_calls.failure or agent_calls.fault):
                 raise ModelFault(
                     f"{harness} did not read {names}: its text was in no request, so this sample "
                     "tells nothing about it",
                     fatal=True,
                 )
-        trace, problem = judged(harness, ticket, ended, limit)
+        trace, problem = judged(harness, agent_calls, ended, limit)
 
         def placeless(text: str) -> str:
             """Replace paths that differ in every run, so that optimizer calls can be cached."""
@@ -400,16 +405,18 @@ class HarnessAgent:
             turns=tuple((role, placeless(text)) for role, text in trace.turns),
             tools=tuple(trace.tools),
             problem=placeless(problem),
-            skill_used=ticket.skill_read if self.is_document else trace.used(self.skill.name),
-            skill_read=ticket.skill_read,
-            opened=next((n for n in (*ticket.opened, *filter(trace.used, rivals))), ""),
+            skill_used=agent_calls.skill_read if self.is_document else trace.used(self.skill.name),
+            skill_read=agent_calls.skill_read,
+            opened=next((n for n in (*agent_calls.opened, *filter(trace.used, rivals))), ""),
             exit_status=ended.status,
             seconds=round(ended.seconds, 3),
-            usage=ticket.usage,
+            usage=agent_calls.usage,
         )
 
 
-def judged(harness: Harness, ticket: Ticket, ended: Ended, limit: float) -> tuple[Trace, str]:
+def judged(
+    harness: Harness, agent_calls: AgentCalls, ended: Ended, limit: float
+) -> tuple[Trace, str]:
     """Return the record of a run, and why it lacks an answer if the agent is to blame, or "".
 
     Raises:
@@ -428,14 +435,14 @@ def judged(harness: Harness, ticket: Ticket, ended: Ended, limit: float) -> tupl
         "printed": f"printed more than {processes.MOST_PRINTED} bytes",
         "disk": "the disk is full, so the run was ended",
     }.get(ended.why, "")
-    if failure := ticket.failure or (None if words else ticket.fault):
+    if failure := agent_calls.failure or (None if words else agent_calls.fault):
         raise failure
-    if ticket.stop_when_read and ticket.skill_read:
+    if agent_calls.stop_when_read and agent_calls.skill_read:
         return trace, ""
-    if not words and not ticket.calls:
+    if not words and not agent_calls.calls:
         words = f"made no model call, {how}: {trace.error or trace.text[-300:] or said}"
-    if not words and (ended.why == "time" or ticket.out_of_calls):
-        within = f"after {ticket.most_calls} model calls"
+    if not words and (ended.why == "time" or agent_calls.out_of_calls):
+        within = f"after {agent_calls.most_calls} model calls"
         within = f"within {limit:g} s" if ended.why == "time" else within
         last = " | ".join((_command(run) or run.name)[:120] for run in trace.tools[-3:])
         return trace, f"no final answer {within}; last commands: {last or 'none'}"

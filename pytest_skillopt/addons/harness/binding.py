@@ -27,7 +27,7 @@ from pytest_skillopt.addons.harness.login import (
     signed_in,
 )
 from pytest_skillopt.addons.harness.processes import Runner, resolve
-from pytest_skillopt.addons.harness.proxy import Proxy, Ticket, marks_of
+from pytest_skillopt.addons.harness.proxy import AgentCalls, Proxy, marks_of
 from pytest_skillopt.addons.harness.settings import HarnessSettings
 from pytest_skillopt.model.config import OPENAI_URL
 from pytest_skillopt.model.roles import Models
@@ -187,22 +187,22 @@ def open_url(config: pytest.Config, skill: Skill) -> str:
     with _LOCK:
         if owner in _URLS:
             return _URLS[owner]
-        ticket = Ticket(marks_of(skill.body, skill.text.removesuffix(skill.body)))
+        agent_calls = AgentCalls(marks_of(skill.body, skill.text.removesuffix(skill.body)))
         if context is not None:
-            ticket.account = ("target", context.request.stage, context.request.task)
-            ticket.on_usage = context.add_usage
+            agent_calls.account = ("target", context.request.stage, context.request.task)
+            agent_calls.on_usage = context.add_usage
         provider = _opened(config)[0]
         if isinstance(provider, SignedIn):
             raise ModelConfigError("skill.proxy_url needs skillopt_harness_login = no")
-        serving = provider.serving(ticket)
+        serving = provider.serving(agent_calls)
         _URLS[owner] = serving.__enter__()
 
     def end() -> None:
         del _URLS[owner]
         serving.__exit__(None, None, None)
         if context is not None:
-            context.note_skill_read(ticket.skill_read)
-            context.fault = ticket.failure
+            context.note_skill_read(agent_calls.skill_read)
+            context.fault = agent_calls.failure
 
     (context.at_end.callback if context is not None else config.add_cleanup)(end)
     return _URLS[owner]

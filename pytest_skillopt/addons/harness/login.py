@@ -22,7 +22,7 @@ import pytest
 from filelock import FileLock, Timeout
 
 from pytest_skillopt.addons.harness.adapters import KNOWN, Ended, Harness, Trace, installed
-from pytest_skillopt.addons.harness.proxy import Ticket
+from pytest_skillopt.addons.harness.proxy import AgentCalls
 from pytest_skillopt.addons.harness.settings import HarnessSettings
 from pytest_skillopt.model.client import Client
 from pytest_skillopt.model.config import Server, model_config
@@ -220,7 +220,7 @@ def signed_in(harness: Harness, model: str) -> Harness:
 
 
 @dataclass(eq=False)
-class Followed(Ticket):
+class Followed(AgentCalls):
     """Run whose calls are known from its events only, which are read while it runs."""
 
     harness: Harness = KNOWN["claude"]
@@ -332,7 +332,7 @@ class SignedIn(Client):
             return str(error)
         return ""
 
-    def ticket(
+    def agent_calls(
         self, harness: Harness, skill: str, prompt: str, is_document: bool, **how: Any
     ) -> Followed:
         forced = harness.explicit.format(name=skill, prompt="") if harness.explicit else ""
@@ -344,27 +344,33 @@ class SignedIn(Client):
             **how,
         )
 
-    def serve(self, ticket: Followed, prompt: str, start: Callable[[str], Ended]) -> Ended:
+    def serve(self, agent_calls: Followed, prompt: str, start: Callable[[str], Ended]) -> Ended:
         """Run an agent, as one call that the caps and rates allow; count what its events tell."""
         done: list[Ended] = []
-        request = {"messages": prompt, "ticket": ticket, "start": lambda: done.append(start(""))}
-        self._call(request, ticket.account, lambda reply: None)
-        how = sign_in(ticket.harness.name)
-        ticket.end(done[0], how.command if how else "")
+        request = {
+            "messages": prompt,
+            "agent_calls": agent_calls,
+            "start": lambda: done.append(start("")),
+        }
+        self._call(request, agent_calls.account, lambda reply: None)
+        how = sign_in(agent_calls.harness.name)
+        agent_calls.end(done[0], how.command if how else "")
         return done[0]
 
     def _send(self, request: dict[str, Any]) -> Completion:
-        ticket, how = request["ticket"], sign_in(request["ticket"].harness.name)
+        agent_calls, how = request["agent_calls"], sign_in(request["agent_calls"].harness.name)
         assert how is not None
         with stream(how, self._check_open):
             try:
                 request["start"]()
             except BaseException:
-                self._throttle.note(ticket.used(self.config, request["messages"]), ticket.account)
+                self._throttle.note(
+                    agent_calls.used(self.config, request["messages"]), agent_calls.account
+                )
                 raise
             finally:
-                ticket.count(ticket.used(self.config, request["messages"]))
-        return Completion("", usage=ticket.usage)
+                agent_calls.count(agent_calls.used(self.config, request["messages"]))
+        return Completion("", usage=agent_calls.usage)
 
     @property
     def _no_chat(self) -> str:

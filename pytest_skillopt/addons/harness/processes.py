@@ -24,7 +24,7 @@ from weakref import WeakSet
 import pytest
 
 from pytest_skillopt.addons.harness.adapters import Ended, bundled_path
-from pytest_skillopt.addons.harness.proxy import Ticket
+from pytest_skillopt.addons.harness.proxy import AgentCalls
 from pytest_skillopt.suite.folders import TemporaryFolder
 from pytest_skillopt.untrusted import logger
 
@@ -77,16 +77,16 @@ class Runner:
         workspace: Path,
         limit: float,
         fixed: Sequence[Path] = (),
-        ticket: Ticket | None = None,
+        agent_calls: AgentCalls | None = None,
         folder: str = "",
     ) -> Ended:
-        """Run a harness until it ends, until ``ticket.stopped``, or for ``limit`` seconds.
+        """Run a harness until it ends, until ``agent_calls.stopped``, or for ``limit`` seconds.
 
-        Seconds lost to the infrastructure (``ticket.lost``) do not count; without limit if it is 0.
+        Seconds lost to the infrastructure do not count; without limit if it is 0.
         The paths in ``fixed`` are read-only in bubblewrap; the agent starts in ``folder`` of the
         workspace.
         """
-        started, why, said, ticket = time.monotonic(), "exit", b"", ticket or Ticket()
+        started, why, said, agent_calls = time.monotonic(), "exit", b"", agent_calls or AgentCalls()
         with contextlib.ExitStack() as stack:
             try:
                 guard = stack.enter_context(self._guard())
@@ -111,9 +111,9 @@ class Runner:
             try:
                 disk = workspace.absolute().parent
                 free = _free(disk)
-                while why == "exit" and not ticket.stopped and not end.poll(_LOOK_MS):
-                    ticket.follow(out)
-                    seconds = time.monotonic() - started - ticket.lost()
+                while why == "exit" and not agent_calls.stopped and not end.poll(_LOOK_MS):
+                    agent_calls.follow(out)
+                    seconds = time.monotonic() - started - agent_calls.lost()
                     if 0 < limit < seconds:
                         why = "time"
                     elif max(os.fstat(f.fileno()).st_size for f in (out, err)) > MOST_PRINTED:
@@ -125,7 +125,7 @@ class Runner:
                     guard.send(b"end")
                 with contextlib.suppress(OSError):
                     said = guard.recv(32) if end.poll(_PATIENCE * 1_000) else b""
-            ticket.follow(out)
+            agent_calls.follow(out)
             _LOG.debug("the guard of %s says %r, its end: %s", harness.name, said, why)
             most = 4_000 if why == "printed" else MOST_PRINTED  # that much is nobody's answer
             seconds, texts = time.monotonic() - started, (read_text(out, most), read_text(err))

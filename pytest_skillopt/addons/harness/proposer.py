@@ -15,7 +15,7 @@ from pytest_skillopt.addons.harness.agent import judged
 from pytest_skillopt.addons.harness.binding import open_runner, served
 from pytest_skillopt.addons.harness.command_line import CommandLineModel
 from pytest_skillopt.addons.harness.proposal import SOCKET, Folder, proposed
-from pytest_skillopt.addons.harness.proxy import Proxy, Ticket
+from pytest_skillopt.addons.harness.proxy import AgentCalls, Proxy
 from pytest_skillopt.addons.harness.settings import MOST_PROPOSALS, HarnessSettings
 from pytest_skillopt.addons.harness.workspace import leaking
 from pytest_skillopt.model.roles import Models
@@ -59,32 +59,36 @@ class Proposer:
         """
         if leak := leaking(folder.root, self.runner.hidden):
             raise ModelFault(f"{leak} is above the agent's folder: set TMPDIR", fatal=True)
-        ticket = Ticket(account=("optimizer", "agent", ""), most_calls=_MOST_CALLS)
+        agent_calls = AgentCalls(account=("optimizer", "agent", ""), most_calls=_MOST_CALLS)
         values = {"executable": self.harness.executable, "prompt": folder.prompt}
         values |= {"workspace": str(folder.root), "key": "skillopt"}
         values["model"] = self.proxy.config.model
         with contextlib.ExitStack() as stack:
-            values["url"] = stack.enter_context(self.proxy.serving(ticket))
+            values["url"] = stack.enter_context(self.proxy.serving(agent_calls))
             server = stack.enter_context(socket.socket(socket.AF_UNIX))
             server.bind(str(folder.root / SOCKET))
             server.listen()
             server.settimeout(_LOOK)
             pool = stack.enter_context(ThreadPoolExecutor(1))
-            arguments = (self.harness, values, folder.root, self.limit, (), ticket)
+            arguments = (self.harness, values, folder.root, self.limit, (), agent_calls)
             running = pool.submit(self.runner.run, *arguments)
             try:
-                _serve(folder, server, running, ticket, context)
+                _serve(folder, server, running, agent_calls, context)
             finally:
-                ticket.stopped = True
+                agent_calls.stopped = True
             ended = running.result()
-        trace, problem = judged(self.harness, ticket, ended, self.limit)
+        trace, problem = judged(self.harness, agent_calls, ended, self.limit)
         if problem:
             raise ModelFault(problem)
-        return trace.text, ticket.usage
+        return trace.text, agent_calls.usage
 
 
 def _serve(
-    folder: Folder, server: socket.socket, running: Future[Ended], ticket: Ticket, context: Context
+    folder: Folder,
+    server: socket.socket,
+    running: Future[Ended],
+    agent_calls: AgentCalls,
+    context: Context,
 ) -> None:
     """Answer requests for rollouts until the agent ends."""
     while not running.done():
@@ -100,7 +104,7 @@ def _serve(
                 asked = b""
                 with contextlib.suppress(OSError):
                     asked = asking.recv(32)
-                with ticket.excused():
+                with agent_calls.excused():
                     said = folder.answer(asked.decode(errors="replace").strip())
                 with contextlib.suppress(OSError):
                     asking.sendall(said.encode(errors="replace"))

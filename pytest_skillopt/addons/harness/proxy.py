@@ -60,7 +60,7 @@ _OTHERS = ("models", "fallbacks")
 
 
 @dataclass(eq=False)
-class Ticket:
+class AgentCalls:
     """Model calls of one run: their limits and results."""
 
     marks: tuple[str, ...] = ()
@@ -166,33 +166,33 @@ class Proxy:
     def __init__(self, config: ModelConfig, throttle: Throttle) -> None:
         self.config, self.throttle = config, throttle
         self.upstream = _Upstream(config, throttle)
-        self.tickets: dict[str, Ticket] = {}
+        self.served: dict[str, AgentCalls] = {}
         self._server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"proxy": self}))
         # Closing takes one poll interval.
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     @contextlib.contextmanager
-    def serving(self, ticket: Ticket) -> Iterator[str]:
+    def serving(self, agent_calls: AgentCalls) -> Iterator[str]:
         """Serve a run and yield its base URL."""
-        self.tickets[ticket.name] = ticket
+        self.served[agent_calls.name] = agent_calls
         try:
-            yield f"http://127.0.0.1:{self._server.server_port}/{ticket.name}"
+            yield f"http://127.0.0.1:{self._server.server_port}/{agent_calls.name}"
         finally:
-            del self.tickets[ticket.name]
-            ticket.over.set()
+            del self.served[agent_calls.name]
+            agent_calls.over.set()
 
     @property
     def model(self) -> str:
         return self.config.model
 
-    def ticket(
+    def agent_calls(
         self, harness: Harness, skill: str, prompt: str, is_document: bool, **how: Any
-    ) -> Ticket:
-        return Ticket(**how)
+    ) -> AgentCalls:
+        return AgentCalls(**how)
 
-    def serve(self, ticket: Ticket, prompt: str, start: Callable[[str], Ended]) -> Ended:
+    def serve(self, agent_calls: AgentCalls, prompt: str, start: Callable[[str], Ended]) -> Ended:
         """Run an agent, which ``start`` starts with a base URL, and serve its calls."""
-        with self.serving(ticket) as url:
+        with self.serving(agent_calls) as url:
             return start(url)
 
     def close(self) -> None:
@@ -205,20 +205,22 @@ class _Upstream(Client):
     """Client of the target's provider, for requests in any of the four protocols."""
 
     def __init__(self, config: ModelConfig, throttle: Throttle) -> None:
-        super().__init__(config, throttle=throttle, sleep=lambda s: self._served.ticket.wait(s))
+        super().__init__(
+            config, throttle=throttle, sleep=lambda s: self._served.agent_calls.wait(s)
+        )
         self._served = threading.local()
 
-    def forward(self, ticket: Ticket, **request: Any) -> Completion:
+    def forward(self, agent_calls: AgentCalls, **request: Any) -> Completion:
         """Pass on a request of a run: the arguments of ``_post``.
 
         Raises:
             ModelError: the provider has failed, or a cap is reached.
         """
-        self._served.ticket = ticket
-        return self._pay(request, ticket.account, lambda reply: None)
+        self._served.agent_calls = agent_calls
+        return self._pay(request, agent_calls.account, lambda reply: None)
 
     def _send(self, request: dict[str, Any]) -> Completion:
-        began, ticket = time.monotonic(), self._served.ticket
+        began, agent_calls = time.monotonic(), self._served.agent_calls
         asked, said, used = request["messages"], "", Usage()
         try:
             said = self._post(**request).decode(errors="replace")
@@ -230,12 +232,12 @@ class _Upstream(Client):
             if fault.answered:  # It may have been paid for.
                 used = self.config.usage(estimate_tokens(asked), 0, estimated=True)
             if fault.status == 400 and not fault.fatal:  # e.g. a context that is too long
-                ticket.fault = ModelFault(f"{self.name}: {fault}")
+                agent_calls.fault = ModelFault(f"{self.name}: {fault}")
                 # An error with a status has a response.
                 return Completion(error.response.text, finish_reason=_REFUSED)  # type: ignore[attr-defined]
-        ticket.fault = fault and ModelFault(f"{self.name}: {fault}", fatal=fault.fatal)
+        agent_calls.fault = fault and ModelFault(f"{self.name}: {fault}", fatal=fault.fatal)
         if fault is not None:
-            ticket.lost(time.monotonic() - began)
+            agent_calls.lost(time.monotonic() - began)
             fault.usage = used
             raise fault
         return Completion(said, usage=used)
@@ -322,9 +324,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         raw, proxy = self._body(), self.proxy
-        ticket, rest, query = self._addressed()
+        agent_calls, rest, query = self._addressed()
         found = _PATHS.fullmatch(rest)
-        if ticket is None or found is None:
+        if agent_calls is None or found is None:
             return self._refuse(404, _NOT_SERVED)
         try:
             body = _request(raw, query)
@@ -341,32 +343,34 @@ class _Handler(BaseHTTPRequestHandler):
             options = options if isinstance(options, dict) else {}
             body["stream_options"] = {**options, "include_usage": True}
         text = json.dumps(body)
-        ticket.look(text)
+        agent_calls.look(text)
         if speaks == "count":
             tokens = estimate_tokens(text)
             return self._answer(200, {"input_tokens": tokens, "totalTokens": tokens})
         path += f"?{query}" if query else ""
-        with self.server.busy(self.connection), ticket.call() as allowed:
+        with self.server.busy(self.connection), agent_calls.call() as allowed:
             if not allowed:
-                _LOG.info("an agent in %s may make no further call", ticket.account[2])
+                _LOG.info("an agent in %s may make no further call", agent_calls.account[2])
                 return self._refuse(400, "this run may make no further call now")
             try:
                 request = {"messages": text, "body": body, "speaks": speaks, "path": path}
-                reply = proxy.upstream.forward(ticket, **request, headers=self.headers)
-                ticket.count(reply.usage)
+                reply = proxy.upstream.forward(agent_calls, **request, headers=self.headers)
+                agent_calls.count(reply.usage)
             except Exception as error:
                 if isinstance(error, ModelFault):
-                    ticket.count(error.usage)
-                _LOG.warning("a call of an agent in %s has failed: %s", ticket.account[2], error)
-                ticket.fail(error)
+                    agent_calls.count(error.usage)
+                _LOG.warning(
+                    "a call of an agent in %s has failed: %s", agent_calls.account[2], error
+                )
+                agent_calls.fail(error)
                 return self._refuse(400, "the provider has failed, or a cap is reached")
         return self._answer(400 if reply.finish_reason == _REFUSED else 200, reply.text)
 
-    def _addressed(self) -> tuple[Ticket | None, str, str]:
+    def _addressed(self) -> tuple[AgentCalls | None, str, str]:
         """Return the requesting run, if it is current, and the path and query it requests."""
         path, _, query = self.path.partition("?")
         _, name, rest = [*path.split("/", 2), "", ""][:3]
-        return self.proxy.tickets.get(name), f"/{rest}", query
+        return self.proxy.served.get(name), f"/{rest}", query
 
     def _body(self) -> bytes:
         """Read a request's body; one that is malformed or too large ends the connection."""

@@ -20,7 +20,7 @@ from patience import wait_until
 
 from pytest_skillopt.addons.harness import processes
 from pytest_skillopt.addons.harness.adapters import Harness
-from pytest_skillopt.addons.harness.proxy import Ticket
+from pytest_skillopt.addons.harness.proxy import AgentCalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -497,18 +497,18 @@ def test_a_process_that_ignores_the_polite_signal(tmp_path: Path) -> None:
         f"open({str(ready)!r}, 'w').close(); time.sleep(1000)"
     )
 
-    ticket = Ticket()
+    agent_calls = AgentCalls()
 
     def ring() -> None:
         wait_until(ready.exists, "never started")
-        ticket.stopped = True
+        agent_calls.stopped = True
 
     ringer = threading.Thread(target=ring)
     ringer.start()
     (tmp_path / "stubborn.py").write_text(script)
     runner = processes.Runner("none", tmp_path, {})
     harness = Harness("stubborn", "{python} stubborn.py", lambda event, trace: None, "")
-    ended = runner.run(harness, {}, tmp_path, 0, ticket=ticket)
+    ended = runner.run(harness, {}, tmp_path, 0, agent_calls=agent_calls)
     runner.close()
     ringer.join()
     assert (ended.why, ended.status) == ("exit", -signal.SIGKILL)

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 from patience import PATIENCE, wait_until
 
-from pytest_skillopt.addons.harness.proxy import Proxy, Ticket, marks_of
+from pytest_skillopt.addons.harness.proxy import AgentCalls, Proxy, marks_of
 from pytest_skillopt.model.config import ModelConfig
 from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.types import CapReached, ModelFault, Price, Usage
@@ -93,12 +93,12 @@ def test_each_protocol_is_passed_on_and_counted(
     path, body = PATHS[protocol]
     path = STREAMED.get(protocol, path) if stream else path
     seen: list[Usage] = []
-    ticket = Ticket(account=("target", "train", "t"), on_usage=seen.append)
-    with proxy.serving(ticket) as url:
+    agent_calls = AgentCalls(account=("target", "train", "t"), on_usage=seen.append)
+    with proxy.serving(agent_calls) as url:
         status, said = ask(url, path, {**body, "model": "other", "stream": stream})
     assert status == 200
     assert "A greeting" in said
-    used = ticket.usage
+    used = agent_calls.usage
     assert seen == [used]
     assert (used.calls, used.input_tokens, used.output_tokens) == (1, 1000, 25)
     assert used.cost == pytest.approx(1050e-6)
@@ -113,7 +113,7 @@ def test_each_protocol_is_passed_on_and_counted(
 
 def test_the_provider_is_told_the_model_under_test(setting: Setting) -> None:
     proxy, _ = setting.open()
-    with proxy.serving(Ticket()) as url:
+    with proxy.serving(AgentCalls()) as url:
         for path, body in PATHS.values():
             ask(url, path, {**body, "model": "a-dearer-one"})
     for (path, _), body in zip(setting.provider.requests, setting.provider.bodies, strict=True):
@@ -133,7 +133,7 @@ def test_nothing_but_model_calls_is_passed_on(
     setting: Setting, path: str, body: dict[str, Any]
 ) -> None:
     proxy, _ = setting.open()
-    with proxy.serving(Ticket()) as url:
+    with proxy.serving(AgentCalls()) as url:
         assert ask(url, path, body)[0] == 404
     assert ask(url, *PATHS["chat"])[0] == 404  # its run is over
     assert ask(url.rpartition("/")[0] + "/guessed", *PATHS["chat"])[0] == 404
@@ -142,20 +142,20 @@ def test_nothing_but_model_calls_is_passed_on(
 
 def test_tokens_are_counted_for_nothing(setting: Setting) -> None:
     proxy, limits = setting.open(max_calls=1)
-    ticket = Ticket()
-    with proxy.serving(ticket) as url:
+    agent_calls = AgentCalls()
+    with proxy.serving(agent_calls) as url:
         assert ask(url, "/v1/messages/count_tokens", {"messages": []})[0] == 200
-    assert ticket.calls == 0
+    assert agent_calls.calls == 0
     assert limits.spent == Usage()
 
 
 def test_a_cap_ends_the_run(setting: Setting) -> None:
     proxy, limits = setting.open(max_calls=2)
-    ticket = Ticket()
-    with proxy.serving(ticket) as url:
+    agent_calls = AgentCalls()
+    with proxy.serving(agent_calls) as url:
         assert [ask(url, *PATHS["chat"])[0] for _ in range(4)] == [200, 200, 400, 400]
-        assert isinstance(ticket.failure, CapReached)
-        assert "max_calls" in str(ticket.failure)
+        assert isinstance(agent_calls.failure, CapReached)
+        assert "max_calls" in str(agent_calls.failure)
     assert limits.spent.calls == setting.provider.calls == 2
 
 
@@ -163,7 +163,7 @@ def test_a_limit_holds_for_all_runs_together(setting: Setting) -> None:
     proxy, limits = setting.open(max_in_flight=2)
     setting.provider.delay = 0.05
     most: list[int] = []
-    with proxy.serving(Ticket()) as url:
+    with proxy.serving(AgentCalls()) as url:
         threads = [threading.Thread(target=ask, args=(url, *PATHS["chat"])) for _ in range(8)]
         for thread in threads:
             thread.start()
@@ -199,18 +199,18 @@ def test_a_fault_ends_the_run(
 ) -> None:
     """A reply with status 200, and one that did not come in time, may have been paid for."""
     proxy, limits = setting.open(scenario)
-    ticket = Ticket()
-    with proxy.serving(ticket) as url:
+    agent_calls = AgentCalls()
+    with proxy.serving(agent_calls) as url:
         status, said = ask(url, *PATHS[protocol])
         assert ask(url, *PATHS[protocol])[0] == 400
     assert status == 400
     assert "the provider has failed" in said
-    assert isinstance(ticket.failure, ModelFault)
-    assert words in str(ticket.failure)
-    assert ticket.failure.fatal is fatal
+    assert isinstance(agent_calls.failure, ModelFault)
+    assert words in str(agent_calls.failure)
+    assert agent_calls.failure.fatal is fatal
     wait_until(lambda: setting.provider.calls >= calls)
     assert setting.provider.calls == calls
-    assert limits.spent == ticket.usage
+    assert limits.spent == agent_calls.usage
     assert limits.spent.calls == paid
     assert limits.spent.estimated is bool(limits.spent.input_tokens) is bool(paid)
     assert len(limits._flying) == 0
@@ -226,14 +226,14 @@ def test_what_a_reply_says_is_not_taken_for_its_form(
     path, body = PATHS[protocol]
     path = STREAMED.get(protocol, path) if stream else path
     asked = {**body, "stream": stream}
-    with proxy.serving(ticket := Ticket()) as url:
+    with proxy.serving(agent_calls := AgentCalls()) as url:
         setting.provider.thought = 'Lines of a log:\ndata: {"error": "disk"}\n\ndata: broken {'
         assert ask(url, path, asked)[0] == 200
         counts = dict.fromkeys(["input_tokens", "promptTokenCount", "output_tokens"], 94_000_000)
         arguments = {**counts, "error": "none", "usage": counts, "usageMetadata": counts}
         setting.provider.decide = lambda *_: ("call", "shell", arguments)  # type: ignore[method-assign]
         assert ask(url, path, asked)[0] == 200
-    assert ticket.failure is None
+    assert agent_calls.failure is None
     assert setting.provider.calls == 2
     spent = limits.spent
     assert (spent.calls, spent.input_tokens, spent.output_tokens) == (2, 2000, 50)
@@ -255,15 +255,15 @@ def test_a_stream_that_ends_too_soon_counts_what_it_has_told(
         return whole(**request).partition(b"\n\n")[0] + b"\n\n" + end
 
     monkeypatch.setattr(proxy.upstream, "_post", without_its_end)
-    with proxy.serving(ticket := Ticket()) as url:
+    with proxy.serving(agent_calls := AgentCalls()) as url:
         assert ask(url, path, {**body, "stream": True})[0] == 400
-    assert "the reply broke off" in str(ticket.failure)
+    assert "the reply broke off" in str(agent_calls.failure)
     assert limits.spent.calls == 2
     assert limits.spent.estimated is not tokens
     assert limits.spent.input_tokens == (2000 if tokens else pytest.approx(50, abs=30))
-    with proxy.serving(ticket := Ticket()) as url:
+    with proxy.serving(agent_calls := AgentCalls()) as url:
         assert ask(url, path, body)[0] == 400
-    assert isinstance(ticket.failure, CapReached)
+    assert isinstance(agent_calls.failure, CapReached)
 
 
 @pytest.mark.parametrize(
@@ -282,11 +282,11 @@ def test_one_reply_is_asked_for_at_a_time(
 ) -> None:
     proxy, _ = setting.open()
     path, body = PATHS[protocol]
-    with proxy.serving(ticket := Ticket()) as url:
+    with proxy.serving(agent_calls := AgentCalls()) as url:
         assert ask(url, path, {**body, **more})[0] == 400
         assert setting.provider.calls == 0
         assert ask(url, path, {**body, "n": 1})[0] == 200
-    assert ticket.failure is None
+    assert agent_calls.failure is None
 
 
 @pytest.mark.parametrize(
@@ -302,14 +302,14 @@ def test_one_reply_is_asked_for_at_a_time(
 def test_what_is_no_json_is_the_agents_own_mistake(setting: Setting, text: str) -> None:
     proxy, _ = setting.open()
     path, body = PATHS["chat"]
-    with proxy.serving(ticket := Ticket()) as url:
+    with proxy.serving(agent_calls := AgentCalls()) as url:
         assert ask(url, path, text)[0] == 400
         assert setting.provider.calls == 0
         assert ask(url, path, {**body, "stream": True, "stream_options": ["odd"]})[0] == 200
         cut = '{"messages": [{"role": "user", "content": "half of a smile: \\ud83d"}]}'
         assert ask(url, path, cut)[0] == 200
-    assert ticket.failure is None
-    assert ticket.calls == 2
+    assert agent_calls.failure is None
+    assert agent_calls.calls == 2
 
 
 def dial(url: str) -> socket.socket:
@@ -337,20 +337,20 @@ def test_a_body_without_end_is_not_read(
     """The refusal comes while the agent still could send more."""
     monkeypatch.setattr("pytest_skillopt.addons.harness.proxy._LARGEST_REQUEST", 50_000)
     proxy, _ = setting.open()
-    with proxy.serving(ticket := Ticket()) as url, dial(url) as connection:
+    with proxy.serving(agent_calls := AgentCalls()) as url, dial(url) as connection:
         head = f"POST {urlsplit(url).path}/v1/chat/completions HTTP/1.1\r\n{header}\r\n\r\n"
         connection.sendall(head.encode() + body)
         with connection.makefile("rb") as reply:
             assert reply.readline().split()[1] == b"400"
         assert ask(url, *PATHS["chat"])[0] == 200
-    assert (ticket.calls, ticket.failure) == (1, None)
+    assert (agent_calls.calls, agent_calls.failure) == (1, None)
 
 
 def test_a_body_in_chunks_is_read_whole(setting: Setting) -> None:
     proxy, _ = setting.open()
     path, body = PATHS["chat"]
     data = json.dumps(body).encode()
-    with proxy.serving(ticket := Ticket()) as url:
+    with proxy.serving(agent_calls := AgentCalls()) as url:
         place = urlsplit(url)
         with contextlib.closing(HTTPConnection(place.hostname or "", place.port)) as connection:
             for _ in range(2):
@@ -358,7 +358,7 @@ def test_a_body_in_chunks_is_read_whole(setting: Setting) -> None:
                 connection.request("POST", place.path + path, parts, encode_chunked=True)
                 reply = connection.getresponse()
                 assert (reply.status, b"A greeting" in reply.read()) == (200, True)
-    assert ticket.calls == 2
+    assert agent_calls.calls == 2
 
 
 @pytest.mark.parametrize(
@@ -375,13 +375,13 @@ def test_what_cannot_be_sent_on_is_not_the_providers_fault(
     setting: Setting, query: str, header: str, status: int
 ) -> None:
     proxy, _ = setting.open()
-    with proxy.serving(ticket := Ticket()) as url, dial(url) as connection:
+    with proxy.serving(agent_calls := AgentCalls()) as url, dial(url) as connection:
         path = f"{urlsplit(url).path}/v1/chat/completions{query}"
         text = f"POST {path} HTTP/1.0\r\n{header}\r\ncontent-length: 16\r\n\r\n"
         connection.sendall(text.encode("latin-1") + b'{"messages": []}')
         with connection.makefile("rb") as reply:
             assert int(reply.readline().split()[1]) == status
-    assert ticket.failure is None
+    assert agent_calls.failure is None
 
 
 def test_many_connections_of_one_agent_leave_room_for_others(
@@ -391,7 +391,7 @@ def test_many_connections_of_one_agent_leave_room_for_others(
     monkeypatch.setattr("pytest_skillopt.addons.harness.proxy._MOST_CONNECTIONS", 4)
     proxy, _ = setting.open(requests_per_minute=2)
     ends: list[object] = []
-    with proxy.serving(waiting := Ticket()) as url, proxy.serving(Ticket()) as other:
+    with proxy.serving(waiting := AgentCalls()) as url, proxy.serving(AgentCalls()) as other:
         assert ask(url, *PATHS["chat"])[0] == 200
         with contextlib.ExitStack() as held:
             open_ones = [held.enter_context(dial(url)) for _ in range(20)]
@@ -412,15 +412,15 @@ def test_many_connections_of_one_agent_leave_room_for_others(
 def test_calls_at_once_are_bounded(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pytest_skillopt.addons.harness.proxy._MOST_AT_ONCE", 1)
     proxy, _ = setting.open(requests_per_minute=1)
-    with proxy.serving(ticket := Ticket()) as url:
+    with proxy.serving(agent_calls := AgentCalls()) as url:
         assert ask(url, *PATHS["chat"])[0] == 200
         thread = threading.Thread(target=ask, args=(url, *PATHS["chat"]))
         thread.start()
-        wait_until(lambda: ticket.calls == 2)
+        wait_until(lambda: agent_calls.calls == 2)
         assert ask(url, *PATHS["chat"])[0] == 400
-        ticket.over.set()
+        agent_calls.over.set()
         thread.join(PATIENCE)
-    assert (ticket.calls, ticket.failure) == (2, None)
+    assert (agent_calls.calls, agent_calls.failure) == (2, None)
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
@@ -436,7 +436,7 @@ def test_models_are_told_to_runs_under_way_only(setting: Setting, method: str) -
             assert ("the-model" in said.decode()) is (method == "GET" and reply.status == 200)
             return reply.status
 
-    with proxy.serving(Ticket()) as url:
+    with proxy.serving(AgentCalls()) as url:
         assert status(url) == 200
         assert status(url.rpartition("/")[0]) == 404
         assert status(url + "x") == 404
@@ -446,16 +446,16 @@ def test_models_are_told_to_runs_under_way_only(setting: Setting, method: str) -
 def test_a_request_that_is_refused_is_the_agents_to_mend(setting: Setting) -> None:
     """Such as a context that is too long: agents shorten it and go on."""
     proxy, _ = setting.open("status-400")
-    ticket = Ticket()
-    with proxy.serving(ticket) as url:
+    agent_calls = AgentCalls()
+    with proxy.serving(agent_calls) as url:
         assert ask(url, *PATHS["chat"])[0] == 400
-        assert ticket.failure is None
-        assert ticket.fault is not None
+        assert agent_calls.failure is None
+        assert agent_calls.fault is not None
 
 
 def test_nobody_waits_for_a_reply_when_the_run_is_over(setting: Setting) -> None:
     proxy, limits = setting.open(requests_per_minute=1)
-    ticket = Ticket()
+    agent_calls = AgentCalls()
     ends: list[object] = []
 
     def ask_again() -> None:
@@ -464,14 +464,14 @@ def test_nobody_waits_for_a_reply_when_the_run_is_over(setting: Setting) -> None
         except OSError as error:
             ends.append(type(error))
 
-    with proxy.serving(ticket) as url:
+    with proxy.serving(agent_calls) as url:
         ask(url, *PATHS["chat"])  # takes the minute's only call
         thread = threading.Thread(target=ask_again)
         thread.start()
-        wait_until(lambda: ticket.calls == 2)
+        wait_until(lambda: agent_calls.calls == 2)
     thread.join(PATIENCE)
     assert len(ends) == 1
-    assert ticket.failure is None
+    assert agent_calls.failure is None
     assert len(limits._flying) == 0
 
 
@@ -484,12 +484,12 @@ def test_the_skill_is_seen_in_whatever_part_of_a_request(setting: Setting) -> No
         'Use "quotes" — and dashes.',
     ]
     for result in ("1\tAlways begin with the word Ahoy.\n", 'cat: Use "quotes" — and dashes.'):
-        ticket = Ticket(marks)
-        with proxy.serving(ticket) as url:
+        agent_calls = AgentCalls(marks)
+        with proxy.serving(agent_calls) as url:
             ask(url, "/v1/responses", {"input": [{"content": "Greet Ada."}]})
-            assert not ticket.skill_read
+            assert not agent_calls.skill_read
             ask(url, "/v1/responses", {"input": [{"type": "x_output", "output": [result]}]})
-            assert ticket.skill_read
+            assert agent_calls.skill_read
 
 
 def test_a_body_of_short_lines_has_a_mark_too() -> None:
