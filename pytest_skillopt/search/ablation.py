@@ -33,7 +33,7 @@ _ON_AN_EDIT, _ON_ALL = 0.35, 0.4
 """Weights, in (0, 1), of an alternative against the null for each edit, and of the e-value of all
 edits against the test of the final comparison."""
 _PAIRS_AT_ONCE = 3
-"""Most pairs of one edit in a round: they suffice if all of them agree."""
+"""Most pairs of one edit in a round: they suffice for most useful ones."""
 _SAMPLES = 8
 """Samples that the ablation of one edit takes on average."""
 

@@ -23,11 +23,14 @@ class TrialParameters:
     failures: int = 2
     """Failed samples of a task before analysts see it: one failure may be bad luck."""
     calls_per_task: int = 3
-    """Analyst calls about a failing task; edits that several of them propose are tried first."""
+    """Analyst calls about a failing task if at least half of the tasks fail; edits that several of
+    them propose are tried first."""
+    most_calls_per_task: int = 7
+    """The same if few tasks fail: each of them shows more of the defects."""
     turns: int = 3
     """Rounds in which analysts are asked about a task that still fails."""
-    calls_per_way: int = 9
-    """Analyst calls of one round about tasks with the same pattern of failure."""
+    tasks_per_way: int = 3
+    """Tasks with the same pattern of failure that analysts see in one round."""
     calls_per_round: int = 30
     repeats: int = 5
     """Replies without an edit to try, after a round of such replies, from which the optimizer is
@@ -75,9 +78,9 @@ class TrialParameters:
     """Most pairs, the earlier ones included, of its second ablation."""
     missed: float = 2.0
     """Log Bayes factor from which an edit is clearly useful."""
-    idle: float = -1.8
+    idle: float = -2.5
     """Log Bayes factor up to which an edit is clearly of no use."""
-    stays: float = 0.5
+    stays: float = 0.0
     """Log Bayes factor above which an edit stays if neither is clear after all pairs."""
 
     harm: float = 0.04

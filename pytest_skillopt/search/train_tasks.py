@@ -185,14 +185,25 @@ class TrainTasks:
         self._asked |= {record.task.id for record in batch}
         return batch
 
+    def calls_per_task(self) -> int:
+        """Return the analyst calls about a failing task: more, the fewer tasks fail at the start.
+
+        They cost no samples, and if few tasks ask for edits, most samples of trials are left.
+        """
+        p = self._parameters
+        first = [r.passed for r, *_ in self._state.samples.at_start().values() if r.measured]
+        failed = first.count(False)
+        often = p.calls_per_task * len(first) // (2 * failed) if failed else 0
+        return max(p.calls_per_task, min(p.most_calls_per_task, often))
+
     def _choose(self, tasks: int) -> list[TaskRecord]:
         p = self._parameters
         ways: Counter[str] = Counter()
         chosen: list[TaskRecord] = []
         for record in self.failing():
-            if record.task.id in self._asked or ways[record.signature] >= p.calls_per_way:
+            if record.task.id in self._asked or ways[record.signature] >= p.tasks_per_way:
                 continue
-            ways[record.signature] += p.calls_per_task
+            ways[record.signature] += 1
             chosen.append(record)
         return chosen[:tasks]
 

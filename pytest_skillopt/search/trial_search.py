@@ -298,7 +298,7 @@ class TrialSearch:
         most = p.search_calls(len(self._state.train), self._state.budget.samples)
         left = most - self._state.context.calls.asked
         calls = max(0, min(p.calls_per_round, left))
-        tasks = calls // p.calls_per_task
+        tasks = calls // self._tasks.calls_per_task()
         return min(tasks, _AFTER_A_POOR_ROUND) if self._poor else tasks
 
     def _context(self) -> Context:
@@ -308,7 +308,7 @@ class TrialSearch:
             epoch=self._epoch,
             budget=self._settings.edit_budget,
             minibatch=1,
-            repeat=self._parameters.calls_per_task,
+            repeat=self._tasks.calls_per_task(),
             at_once=self._wide,
         )
 

@@ -240,11 +240,16 @@ def test_each_optimizer_call_beyond_the_first_takes_samples_before_it(toy: Modul
     assert all(n <= 9 + 0.05 * samples for n, samples in enumerate(taken, 1))
 
 
-def test_analysts_of_a_large_suite_see_a_few_tasks_of_each_way_of_failing(toy: ModuleType) -> None:
-    world, model = toy.make_world(tasks=400, rules=1, weak=0.0), toy.ToyOptimizer()
-    train(toy, world, model, epochs=1)
+@pytest.mark.parametrize(("fails", "calls"), [(2, 3), (10, 7)])
+def test_analysts_of_a_large_suite_see_a_few_tasks_of_each_way_of_failing(
+    toy: ModuleType, fails: int, calls: int
+) -> None:
+    """They are asked about each task the more often, the fewer tasks fail."""
+    world, model = toy.make_world(tasks=400, weak=0.0, strong=1.0), toy.ToyOptimizer()
+    world.needs = {task: (0,) * (i % fails == 0) for i, task in enumerate(world.needs)}
+    train(toy, world, model, epochs=1, batch_size=200)
     first = [sample for _, sample, _ in model.asked if sample.startswith("step 1/")]
-    assert len(first) == TrialParameters().calls_per_way
+    assert len(first) == TrialParameters().tasks_per_way * calls
 
 
 def test_a_task_that_cannot_be_measured_does_not_hold_up_the_search(toy: ModuleType) -> None:
