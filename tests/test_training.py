@@ -19,7 +19,7 @@ from chat_server import Answer
 from patience import PATIENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from chat_server import ChatServer
@@ -274,6 +274,25 @@ def test_an_optimizer_with_one_edit_that_is_refused_or_lost_is_soon_asked_no_mor
         why = next(line for line in lines if step in line).partition(step)[2]
         assert why in note
         assert why in skill["reason"]
+
+
+def test_an_optimizer_with_several_lost_edits_is_asked_longer(project: Project) -> None:
+    """It draws from more edits than it has shown, perhaps; one that repeats itself does not."""
+    asked = []
+    for lines in (["Mind the reader."], [f"Mind reader {n}." for n in "abcd"]):
+        replies = itertools.cycle(lines)
+
+        def answer(body: dict[str, Any], replies: Iterator[str] = replies) -> str:
+            if not is_optimizer(body):
+                return greet(body)
+            edit = {"op": "append", "target": "", "content": next(replies)}
+            return json.dumps({"reasoning": "", "edits": [edit]})
+
+        project.server.reply = answer
+        project.server.bodies.clear()
+        assert project.run("--skillopt-train", "-p", "no:xdist", "--skillopt-cache=off").ret == 0
+        asked.append(len(list(filter(is_optimizer, project.server.bodies))))
+    assert asked[0] <= 40 < asked[1]
 
 
 def test_unreadable_replies_are_counted_and_never_guessed(project: Project) -> None:

@@ -33,8 +33,8 @@ class TrialParameters:
     """Tasks with the same pattern of failure that analysts see in one round."""
     calls_per_round: int = 30
     repeats: int = 5
-    """Replies without an edit to try, after a round of such replies, from which the optimizer is
-    asked no more."""
+    """Replies for each edit that they repeat, after a round of replies without an edit to try, from
+    which the optimizer is asked no more."""
 
     lifted: float = 0.85
     """Pass rate, in (0, 1), that a task which asked for a useful edit has with it."""

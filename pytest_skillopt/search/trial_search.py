@@ -114,12 +114,12 @@ class TrialSearch:
         self._together: set[tuple[str, str]] = set()
         """Tasks, each with the key of an edit that was tried with others for it."""
         self._repeats: int | None = None
-        """Replies since a round brought no edit to try, of which the optimizer was told; None if
-        the last round brought one."""
+        """Replies since a round brought no edit to try; None if the last round brought one."""
+        self._repeated: set[str] = set()
+        """Keys of their edits."""
         self._poor = False
         """Whether the last round brought fewer new edits than one for ``repeats`` replies."""
-        self._why = ""
-        """Why the optimizer is asked no more."""
+        self._why = ""  # the optimizer is asked no more
         self._drawn = 0
         """Times that new groups were drawn since all tasks were sampled."""
         self._last_look = state.incumbent
@@ -232,10 +232,9 @@ class TrialSearch:
         self._take_in(merged.edits, context)
         replies = calls.asked - calls.lost - answered
         self._poor = row.new * self._parameters.repeats < replies
+        self._repeats = 0 if self._repeats is None else self._repeats + replies
         if row.open:
-            self._repeats = None
-        else:
-            self._repeats = 0 if self._repeats is None else self._repeats + replies
+            self._repeats, self._repeated = None, set()
         if self._asks_no_more:
             refused = f" (refused: {row.why})" if row.why else ""
             self._why = f": {self._repeats} more replies brought no edit to try{refused}"
@@ -245,7 +244,9 @@ class TrialSearch:
 
     @property
     def _asks_no_more(self) -> bool:
-        return self._repeats is not None and self._repeats >= self._parameters.repeats
+        """Whether the optimizer repeats itself; one with many edits may have another one."""
+        repeats = self._parameters.repeats * max(1, len(self._repeated))
+        return self._repeats is not None and self._repeats >= repeats
 
     def _merge(self, patches: Sequence[Patch], context: Context) -> Patch:
         edits = [patch for patch in patches if patch.body is None]
@@ -270,6 +271,7 @@ class TrialSearch:
             edit = findable(proposed, context.document)
             if self._pool.is_spent(edit):
                 self._row.again += 1
+                self._repeated.add(edit.key)
                 self._state.history.turn_away(edit)
                 self._pool.keep(edit)
                 continue
