@@ -107,6 +107,7 @@ def pytest_configure(config: pytest.Config) -> None:
             command = [sys.executable, "-m", "pytest", "-q", "-n1", "-p", "no:cacheprovider"]
             subprocess.run(command, cwd=empty, env=environment, capture_output=True, check=False)
     if hasattr(os, "fork"):
+        # execnet has no hook for how a worker is started; mypy allows no other class in its place.
         gateway_io.Popen2IOMaster = warm_sessions.Worker  # type: ignore[misc]
 
 

@@ -144,7 +144,7 @@ def test_two_trainings_at_once_pay_for_no_reply_twice(
 ) -> None:
     arguments = ("-p", "no:xdist", "--skillopt-cache=rw")
     project.run(*arguments)
-    alone = project.server.calls
+    calls_of_one = project.server.calls
     project.clear()
     project.server.hold(after=20)
     first = project.start(*arguments)
@@ -160,7 +160,7 @@ def test_two_trainings_at_once_pay_for_no_reply_twice(
     ended = [process.communicate(timeout=PATIENCE)[0] for process in (first, second)]
     assert second.returncode == 0, ended
     assert first.returncode == (-signal.SIGKILL if is_killed else 0), ended
-    assert project.server.calls == alone + is_killed
+    assert project.server.calls == calls_of_one + is_killed
     run = project.path / ".skillopt/runs" / ended[1].split("pytest-skillopt show ")[1].split()[0]
     (found,) = outcome(json.loads((run / "result.json").read_text()))
     for name in ("status", "suite", "test", "tasks", "edits"):
@@ -173,7 +173,7 @@ def test_two_clones_with_one_directory_pay_for_no_reply_twice(
     shared = tmp_path / "shared"
     arguments = ("-p", "no:xdist", "--skillopt-cache=rw", f"--skillopt-dir={shared}")
     project.run(*arguments)
-    alone, written = project.server.calls, project.skill.read_bytes()
+    calls_of_one, written = project.server.calls, project.skill.read_bytes()
     assert written != SKILL
     shutil.rmtree(shared)
     project.clear()
@@ -189,7 +189,7 @@ def test_two_clones_with_one_directory_pay_for_no_reply_twice(
     project.server.release()
     ended = [process.communicate(timeout=PATIENCE)[0] for process in (first, second)]
     assert (first.returncode, second.returncode) == (0, 0), ended
-    assert project.server.calls == alone
+    assert project.server.calls == calls_of_one
     assert (project.skill.read_bytes(), clone.skill.read_bytes()) == (written, written)
     with closing(sqlite3.connect(shared / "cache" / "cache.db")) as database:
         assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
@@ -450,7 +450,7 @@ class Faulty:
                 self._coming = self._chance.sample(self._kinds, len(self._kinds))
             kind = self._coming.pop()
             if kind not in self._unpaid:
-                # What may have been paid for twice in vain is given up, as it should be.
+                # A second such fault of one request would rightly end it: spare it that.
                 asked = json.dumps(body)
                 kind = "" if asked in self._spoilt else kind
                 self._spoilt.add(asked)

@@ -116,10 +116,10 @@ class TrialSearch:
         self._repeats: int | None = None
         """Replies since a round brought no edit to try; None if the last round brought one."""
         self._repeated: set[str] = set()
-        """Keys of their edits."""
+        """Keys of the edits in these replies that had lost or joined before."""
         self._poor = False
         """Whether the last round brought fewer new edits than one for ``repeats`` replies."""
-        self._why = ""  # the optimizer is asked no more
+        self._why = ""  # reason why the optimizer is asked no more
         self._drawn = 0
         """Times that new groups were drawn since all tasks were sampled."""
         self._last_look = state.incumbent

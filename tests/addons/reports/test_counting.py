@@ -45,14 +45,15 @@ def test_the_result_of_a_training_has_the_count(home: Home) -> None:
     about: dict[str, Any] = {"path": "SKILL.md", "name": "s", "before": "a", "after": "b"}
     plain = SkillResult(**about, status="rejected", reason="r")
     measured = plain.model_copy(update={"test": Comparison(before=rate)})
-    first, second = (
-        SimpleNamespace(home=home, directory=SimpleNamespace(name=name), notes=[])
-        for name in ("run-1", "run-2")
-    )
+    names = ("run-1", "run-2")
+    runs: list[Any] = [
+        SimpleNamespace(home=home, directory=SimpleNamespace(name=name), notes=[]) for name in names
+    ]
+    first, second = runs
     found = [(first, plain), (first, measured), (second, plain), (second, measured)]
-    counts = [counted(run, result).test_openings for run, result in found]  # type: ignore[arg-type]
+    counts = [counted(run, result).test_openings for run, result in found]
     assert counts == [0, 1, 1, 2]
     (home.path / "openings.txt").unlink()
     (home.path / "openings.txt").mkdir()
-    assert counted(first, measured).test_openings == 1  # type: ignore[arg-type]
+    assert counted(first, measured).test_openings == 1
     assert "could not be counted" in first.notes[0]
