@@ -2,7 +2,9 @@
 
 diskcache stores them. A cache may come from elsewhere, restored by a CI service or copied from a
 colleague, and diskcache unpickles any row marked as pickled (CVE-2025-69872), and opens and removes
-the files that rows name. ``TextDisk`` allows only one kind of row: a text in the database.
+the files that rows name. ``TextDisk`` allows only one kind of row: a text in the database. A thread
+stores its reply by itself: each hand-over to another thread takes milliseconds while many of them
+run, and a reply that is not stored when the process is killed is paid for again.
 
 While a session pays for a reply, it holds a lock of the system (``fcntl.lockf``, on Windows
 ``msvcrt.locking``) on one byte, derived from the key, of the file ``claims``: sessions that ask the
@@ -15,11 +17,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sqlite3
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import diskcache
@@ -37,7 +41,6 @@ from pytest_skillopt.untrusted import encodable, logger, redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 _LOG = logger(__name__)
 CacheMode = Literal["rw", "ro", "off", "refresh"]
@@ -103,6 +106,7 @@ class DiskCache:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._gone: set[str] = set()
+        self._inherited: list[diskcache.Cache] = []
         _make_private(directory)
         self._start()
 
@@ -143,34 +147,33 @@ class DiskCache:
 
     def close(self) -> None:
         """Close the database and merge its write-ahead log, so that the file can be copied."""
-        self._thread.submit(self._cache.close).result()
-        self._thread.shutdown()
+        with self._lock:
+            self._cache.close()
         os.close(self._claims)
 
     def _start(self) -> None:
-        # diskcache opens a connection for each thread that uses it, and leaves it to the garbage
-        # collector, which warns. One dedicated thread has the only connection.
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="skillopt-cache")
         self._pid = os.getpid()
+        self._lock = threading.Lock()
         self._claiming = threading.Lock()
         self._claimed: dict[str, str] = {}
         """Owner of each claim of this process, by key."""
         with _explaining(self.directory):
             options = {"timeout": _BUSY_SECONDS, "disk": TextDisk, **_SETTINGS}
-            opening = self._thread.submit(diskcache.Cache, str(self.directory), **options)
-            self._cache = opening.result()
+            self._cache = diskcache.Cache(str(self.directory), **options)
+            _share_connection(self._cache)
             how = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
             self._claims = os.open(self.directory / "claims", how, 0o600)
 
     def _follow_fork(self) -> None:
         if self._pid != os.getpid():
-            # A fork copies the executor without its thread, and no lock.
+            # Closing a copied connection would end the parent's, and a copied lock may be held.
+            self._inherited.append(self._cache)
             self._start()
 
     def _do(self, operation: Callable[[Any], Any]) -> Any:
         self._follow_fork()
-        with _explaining(self.directory):
-            return self._thread.submit(operation, self._cache).result()
+        with _explaining(self.directory), self._lock:
+            return operation(self._cache)
 
 
 class Replies:
@@ -314,6 +317,24 @@ def _make_private(directory: Path) -> None:
         raise CacheError(
             f"{directory}: the cache cannot be written ({error}). Set skillopt_dir to another place"
         ) from error
+
+
+def _share_connection(cache: diskcache.Cache) -> None:
+    """Let all threads use one connection, a lock around each use.
+
+    diskcache opens one for each thread, and leaves them to the garbage collector, which warns.
+    """
+    cache.close()
+    connection = sqlite3.connect(
+        Path(cache.directory) / diskcache.core.DBNAME,
+        timeout=cache.timeout,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    cache._local = SimpleNamespace(pid=os.getpid(), con=connection)
+    for name, value in {**diskcache.DEFAULT_SETTINGS, **_SETTINGS}.items():
+        if name.startswith("sqlite_"):
+            cache.reset(name, value, update=False)
 
 
 @contextmanager

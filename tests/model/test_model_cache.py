@@ -198,6 +198,23 @@ def test_a_setting_in_the_database_can_do_no_more_than_spoil_it(stored: Path, ke
         read(stored)
 
 
+def test_processes_that_open_and_close_the_cache_at_once_wait_for_each_other(
+    directory: Path,
+) -> None:
+    code = (
+        "import sys; from pathlib import Path; from pytest_skillopt.model.cache import DiskCache\n"
+        "for i in range(20):\n"
+        "    c = DiskCache(Path(sys.argv[1])); c.set(f'{sys.argv[2]}-{i}', 'x'); c.close()"
+    )
+    names = ("a", "b", "c")
+    command = [sys.executable, "-c", code, str(directory)]
+    others = [subprocess.Popen([*command, name]) for name in names]
+    assert [other.wait(PATIENCE) for other in others] == [0, 0, 0]
+    made = DiskCache(directory)
+    assert all(made.get(f"{name}-{i}") == "x" for name in names for i in range(20))
+    made.close()
+
+
 def test_a_cache_of_another_user_is_refused_by_root_as_well(
     stored: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
