@@ -87,7 +87,7 @@ def _param(where: str, row: Any, number: int) -> Any:
 
 
 def _file(path: Path) -> Iterator[tuple[str, Any]]:
-    if path.suffix in (readers := merged("CASES")):
+    if path.suffix in (readers := merged(lambda addon: addon.cases)):
         yield from readers[path.suffix](path)
         return
     text = _text(path)

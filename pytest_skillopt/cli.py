@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from pytest_skillopt import __version__
-from pytest_skillopt.registry import declared
+from pytest_skillopt.registry import addons
 from pytest_skillopt.untrusted import shown
 
 if TYPE_CHECKING:
@@ -58,11 +58,11 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
-    for kind in ("add_reading_commands", "add_commands"):
-        for add in declared(kind):
-            add(commands)
-        if argv and argv[0] in commands.choices:
-            break
+    for addon in addons():
+        addon.add_reading_commands(commands)
+    if not (argv and argv[0] in commands.choices):
+        for addon in addons():
+            addon.add_commands(commands)
     return parser
 
 

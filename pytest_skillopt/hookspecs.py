@@ -204,7 +204,7 @@ def pytest_skillopt_gate(config: pytest.Config, question: GateQuestion) -> Gate 
 
 @pytest.hookspec
 def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) -> str | None:
-    """Return a note for the head of a run and its report.
+    """Return notes for the head of a run and its report, one a line.
 
     Called before anything is paid for:
 

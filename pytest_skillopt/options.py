@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from pytest_skillopt.registry import declared
+from pytest_skillopt.registry import addons
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ _BIASING = {
 class Mode:
     """A mode: what it is, and in a session its arguments.
 
-    The modes of the core stand in ``CORE``, those of an add-on in its ``MODES``.
+    The modes of the core stand in ``CORE``, those of an add-on in its ``ADDON``.
     """
 
     name: str
@@ -166,7 +166,8 @@ CORE = (
 @functools.cache
 def modes() -> dict[str, Mode]:
     """Return all modes by their names."""
-    return {mode.name: mode for mode in (*CORE, *(m for own in declared("MODES") for m in own))}
+    more = (mode for addon in addons() for mode in addon.modes)
+    return {mode.name: mode for mode in (*CORE, *more)}
 
 
 def mode_named(name: str) -> Mode:

@@ -83,8 +83,9 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     mentioned = _MENTIONED in config.stash
-    more = "".join(f", {name}=None" for name in merged("MARKER")) if mentioned else ""
-    config.addinivalue_line("markers", _MARKER.format(more))
+    more = merged(lambda addon: addon.marker) if mentioned else {}
+    said = _MARKER.format("".join(f", {name}=None" for name in more))
+    config.addinivalue_line("markers", said)
     if not mentioned:
         return
     from pytest_skillopt.options import Mode

@@ -1,4 +1,4 @@
-"""Find the add-ons and what they declare; ``addons/__init__.py`` lists the names that count."""
+"""Find the add-ons and their declarations (``addon.py``)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import functools
 import warnings
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from types import ModuleType
+
+    from pytest_skillopt.addon import AddOn
+
+Value = TypeVar("Value")
 
 _FOLDER = Path(__file__).parent / "addons"
 _BROKEN: dict[str, Exception] = {}
@@ -19,9 +24,19 @@ _BROKEN: dict[str, Exception] = {}
 
 
 @functools.cache
-def addons() -> dict[str, ModuleType]:
-    """Import the declaration of each add-on; skip a broken one with a warning."""
+def plugins() -> dict[str, ModuleType]:
+    """Import the ``addon.py`` of each add-on, a pytest plugin; skip a broken one with a warning."""
     return _imported("addon")
+
+
+@functools.cache
+def addons() -> list[AddOn]:
+    return [plugin.ADDON for plugin in plugins().values()]
+
+
+def merged(table: Callable[[AddOn], Mapping[str, Value]]) -> dict[str, Value]:
+    """Put the tables of all add-ons into one."""
+    return {name: value for addon in addons() for name, value in table(addon).items()}
 
 
 def _imported(part: str) -> dict[str, ModuleType]:
@@ -54,16 +69,6 @@ def register_fixtures(manager: pytest.PytestPluginManager) -> None:
 
 def register_addons(manager: pytest.PytestPluginManager) -> None:
     """Register each add-on as a plugin, if that has not been done."""
-    for name, addon in addons().items():
+    for name, plugin in plugins().items():
         if not manager.has_plugin(f"skillopt-{name}"):
-            manager.register(addon, f"skillopt-{name}")
-
-
-def declared(what: str) -> list[Any]:
-    """List what the add-ons declare under a name, such as ``SETTINGS``."""
-    return [getattr(addon, what) for addon in addons().values() if hasattr(addon, what)]
-
-
-def merged(what: str) -> dict[str, Any]:
-    """Put the tables that the add-ons declare under a name, such as ``GATES``, into one."""
-    return {key: value for table in declared(what) for key, value in table.items()}
+            manager.register(plugin, f"skillopt-{name}")

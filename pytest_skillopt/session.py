@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.registry import declared
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.suite.tasks import describe_tasks, keep_tasks
 from pytest_skillopt.untrusted import logger
@@ -57,8 +56,6 @@ class Controller:
         from pytest_skillopt.modes.opening import refuse_early
 
         refuse_early(config, self._mode, self.settings)
-        for choose in declared("choose_workers"):
-            choose(config, self.settings)
         if config.getoption("dist", "no") == "no":
             config.pluginmanager.register(_InProcess(config, self.settings, self._work))
             return

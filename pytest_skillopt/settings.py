@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pytest
 
-from pytest_skillopt.registry import declared, merged, register_addons
+from pytest_skillopt.registry import addons, merged, register_addons
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ _ABOUT = {
     "metavar": "",
     "many": "",  # separator between the values of a setting that takes several
     "option": False,
-    "more": "",  # table of the add-ons that adds choices
+    "more": None,  # from an add-on to its table of further choices
     "quiet": False,  # an ini key that ``pytest --help`` leaves out
     "search": "",  # the only search in which the setting has an effect
     "fixed": False,  # neither an option nor an ini key
@@ -59,7 +59,25 @@ def _quiet(default: Any, **how: Any) -> Any:
     return setting(default, quiet=True, **how)
 
 
-Declared = TypeVar("Declared")
+@dataclass(frozen=True, slots=True)
+class AddOnSettings:
+    """The settings of an add-on: fields of a subclass, each a ``setting``."""
+
+    @property
+    def more_targets(self) -> Sequence[str]:
+        """Targets on which a comparison of two versions is made once more."""
+        return ()
+
+    @property
+    def slots(self) -> int:
+        """Number of rollouts that a worker runs at once."""
+        return 1
+
+    def validate(self, settings: Settings) -> None:
+        """Raise UsageError for settings that contradict each other or those of the core."""
+
+
+Own = TypeVar("Own", bound=AddOnSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +130,10 @@ class Settings:
 
     # the search
     search: str = _option(
-        "trials", "how edits are found and tried: {choices}", choices=("trials",), more="SEARCHES"
+        "trials",
+        "how edits are found and tried: {choices}",
+        choices=("trials",),
+        more=lambda addon: addon.searches,
     )
     patience: int = setting(3, "steps without a gain that end the search", low=1)
     preferences: str = setting("", "rules for the optimizer: a text or a Markdown file")
@@ -127,7 +148,10 @@ class Settings:
 
     # the gate
     gate: str = _option(
-        "sequential", "rule that accepts an edit: {choices}", choices=("sequential",), more="GATES"
+        "sequential",
+        "rule that accepts an edit: {choices}",
+        choices=("sequential",),
+        more=lambda addon: addon.gates,
     )
     gate_alpha: float = _option(0.05, "risk of accepting a useless edit", low=1e-6, high=0.5)
     metric: Literal["hard", "soft", "mixed"] = setting(
@@ -159,8 +183,8 @@ class Settings:
     optimizer_workers: int = setting(8, fixed=True)
     """Concurrent optimizer calls."""
 
-    addons: tuple[Any, ...] = setting((), fixed=True)
-    """Settings that add-ons declare in their own classes; ``of`` finds them."""
+    addons: tuple[AddOnSettings, ...] = setting((), fixed=True)
+    """Settings of add-ons; ``of`` finds them."""
 
     @classmethod
     def from_config(cls, config: pytest.Config) -> Settings:
@@ -172,35 +196,31 @@ class Settings:
         settings = cls.make(**{field.name: _read(config, field) for field in _all_fields()})
         if config.getoption("skillopt_train", None) == "description":
             settings = dataclasses.replace(settings, train_description=True)
-        for kind in declared("SETTINGS"):
-            if hasattr(kind, "validate"):
-                settings.of(kind).validate(settings)
+        for part in settings.addons:
+            part.validate(settings)
         return settings
 
     @classmethod
     def make(cls, **values: Any) -> Settings:
         """Make settings, those of add-ons included, from values by name."""
-        more = []
-        for kind in declared("SETTINGS"):
+        more: list[AddOnSettings] = []
+        for kind in _kinds():
             names = {field.name for field in dataclasses.fields(kind)} & values.keys()
             more.append(kind(**{name: values.pop(name) for name in names}))
         return cls(**values, addons=tuple(more))
 
-    def of(self, kind: type[Declared]) -> Declared:
+    def of(self, kind: type[Own]) -> Own:
         """Return the settings of an add-on; its defaults if none were given."""
         found = next((value for value in self.addons if isinstance(value, kind)), None)
         return kind() if found is None else found
 
     @property
     def more_targets(self) -> list[str]:
-        """Targets on which a comparison of two versions is made once more; add-ons declare them."""
-        return [name for part in self.addons for name in getattr(part, "more_targets", ())]
+        return [name for part in self.addons for name in part.more_targets]
 
     @property
     def slots(self) -> int:
-        """Number of rollouts that a worker runs at once: 1, or that of an add-on's settings."""
-        found: list[int] = [part.slots for part in self.addons if hasattr(part, "slots")]
-        return max([1, *found])
+        return max((part.slots for part in self.addons), default=1)
 
     def to_json(self) -> dict[str, Any]:
         """Return every setting, those of add-ons included, by its name."""
@@ -208,14 +228,19 @@ class Settings:
 
     def fields(self) -> Iterator[tuple[dataclasses.Field[Any], Any]]:
         """Yield each setting, those of add-ons included, with its value."""
-        for part in (self, *self.addons):
+        parts: tuple[Settings | AddOnSettings, ...] = (self, *self.addons)
+        for part in parts:
             for field in dataclasses.fields(part):
                 if not field.metadata["fixed"]:
                     yield field, getattr(part, field.name)
 
 
+def _kinds() -> list[type[AddOnSettings]]:
+    return [addon.settings for addon in addons() if addon.settings]
+
+
 def _all_fields() -> list[dataclasses.Field[Any]]:
-    kinds = (Settings, *declared("SETTINGS"))
+    kinds: list[type[Settings | AddOnSettings]] = [Settings, *_kinds()]
     fields = (field for kind in kinds for field in dataclasses.fields(kind))
     return [field for field in fields if not field.metadata["fixed"]]
 
@@ -239,7 +264,7 @@ def meaning(field: dataclasses.Field[Any]) -> str:
 
 def choices_of(field: dataclasses.Field[Any]) -> list[str]:
     """List the values that a setting may have; empty if any value is allowed."""
-    more = merged(field.metadata["more"]) if field.metadata["more"] else {}
+    more = merged(field.metadata["more"] or (lambda addon: {}))
     return [*field.metadata["choices"], *(name for name in more if ", " not in name)]
 
 

@@ -29,7 +29,7 @@ from sessions import WITHOUT_OTHERS, clean_environment
 from xdist.scheduler import WorkStealingScheduling
 
 import pytest_skillopt
-from pytest_skillopt.registry import addons
+from pytest_skillopt.registry import plugins
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,7 +71,7 @@ BY_NAME = {
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what needs an add-on that is not there: by its mark, or by a search or gate among its
     parameters."""
-    there = addons()
+    there = plugins()
     for item in items:
         wanted = {mark.args[0] for mark in item.iter_markers("addon")}
         params = getattr(getattr(item, "callspec", None), "params", {})

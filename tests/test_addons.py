@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import pytest_skillopt
-from pytest_skillopt.registry import addons
+from pytest_skillopt.registry import plugins
 
 ROOT = Path(pytest_skillopt.__file__).parents[1]
 FOLDERS = sorted(path.parent.name for path in ROOT.glob("pytest_skillopt/addons/*/__init__.py"))
@@ -127,7 +127,7 @@ def copy(whole: tuple[Copy, set[str]], tmp_path: Path) -> Copy:
 
 def test_every_add_on_is_known_here() -> None:
     assert set(SHOWN) >= set(FOLDERS)
-    assert set(addons()) == set(FOLDERS)
+    assert set(plugins()) == set(FOLDERS)
 
 
 GROUPS = 7
@@ -202,19 +202,24 @@ def test_an_add_on_is_a_folder_with_one_declaration(copy: Copy) -> None:
     (folder / "addon.py").write_text(
         """
 from dataclasses import dataclass
-from pytest_skillopt.settings import Settings, setting
+from pytest_skillopt.addon import AddOn
+from pytest_skillopt.settings import AddOnSettings, Settings, setting
 
 @dataclass(frozen=True)
-class SETTINGS:
+class Greeting(AddOnSettings):
     greeting: str = setting("Hello", "how to greet")
-
-MARKER = {"polite": (lambda value: isinstance(value, bool), "True or False")}
 
 def add_commands(commands):
     commands.add_parser("greet", help="say hello").set_defaults(handle=lambda args: print("Hi"))
 
+ADDON = AddOn(
+    settings=Greeting,
+    marker={"polite": (lambda value: isinstance(value, bool), "True or False")},
+    add_commands=add_commands,
+)
+
 def pytest_report_header(config):
-    return "greeter: " + Settings.from_config(config).of(SETTINGS).greeting
+    return "greeter: " + Settings.from_config(config).of(Greeting).greeting
 """
     )
     project = copy.root / "project"
@@ -239,20 +244,20 @@ def test_an_add_on_declares_a_mode_in_one_place(copy: Copy) -> None:
     (folder / "__init__.py").write_text("")
     (folder / "addon.py").write_text(
         """
+from pytest_skillopt.addon import AddOn
 from pytest_skillopt.options import Mode
 
-MODES = (
-    Mode(
-        name="greet",
-        help="greet the skill",
-        function="pytest_skillopt.addons.greeter.measure:greet",
-        doing="greeting",
-        samples=lambda task, settings: 7,
-        option={"metavar": "NAME"},
-        answers={"rejected": ("Nobody answers", "bad")},
-        fails=("rejected",),
-    ),
+GREET = Mode(
+    name="greet",
+    help="greet the skill",
+    function="pytest_skillopt.addons.greeter.measure:greet",
+    doing="greeting",
+    samples=lambda task, settings: 7,
+    option={"metavar": "NAME"},
+    answers={"rejected": ("Nobody answers", "bad")},
+    fails=("rejected",),
 )
+ADDON = AddOn(modes=(GREET,))
 """
     )
     (folder / "measure.py").write_text(

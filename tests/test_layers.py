@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import pytest_skillopt
-from pytest_skillopt.registry import declared
+from pytest_skillopt.registry import addons
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +55,7 @@ def imported(source: str) -> tuple[str, ...]:
     return tuple(_imported(ast.parse(source)))
 
 
-def _imported(module: ast.Module) -> Iterator[str]:
+def _imported(module: ast.AST) -> Iterator[str]:
     for node in ast.walk(module):
         names: list[str] = []
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -76,9 +76,8 @@ def sources(part: str) -> list[Path]:
 
 def test_every_part_has_its_row() -> None:
     there = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir()}
-    assert (
-        there - set(PARTS) == {"__init__", "__main__", "__pycache__", "addons", "hookspecs"} & there
-    )
+    others = {"__init__", "__main__", "__pycache__", "addon", "addons", "hookspecs"}
+    assert there - set(PARTS) == others & there
     assert len(PARTS) == sum(map(len, LAYERS))
 
 
@@ -94,6 +93,13 @@ def test_no_part_imports_what_stands_above_it(part: str) -> None:
         if name.partition(".")[0] in above
     ]
     assert upward == []
+
+
+def test_the_declaration_of_an_add_on_imports_nothing() -> None:
+    """It names types of every layer, so that it stands in none, only for type checkers."""
+    body = ast.parse((PACKAGE / "addon.py").read_text(encoding="utf-8")).body
+    names = [name for node in body if not isinstance(node, ast.If) for name in _imported(node)]
+    assert names == []
 
 
 def test_the_core_imports_nothing_of_the_add_ons() -> None:
@@ -164,11 +170,12 @@ def test_the_core_names_nothing_of_an_add_on() -> None:
     }
     # Each begins with plain text, for which a whole file is searched at once.
     names = [rf"{name}(?<![\w-]{name})(?![\w-])" for name in ADDONS if name not in ordinary]
-    modes = [mode.name for own in declared("MODES") for mode in own]
+    modes = [mode.name for addon in addons() for mode in addon.modes]
     for name in (*ADDONS, *modes):
         names += [f"'{name}'", f'"{name}"', rf"--skillopt-{name}\b"]
     names += [rf"pytest-skillopt {name}\b" for name in ADDONS]
-    settings = (field.name for own in declared("SETTINGS") for field in dataclasses.fields(own))
+    kinds = [addon.settings for addon in addons() if addon.settings]
+    settings = (field.name for kind in kinds for field in dataclasses.fields(kind))
     names += [rf"skillopt_{name}\b(?<!\wskillopt_{name})" for name in settings]
     found = [
         f"{path.relative_to(PACKAGE)}: {match[0]}"
@@ -207,11 +214,12 @@ print(sorted(mechanisms - {f"pytest_skillopt.addons.published.{n}" for n in ("ad
 
 
 def test_no_two_modules_import_each_other() -> None:
-    """In a function or for annotations as little as when they are loaded."""
+    """In a function or for annotations as little as when they are loaded; ``addon`` aside."""
     below: dict[str, set[str]] = {}
     paths = {
         ".".join(p.relative_to(PACKAGE).with_suffix("").parts): p for p in PACKAGE.rglob("*.py")
     }
+    del paths["addon"]
     for name, path in paths.items():
         names = imported(path.read_text(encoding="utf-8"))
         wanted = {*names, *(each.rpartition(".")[0] for each in names)}

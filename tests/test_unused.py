@@ -37,7 +37,7 @@ def is_declaration(name: str) -> bool:
     hold an error of its own."""
     parts = name.split(".")
     inside = parts[1] == "addons"
-    return parts[1] == "errors" or (
+    return parts[1] in ("addon", "errors") or (
         inside and parts[3:] in ([], ["addon"], ["fixtures"], ["settings"])
     )
 

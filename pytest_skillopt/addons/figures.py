@@ -81,7 +81,7 @@ def pass_rate(arm: Arm) -> float | None:
 
 def whole_report() -> str:
     """Name the file of a run that a reader looks into for transcripts."""
-    return next(iter(merged("REPORTS")), "result.json")
+    return next(iter(merged(lambda addon: addon.reports)), "result.json")
 
 
 def sides(mode: str) -> tuple[str, str]:
@@ -201,7 +201,8 @@ def explained(skill: SkillResult, mode: str) -> str:
 
 def tables(result: Result) -> list[tuple[str, list[list[str]]]]:
     """Make the tables that add-ons bring: title and rows, the head first."""
-    made = ((title, make(result)) for title, make in merged("TABLES").items())
+    makers = merged(lambda addon: addon.tables)
+    made = ((title, make(result)) for title, make in makers.items())
     return [(title, rows) for title, rows in made if rows]
 
 

@@ -1,4 +1,12 @@
-"""Functions that are imported when they are called: every session reads the declarations."""
+"""Modules that are imported when one of their functions is called, for declarations.
+
+Type checkers see the modules themselves::
+
+    if TYPE_CHECKING:
+        from pytest_skillopt.addons.reports import page
+    else:
+        page = Later("reports.page")
+"""
 
 from __future__ import annotations
 
@@ -9,7 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def later(place: str) -> Callable[..., Any]:
-    """Return a function that calls another one, ``module:name`` of this folder."""
-    module, _, name = place.partition(":")
-    return lambda *values: getattr(import_module(f"{__package__}.{module}"), name)(*values)
+class Later:
+    """Stand-in for a module of this folder."""
+
+    def __init__(self, module: str) -> None:
+        self._module = f"{__package__}.{module}"
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return lambda *values: getattr(import_module(self._module), name)(*values)

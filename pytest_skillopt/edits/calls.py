@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from pytest_skillopt.model.structured import Answer, ask_json
 from pytest_skillopt.model.types import CapReached, ModelError, ModelFault
-from pytest_skillopt.registry import declared
+from pytest_skillopt.registry import addons
 from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.skill.edits import Edit, EditField, Op
 from pytest_skillopt.suite.sampler import Stop, StopRun
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 
 def templates() -> dict[str, Path]:
     """Return the built-in templates by their names, those of add-ons included."""
-    folders = [Path(__file__).parent / "prompts", *declared("PROMPTS")]
-    return {path.stem: path for folder in folders for path in sorted(folder.glob("*.md"))}
+    folders = [Path(__file__).parent / "prompts", *(addon.prompts for addon in addons())]
+    found = (path for folder in filter(None, folders) for path in sorted(folder.glob("*.md")))
+    return {path.stem: path for path in found}
 
 
 class PromptError(ValueError):

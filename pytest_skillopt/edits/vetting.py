@@ -9,7 +9,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.registry import declared
+from pytest_skillopt.registry import addons
 from pytest_skillopt.run.result import WarningRow
 from pytest_skillopt.skill.document import SKILL_FILE, SkillError
 from pytest_skillopt.skill.edits import apply
@@ -66,7 +66,8 @@ class Vetting:
     ) -> None:
         self._trained, self._description = Trained.of(settings), settings.train_description
         words = "\n\n".join(start.file(name).text for name in start.names)
-        self._checks = [make(tasks, words) for make in declared("edit_check")]
+        makers = (addon.edit_check for addon in addons())
+        self._checks = [make(tasks, words) for make in makers if make]
         others = catalogue(root) if root and self._description else {}
         present = None
         if root is not None and (root / skill).is_file():

@@ -214,12 +214,11 @@ def model_config(settings: Settings, role: Role, server: Server | None = None) -
 def retargeted(settings: Settings, target: str) -> tuple[Settings, str]:
     """Return the settings with another target, and what its kind adds to its fingerprint.
 
-    ``target`` is ``provider:model[@URL]``, or ``KIND:NAME`` of an add-on's table ``TARGETS``.
+    ``target`` is ``provider:model[@URL]``, or ``KIND:NAME`` of an add-on.
     """
     kind, _, name = target.partition(":")
-    if retarget := merged("TARGETS").get(kind):
-        settings, more = retarget(settings, name)
-        return settings, more
+    if retarget := merged(lambda addon: addon.targets).get(kind):
+        return retarget(settings, name)
     return replace(settings, target=target), ""
 
 

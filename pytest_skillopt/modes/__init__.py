@@ -15,7 +15,7 @@ import pytest
 from pytest_skillopt.model.types import CacheError, ModelConfigError
 from pytest_skillopt.modes.opening import opened
 from pytest_skillopt.modes.plan import expected
-from pytest_skillopt.registry import declared, merged
+from pytest_skillopt.registry import addons, merged
 from pytest_skillopt.report.live import Display
 from pytest_skillopt.report.runs import RESULT, write_reports
 from pytest_skillopt.report.words import plural
@@ -58,8 +58,8 @@ def conduct(
     ):
         plan = expected(run.tasks, mode, settings)
         display.header(run, typical=plan.typical, most=plan.most)
-        for begun in declared("begun"):
-            begun(run, plan)
+        for addon in addons():
+            addon.begun(run, plan)
         try:
             found = _carry_out(run, display)
         finally:
@@ -70,7 +70,7 @@ def conduct(
         result = _noted(found, "the report", lambda: write_reports(folder, found))
     tell = functools.partial(config.hook.pytest_skillopt_finished, config=config, folder=folder)
     result = _noted(result, "a plugin's output", lambda: tell(result=found))
-    if not merged("REPORTS"):
+    if not merged(lambda addon: addon.reports):
         display.line(f"skillopt: {result.status}: {result.reason}; see {folder / RESULT}")
     return result, list(task_reports(run, result))
 
@@ -148,7 +148,7 @@ def task_reports(run: Run, result: Result) -> Iterator[pytest.TestReport]:
                 outcome=ended,
                 longrepr=(path, 0, said) if ended == "skipped" else said or None,
                 when=when,
-                user_properties=[found for ask in declared("properties") for found in ask(row)],
+                user_properties=[found for addon in addons() for found in addon.properties(row)],
                 skillopt_measured=not judged,
             )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.registry import declared
 from pytest_skillopt.run.result import Comparison, SkillResult
 from pytest_skillopt.search.outcome import cost_of, suite_rate, task_row
 from pytest_skillopt.suite.sampler import Stop, StopRun
@@ -114,13 +113,6 @@ def of_one_version(
         reason=reason,
         **found,
     )
-
-
-def refined(what: str, run: Run, result: SkillResult, *versions: Document) -> SkillResult:
-    """Return what the add-ons make of a result with their functions ``what``."""
-    for refine in declared(what):
-        result = refine(run, result, *versions)
-    return result
 
 
 def joined_reasons(results: Sequence[SkillResult]) -> str:

@@ -18,7 +18,7 @@ from pytest_skillopt.modes.skills import (
     skills_of,
     split_tasks,
 )
-from pytest_skillopt.registry import declared, refuse_broken
+from pytest_skillopt.registry import refuse_broken
 from pytest_skillopt.run.directory import JOURNAL, Home, RunDirectory, RunError, finish_writing
 from pytest_skillopt.run.journal import Journal, JournalLedger
 from pytest_skillopt.run.openrun import (
@@ -88,7 +88,7 @@ def opened(
         probe = functools.cache(lambda: models.probe(asked, lambda: executor.ended))
         if not mode.late_probe:
             probe()
-        told = config.hook.pytest_skillopt_opened(config=config, tasks=tasks)
+        told = hooked_notes(config, tasks)
         directory = RunDirectory.open(resumed) if resumed else home.new_run()
         stack.callback(directory.close)
         journal = stack.enter_context(Journal(directory.journal))
@@ -124,11 +124,17 @@ def opened(
             command=command_line(config.invocation_params.args),
             fingerprint=fingerprint,
             probe=probe,
-            notes=[*notes, *_notes(mode, settings, tasks, documents, journal), *filter(None, told)],
+            notes=[*notes, *_notes(mode, settings, documents, journal), *told],
             used=found,
             earlier=earlier_usage(journal.path) if resumed else {},
             unfinished=_unfinished(home, mode, directory, about),
         )
+
+
+def hooked_notes(config: pytest.Config, tasks: Sequence[SkillTask]) -> list[str]:
+    """Return the notes of the hook's implementations, each a line."""
+    told = config.hook.pytest_skillopt_opened(config=config, tasks=tasks)
+    return [line for said in told if said for line in said.splitlines()]
 
 
 def refuse_early(config: pytest.Config, mode: Mode, settings: Settings) -> None:
@@ -183,18 +189,12 @@ def _target_of_own_agents(settings: Settings) -> str:
 
 
 def _notes(
-    mode: Mode,
-    settings: Settings,
-    tasks: Sequence[SkillTask],
-    documents: Mapping[str, Document],
-    journal: Journal,
+    mode: Mode, settings: Settings, documents: Mapping[str, Document], journal: Journal
 ) -> Iterator[str]:
     """Yield notes that a user should read before the run begins."""
     for name, document in documents.items():
         yield from (f"{name}: {said}" for said in document.warnings)
     if mode.name == "train":
-        for advise in declared("advice"):
-            yield from advise(tasks, settings)
         yield from notes_on_search(settings)
     if mode.resume is not None:
         kept = sum(entry.kind == "rollout" for entry in journal.entries)

@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.limits import Caps
-from pytest_skillopt.modes.measure import joined_reasons, refined
+from pytest_skillopt.modes.measure import joined_reasons
 from pytest_skillopt.modes.skills import judged
+from pytest_skillopt.registry import addons
 from pytest_skillopt.run.directory import write_skill
 from pytest_skillopt.run.journal import JournaledModel
 from pytest_skillopt.run.result import SkillResult
@@ -170,9 +171,11 @@ def _written(run: Run, outcome: TrainOutcome, lost: Sequence[str]) -> SkillResul
     result = _skill_result(run, outcome)
     if outcome.status != "accepted":
         return result
-    result = refined("vetted", run, result, outcome.after)
+    for addon in addons():
+        result = addon.vetted(run, result, outcome.after)
     if result.status == "accepted":
-        result = refined("compared", run, result, outcome.before, outcome.after)
+        for addon in addons():
+            result = addon.compared(run, result, outcome.before, outcome.after)
     if result.status != "accepted":
         return result.model_copy(update={"after": result.before})
     if not run.settings.write:
@@ -224,4 +227,6 @@ def _skill_result(run: Run, outcome: TrainOutcome) -> SkillResult:
         noise_floor=outcome.noise,
         cost=outcome.cost,
     )
-    return refined("trained", run, result)
+    for addon in addons():
+        result = addon.trained(run, result)
+    return result

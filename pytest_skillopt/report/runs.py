@@ -85,7 +85,8 @@ def write_reports(directory: Path, result: Result) -> None:
     """
     directory.mkdir(parents=True, exist_ok=True)
     replace_file(directory / RESULT, f"{result.dump()}\n".encode())
-    texts = {name: render(result) for name, render in merged("REPORTS").items()}
+    reports = merged(lambda addon: addon.reports)
+    texts = {name: render(result) for name, render in reports.items()}
     texts[PATCH] = "".join(skill.patch for skill in result.skills)
     for name, text in texts.items():
         if text:

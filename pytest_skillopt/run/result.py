@@ -206,6 +206,14 @@ class ScanRow(_Record):
     """Exit status; null if it did not finish. Any status but 0 refuses the version."""
     output: str = ""
 
+    @property
+    def why(self) -> str:
+        """Reason to refuse the version; empty if there is none."""
+        if self.status == 0:
+            return ""
+        how = "did not finish" if self.status is None else f"ended with status {self.status}"
+        return f"the scanner ({self.command}) {how}"
+
 
 class CostRow(_Record):
     """Tokens, US dollars and seconds per rollout: means over the tasks of all measured versions.

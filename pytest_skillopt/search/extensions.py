@@ -1,9 +1,8 @@
 """The replaceable parts of a training: the search, its stages, and the gate.
 
-An add-on declares further searches and gates in its tables ``SEARCHES`` and ``GATES``: by name, a
-function that returns a ``Search``, or the class of a gate, so that nothing of it is imported before
-it is chosen. The stages are plain callables; ``Stages.hooked`` puts the implementations of a user's
-hooks in their place.
+An add-on declares further searches and gates by a function that returns a ``Search``, or the class
+of a gate, so that nothing of it is imported before it is chosen. The stages are plain callables;
+``Stages.hooked`` puts the implementations of a user's hooks in their place.
 """
 
 from __future__ import annotations
@@ -72,14 +71,13 @@ class Search:
 
 def added_search(settings: Settings) -> Search | None:
     """Return the search of the settings if an add-on brings it, None for a built-in one."""
-    load = merged("SEARCHES").get(settings.search)
-    found: Search | None = load() if load else None
-    return found
+    load = merged(lambda addon: addon.searches).get(settings.search)
+    return load() if load else None
 
 
 def search_with_gate(name: object) -> Search | None:
     """Return the search of an add-on whose final comparison a gate of this name decides."""
-    found = (load() for load in merged("SEARCHES").values())
+    found = (load() for load in merged(lambda addon: addon.searches).values())
     return next((search for search in found if search.gate and search.gate.name == name), None)
 
 
@@ -152,11 +150,11 @@ def make_gate(
     Raises:
         ValueError: an unknown name, or a task that is there twice.
     """
-    gates = {DefaultGate.name: lambda: DefaultGate, **merged("GATES")}
+    gates: dict[str, Callable[[], type[SequentialGate]]]
+    gates = {DefaultGate.name: lambda: DefaultGate, **merged(lambda addon: addon.gates)}
     if name not in gates:
         raise ValueError(f"there is no gate {name!r}; the gates are {', '.join(gates)}")
-    gate: Gate = gates[name]()(tasks, options, **known)
-    return gate
+    return gates[name]()(tasks, options, **known)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from pytest_skillopt.edits.context import Context, contracts_of, read_preference
 from pytest_skillopt.edits.records import Memory
 from pytest_skillopt.edits.vetting import Vetting
 from pytest_skillopt.model.limits import Caps
-from pytest_skillopt.registry import declared
+from pytest_skillopt.registry import addons
 from pytest_skillopt.search.budget import Budget
 from pytest_skillopt.search.extensions import Stages, added_search, notes_on_search
 from pytest_skillopt.search.final_comparison import FinalComparison, shortage
@@ -194,8 +194,8 @@ class Trainer:
         """Refuse an accepted skill to which an add-on objects."""
         if not measured.verdict.accepted:
             return measured
-        for objection in declared("objection"):
-            if why := objection(self._state, measured):
+        for addon in addons():
+            if why := addon.objection(self._state, measured):
                 reason = f"{why}; otherwise accepted: {measured.verdict.reason}"
                 verdict = replace(measured.verdict, decision="rejected", reason=reason)
                 return replace(measured, verdict=verdict)

@@ -208,7 +208,7 @@ class Trained:
         if not name.isprintable() or os.fsencode(name).decode("utf-8", "replace") != name:
             shown = os.fsencode(name).decode("utf-8", "backslashreplace")
             raise SkillError(f"{shown}: this name is not UTF-8, or cannot be shown; rename it")
-        suffix, scripts = PurePosixPath(name).suffix.lower(), merged("SCRIPTS")
+        suffix, scripts = PurePosixPath(name).suffix.lower(), merged(lambda addon: addon.scripts)
         if suffix in TEXTS:
             return
         is_script = suffix in scripts and not is_outside(name)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
-from pytest_skillopt.registry import declared, merged
+from pytest_skillopt.registry import addons, merged
 from pytest_skillopt.skill.diff import added_blocks
 from pytest_skillopt.skill.document import MANAGED, SKILL_FILE, Document, SkillError
 from pytest_skillopt.skill.edits import file_links, only_description, protected_texts
@@ -49,7 +49,7 @@ _OWN_MARKER = re.compile(r"<!--\s*/?skillopt:(?:guidance|reminders)\s*-->", re.I
 
 def rules() -> dict[str, tuple[Severity, str]]:
     """Return severity and meaning of every rule, those of add-ons included."""
-    return {**merged("RULES"), **_OWN}
+    return {**merged(lambda addon: addon.rules), **_OWN}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def lint(
         if old == new:
             continue
         judged = [
-            *(fault for find in declared("faults") for fault in find(old, new, is_known)),
+            *(fault for addon in addons() for fault in addon.faults(old, new, is_known)),
             *_judge_secrets(old.text, new.text),
             *_judge_damage(old, new, max_tokens),
         ]
@@ -156,7 +156,7 @@ def lint(
             links = sorted(file_links(after, name) - file_links(before, name))
             judged += [("links", x) for x in links if x not in present and x not in after.names]
         if new.is_code:
-            kind = merged("SCRIPTS").get(PurePosixPath(name).suffix.lower())
+            kind = merged(lambda addon: addon.scripts).get(PurePosixPath(name).suffix.lower())
             faults = kind[1](name, old.text, new.text) if kind else ["there is no check for it"]
             judged += [("code", fault) for fault in faults]
         found += [(rule, "" if name == SKILL_FILE else name, excerpt) for rule, excerpt in judged]

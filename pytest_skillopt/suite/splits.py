@@ -12,7 +12,7 @@ import hashlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.registry import declared
+from pytest_skillopt.registry import addons
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -71,7 +71,7 @@ def assign_splits(
         few = f"fewer than {SMALLEST_SPLIT_SUITE} tasks: no split"
         note = f"{few}, the improvement is measured on the tasks the edits came from"
         return [replace(task, split=BOTH) for task in tasks], [note] if tasks else []
-    found = [find(tasks) for find in declared("alike")]
+    found = [addon.alike(tasks) for addon in addons()]
     alike = [group for groups, _ in found for group in groups]
     units = [_Unit(members, shares, seed) for members in _together(tasks, alike)]
     kinds: dict[tuple[str, bool | None], list[_Unit]] = {}

@@ -91,7 +91,7 @@ def marker_arguments(item: pytest.Item) -> dict[str, Any] | None:
     marks = list(item.iter_markers(MARKER))
     if not any(mark.args or mark.kwargs for mark in marks):
         return given if marks else None  # without the import of the add-ons
-    valid = _VALID | merged("MARKER")
+    valid = _VALID | merged(lambda addon: addon.marker)
     for mark in marks:
         if mark.args:
             said = f"skill_task takes keyword arguments only ({', '.join(valid)})"
@@ -142,7 +142,7 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
     if given is None:
         return None
     kind = given.get("kind")
-    for name in ("skill", "kind", *merged("MARKER")):  # not fields of SkillTask
+    for name in ("skill", "kind", *merged(lambda addon: addon.marker)):  # not fields of SkillTask
         given.pop(name, None)
     function = getattr(item, "obj", None)
     callspec = getattr(item, "callspec", None)
@@ -173,7 +173,8 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
 
 def _roles(item: pytest.Item, text: str, agent: str) -> tuple[str, ...]:
     fixtures = getattr(item, "fixturenames", ())
-    found = {role for name, role in merged("ROLES").items() if name in fixtures}
+    roles = merged(lambda addon: addon.roles)
+    found = {role for name, role in roles.items() if name in fixtures}
     # ``proxy_url`` is an attribute of ``skill``.
     if agent or "skill_agent" in fixtures or "proxy_url" in text:
         found.add("target")

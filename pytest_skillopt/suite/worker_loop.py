@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_skillopt.model import types
-from pytest_skillopt.registry import declared
+from pytest_skillopt.registry import addons
 from pytest_skillopt.suite import interrupts
 from pytest_skillopt.suite.folders import SkillVersions
 from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest, shorten
@@ -275,16 +275,9 @@ class WorkerLoop:
     def _engine(self, session: pytest.Session) -> RolloutRunner | ConcurrentRunner:
         if self._settings.slots == 1:
             return RolloutRunner(session, self._versions, worker=self._worker)
-        (make,) = declared("concurrent_runner")
-        runner: ConcurrentRunner = make(
-            session,
-            self._versions,
-            self._deliver,
-            self._watchdog,
-            slots=self._settings.slots,
-            worker=self._worker,
-        )
-        return runner
+        (make,) = filter(None, (addon.concurrent_runner for addon in addons()))
+        parts = (session, self._versions, self._deliver, self._watchdog)
+        return make(*parts, self._settings.slots, self._worker)
 
     def _obey(self, engine: RolloutRunner | ConcurrentRunner, kind: str, *told: Any) -> bool:
         """Carry out a message of the controller; return False on ``stop``."""

@@ -22,10 +22,11 @@ def test_all_reports_are_written_and_the_result_reads_back(
     result = make_result(hostile=True)
     runs.write_reports(tmp_path / "run", result)
     names = {path.name for path in (tmp_path / "run").iterdir()}
-    assert names == {"result.json", *merged("REPORTS"), "skill.patch"}
+    reports = merged(lambda addon: addon.reports)
+    assert names == {"result.json", *reports, "skill.patch"}
     read = Result.load((tmp_path / "run" / "result.json").read_bytes())
     assert read == result
-    for name, render in merged("REPORTS").items():
+    for name, render in reports.items():
         assert (tmp_path / "run" / name).read_text(encoding="utf-8") == render(read)
     patch = (tmp_path / "run" / "skill.patch").read_bytes()
     assert patch == result.skills[0].patch.encode()

@@ -10,13 +10,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.addons.later import later
+from pytest_skillopt.addon import AddOn
+from pytest_skillopt.addons.later import Later
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pytest_skillopt import Document
+    from pytest_skillopt.addons.added_text import task_words
     from pytest_skillopt.skill.lint import Severity
+else:
+    task_words = Later("added_text.task_words")
 
 RULES: dict[str, tuple[Severity, str]] = {
     "invisible": ("refuse", "invisible, bidirectional, tag or control characters"),
@@ -27,7 +31,6 @@ RULES: dict[str, tuple[Severity, str]] = {
     "unsafe-link": ("refuse", "links that run, load or embed something"),
     "command": ("warn", "a shell command that stands neither in the skill nor in its train tasks"),
 }
-edit_check = later("added_text.task_words:refusals")
 
 
 def faults(
@@ -56,3 +59,6 @@ def faults(
     }
     for rule, excerpts in named.items():
         yield from ((rule, text) for text in excerpts if text not in own and not known(text))
+
+
+ADDON = AddOn(rules=RULES, faults=faults, edit_check=task_words.refusals)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.addons.later import later
+from pytest_skillopt.addon import AddOn
+from pytest_skillopt.addons.later import Later
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -12,10 +13,12 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_skillopt import Result
+    from pytest_skillopt.addons.bridges import promptfoo
     from pytest_skillopt.run.result import Arm
+else:
+    promptfoo = Later("bridges.promptfoo")
 
-
-CASES = dict.fromkeys((".yaml", ".yml"), later("bridges.promptfoo:read_config"))
+ADDON = AddOn(cases=dict.fromkeys((".yaml", ".yml"), promptfoo.read_config))
 
 
 def pytest_skillopt_notes(config: pytest.Config, result: Result) -> str | None:

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_skillopt.addon import AddOn
+
 if TYPE_CHECKING:
     from pytest_skillopt import InfraError
 
+ADDON = AddOn()
 _REPLY_ATTRIBUTES = frozenset({"choices", "output_text", "output", "usage"})
 
 _BUSY = frozenset({429, 503, 529})

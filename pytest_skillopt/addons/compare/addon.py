@@ -7,20 +7,25 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.addons.later import later
+from pytest_skillopt.addon import AddOn
+from pytest_skillopt.addons.later import Later
 from pytest_skillopt.options import Mode
-from pytest_skillopt.settings import Settings, setting
+from pytest_skillopt.settings import AddOnSettings, Settings, setting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_skillopt import Document, Result, SkillTask
+    from pytest_skillopt.addons import receipts
+    from pytest_skillopt.addons.compare import compare
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import SkillResult
+else:
+    compare, receipts = Later("compare.compare"), Later("receipts")
 
 
 @dataclass(frozen=True, slots=True)
-class VerifySettings:
+class VerifySettings(AddOnSettings):
     """Settings of comparisons on further targets."""
 
     verify: str = setting("", "further targets: provider:model[@URL], harness:NAME", many=",")
@@ -34,8 +39,7 @@ class VerifySettings:
         return tuple(dict.fromkeys(filter(None, map(str.strip, self.verify.split(",")))))
 
 
-SETTINGS = VerifySettings
-MODES = (
+_MODES = (
     Mode(
         name="aa",
         help="measure the noise: compare the skill with itself",
@@ -120,12 +124,7 @@ def _by_target(result: Result) -> list[list[str]]:
     return by_target(result)
 
 
-TABLES = {"Pass rates by target": _by_target}
-history = later("receipts:lines")
-trained = later("compare.compare:with_none")
-
-
-def compared(run: Run, result: SkillResult, before: Document, after: Document) -> SkillResult:
+def _compared(run: Run, result: SkillResult, before: Document, after: Document) -> SkillResult:
     """Compare the two versions on every further target."""
     if not run.settings.more_targets:
         return result
@@ -133,6 +132,16 @@ def compared(run: Run, result: SkillResult, before: Document, after: Document) -
 
     rule = run.settings.of(VerifySettings).verify_rule
     return compare_on_targets(run, result, before, after, rule)
+
+
+ADDON = AddOn(
+    settings=VerifySettings,
+    modes=_MODES,
+    trained=compare.with_none,
+    compared=_compared,
+    tables={"Pass rates by target": _by_target},
+    history=receipts.lines,
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -30,7 +30,7 @@ from pytest_skillopt.addons.compare.comparison import compared, only_skill
 from pytest_skillopt.addons.git import Git, GitError
 from pytest_skillopt.edits.vetting import Refusal, Vetting
 from pytest_skillopt.gate.sequential import DefaultGate
-from pytest_skillopt.modes.measure import refined
+from pytest_skillopt.registry import addons
 from pytest_skillopt.run.result import SkillResult
 from pytest_skillopt.search.extensions import gate_options, gate_tasks
 from pytest_skillopt.skill.diff import unified
@@ -84,7 +84,8 @@ def _judged(run: Run, skill: str, before: Document, after: Document) -> SkillRes
     if isinstance(found, Refusal):
         reason = f"the checks refuse the change, and nothing was run: {found.why}"
         return result.model_copy(update={"status": "rejected", "reason": reason})
-    result = refined("vetted", run, result, after)
+    for addon in addons():
+        result = addon.vetted(run, result, after)
     if result.status == "rejected":
         reason = f"{result.reason}, and nothing was run"
         return result.model_copy(update={"after": after.version, "reason": reason})

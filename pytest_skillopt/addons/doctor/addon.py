@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.addons.later import later
+from pytest_skillopt.addon import AddOn
+from pytest_skillopt.addons.later import Later
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     import pytest
 
-advice = later("doctor.plan:notes_on_tasks")
+    from pytest_skillopt import SkillTask
+    from pytest_skillopt.addons.doctor import examine
+else:
+    examine = Later("doctor.examine")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -28,7 +33,20 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(plan, "skillopt-plan")
 
 
-def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
+def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) -> str | None:
+    """Note what makes a training of these tasks hopeless or blind."""
+    from pytest_skillopt.options import Mode
+    from pytest_skillopt.settings import Settings
+
+    mode = Mode.from_config(config)
+    if not mode or mode.name != "train":
+        return None
+    from pytest_skillopt.addons.doctor.plan import notes_on_tasks
+
+    return "\n".join(notes_on_tasks(tasks, Settings.from_config(config)))
+
+
+def _add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     """Declare the command."""
     parser = commands.add_parser(
         "doctor",
@@ -37,4 +55,7 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument(
         "arguments", nargs="*", metavar="PYTEST", help="arguments for pytest, after --"
     )
-    parser.set_defaults(handle=later("doctor.examine:examine"))
+    parser.set_defaults(handle=examine.examine)
+
+
+ADDON = AddOn(add_commands=_add_commands)

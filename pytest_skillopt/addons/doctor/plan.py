@@ -12,9 +12,9 @@ import pytest
 from pytest_skillopt.model.config import model_config, retargeted
 from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.model.types import ROLES, ModelConfigError
+from pytest_skillopt.modes.opening import hooked_notes
 from pytest_skillopt.modes.plan import expected, on_each_target
 from pytest_skillopt.modes.skills import judged, skills_of, split_tasks
-from pytest_skillopt.registry import declared
 from pytest_skillopt.report import words
 from pytest_skillopt.run.directory import JOURNAL, Home
 from pytest_skillopt.run.journal import entries_of
@@ -64,8 +64,7 @@ class Plan:
             raise pytest.UsageError(str(error)) from None
         home = Home(self._config.rootpath / self.settings.dir)
         self._lines = list(plan_lines(self.tasks, self.mode, self.settings, notes, others, home))
-        ask = self._config.hook.pytest_skillopt_opened
-        self._lines += filter(None, ask(config=self._config, tasks=self.tasks))
+        self._lines += hooked_notes(self._config, self.tasks)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("skillopt plan")
@@ -95,7 +94,6 @@ def plan_lines(
     if mode.name == "train":
         yield from notes_on_search(settings)
         yield from _hopeless(tasks, settings)
-        yield from notes_on_tasks(tasks, settings)
     yield from _forecast(tasks, mode, settings, home)
 
 
@@ -145,8 +143,6 @@ def _forecast(
     if mode.name == "train":
         calls = _of(round(_TYPICAL_CALLS * plan.calls), plan.calls)
         yield f"optimizer calls: {calls}; plus repairs of unreadable replies"
-    for lines in declared("plan"):
-        yield from lines(mode, settings)
     judged = sum("judge" in task.roles for task in tasks) / max(1, len(tasks))
     if judged:
         calls = _of(round(judged * plan.typical), round(judged * plan.most))

@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_skillopt.addon import AddOn
 from pytest_skillopt.settings import ini
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_skillopt import Result
+
+ADDON = AddOn()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

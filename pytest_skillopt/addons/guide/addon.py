@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_skillopt.addon import AddOn
+
 if TYPE_CHECKING:
     import argparse
 
@@ -17,7 +19,7 @@ PLACES = {"claude": ".claude/skills"} | dict.fromkeys(
 """Folder of a project in which each agent looks for skills."""
 
 
-def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
+def _add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     """Declare the command."""
     text = "teach coding agents in this project to use pytest-skillopt"
     own = commands.add_parser("skill", help=text)
@@ -50,3 +52,6 @@ def _install(args: argparse.Namespace) -> int:
     except OSError as error:
         return fail(f"skill install: {error}")
     return 0
+
+
+ADDON = AddOn(add_commands=_add_commands)

@@ -7,41 +7,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_skillopt.addon import AddOn
 from pytest_skillopt.addons.harness.fixtures import check_system
 from pytest_skillopt.addons.harness.settings import MOST_PROPOSALS, HarnessSettings
+from pytest_skillopt.addons.later import Later
 from pytest_skillopt.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Generator, Sequence
 
     from pytest_skillopt import Context, Model, Patch, Result, Role, Skill, SkillTask, TaskRecord
-    from pytest_skillopt.options import Mode
-
-
-SETTINGS = HarnessSettings
-MARKER = {
-    "harness": (
-        lambda value: isinstance(value, str),
-        "the name of a coding agent, such as 'codex'",
-    )
-}
-
-
-def _check_script(name: str, before: str, after: str) -> Iterator[str]:
-    from pytest_skillopt.addons.harness.code import faults
-
-    return faults(name, before, after)
-
-
-SCRIPTS = {
-    suffix: (tool, _check_script)
-    for tool, suffixes in (
-        ("", (".py",)),
-        ("bash", (".sh", ".bash")),
-        ("node", (".js", ".mjs", ".cjs")),
-    )
-    for suffix in suffixes
-}
+    from pytest_skillopt.addons.harness import code, reading
+else:
+    code, reading = Later("harness.code"), Later("harness.reading")
 
 
 def _other_harness(settings: Settings, name: str) -> tuple[Settings, str]:
@@ -56,16 +34,21 @@ def _other_harness(settings: Settings, name: str) -> tuple[Settings, str]:
     return changed, str(installed(name))
 
 
-TARGETS = {"harness": _other_harness}
-
-
-def _opened(result: Result) -> list[list[str]]:
-    from pytest_skillopt.addons.harness.reading import opened
-
-    return opened(result)
-
-
-TABLES = {"Opened skills, by the skill that the trigger tasks wanted (rollouts)": _opened}
+_TOOLS = {"": (".py",), "bash": (".sh", ".bash"), "node": (".js", ".mjs", ".cjs")}
+"""Suffixes of scripts by the program that parses them."""
+_WANTED = "Opened skills, by the skill that the trigger tasks wanted (rollouts)"
+ADDON = AddOn(
+    settings=HarnessSettings,
+    marker={
+        "harness": (
+            lambda value: isinstance(value, str),
+            "the name of a coding agent, such as 'codex'",
+        )
+    },
+    targets={"harness": _other_harness},
+    scripts={suffix: (tool, code.faults) for tool, found in _TOOLS.items() for suffix in found},
+    tables={_WANTED: reading.opened},
+)
 
 
 def pytest_skillopt_agent(item: pytest.Item, source: str, skill: str) -> str | None:
@@ -166,24 +149,13 @@ def pytest_skillopt_reflect(
 
 def pytest_skillopt_notes(config: pytest.Config, result: Result) -> str | None:
     """Report skills that were not read, and the runs of the agent that proposed nothing."""
-    from pytest_skillopt.addons.harness.reading import notes_on_reading
-
-    notes = [*notes_on_reading(result.skills)]
+    notes = [*reading.notes_on_reading(result.skills)]
     if Settings.from_config(config).of(HarnessSettings).proposer:
         from pytest_skillopt.addons.harness.proposer import PROPOSER
 
         proposer = config.stash.get(PROPOSER, None)
         notes += dict.fromkeys(proposer.notes) if proposer else ()
     return "; ".join(notes)
-
-
-def plan(mode: Mode, settings: Settings) -> Iterator[str]:
-    """Say how often the agent that proposes would run."""
-    if mode.name == "train" and (name := settings.of(HarnessSettings).proposer):
-        yield (
-            f"{name}: at most {MOST_PROPOSALS} runs for each skill, often 10 to 50 calls of the "
-            "optimizer each; its rollouts are among those above"
-        )
 
 
 def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) -> str | None:
@@ -201,6 +173,11 @@ def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) ->
     if not proposing and not any(task.agent for task in tasks):
         return None
     notes = [_confinement(config, ours)]
+    if proposing and config.option.collectonly:
+        notes.append(
+            f"{ours.proposer}: at most {MOST_PROPOSALS} runs for each skill, often 10 to 50 calls "
+            "of the optimizer each; its rollouts are among those above"
+        )
     if any(task.trigger is not None for task in tasks):
         from pytest_skillopt.skill.files import catalogue
         from pytest_skillopt.skill.lint import CATALOGUE, listed
@@ -211,7 +188,7 @@ def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) ->
                 f"the names and descriptions of the {len(skills)} skills have {size:,} characters: "
                 f"agents load about {CATALOGUE:,} and cut or leave out some (lint rule catalogue)"
             )
-    return "; ".join(filter(None, notes)) or None
+    return "\n".join(filter(None, notes)) or None
 
 
 def _confinement(config: pytest.Config, ours: HarnessSettings) -> str | None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pytest_skillopt.settings import setting
+from pytest_skillopt.settings import AddOnSettings, setting
 
 MOST_PROPOSALS, MOST_ROLLOUTS = 6, 8
 """Runs of the agent that proposes in one training, and rollouts that it may ask for in each."""
 
 
 @dataclass(frozen=True, slots=True)
-class HarnessSettings:
+class HarnessSettings(AddOnSettings):
     """Settings of the harness add-on."""
 
     harness: str = setting("", "agent of skill_harness: claude, codex, opencode, ...")

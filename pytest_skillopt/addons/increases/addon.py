@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.settings import setting
+from pytest_skillopt.addon import AddOn
+from pytest_skillopt.settings import AddOnSettings, setting
 
 if TYPE_CHECKING:
     from pytest_skillopt.search.final_comparison import Measured
@@ -20,7 +21,7 @@ _DOCUMENT_INCREASE = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class IncreaseSettings:
+class IncreaseSettings(AddOnSettings):
     """Settings of the add-on."""
 
     max_cost_increase: str = setting("", "largest allowed increase in tokens per rollout, e.g. 20%")
@@ -38,10 +39,7 @@ class IncreaseSettings:
                 raise pytest.UsageError(f"skillopt_{name}: {given!r} is not a share such as 20%")
 
 
-SETTINGS = IncreaseSettings
-
-
-def objection(state: TrainingState, measured: Measured) -> str:
+def _objection(state: TrainingState, measured: Measured) -> str:
     """Say by how much a rollout got dearer or slower than the user allows; empty if it did not.
 
     An empty setting allows any increase; only the tokens of a document that coding agents read in
@@ -76,3 +74,6 @@ def objection(state: TrainingState, measured: Measured) -> str:
 def _percent(given: str) -> float:
     """Read an increase in percent, 20 for ``20%``; an empty one is infinite."""
     return float(given.strip().removesuffix("%")) if given.strip() else math.inf
+
+
+ADDON = AddOn(settings=IncreaseSettings, objection=_objection)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_skillopt.addon import AddOn
+
 if TYPE_CHECKING:
     import argparse
 
     import pytest
 
     from pytest_skillopt import Result
-
-ROLES = {"skill_judge": "judge"}
 
 
 def pytest_skillopt_notes(config: pytest.Config, result: Result) -> str | None:
@@ -28,7 +28,7 @@ def pytest_skillopt_notes(config: pytest.Config, result: Result) -> str | None:
     return doubt(home, [result.models.get("judge", "")]) or None
 
 
-def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
+def _add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     """Declare the command."""
     parser = commands.add_parser("judge", help="compare the judge with people")
     actions = parser.add_subparsers(metavar="ACTION", required=True)
@@ -44,3 +44,6 @@ def _calibrate(args: argparse.Namespace) -> int:
     from pytest_skillopt.addons.project import configured
 
     return configured(lambda config: calibrate(config, args.file))
+
+
+ADDON = AddOn(roles={"skill_judge": "judge"}, add_commands=_add_commands)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.settings import setting
+from pytest_skillopt.addon import AddOn
+from pytest_skillopt.addons.later import Later
+from pytest_skillopt.options import Mode
+from pytest_skillopt.settings import AddOnSettings, Settings, setting
 
 if TYPE_CHECKING:
-    from pytest_skillopt.addons.lanes.lanes import Lanes
-    from pytest_skillopt.settings import Settings
+    from pytest_skillopt.addons.lanes import lanes
+else:
+    lanes = Later("lanes.lanes")
 
 
 @dataclass(frozen=True, slots=True)
-class LaneSettings:
+class LaneSettings(AddOnSettings):
     """Setting of the number of lanes."""
 
     lanes: int = setting(
@@ -28,25 +32,21 @@ class LaneSettings:
         return self.lanes
 
 
-SETTINGS = LaneSettings
+ADDON = AddOn(settings=LaneSettings, concurrent_runner=lanes.Lanes)
 
 
-def choose_workers(config: pytest.Config, settings: Settings) -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
     """Make xdist start one worker if none is requested, like ``-n 1``, since lanes need one.
 
     Raises:
         UsageError: xdist is switched off.
     """
-    if settings.slots == 1:
+    if config.option.collectonly or hasattr(config, "workerinput") or not Mode.from_config(config):
+        return
+    if Settings.from_config(config).slots == 1:
         return
     if not config.pluginmanager.hasplugin("xdist"):
         raise pytest.UsageError("skillopt_lanes needs pytest-xdist, which is switched off here")
     if config.option.dist == "no" or not config.option.tx:
         config.option.dist, config.option.tx = "load", ["popen"]
-
-
-def concurrent_runner(*arguments: Any, **options: Any) -> Lanes:
-    """Make the lanes of a worker."""
-    from pytest_skillopt.addons.lanes.lanes import Lanes
-
-    return Lanes(*arguments, **options)

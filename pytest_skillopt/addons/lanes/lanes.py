@@ -177,7 +177,6 @@ class Lanes:
         versions: SkillVersions,
         deliver: Callable[[Rollout], None],
         watchdog: Watchdog,
-        *,
         slots: int,
         worker: str,
     ) -> None:

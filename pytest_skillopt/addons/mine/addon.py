@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_skillopt.addon import AddOn
+
 if TYPE_CHECKING:
     import argparse
 
@@ -31,7 +33,7 @@ def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model | None:
     return Handoff(role, home, reporter.write_line if reporter else print, models.throttle)
 
 
-def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
+def _add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     """Declare the commands; each sets ``handle``, a function from the arguments to an exit code."""
     _add_drafting(commands)
     parser = commands.add_parser("handoff", help="list waiting prompts, or answer one")
@@ -88,3 +90,6 @@ def _draft(name: str, output: str, args: argparse.Namespace) -> int:
     own = re.sub(r"\W+", "_", skill.parent.name.lower()).strip("_") or "skill"
     file = Path((args.output or output).replace("{skill}", own)).resolve()
     return configured(lambda config: draft(config, skill, file, args))
+
+
+ADDON = AddOn(add_commands=_add_commands)

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
-from pytest_skillopt.addons.later import later
+from typing import TYPE_CHECKING
 
-alike = later("near_duplicates.words:alike")
+from pytest_skillopt.addon import AddOn
+from pytest_skillopt.addons.later import Later
+
+if TYPE_CHECKING:
+    from pytest_skillopt.addons.near_duplicates import words
+else:
+    words = Later("near_duplicates.words")
+
+ADDON = AddOn(alike=words.alike)

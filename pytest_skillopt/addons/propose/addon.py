@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.addons.later import later
-from pytest_skillopt.settings import setting
+from pytest_skillopt.addon import AddOn
+from pytest_skillopt.addons.later import Later
+from pytest_skillopt.settings import AddOnSettings, setting
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,10 +15,13 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_skillopt import Result
+    from pytest_skillopt.addons.propose import commands
+else:
+    commands = Later("propose.commands")
 
 
 @dataclass(frozen=True, slots=True)
-class ProposeSettings:
+class ProposeSettings(AddOnSettings):
     """Setting of the base branch for proposals."""
 
     propose_skills: str = setting(
@@ -25,8 +29,7 @@ class ProposeSettings:
     )
 
 
-SETTINGS = ProposeSettings
-add_commands = later("propose.commands:add_commands")
+ADDON = AddOn(settings=ProposeSettings, add_commands=commands.add_commands)
 
 
 def pytest_skillopt_finished(config: pytest.Config, result: Result, folder: Path) -> None:

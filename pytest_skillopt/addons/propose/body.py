@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.addons.markup import code, prose
 from pytest_skillopt.addons.propose.validate import beside
-from pytest_skillopt.registry import merged
+from pytest_skillopt.registry import addons
 from pytest_skillopt.report.words import percent
 from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.untrusted import redact
@@ -32,8 +32,8 @@ def compose(skill: Checked, result: Result, run_url: str = "") -> str:
     ``run_url`` is the address of the CI run with the report, ``""`` outside of CI.
     """
     head = "\n\n".join(_vouched(skill, result.simulated, run_url))
-    write = merged("REPORTS").get("summary.md", lambda result, most: "")
-    rest = redact(write(result, MAX_BODY - len(head.encode()) - 3))
+    most = MAX_BODY - len(head.encode()) - 3
+    rest = redact("".join(addon.summary(result, most) for addon in addons()))
     return f"{head}\n\n{rest}".rstrip() + "\n"
 
 

@@ -21,7 +21,7 @@ from pytest_skillopt.addons.propose.base import MAX_SKILL
 from pytest_skillopt.addons.propose.git import LINK, check_out, mentions
 from pytest_skillopt.addons.propose.proposal import RESULT, UP, proposed
 from pytest_skillopt.errors import UserError
-from pytest_skillopt.registry import declared
+from pytest_skillopt.registry import addons
 from pytest_skillopt.report.words import percent
 from pytest_skillopt.run.result import Result
 from pytest_skillopt.search.extensions import search_with_gate
@@ -336,7 +336,7 @@ def _check_scan(path: str, base: Base, after: Document) -> str:
         file = top / path
         inside = {name: data for name, data in after.files if not is_outside(name)}
         materialise(file.parent, inside, file.name, after.data)
-        scanners = declared("vet_folder")
+        scanners = [addon.vet_folder for addon in addons() if addon.vet_folder]
         if not scanners:
             raise Refused("skillopt_scan of the base branch names a scanner, but nothing runs it")
         for scan in scanners:

@@ -10,7 +10,7 @@ from collections.abc import Sequence  # noqa: TC003 (pydantic reads it)
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from pytest_skillopt.addons.published.addon import PublishedSettings
+from pytest_skillopt.addons.published.settings import PublishedSettings
 from pytest_skillopt.edits.calls import Edits, Form, PlacedEditForm
 from pytest_skillopt.edits.context import quote
 from pytest_skillopt.edits.reflect import ask_for_edits

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_skillopt import TaskRecord
-from pytest_skillopt.addons.published.addon import PublishedSettings
 from pytest_skillopt.addons.published.blocks import GUIDANCE, get_block, set_block
+from pytest_skillopt.addons.published.settings import PublishedSettings
 from pytest_skillopt.edits.calls import Form
 from pytest_skillopt.edits.context import evidence, quote
 from pytest_skillopt.edits.vetting import Refusal

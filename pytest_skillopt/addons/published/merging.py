@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.addons.published.addon import PublishedSettings
+from pytest_skillopt.addons.published.settings import PublishedSettings
 from pytest_skillopt.edits.calls import Form
 from pytest_skillopt.edits.combine import Patch, by_support, deduplicate, notes
 from pytest_skillopt.edits.context import numbered

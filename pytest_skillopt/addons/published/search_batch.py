@@ -6,9 +6,9 @@ import math
 from typing import TYPE_CHECKING
 
 from pytest_skillopt import TaskRecord
-from pytest_skillopt.addons.published.addon import PublishedSettings
 from pytest_skillopt.addons.published.epochs import compare_epochs, learn_from_epoch, slow_update
 from pytest_skillopt.addons.published.merging import select_published
+from pytest_skillopt.addons.published.settings import PublishedSettings
 from pytest_skillopt.addons.published.stages import (
     aggregate_published,
     reflect_published,

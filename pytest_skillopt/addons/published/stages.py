@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.addons.published.addon import PublishedSettings
 from pytest_skillopt.addons.published.blocks import ask_for_causes, with_reminders
 from pytest_skillopt.addons.published.merging import aggregate_edits, by_levels
 from pytest_skillopt.addons.published.rewrites import merge_bodies, reflect_bodies, rewritten
+from pytest_skillopt.addons.published.settings import PublishedSettings
 from pytest_skillopt.edits.combine import Patch
 from pytest_skillopt.edits.reflect import ask_for_edits
 from pytest_skillopt.edits.update import update

@@ -8,25 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.addons.later import later
+from pytest_skillopt.addon import AddOn
+from pytest_skillopt.addons.later import Later
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
     from pytest_skillopt import Result
+    from pytest_skillopt.addons.reports import commands, hunks, openings, page, summary
     from pytest_skillopt.addons.reports.terminal import Line
     from pytest_skillopt.run.result import Arm, TaskRow
+else:
+    commands, hunks = Later("reports.commands"), Later("reports.hunks")
+    openings, page, summary = (Later(f"reports.{n}") for n in ("openings", "page", "summary"))
 
 PAGE = "report.html"
-
-
-REPORTS = {
-    PAGE: later("reports.page:render_html"),
-    "summary.md": later("reports.summary:render_summary"),
-}
-trained = later("reports.openings:counted")
-vetted = later("reports.hunks:attributed")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -62,7 +59,7 @@ class _Last:
             self._terminal.write_line(line.text, **line.markup)
 
 
-def properties(row: TaskRow) -> list[tuple[str, str]]:
+def _properties(row: TaskRow) -> list[tuple[str, str]]:
     """List the properties of a task's JUnit test case; their names begin with ``skillopt_``.
 
     Rates are in [0, 1] with four decimals, costs in US dollars with six; a missing measurement has
@@ -96,33 +93,41 @@ def _arm_properties(arm: Arm, suffix: str) -> Iterator[tuple[str, str]]:
         yield f"errors{suffix}", str(arm.errors)
 
 
-def add_reading_commands(commands: argparse._SubParsersAction[Any]) -> None:
+def _add_reading_commands(parsers: argparse._SubParsersAction[Any]) -> None:
     """Declare the commands."""
     from pytest_skillopt.cli import add_run_arguments
 
-    show = commands.add_parser("show", help="print the report of a run")
+    show = parsers.add_parser("show", help="print the report of a run")
     text = "show every task, every edit and the usage by stage"
     show.add_argument("-v", "--verbose", action="store_true", help=text)
     text = "show the measurements that the project has kept over time instead"
     show.add_argument("--history", action="store_true", help=text)
     text = "print the changes of a run as a patch for `git apply`"
-    diff = commands.add_parser("diff", help=text)
+    diff = parsers.add_parser("diff", help=text)
     diff.add_argument("--output", type=Path, metavar="FILE", help="write the patch to a file")
-    for parser, handle in ((show, "show"), (diff, "show_diff")):
+    for parser, handle in ((show, commands.show), (diff, commands.show_diff)):
         add_run_arguments(parser)
-        parser.set_defaults(handle=later(f"reports.commands:{handle}"))
-    runs = commands.add_parser("runs", help="list the runs, the latest last")
+        parser.set_defaults(handle=handle)
+    runs = parsers.add_parser("runs", help="list the runs, the latest last")
     add_run_arguments(runs, run=False)
-    runs.set_defaults(handle=later("reports.commands:runs"))
+    runs.set_defaults(handle=commands.runs)
+
+
+ADDON = AddOn(
+    add_reading_commands=_add_reading_commands,
+    trained=openings.counted,
+    vetted=hunks.attributed,
+    reports={PAGE: page.render_html, "summary.md": summary.render_summary},
+    summary=summary.render_summary,
+    properties=_properties,
+)
 
 
 def pytest_skillopt_finished(config: pytest.Config, result: Result, folder: Path) -> None:
     """Have the page of pytest-html link to the report, if that plugin writes one."""
     if name := config.getoption("htmlpath", None):
-        from pytest_skillopt.addons.reports.page import summary_link
-
-        page = config.invocation_params.dir / name
-        config.pluginmanager.register(_Link(summary_link(result, folder / PAGE, page)))
+        its_page = config.invocation_params.dir / name
+        config.pluginmanager.register(_Link(page.summary_link(result, folder / PAGE, its_page)))
 
 
 class _Link:

@@ -12,7 +12,7 @@ from pytest_skillopt.addons import figures
 from pytest_skillopt.addons.figures import columns
 from pytest_skillopt.addons.reports.terminal import diff, lines
 from pytest_skillopt.cli import fail, home_of
-from pytest_skillopt.registry import declared
+from pytest_skillopt.registry import addons
 from pytest_skillopt.report.runs import ELSEWHERE, load_runs, pick_run
 from pytest_skillopt.report.words import money, number, one_line, percent
 from pytest_skillopt.untrusted import no_command, shown
@@ -32,8 +32,8 @@ _ANSI = {"bold": 1, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 def show(args: argparse.Namespace) -> int:
     """Print the report of a run, or the measurements over time."""
     if args.history:
-        for history in declared("history"):
-            for line in history(args.dir.absolute().parent if args.dir else Path.cwd()):
+        for addon in addons():
+            for line in addon.history(args.dir.absolute().parent if args.dir else Path.cwd()):
                 print(shown(line))
         return 0
     _, result = pick_run(home_of(args), args.run)

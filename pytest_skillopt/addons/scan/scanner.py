@@ -46,18 +46,6 @@ _PASSED_ON = (
 """Environment variables of the scanner, besides those that begin with ``LC_``."""
 
 
-class Scan(ScanRow):
-    """The result of a scanner."""
-
-    @property
-    def why(self) -> str:
-        """Reason of the refusal; empty if there is none."""
-        if self.status == 0:
-            return ""
-        how = "did not finish" if self.status is None else f"ended with status {self.status}"
-        return f"the scanner ({self.command}) {how}"
-
-
 def check_command(command: str, root: Path) -> list[str]:
     """Split a command into words; its program must be on ``PATH``, or under ``root``.
 
@@ -79,7 +67,7 @@ def check_command(command: str, root: Path) -> list[str]:
     return [program, *words[1:]]
 
 
-def scan_candidate(command: str, root: Path, skill: str, candidate: Document) -> Scan:
+def scan_candidate(command: str, root: Path, skill: str, candidate: Document) -> ScanRow:
     """Scan a copy of a skill's folder with another version of its files; see ``scan``."""
     path = root / skill
     with tempfile.TemporaryDirectory(prefix="skillopt-scan-") as parent:
@@ -90,7 +78,7 @@ def scan_candidate(command: str, root: Path, skill: str, candidate: Document) ->
         return scan(command, root, folder)
 
 
-def scan(command: str, root: Path, folder: Path, *, timeout: float = TIMEOUT) -> Scan:
+def scan(command: str, root: Path, folder: Path, *, timeout: float = TIMEOUT) -> ScanRow:
     """Run the command in ``root`` on ``folder`` for at most ``timeout`` seconds."""
     given = environment()
     hidden = secret_variables(given)
@@ -108,7 +96,7 @@ def scan(command: str, root: Path, folder: Path, *, timeout: float = TIMEOUT) ->
                 start_new_session=True,
             )
         except OSError as error:
-            return Scan(command=command, output=f"{words[0]}: {error.strerror}")
+            return ScanRow(command=command, output=f"{words[0]}: {error.strerror}")
         status, said = None, ""
         try:
             status = process.wait(timeout)
@@ -125,4 +113,4 @@ def scan(command: str, root: Path, folder: Path, *, timeout: float = TIMEOUT) ->
         output = stream.read(8 * _OUTPUT).decode("utf-8", "replace")
     text = printable(redact(output, given)).replace(str(folder), folder.name).strip()
     output = (bound(text, _OUTPUT, 0) + said).strip()
-    return Scan(command=command, status=status, output=output)
+    return ScanRow(command=command, status=status, output=output)

@@ -5,19 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.addons.later import later
+from pytest_skillopt.addon import AddOn
+from pytest_skillopt.addons.later import Later
 
 if TYPE_CHECKING:
     import argparse
 
-PROMPTS = Path(__file__).parent / "prompts"
-SEARCHES = {
-    "shorten": later("shorten.search:shorten"),
-    "trials,shorten": later("shorten.search:trials_shorten"),
-}
+    from pytest_skillopt.addons.shorten import search
+else:
+    search = Later("shorten.search")
 
 
-def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
+def _add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     """Declare the command."""
     text = (
         "remove text that no task needs (runs `pytest --skillopt-train --skillopt-search=shorten`)"
@@ -39,3 +38,10 @@ def _run(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
         return 0
     command = [sys.executable, "-m", "pytest", "--skillopt-train", "--skillopt-search=shorten"]
     return subprocess.run([*command, *arguments]).returncode
+
+
+ADDON = AddOn(
+    prompts=Path(__file__).parent / "prompts",
+    searches={"shorten": search.shorten, "trials,shorten": search.trials_shorten},
+    add_commands=_add_commands,
+)

@@ -6,6 +6,8 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_skillopt.addon import AddOn
+
 if TYPE_CHECKING:
     import argparse
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 _CAPS = ("max_rollouts", "max_calls", "max_tokens", "max_cost", "max_time")
 
 
-def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
+def _add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     """Declare the command."""
     from pytest_skillopt.cli import add_run_arguments
 
@@ -28,7 +30,7 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     parser.set_defaults(handle=_watch)
 
 
-def begun(run: Run, plan: Expected) -> None:
+def _begun(run: Run, plan: Expected) -> None:
     """Write into the journal what a follower needs to know about this session."""
     import os
     import socket
@@ -65,3 +67,6 @@ def _watch(args: argparse.Namespace) -> int:
     with contextlib.suppress(KeyboardInterrupt), server:
         server.serve_forever()
     return 0
+
+
+ADDON = AddOn(begun=_begun, add_commands=_add_commands)

@@ -13,7 +13,7 @@ from pytest_skillopt.run.result import Result
 MakeResult = Callable[..., Result]
 REPORTS = {
     "terminal": lambda result: "\n".join(line.text for line in lines(result, 200)),
-    **merged("REPORTS"),
+    **merged(lambda addon: addon.reports),
 }
 SAID = "The rate before of 9 tasks is that of the search; all else is fresh."
 

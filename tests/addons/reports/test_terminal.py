@@ -152,7 +152,7 @@ def test_cost_says_what_it_leaves_out(make_result: MakeResult) -> None:
         update={"usage": [target, optimizer.model_copy(update={"cost": None})]}
     )
     assert "cost $1.61, without the optimizer (no price)" in joined(partly)
-    for render in merged("REPORTS").values():
+    for render in merged(lambda addon: addon.reports).values():
         assert "without the optimizer" in render(partly)
     unknown = [row.model_copy(update={"cost": None}) for row in result.usage]
     assert "cost not known" in joined(result.model_copy(update={"usage": unknown}))

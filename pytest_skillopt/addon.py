@@ -1,0 +1,122 @@
+"""The declaration of an add-on: ``ADDON = AddOn(...)`` in its ``addon.py``.
+
+This is for what the core must know before a session is configured, or what needs its own types; for
+everything else an add-on implements hooks (``hookspecs.py``), like a user's ``conftest.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+    from typing import Any
+
+    import pytest
+
+    from pytest_skillopt.edits.vetting import Refusal
+    from pytest_skillopt.gate.engine import SequentialGate
+    from pytest_skillopt.model.types import Role
+    from pytest_skillopt.modes.plan import Expected
+    from pytest_skillopt.options import Mode
+    from pytest_skillopt.run.openrun import Run
+    from pytest_skillopt.run.result import Result, ScanRow, SkillResult, TaskRow
+    from pytest_skillopt.search.extensions import Search
+    from pytest_skillopt.search.final_comparison import Measured
+    from pytest_skillopt.search.state import TrainingState
+    from pytest_skillopt.settings import AddOnSettings, Settings
+    from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.skill.edits import Edit
+    from pytest_skillopt.skill.lint import Severity
+    from pytest_skillopt.suite.folders import SkillVersions
+    from pytest_skillopt.suite.interrupts import Watchdog
+    from pytest_skillopt.suite.rollouts import Rollout
+    from pytest_skillopt.suite.runner import ConcurrentRunner
+    from pytest_skillopt.suite.tasks import SkillTask
+
+    Commands = argparse._SubParsersAction[Any]
+    Rows = list[list[str]]
+    Tasks = Sequence[SkillTask]
+
+
+class AddOn(NamedTuple):
+    """What an add-on brings; a field that is not given brings nothing. Tables are by name."""
+
+    settings: type[AddOnSettings] | None = None
+    modes: Sequence[Mode] = ()
+    marker: Mapping[str, tuple[Callable[[Any], bool], str]] = {}
+    """Further arguments of the marker ``skill_task``: a check, and a noun for the error."""
+    add_commands: Callable[[Commands], None] = lambda commands: None
+    """Adds commands to ``pytest-skillopt``."""
+    add_reading_commands: Callable[[Commands], None] = lambda commands: None
+    """The same for commands that only read runs: they come first, and start without the others."""
+
+    roles: Mapping[str, Role] = {}
+    """Roles of the models that fixtures call, by the fixture."""
+    cases: Mapping[str, Callable[[Path], Iterable[tuple[str, Any]]]] = {}
+    """Readers of ``read_cases``, by suffix: places and cases, each with a ``skill`` (or "")."""
+    alike: Callable[[Tasks], tuple[list[list[str]], Callable[[Tasks], list[str]]]] = lambda tasks: (
+        [],
+        lambda assigned: [],
+    )
+    """Groups ids of tasks to keep in one split; returns also what notes them, once assigned."""
+    concurrent_runner: (
+        Callable[
+            [pytest.Session, SkillVersions, Callable[[Rollout], None], Watchdog, int, str],
+            ConcurrentRunner,
+        ]
+        | None
+    ) = None
+    """Makes the runner of a worker with more than one slot (``AddOnSettings.slots``) from session,
+    versions, a function that delivers a rollout, watchdog, slots and the worker's name."""
+    targets: Mapping[str, Callable[[Settings, str], tuple[Settings, str]]] = {}
+    """Kinds of targets, by the text before the colon: from settings and the rest of the name to
+    settings and a text that identifies what they add."""
+
+    rules: Mapping[str, tuple[Severity, str]] = {}
+    """Rules of the lint: severity and meaning."""
+    faults: Callable[[Document, Document, Callable[[str], bool]], Iterable[tuple[str, str]]] = (
+        lambda before, after, known: ()
+    )
+    """Finds faults of these rules in a changed file: rule and excerpt. ``known`` tells if a text of
+    the user holds a string."""
+    scripts: Mapping[str, tuple[str, Callable[[str, str, str], Iterable[str]]]] = {}
+    """Scripts that can be trained, by suffix: the program that parses them, or "", and a function
+    from path, text before and text after to faults of the change."""
+    edit_check: (
+        Callable[[Sequence[SkillTask], str], Callable[[Edit, str], Refusal | None]] | None
+    ) = None
+    """Made once for each training, from all tasks and the skill's text at the start: checks an edit
+    and the text that it adds."""
+    prompts: Path | None = None
+    """Folder with templates of optimizer prompts, ``NAME.md`` each."""
+
+    searches: Mapping[str, Callable[[], Search]] = {}
+    gates: Mapping[str, Callable[[], type[SequentialGate]]] = {}
+    objection: Callable[[TrainingState, Measured], str] = lambda state, measured: ""
+    """Says why to refuse a skill that a final comparison accepted, or ""."""
+    begun: Callable[[Run, Expected], None] = lambda run, plan: None
+    """Called when a mode begins."""
+    trained: Callable[[Run, SkillResult], SkillResult] = lambda run, result: result
+    """Completes the result of each trained skill, accepted or not."""
+    vetted: Callable[[Run, SkillResult, Document], SkillResult] = lambda run, result, after: result
+    """Checks each new version before it is written or compared: the status ``rejected`` ends it."""
+    compared: Callable[[Run, SkillResult, Document, Document], SkillResult] = (
+        lambda run, result, before, after: result
+    )
+    """Completes the result of an accepted training before it is written, and of a comparison."""
+    vet_folder: Callable[[str, Path, Path], ScanRow] | None = None
+    """Runs a command, in a root directory, on a folder with a version of a skill."""
+
+    reports: Mapping[str, Callable[[Result], str]] = {}
+    """Reports of a run, by file; the first is named to readers who look for transcripts."""
+    summary: Callable[[Result, int], str] = lambda result, most: ""
+    """Writes a report of so many bytes at most."""
+    tables: Mapping[str, Callable[[Result], Rows]] = {}
+    """Further tables of a report, by title: rows, the head first, or []."""
+    properties: Callable[[TaskRow], Sequence[tuple[str, str]]] = lambda row: ()
+    """Properties of a task's test case in a JUnit file."""
+    history: Callable[[Path], Iterable[str]] = lambda folder: ()
+    """Lines of ``pytest-skillopt show --history`` about a folder of a project."""
