@@ -37,7 +37,9 @@ class Mode:
     """
 
     name: str
-    """Part of its option, ``--skillopt-<name>``, and the mode of its runs in ``result.json``."""
+    """The mode of its runs in ``result.json``."""
+    flag: str
+    """Its option."""
     help: str
     function: str
     """``module:name`` of the function from a ``Run`` and its ``Display`` to its ``Result``."""
@@ -53,6 +55,9 @@ class Mode:
     """Arguments of ``addoption``."""
     more: Mapping[str, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)
     """Options that need this one: by flag, help and arguments of ``addoption``."""
+    judges_tasks: bool = False
+    """True if it measures one version, and a task passes or fails by its pass rate, as a test does;
+    pytest's options that stop early or repeat failures are then allowed."""
     splits: bool = False
     """True if its tasks are split into train, val and test."""
     sides: tuple[str, str] = ("before", "after")
@@ -77,10 +82,6 @@ class Mode:
     """``train``: run to continue; ``""`` is the latest."""
     init: bool = False
     """``train``: create the SKILL.md if there is none."""
-
-    @property
-    def flag(self) -> str:
-        return "--skillopt" if self.name == "evaluate" else f"--skillopt-{self.name}"
 
     @classmethod
     def from_config(cls, config: pytest.Config) -> Mode | None:
@@ -111,7 +112,7 @@ class Mode:
 
     def _refuse_biasing(self, config: pytest.Config) -> None:
         """Refuse options that stop early, pick failures or repeat them."""
-        if self.name == "evaluate":
+        if self.judges_tasks:
             return
         for dest, shown in _BIASING.items():
             if config.getoption(dest, default=None):
@@ -119,17 +120,21 @@ class Mode:
                 raise pytest.UsageError(f"{self.flag} cannot be combined with {shown}: {bias}")
 
 
+_EVALUATE = Mode(
+    name="evaluate",
+    flag="--skillopt",
+    help="measure every task K times",
+    function="pytest_skillopt.modes.measure:evaluate",
+    doing="evaluating",
+    samples=lambda task, settings: task.rollouts or settings.rollouts,
+    typical=1.0,
+    judges_tasks=True,
+)
 CORE = (
-    Mode(
-        name="evaluate",
-        help="measure every task K times",
-        function="pytest_skillopt.modes.measure:evaluate",
-        doing="evaluating",
-        samples=lambda task, settings: task.rollouts or settings.rollouts,
-        typical=1.0,
-    ),
+    _EVALUATE,
     Mode(
         name="train",
+        flag="--skillopt-train",
         help="improve SKILL.md; write it only if the pass rate rises",
         function="pytest_skillopt.modes.train:train",
         doing="training",
@@ -172,7 +177,7 @@ def modes() -> dict[str, Mode]:
 
 def mode_named(name: str) -> Mode:
     """Return the mode of a result; if it was an add-on's that is gone, one without words."""
-    return modes().get(name) or modes()["evaluate"]
+    return modes().get(name) or replace(_EVALUATE, judges_tasks=False)
 
 
 def add_mode_options(group: pytest.OptionGroup) -> None:

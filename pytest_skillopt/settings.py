@@ -36,7 +36,7 @@ _ABOUT = {
     "quiet": False,  # an ini key that ``pytest --help`` leaves out
     "search": "",  # the only search in which the setting has an effect
     "fixed": False,  # neither an option nor an ini key
-    "changes_samples": True,  # a run with another value cannot be continued
+    "free": False,  # changes no sample: a run may be continued with another value
 }
 
 
@@ -53,6 +53,14 @@ def setting(default: Any, help: str = "", **about: Any) -> Any:
 
 def _option(default: Any, help: str, **how: Any) -> Any:
     return setting(default, help, option=True, **how)
+
+
+def _cap(default: float, unit: str) -> Any:
+    return _option(default, f"stop after this many {unit} (default: no cap)", low=0, free=True)
+
+
+def _limit(of: str) -> Any:
+    return setting(0, f"{of}, all workers (default: no limit)", low=0, free=True)
 
 
 def _quiet(default: Any, **how: Any) -> Any:
@@ -90,43 +98,43 @@ class Settings:
     split_seed: int = setting(0, "seed of the splits", low=0)
     seed: int = _option(0, "seed for all random choices", low=0)
     rollouts: int = _option(3, "K: rollouts per task and version", low=1)
-    timeout: float = _option(600.0, "seconds per rollout; 0: no limit", low=0)
+    timeout: float = _option(600.0, "seconds per rollout; 0: no limit", low=0, free=True)
     min_pass_rate: float = setting(0.5, "pass rate from which a task passes", low=0, high=1)
-    max_attempts: int = setting(3, "attempts at a rollout that ends in an error", low=1)
+    max_attempts: int = setting(3, "attempts at a rollout that ends in an error", low=1, free=True)
     max_error_rate: float = setting(0.05, "largest share of errors in a decision", low=0, high=1)
-    dir: str = _option(".skillopt", "folder of the runs and the cache")
+    dir: str = _option(".skillopt", "folder of the runs and the cache", free=True)
     files: str = setting("references/*.md", "other trained files, or none", many=",")
     train_description: bool = setting(False, "train descriptions, too, on trigger tasks")
     train_code: bool = setting(False, "train scripts, too, in the agent's sandbox")
     write: bool = _option(True, "write improved skills; no: only propose", metavar="no")
 
     # models
-    model: str = _option("", "model of every role: provider:model[@URL]")
-    target: str = _option("", "model that uses the skill: provider:model[@URL]")
-    optimizer: str = _option("", "model that proposes edits: provider:model[@URL]")
-    judge: str = _option("", "model of skill_judge (default: the optimizer)")
-    base_url: str = _option("", "server of models without @URL", metavar="URL")
-    requests: str = setting("", "[ROLE.]NAME = VALUE lines: temperature, key_env, ...", many="\n")
-    request_timeout: float = setting(120.0, "seconds per model call", low=0.1)
+    model: str = _option("", "model of every role: provider:model[@URL]", free=True)
+    target: str = _option("", "model that uses the skill: provider:model[@URL]", free=True)
+    optimizer: str = _option("", "model that proposes edits: provider:model[@URL]", free=True)
+    judge: str = _option("", "model of skill_judge (default: the optimizer)", free=True)
+    base_url: str = _option("", "server of models without @URL", metavar="URL", free=True)
+    requests: str = setting(
+        "", "[ROLE.]NAME = VALUE lines: temperature, key_env, ...", many="\n", free=True
+    )
+    request_timeout: float = setting(120.0, "seconds per model call", low=0.1, free=True)
     max_turns: int = setting(16, "maximum model calls per skill_agent prompt", low=1)
     cache: Literal["rw", "ro", "off", "refresh"] = _option(
-        "rw", "reply cache: {choices}", choices=("rw", "ro", "off", "refresh")
+        "rw", "reply cache: {choices}", choices=("rw", "ro", "off", "refresh"), free=True
     )
-    requests_per_minute: int = setting(
-        0, "model calls per minute, all workers (default: no limit)", low=0
-    )
-    tokens_per_minute: int = setting(0, "tokens per minute, all workers (default: no limit)", low=0)
-    max_in_flight: int = setting(
-        0, "concurrent model calls, all workers (default: no limit)", low=0
-    )
+    requests_per_minute: int = _limit("model calls per minute")
+    tokens_per_minute: int = _limit("tokens per minute")
+    max_in_flight: int = _limit("concurrent model calls")
 
     # spending caps
-    max_rollouts: int = _option(0, "stop after this many rollouts (default: no cap)", low=0)
-    max_calls: int = _option(0, "stop after this many paid calls (default: no cap)", low=0)
-    max_tokens: int = _option(0, "stop after this many tokens (default: no cap)", low=0)
-    max_cost: float = _option(0.0, "stop after this many US dollars (default: no cap)", low=0)
-    max_time: float = _option(0.0, "stop after this many seconds (default: no cap)", low=0)
-    prices: str = setting("", "MODEL=IN/OUT, ... in US dollars per million tokens", many=",")
+    max_rollouts: int = _cap(0, "rollouts")
+    max_calls: int = _cap(0, "paid calls")
+    max_tokens: int = _cap(0, "tokens")
+    max_cost: float = _cap(0.0, "US dollars")
+    max_time: float = _cap(0.0, "seconds")
+    prices: str = setting(
+        "", "MODEL=IN/OUT, ... in US dollars per million tokens", many=",", free=True
+    )
 
     # the search
     search: str = _option(

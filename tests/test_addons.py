@@ -249,6 +249,7 @@ from pytest_skillopt.options import Mode
 
 GREET = Mode(
     name="greet",
+    flag="--skillopt-greet",
     help="greet the skill",
     function="pytest_skillopt.addons.greeter.measure:greet",
     doing="greeting",

@@ -87,7 +87,7 @@ def _sentence(result: Result, skill: SkillResult) -> str:
         return reason
     if measured.after is None:
         # The reason of a successful evaluation is the same figure.
-        said = result.mode == "evaluate" and skill.status == "measured"
+        said = mode_named(result.mode).judges_tasks and skill.status == "measured"
         return _single(measured) if said else f"{_single(measured)} {reason}"
     if result.mode == "train" and skill.status == "accepted":
         where = "on" if skill.from_search else "on fresh samples of"
@@ -153,7 +153,7 @@ def _cautions(result: Result, skill: SkillResult) -> list[str]:
     if skill.warnings:
         rules = ", ".join(dict.fromkeys(warning.rule for warning in skill.warnings))
         found.append(f"The edits add text to look at, shown below ({rules}).")
-    if result.mode == "evaluate" and skill.status == "measured":
+    if mode_named(result.mode).judges_tasks and skill.status == "measured":
         unknown = sum(not row.before.n and not row.skipped for row in skill.tasks)
         if unknown:
             found.append(

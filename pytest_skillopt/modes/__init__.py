@@ -122,7 +122,7 @@ def task_reports(run: Run, result: Result) -> Iterator[pytest.TestReport]:
 
     Each task has a report for the call and one for the teardown, where junitxml closes a case.
     """
-    judged = run.mode.name == "evaluate"
+    judged = run.mode.judges_tasks
     least = {task.id: task.min_pass_rate for task in run.tasks}
     rows = [row for skill in result.skills for row in skill.tasks]
     if run.mode.name == "train":  # also the tasks measured only by the search

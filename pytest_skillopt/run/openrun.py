@@ -39,19 +39,6 @@ if TYPE_CHECKING:
 
 _PACKAGES = ("pytest-skillopt", "pytest", "pytest-xdist", "openai")
 
-_FREE = frozenset((
-    "timeout", "max_attempts", "dir", "cache", "prices", "requests_per_minute",
-    "tokens_per_minute", "max_in_flight", "request_timeout", "requests", "max_rollouts",
-    "max_calls", "max_tokens", "max_cost", "max_time", "model", "target", "optimizer", "judge",
-    "base_url",
-))  # fmt: skip
-"""Settings of the core that may differ when a run is continued, since they change no sample.
-
-Add-ons mark theirs with ``changes_samples``. Only the caps can change decisions: with a higher cap
-the search continues, possibly differently, but it never adds samples to a final comparison that has
-begun. Models are compared by fingerprints.
-"""
-
 
 @dataclass
 class Run:
@@ -214,15 +201,16 @@ def describe_run(
     documents: Mapping[str, Document],
     fingerprints: Mapping[Role, str],
 ) -> dict[str, Any]:
+    """Describe a run, to tell if it can be continued.
+
+    Of the settings that change no sample, only the caps can change decisions: with a higher cap the
+    search continues, possibly differently, but it never adds samples to a final comparison that has
+    begun. Models are compared by fingerprints.
+    """
     suite = sorted(f"{task.id} {task.source} {task.split}" for task in tasks)
-    decisive = {
-        field.name: value
-        for field, value in settings.fields()
-        if field.metadata["changes_samples"] and field.name not in _FREE
-    }
     return {
         "mode": mode.name,
-        "settings": decisive,
+        "settings": {f.name: value for f, value in settings.fields() if not f.metadata["free"]},
         "suite": hashlib.sha256(json.dumps(suite).encode()).hexdigest(),
         "skills": {skill: document.version for skill, document in documents.items()},
         "models": dict(fingerprints),

@@ -42,6 +42,7 @@ class VerifySettings(AddOnSettings):
 _MODES = (
     Mode(
         name="aa",
+        flag="--skillopt-aa",
         help="measure the noise: compare the skill with itself",
         function="pytest_skillopt.addons.compare.aa:aa",
         doing="measuring the noise of",
@@ -52,6 +53,7 @@ _MODES = (
     ),
     Mode(
         name="compare",
+        flag="--skillopt-compare",
         on_targets=True,
         help="compare two skills: files, revisions, run versions, none",
         function="pytest_skillopt.addons.compare.compare:compare",
@@ -62,6 +64,7 @@ _MODES = (
     ),
     Mode(
         name="drift",
+        flag="--skillopt-drift",
         help="tell if the skill still helps today's model",
         function="pytest_skillopt.addons.compare.drift:drift",
         doing="measuring the drift of",
@@ -77,6 +80,7 @@ _MODES = (
     ),
     Mode(
         name="check",
+        flag="--skillopt-check",
         help="fail if SKILL.md is credibly worse than at revision REF",
         function="pytest_skillopt.addons.compare.check:check",
         doing="checking",
@@ -99,6 +103,7 @@ _MODES = (
     ),
     Mode(
         name="try",
+        flag="--skillopt-try",
         help="judge a change made elsewhere: SKILL.md, folder, patch",
         function="pytest_skillopt.addons.compare.tries:try_change",
         doing="trying a change of",

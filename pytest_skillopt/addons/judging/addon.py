@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.addon import AddOn
+from pytest_skillopt.options import mode_named
 
 if TYPE_CHECKING:
     import argparse
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 def pytest_skillopt_notes(config: pytest.Config, result: Result) -> str | None:
     """Note that a judge was never compared with people."""
     judged = any(row.role == "judge" for row in result.usage)
-    if not judged or result.simulated or result.mode in ("evaluate", "aa"):
+    mode = mode_named(result.mode)
+    if not judged or result.simulated or mode.judges_tasks or mode.noise:
         return None
     from pytest_skillopt.addons.judging.calibrate import doubt
     from pytest_skillopt.model.roles import Models

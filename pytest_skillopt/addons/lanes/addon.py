@@ -23,7 +23,7 @@ class LaneSettings(AddOnSettings):
     """Setting of the number of lanes."""
 
     lanes: int = setting(
-        1, "concurrent rollouts per worker", option=True, low=1, high=256, changes_samples=False
+        1, "concurrent rollouts per worker", option=True, low=1, high=256, free=True
     )
 
     @property
