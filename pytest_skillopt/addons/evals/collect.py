@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_skillopt.addons.evals.read import Case, EvalsError, read_evals
-from pytest_skillopt.model.types import hide_frames
+from pytest_skillopt.model.types import ModelError, hide_frames
 from pytest_skillopt.settings import ini
 from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.skill.files import is_inside, skill_paths
@@ -193,11 +193,17 @@ def _parameter(case: Case) -> Any:
 def _marked(
     function: Callable[..., None], fixtures: Sequence[str], marks: Sequence[Any]
 ) -> Callable[..., None]:
-    """Wrap a function that several files share, so that each has its own fixtures and marks."""
+    """Wrap a function that several files share, so that each has its own fixtures and marks.
+
+    A fault of a model is a failure without a traceback, of which all frames are this package's.
+    """
 
     @functools.wraps(function)
     def test(**given: Any) -> None:
-        function(**given)
+        try:
+            function(**given)
+        except ModelError as error:  # still its context, so a rollout that ends by it is an error
+            raise pytest.fail.Exception(str(error), pytrace=False) from None
 
     names = ("case", "rollout", *fixtures)
     parameters = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names]

@@ -390,3 +390,18 @@ def test_an_agent_works_on_the_files_and_asks_for_the_skill(project: pytest.Pyte
     result = project.runpytest_inprocess("--skillopt-evals", "-o", "skillopt_harness=codex")
     result.assert_outcomes(passed=4, failed=1)
     result.stdout.fnmatch_lines(["*the agent loaded the skill and should not: Greet Ben"])
+
+
+def test_a_judge_that_gives_no_grade_says_why(
+    project: pytest.Pytester, chat_server: ChatServer
+) -> None:
+    """The reason stands in place of a note on hidden frames; a rollout has an error by it."""
+    write(project, [{"prompt": "Ada", "checks": ["Greets"]}])
+    chat_server.reply = lambda body: "no grade"
+    result = project.runpytest_inprocess("--skillopt-evals")
+    result.assert_outcomes(failed=1)
+    why = "openai:m: unreadable judgement: *"
+    result.stdout.fnmatch_lines([why, f"FAILED *graded[[]1-ada] - Failed: {why[:10]}*"])
+    result.stdout.no_fnmatch_line("*traceback entries are hidden*")
+    result = project.runpytest_inprocess("--skillopt-evals", "--skillopt")
+    result.stdout.fnmatch_lines(["*2 rollouts, 2 infrastructure errors*"])

@@ -23,6 +23,7 @@ from pytest_skillopt.addons.propose.body import compose
 from pytest_skillopt.addons.propose.git import Repository
 from pytest_skillopt.addons.propose.validate import Checked, load, pass_rates, validate
 from pytest_skillopt.errors import UserError
+from pytest_skillopt.gate.data import TaskEvidence, Verdict
 from pytest_skillopt.run.result import Arm, TaskRow
 
 if TYPE_CHECKING:
@@ -91,6 +92,24 @@ def test_honest_proposal_passes(project: Project) -> None:
     assert (skill.rates.before, skill.rates.after) == (Fraction(4, 9), Fraction(1))
     assert skill.rates.tasks == 3
     assert skill.rates.samples == 18
+
+
+def test_a_task_that_the_verdict_left_out_does_not_count(project: Project) -> None:
+    """It gave only infrastructure errors under both versions; samples of it count all the same."""
+    project.propose()
+    lost = TaskRow(id="t::lost", split="val", before=Arm(errors=3), after=Arm(errors=3))
+    told = (TaskEvidence("t::a"), TaskEvidence("t::lost", errors=6, left_out=True))
+    verdict = Verdict("accepted", "better", gate="trials", tasks=told).to_json()
+    row = lost.model_dump(mode="json")
+    project.tamper(tasks=[WON, row], verdict=verdict)
+    (skill,) = check(project)
+    assert (skill.rates.after, skill.rates.tasks) == (Fraction(1), 1)
+    project.tamper(tasks=[WON, {**row, "after": {"passed": 0, "n": 3}}])
+    with pytest.raises(Refused, match="the evidence has no sample of t::lost before the change"):
+        check(project)
+    project.tamper(tasks=[WON, row], verdict={**verdict, "tasks": []})
+    with pytest.raises(Refused, match="the evidence has no sample of t::lost before the change"):
+        check(project)
 
 
 def test_counts_of_fewer_tasks_than_the_run_tells_of(unchanged: Unchanged) -> None:

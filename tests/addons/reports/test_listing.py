@@ -49,3 +49,25 @@ def test_files_that_are_no_results_are_named(
     out = capsys.readouterr().out
     assert "20260103-000000-cc" in out
     assert f"skipped 20269999-foreign: {said}" in out.replace("result.json is ", "")
+
+
+def test_a_folder_that_a_usage_error_left_is_not_listed(
+    pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The run was open when the mode found that there is nothing to check against."""
+    pytester.path.joinpath("SKILL.md").write_text("---\nname: a\ndescription: b\n---\nText.\n")
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.skill_task
+        def test_one(skill): pass
+        """
+    )
+    result = pytester.runpytest_inprocess("--skillopt-compare", "SKILL.md", "SKILL.md")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert len(list(pytester.path.glob(".skillopt/runs/*/skills"))) == 1
+    assert cli.main(["runs"]) == cli.USAGE_ERROR
+    said = capsys.readouterr()
+    assert "no run in" in said.err
+    assert "skipped" not in said.out
