@@ -124,11 +124,12 @@ class _InProcess:
         if session.testsfailed:
             raise session.Interrupted(f"{session.testsfailed} errors during collection")
         tasks = describe_tasks(self.config, self.settings, session.items)
+        from pytest_skillopt.suite.executor import write_stray
         from pytest_skillopt.suite.runner import SerialExecutor
 
         executor = SerialExecutor(session, timeout=self.settings.timeout)
         try:
             self.work(executor, tasks)
         finally:
-            executor.close()
+            write_stray(self.config, executor.close())
         return True

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_skillopt.suite.folders import SkillVersions
 from pytest_skillopt.suite.rollouts import Rollout
-from pytest_skillopt.untrusted import hide_values
+from pytest_skillopt.untrusted import hide_values, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+
+    import pytest
 
     from pytest_skillopt.suite.rollouts import RolloutRequest
 
@@ -59,6 +61,14 @@ class Executor(Protocol):
 
 class ExecutorClosed(Exception):
     """No more rollouts will arrive: the session was interrupted or has lost its workers."""
+
+
+def write_stray(config: pytest.Config, lines: Iterable[str]) -> None:
+    """Write the errors that occurred between rollouts to the terminal."""
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    for line in lines:
+        if terminal is not None:
+            terminal.write_line(shown(line))
 
 
 class FunctionExecutor:
@@ -264,7 +274,7 @@ class WorkersExecutor:
             worker.lost, worker.slots = True, 0
             if worker in self._workers:
                 self._workers.remove(worker)
-            for request in worker.running.values():
+            for request in () if self._closed else worker.running.values():
                 said = f"worker {worker.name} died while it ran this task"
                 self._done[request.key] = Rollout.of_error(
                     request, "worker", said, worker=worker.name

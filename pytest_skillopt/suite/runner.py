@@ -186,8 +186,9 @@ class RolloutRunner:
         try:
             step(*arguments)
         except (Exception, pytest.fail.Exception) as exception:
-            what = f"{type(exception).__name__}: {exception}"
-            self._stray.append(f"teardown of a wider-scoped fixture failed: {what}")
+            what = redact(f"{type(exception).__name__}: {exception}")
+            said = f"teardown of a wider-scoped fixture failed: {what}"
+            self._stray.append(shorten(said, OUTPUT_LIMIT))
 
     def _start_over(self) -> None:
         """Discard half-done set-up before the next rollout."""
@@ -333,6 +334,7 @@ class SerialExecutor(WorkersExecutor):
             return Rollout.of_error(request, "timeout", str(late))
 
     def close(self) -> list[str]:
+        """Tear down all fixtures; return the errors that occurred between rollouts."""
         stray = self._runner.close()
         self._open.close()
         self._versions.close()

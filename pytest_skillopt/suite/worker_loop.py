@@ -209,7 +209,7 @@ class WorkerLoop:
         self._link.open(self._give_up_rollouts)
         if self._keeps_log:
             logging.getLogger().addHandler(_LogCarrier(self._link.send))
-        with contextlib.suppress(OSError), interrupts.handling(signal.SIGINT, self._interrupted):
+        with interrupts.handling(signal.SIGINT, self._interrupted):
             slots, errors = self._settings.slots, session.testsfailed
             facts: dict[str, Any] = {"slots": slots, "collection_errors": errors}
             engine, tasks = None, []
@@ -219,7 +219,7 @@ class WorkerLoop:
             except pytest.UsageError as error:
                 facts["refusal"] = str(error)
             facts |= {"tasks": json.dumps(tasks, sort_keys=True), "deselected": self._others}
-            self._link.send("hello", json.dumps(facts))
+            self._tell("hello", json.dumps(facts))
             if engine is None:
                 self._link.inbox.get()
                 return True
@@ -235,9 +235,14 @@ class WorkerLoop:
                         # A rollout is still running in a thread: end the processes it started.
                         interrupts.kill_descendants()
                     for line in stray:
-                        self._link.send("stray", line)
+                        self._tell("stray", line)
                     self._versions.close()
         return True
+
+    def _tell(self, *message: Any) -> None:
+        """Send a message unless the controller is gone: then the inbox has a stop message."""
+        with contextlib.suppress(OSError):
+            self._link.send(*message)
 
     def _interrupted(self, signum: int, frame: object) -> None:
         """Leave the end of the session to the controller, which a terminal interrupts as well."""
@@ -306,15 +311,12 @@ class WorkerLoop:
             self._deliver(rollout)
 
     def _deliver(self, rollout: Rollout) -> None:
-        # If the controller is gone, the inbox already has a stop message.
-        with contextlib.suppress(OSError):
-            if not self._muted:
-                self._link.send("result", rollout.request.key, json.dumps(rollout.to_json()))
+        if not self._muted:
+            self._tell("result", rollout.request.key, json.dumps(rollout.to_json()))
 
     def _give_up(self, request: RolloutRequest, message: str) -> None:
         """End the worker: nothing else stops a rollout that hangs and the processes it started."""
-        with contextlib.suppress(OSError):
-            self._link.send("leaving")
+        self._tell("leaving")
         self._deliver(Rollout.of_error(request, "timeout", message, worker=self._worker))
         interrupts.end_now()
 

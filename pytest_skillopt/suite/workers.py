@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_skillopt.suite import internals
-from pytest_skillopt.suite.executor import ExecutorClosed, Worker, WorkersExecutor
+from pytest_skillopt.suite.executor import ExecutorClosed, Worker, WorkersExecutor, write_stray
 from pytest_skillopt.suite.interrupts import sigterm_interrupts
 from pytest_skillopt.suite.tasks import SkillTask
-from pytest_skillopt.untrusted import logger, no_command
+from pytest_skillopt.untrusted import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
@@ -102,7 +102,7 @@ class XdistRun:
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_setupnodes(self, specs: Sequence[object]) -> None:
         self._expected = len(specs)
-        internals.adopt_restarts(self._config, self._stray.append)
+        internals.adopt_restarts(self._config, self._go_on_without)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -225,16 +225,29 @@ class XdistRun:
         with self._starting:
             worker.facts = facts
             self._failed_starts = 0
-            up = [w for w in list(self._workers.values()) if w.facts and not w.lost]
-            _LOG.info("worker %s is up, %d of %d", worker.name, len(up), self._expected)
+            _LOG.info("worker %s is up, %d of %d", worker.name, len(self._up()), self._expected)
             if self._thread is not None:
                 self._admit(worker)
-            elif len(up) >= self._expected:
-                try:
-                    self._start(up)
-                except BaseException as error:
-                    # Raised in this thread of execnet, it would leave the session waiting.
-                    self._finish(error)
+            self._begin_if_complete()
+
+    def _go_on_without(self, reason: str) -> None:
+        """Expect one worker less: it cannot be started again; begin if it was the last awaited."""
+        with self._starting:
+            self._stray.append(reason)
+            self._expected -= 1
+            self._begin_if_complete()
+
+    def _up(self) -> list[Worker]:
+        return [w for w in list(self._workers.values()) if w.facts and not w.lost]
+
+    def _begin_if_complete(self) -> None:
+        up = self._up()
+        if self._thread is None and up and len(up) >= self._expected:
+            try:
+                self._start(up)
+            except BaseException as error:
+                # Raised in a thread of execnet, it would leave the session waiting.
+                self._finish(error)
 
     def _start(self, workers: list[Worker]) -> None:
         facts = {worker.name: worker.facts for worker in workers}
@@ -279,7 +292,4 @@ class XdistRun:
             worker.send("stop")
         if self._thread is not None:
             self._thread.join(_JOIN_PATIENCE)
-        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
-        for line in self._stray:
-            if terminal is not None:
-                terminal.write_line(no_command(line))
+        write_stray(self._config, self._stray)

@@ -103,13 +103,14 @@ class InProcess:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        from pytest_skillopt.suite.executor import write_stray
         from pytest_skillopt.suite.runner import SerialExecutor
 
         executor = SerialExecutor(session, timeout=self.timeout)
         try:
             find_job(session.config)(executor, collect(session.items))
         finally:
-            executor.close()
+            write_stray(session.config, executor.close())
         return True
 
 

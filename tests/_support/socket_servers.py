@@ -16,23 +16,31 @@ if TYPE_CHECKING:
 
 
 class SocketServers:
-    """Servers of one worker each, started again whenever they end, as a supervisor would."""
+    """Servers of one worker each."""
 
     def __init__(self) -> None:
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(
-        self, folder: Path, *prefix: str, address: str = "127.0.0.1", pythonpath: str = ""
+        self,
+        folder: Path,
+        *prefix: str,
+        address: str = "127.0.0.1",
+        pythonpath: str = "",
+        again: bool = True,
     ) -> str:
         """Serve in a folder; the ``--tx`` argument that reaches it.
 
         Args:
             prefix: begins the command of the server.
             pythonpath: what the workers can import from besides.
+            again: start the server again whenever it ends, as a supervisor would.
         """
         port = _free_port()
         server = [sys.executable, "-m", "execnet.script.socketserver", f"{address}:{port}"]
-        script = f"while :; do {shlex.join([*prefix, *server])}; sleep 0.2; done"
+        script = shlex.join([*prefix, *server])
+        if again:
+            script = f"while :; do {script}; sleep 0.2; done"
         log = folder / "socketserver.log"
         with log.open("wb") as file:
             process = subprocess.Popen(

@@ -60,12 +60,12 @@ def servers() -> Iterator[SocketServers]:
     started.stop()
 
 
-def _serve(servers: SocketServers, folder: Path, *prefix: str, address: str = "127.0.0.1") -> str:
+def _serve(servers: SocketServers, folder: Path, *prefix: str, **options: Any) -> str:
     """Serve in a new folder that has the suite, but no skill; the argument that reaches it."""
     folder.mkdir()
     for name in ("test_suite.py", "jobs.py"):
         shutil.copy(folder.parent / name, folder)
-    return servers.start(folder, *prefix, address=address, pythonpath=str(SUPPORT))
+    return servers.start(folder, *prefix, pythonpath=str(SUPPORT), **options)
 
 
 def _check(drive: Drive, specs: list[str], folders: list[Path]) -> None:
@@ -87,6 +87,31 @@ def test_two_socket_workers_in_folders_of_their_own(
     folders = [pytester.path / "first", pytester.path / "second"]
     specs = [_serve(servers, folder) for folder in folders]
     _check(drive, specs, folders)
+
+
+@pytest.mark.parametrize("left", [1, 0])
+def test_a_machine_that_is_lost_before_it_has_collected_is_not_waited_for(
+    drive: Drive, servers: SocketServers, pytester: pytest.Pytester, left: int
+) -> None:
+    pytester.makeconftest(
+        "from pytest_skillopt.suite import internals\ninternals._RESTART_PAUSE = 0"
+    )
+    suite = """
+        import os, pathlib
+
+        if pathlib.Path("lost").exists():
+            os._exit(1)
+
+        def test_it(): pass
+    """
+    pytester.makepyfile(test_suite=suite, jobs="")
+    specs = [_serve(servers, pytester.path / str(n), again=False) for n in range(2)]
+    for n in range(left, 2):
+        (pytester.path / str(n) / "lost").touch()
+    driven = drive(suite, "--dist=load", *specs, expect=1 - left)
+    assert [r.outcome for r in driven.rollouts] == ["passed"] * left
+    assert driven.output.count("cannot be started again") == 2 - left
+    assert "INTERNALERROR" not in driven.output
 
 
 @pytest.fixture

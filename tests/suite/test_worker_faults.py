@@ -266,25 +266,64 @@ def test_what_the_job_raises_is_raised_in_the_main_thread(drive: Drive) -> None:
     assert "ERROR: no such split: valu" in driven.output
 
 
-def test_a_wider_fixture_that_cannot_be_torn_down_is_told(drive: Drive) -> None:
+@pytest.mark.parametrize("args", [("-n1",), LANES, ("-p", "no:xdist")], ids=str)
+def test_a_wider_fixture_that_cannot_be_torn_down_is_told(
+    drive: Drive, args: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_TOKEN", "a-secret-of-this-test-0123456789")
     driven = drive(
         """
+        import os
         import pytest
 
         @pytest.fixture(scope="session")
         def server(skill):
             yield
-            raise OSError("port in use")
+            raise OSError("port \\udce9 in use by " + os.environ["MY_TOKEN"])
 
         def test_it(server):
             pass
         """,
-        "-n1",
+        *args,
         job="rollout_driver:two_versions",
     )
     assert {r.outcome for r in driven.rollouts} == {"passed"}
-    assert any("port in use" in r.output for r in driven.rollouts)
-    assert "teardown of a wider-scoped fixture failed: OSError: port in use" in driven.output
+    assert any("in use" in r.output for r in driven.rollouts)
+    assert "teardown of a wider-scoped fixture failed: OSError: port" in driven.output
+    assert "in use by [redacted MY_TOKEN]" in driven.output
+
+
+def test_without_workers_such_a_fixture_is_told_by_the_plugin_itself(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.path.joinpath("SKILL.md").write_text("---\nname: demo\n---\nBe polite.\n")
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def server():
+            yield
+            raise OSError("port in use")
+
+        @pytest.mark.skill_task
+        def test_it(server, skill): pass
+        """
+    )
+    options = ("--skillopt", "--skillopt-rollouts=1", "-p", "no:cacheprovider")
+    done = warm_sessions.run(*options, cwd=pytester.path)
+    done.stdout.fnmatch_lines(["*teardown of a wider-scoped fixture failed: OSError: port in use"])
+
+
+def test_an_error_of_the_system_while_tasks_are_described_is_shown(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.path.joinpath("SKILL.md").write_text("---\nname: demo\n---\nBe polite.\n")
+    pytester.makeconftest("def pytest_skillopt_agent(item): open('no-such-file')")
+    pytester.makepyfile("import pytest\n\n@pytest.mark.skill_task\ndef test_it(skill): pass")
+    done = warm_sessions.run("--skillopt", "-n1", "-p", "no:cacheprovider", cwd=pytester.path)
+    assert done.ret != 0
+    assert "No such file or directory: 'no-such-file'" in done.stdout.str()
 
 
 WAITING = """

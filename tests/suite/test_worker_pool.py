@@ -160,6 +160,7 @@ def test_after_the_end_results_are_still_given_and_then_the_reason() -> None:
     fleet.finish(worker)
     fleet.executor.stop("the session was interrupted")
     fleet.finish(worker)  # perhaps because the interrupt reached what it had started
+    fleet.executor.lost(worker)  # its rollout is cut off by the interrupt, not by a fault
     assert fleet.executor.next().request == request(0)
     with pytest.raises(ExecutorClosed, match="the session was interrupted"):
         fleet.executor.next()
