@@ -169,3 +169,17 @@ def test_calls_without_any_reply_count_towards_a_cap(
 def test_it_counts_towards_a_cap(project: pytest.Pytester, chat_server: ChatServer) -> None:
     project.runpytest_inprocess("--skillopt", "-p", "no:xdist", "--skillopt-max-calls=3")
     assert len(chat_server.probes) + chat_server.calls == 3
+
+
+@pytest.mark.parametrize("mode", ["--skillopt", "--skillopt-train"])
+def test_a_server_that_is_not_there_is_a_usage_error(
+    project: pytest.Pytester, chat_server: ChatServer, mode: str
+) -> None:
+    """Else twenty rollouts would try for more than a minute each before the run ends."""
+    chat_server.stop()
+    done = project.runpytest_inprocess(mode, "-p", "no:xdist")
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    place = chat_server.url.removesuffix("/v1")
+    words = f"cannot be used: openai:* cannot reach {place}: *refused (is the base URL right?)"
+    done.stderr.fnmatch_lines([f"ERROR: the * model {words}"])
+    assert not list((project.path / ".skillopt").glob("runs/*"))

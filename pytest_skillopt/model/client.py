@@ -460,7 +460,7 @@ class ChatModel(Client):
             A passing fault in words; empty if there is none.
 
         Raises:
-            ModelConfigError: the server refuses the model or the key.
+            ModelConfigError: the server refuses the model or the key, or is not there.
         """
         key, request = self._request([{"role": "user", "content": PROBE}], "probe", (), None)
         if self.simulated or self._replies.mode == "ro":
@@ -476,7 +476,7 @@ class ChatModel(Client):
                 self._replies.keep(key, fault.fallback)
                 return ""
             said = f"{self.name}: {fault}"
-            if fault.fatal or (400 <= fault.status < 500 and not fault.retry):
+            if fault.fatal or fault.unreached or (400 <= fault.status < 500 and not fault.retry):
                 words = f"the {self.config.role} model cannot be used: {said}"
                 raise ModelConfigError(words) from None
             return said

@@ -70,10 +70,16 @@ def classify(error: BaseException) -> ModelFault | None:
     if isinstance(error, sdk.APIConnectionError):
         *_, first = causes = list(_causes(error))
         lost = any(type(e).__name__ in _LOST for e in causes)
+        unreached = any(type(e).__name__ == "ConnectError" for e in causes)
         url = error.request.url
         place = f"{url.scheme}://{url.netloc.decode()}"
         reason = brief(str(first) or type(first).__name__)
-        return ModelFault(f"cannot reach {place}: {reason}", retry=True, answered=lost)
+        return ModelFault(
+            f"cannot reach {place}: {reason}{' (is the base URL right?)' if unreached else ''}",
+            retry=True,
+            answered=lost,
+            unreached=unreached,
+        )
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     packages = {str(frame.f_globals.get("__name__")).partition(".")[0] for frame in frames}
     if isinstance(error, sdk.OpenAIError) or "openai" in packages:

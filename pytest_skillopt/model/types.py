@@ -197,6 +197,8 @@ class ModelFault(ModelError):
     """HTTP status of a refusal; 200 for a reply that began and did not end; else 0."""
     answered: bool = False
     """True if the call may have been paid for: the provider received it and did not refuse it."""
+    unreached: bool = False
+    """True if no connection could be made: often the base URL is wrong."""
     usage: Usage = Usage()
     """Known usage of the failed calls."""
     filtered: bool = False
