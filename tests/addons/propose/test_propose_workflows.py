@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -72,6 +73,19 @@ def test_what_the_templates_install_is_there(tmp_path: Path) -> None:
         alone = ["--no-index", "--no-deps", "--dry-run", "--ignore-installed", "--quiet"]
         pip = [sys.executable, "-m", "pip", "install", *alone, *command]
         subprocess.run(pip, cwd=tmp_path, check=True)
+
+
+def test_the_example_can_be_built_beside_its_skills_and_vendor(tmp_path: Path) -> None:
+    """setuptools refuses to guess the package if there are several folders."""
+    pytest.importorskip("setuptools")
+    example = REPOSITORY / "example_project"
+    for folder in ("vendor", "skills", "invoice_desk", "simulation", "agent_tests"):
+        (tmp_path / folder).mkdir()
+    shutil.copy(example / "pyproject.toml", tmp_path)
+    shutil.copy(example / "invoice_desk" / "__init__.py", tmp_path / "invoice_desk")
+    build = [sys.executable, "-c", "import setuptools; setuptools.setup()", "--quiet", "egg_info"]
+    subprocess.run(build, cwd=tmp_path, check=True)
+    assert (tmp_path / "invoice_desk.egg-info" / "top_level.txt").read_text() == "invoice_desk\n"
 
 
 def test_rights_of_each_job(workflow: dict[Any, Any]) -> None:
