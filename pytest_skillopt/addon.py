@@ -36,7 +36,14 @@ if TYPE_CHECKING:
     from pytest_skillopt.suite.runner import ConcurrentRunner
     from pytest_skillopt.suite.tasks import SkillTask
 
+    Check = Callable[[Edit, str], Refusal | None]
     Commands = argparse._SubParsersAction[Any]
+    Known = Callable[[str], bool]
+    MakeRunner = Callable[
+        [pytest.Session, SkillVersions, Callable[[Rollout], None], Watchdog, int, str],
+        ConcurrentRunner,
+    ]
+    Notes = Callable[[Sequence[SkillTask]], list[str]]
     Rows = list[list[str]]
     Tasks = Sequence[SkillTask]
 
@@ -57,18 +64,9 @@ class AddOn(NamedTuple):
     """Roles of the models that fixtures call, by the fixture."""
     cases: Mapping[str, Callable[[Path], Iterable[tuple[str, Any]]]] = {}
     """Readers of ``read_cases``, by suffix: places and cases, each with a ``skill`` (or "")."""
-    alike: Callable[[Tasks], tuple[list[list[str]], Callable[[Tasks], list[str]]]] = lambda tasks: (
-        [],
-        lambda assigned: [],
-    )
+    alike: Callable[[Tasks], tuple[list[list[str]], Notes]] | None = None
     """Groups ids of tasks to keep in one split; returns also what notes them, once assigned."""
-    concurrent_runner: (
-        Callable[
-            [pytest.Session, SkillVersions, Callable[[Rollout], None], Watchdog, int, str],
-            ConcurrentRunner,
-        ]
-        | None
-    ) = None
+    concurrent_runner: MakeRunner | None = None
     """Makes the runner of a worker with more than one slot (``AddOnSettings.slots``) from session,
     versions, a function that delivers a rollout, watchdog, slots and the worker's name."""
     targets: Mapping[str, Callable[[Settings, str], tuple[Settings, str]]] = {}
@@ -77,17 +75,13 @@ class AddOn(NamedTuple):
 
     rules: Mapping[str, tuple[Severity, str]] = {}
     """Rules of the lint: severity and meaning."""
-    faults: Callable[[Document, Document, Callable[[str], bool]], Iterable[tuple[str, str]]] = (
-        lambda before, after, known: ()
-    )
+    faults: Callable[[Document, Document, Known], Iterable[tuple[str, str]]] = lambda *_: ()
     """Finds faults of these rules in a changed file: rule and excerpt. ``known`` tells if a text of
     the user holds a string."""
     scripts: Mapping[str, tuple[str, Callable[[str, str, str], Iterable[str]]]] = {}
     """Scripts that can be trained, by suffix: the program that parses them, or "", and a function
     from path, text before and text after to faults of the change."""
-    edit_check: (
-        Callable[[Sequence[SkillTask], str], Callable[[Edit, str], Refusal | None]] | None
-    ) = None
+    edit_check: Callable[[Tasks, str], Check] | None = None
     """Made once for each training, from all tasks and the skill's text at the start: checks an edit
     and the text that it adds."""
     prompts: Path | None = None

@@ -6,7 +6,6 @@ import argparse
 import io
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from pytest_skillopt import __version__
@@ -15,8 +14,6 @@ from pytest_skillopt.untrusted import shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from pytest_skillopt.run.directory import Home
 
 USAGE_ERROR = 4
 """Exit code of pytest for wrong usage."""
@@ -64,23 +61,6 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
         for addon in addons():
             addon.add_commands(commands)
     return parser
-
-
-def add_run_arguments(parser: argparse.ArgumentParser, *, run: bool = True) -> None:
-    """Add the argument for the folder of runs and, with ``run``, the one that chooses a run."""
-    if run:
-        text = "id of a run or its start (default: the latest)"
-        parser.add_argument("run", metavar="RUN", nargs="?", help=text)
-    place = "folder of the runs and the cache (default: the nearest .skillopt)"
-    parser.add_argument("--dir", type=Path, metavar="DIR", help=place)
-
-
-def home_of(args: argparse.Namespace) -> Home:
-    """Return the folder given to a command, or the nearest one."""
-    from pytest_skillopt.report.runs import find_home
-    from pytest_skillopt.run.directory import Home
-
-    return Home(args.dir) if args.dir else find_home(Path.cwd())
 
 
 def fail(message: str) -> int:

@@ -31,9 +31,12 @@ _LOG = logger(__name__)
 def start(config: pytest.Config, mode: Mode) -> None:
     settings = Settings.from_config(config)
     if hasattr(config, "workerinput"):
-        from pytest_skillopt.worker import join
+        from pytest_skillopt.model.remote import RemoteModels
+        from pytest_skillopt.model.roles import MODELS
+        from pytest_skillopt.suite.worker_loop import WorkerLoop, link
 
-        join(config, settings)
+        config.stash[MODELS] = RemoteModels(config, settings, link(config).ask)
+        config.pluginmanager.register(WorkerLoop(config, settings), "skillopt-worker")
     elif not config.option.collectonly:
         config.pluginmanager.register(Controller(config, mode, settings), "skillopt-controller")
 

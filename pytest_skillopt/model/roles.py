@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,8 +15,8 @@ from pytest_skillopt.model.config import (
     retargeted,
     secret_names,
 )
-from pytest_skillopt.model.limits import CallEstimate, Meter
-from pytest_skillopt.model.types import TARGET, CapReached, Price, Usage
+from pytest_skillopt.model.limits import Meter
+from pytest_skillopt.model.types import TARGET, CapReached
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.untrusted import protect
 
@@ -156,46 +156,6 @@ class Models:
             throttle=self.throttle,
             cache=self._cache,
         )
-
-
-def services(
-    meter: Meter, models: Models
-) -> tuple[dict[str, Callable[..., Any]], Callable[[str], None]]:
-    """Return what a controller does for its workers; ``worker.py`` calls it.
-
-    Returns:
-        Functions of the worker's name and JSON values, by name, and one that abandons the calls of
-        a worker that has ended.
-    """
-    from pytest_skillopt.model.cache import DiskCache
-
-    cache = models.replies.cache if models.replies is not None else None
-
-    def forget(worker: str) -> None:
-        meter.forget(f"{worker}:")
-        if isinstance(cache, DiskCache):
-            cache.forget(worker)
-
-    table: dict[str, Callable[..., Any]] = {
-        "model.complete": lambda worker, target, role, messages, options: (
-            models.other(target).get(role).complete(messages, **options).to_json()
-        ),
-        "throttle.ask": lambda worker, call, wish: meter.ask(
-            f"{worker}:{call}", CallEstimate(**wish | {"price": Price(*wish["price"])})
-        ),
-        "throttle.done": lambda worker, call, used, *more: meter.done(
-            f"{worker}:{call}", Usage(**used), *more
-        ),
-        "throttle.note": lambda worker, used, account: meter.note(Usage(**used), account),
-    }
-    if isinstance(cache, DiskCache):
-        table |= {
-            "cache.get": lambda worker, key: cache.get(key),
-            "cache.set": lambda worker, key, text: cache.set(key, text),
-            "cache.claim": lambda worker, key: cache.claim(key, worker),
-            "cache.free": lambda worker, key: cache.free(key),
-        }
-    return table, forget
 
 
 def chat_model(

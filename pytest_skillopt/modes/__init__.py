@@ -16,8 +16,8 @@ from pytest_skillopt.model.types import CacheError, ModelConfigError
 from pytest_skillopt.modes.opening import opened
 from pytest_skillopt.modes.plan import expected
 from pytest_skillopt.registry import addons, merged
+from pytest_skillopt.report.files import RESULT, write_reports
 from pytest_skillopt.report.live import Display
-from pytest_skillopt.report.runs import RESULT, write_reports
 from pytest_skillopt.report.words import plural
 from pytest_skillopt.run.directory import RunError
 from pytest_skillopt.run.journal import JournalError

@@ -11,7 +11,8 @@ import pytest
 from pytest_skillopt.model.cache import DiskCache, Replies
 from pytest_skillopt.model.config import PROVIDER, check_prices, model_config, provider_of
 from pytest_skillopt.model.limits import Meter
-from pytest_skillopt.model.roles import MODELS, Models, services
+from pytest_skillopt.model.remote import services
+from pytest_skillopt.model.roles import MODELS, Models
 from pytest_skillopt.model.types import ROLES, ModelConfigError
 from pytest_skillopt.modes.skills import (
     read_documents,

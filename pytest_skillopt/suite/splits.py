@@ -71,7 +71,7 @@ def assign_splits(
         few = f"fewer than {SMALLEST_SPLIT_SUITE} tasks: no split"
         note = f"{few}, the improvement is measured on the tasks the edits came from"
         return [replace(task, split=BOTH) for task in tasks], [note] if tasks else []
-    found = [addon.alike(tasks) for addon in addons()]
+    found = [addon.alike(tasks) for addon in addons() if addon.alike]
     alike = [group for groups, _ in found for group in groups]
     units = [_Unit(members, shares, seed) for members in _together(tasks, alike)]
     kinds: dict[tuple[str, bool | None], list[_Unit]] = {}

@@ -75,16 +75,17 @@ class Loop(worker_loop.WorkerLoop):
 
 def call_through_the_controller(config: pytest.Config) -> None:
     """Have the controller make the model calls of this worker, as in a training."""
+    from pytest_skillopt.model.remote import RemoteModels
     from pytest_skillopt.model.roles import MODELS
-    from pytest_skillopt.worker import RemoteModels
 
     settings = Settings.from_config(config)
-    config.stash[MODELS] = RemoteModels(config, settings)
+    config.stash[MODELS] = RemoteModels(config, settings, worker_loop.link(config).ask)
 
 
 def model_services(config: pytest.Config) -> dict[str, Callable[..., Any]]:
     from pytest_skillopt.model.limits import Meter
-    from pytest_skillopt.model.roles import MODELS, Models, services
+    from pytest_skillopt.model.remote import services
+    from pytest_skillopt.model.roles import MODELS, Models
 
     meter = Meter()
     config.stash[MODELS] = Models(config, Settings.from_config(config), throttle=meter)

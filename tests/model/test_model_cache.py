@@ -19,7 +19,7 @@ from sessions import LIKE_WINDOWS
 
 from pytest_skillopt.model.cache import DiskCache, Replies, request_key
 from pytest_skillopt.model.limits import Meter
-from pytest_skillopt.model.roles import services
+from pytest_skillopt.model.remote import services
 from pytest_skillopt.model.types import CacheError, Completion, Remote, ToolCall, Usage
 
 if TYPE_CHECKING:

@@ -46,7 +46,7 @@ def _add_commands(commands: argparse._SubParsersAction[Any]) -> None:
 
 def _handoff(args: argparse.Namespace) -> int:
     from pytest_skillopt.addons.mine.handoff import command
-    from pytest_skillopt.report.runs import find_home
+    from pytest_skillopt.addons.runs import find_home
 
     return command(find_home(Path.cwd()).path / "handoff", args.key, args.answer)
 

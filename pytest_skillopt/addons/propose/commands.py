@@ -14,7 +14,7 @@ from pytest_skillopt.addons.propose.proposal import FOLDER
 from pytest_skillopt.addons.propose.publish import Outcome, Publisher
 from pytest_skillopt.addons.propose.receipts import add_receipts
 from pytest_skillopt.addons.propose.schedule import CAPS, add_schedule, training_command
-from pytest_skillopt.report.runs import find_home, pick_run
+from pytest_skillopt.addons.runs import find_home, pick_run
 from pytest_skillopt.run.directory import RunError
 from pytest_skillopt.untrusted import environment, no_command, shown
 

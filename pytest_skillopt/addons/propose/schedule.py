@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
+from pytest_skillopt.addons.runs import find_home
 from pytest_skillopt.errors import UserError
-from pytest_skillopt.report.runs import find_home
 from pytest_skillopt.skill.files import slug
 
 if TYPE_CHECKING:

@@ -95,7 +95,7 @@ def _arm_properties(arm: Arm, suffix: str) -> Iterator[tuple[str, str]]:
 
 def _add_reading_commands(parsers: argparse._SubParsersAction[Any]) -> None:
     """Declare the commands."""
-    from pytest_skillopt.cli import add_run_arguments
+    from pytest_skillopt.addons.runs import add_run_arguments
 
     show = parsers.add_parser("show", help="print the report of a run")
     text = "show every task, every edit and the usage by stage"

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.addons import figures
 from pytest_skillopt.addons.figures import columns
 from pytest_skillopt.addons.reports.terminal import diff, lines
-from pytest_skillopt.cli import fail, home_of
+from pytest_skillopt.addons.runs import ELSEWHERE, home_of, load_runs, pick_run
+from pytest_skillopt.cli import fail
 from pytest_skillopt.registry import addons
-from pytest_skillopt.report.runs import ELSEWHERE, load_runs, pick_run
 from pytest_skillopt.report.words import money, number, one_line, percent
 from pytest_skillopt.untrusted import no_command, shown
 

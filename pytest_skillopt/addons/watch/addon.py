@@ -19,7 +19,7 @@ _CAPS = ("max_rollouts", "max_calls", "max_tokens", "max_cost", "max_time")
 
 def _add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     """Declare the command."""
-    from pytest_skillopt.cli import add_run_arguments
+    from pytest_skillopt.addons.runs import add_run_arguments
 
     text = "follow a run in the browser, only on this machine"
     parser = commands.add_parser("watch", help=text)
@@ -50,8 +50,9 @@ def _begun(run: Run, plan: Expected) -> None:
 
 
 def _watch(args: argparse.Namespace) -> int:
+    from pytest_skillopt.addons.runs import home_of
     from pytest_skillopt.addons.watch.server import Watch
-    from pytest_skillopt.cli import fail, home_of
+    from pytest_skillopt.cli import fail
 
     run = Path(args.run) if args.run and Path(args.run).is_dir() else None
     run = run or home_of(args).find(args.run or "")

@@ -1,26 +1,25 @@
-"""The runs in a run directory: find, read and write them."""
+"""The run that a command is about: its arguments, and the runs in a directory."""
 
 from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.registry import merged
+from pytest_skillopt.report.files import RESULT
 from pytest_skillopt.report.words import one_line
-from pytest_skillopt.run.directory import JOURNAL, Home, RunError, replace_file
+from pytest_skillopt.run.directory import JOURNAL, Home, RunError
 from pytest_skillopt.run.journal import entries_of
 from pytest_skillopt.run.result import Result
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    import argparse
 
 
 HOME = ".skillopt"
 """Default name of the directory."""
 ELSEWHERE = "use --dir for another place"
-
-RESULT, PATCH = "result.json", "skill.patch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,22 +82,15 @@ def _load(path: Path) -> StoredRun:
     return StoredRun(path.name, None, problem)
 
 
-def write_reports(directory: Path, result: Result) -> None:
-    """Write ``result.json``, then the reports that are rendered from it.
+def add_run_arguments(parser: argparse.ArgumentParser, *, run: bool = True) -> None:
+    """Add the argument for the folder of runs and, with ``run``, the one that chooses a run."""
+    if run:
+        text = "id of a run or its start (default: the latest)"
+        parser.add_argument("run", metavar="RUN", nargs="?", help=text)
+    place = "folder of the runs and the cache (default: the nearest .skillopt)"
+    parser.add_argument("--dir", type=Path, metavar="DIR", help=place)
 
-    Each file is written atomically. If nothing changed, the patch of an earlier attempt of the same
-    run is removed.
 
-    Raises:
-        OSError: the directory cannot be written.
-    """
-    directory.mkdir(parents=True, exist_ok=True)
-    replace_file(directory / RESULT, f"{result.dump()}\n".encode())
-    reports = merged(lambda addon: addon.reports)
-    texts = {name: render(result) for name, render in reports.items()}
-    texts[PATCH] = "".join(skill.patch for skill in result.skills)
-    for name, text in texts.items():
-        if text:
-            replace_file(directory / name, text.encode("utf-8", "backslashreplace"))
-        else:
-            (directory / name).unlink(missing_ok=True)
+def home_of(args: argparse.Namespace) -> Home:
+    """Return the folder given to a command, or the nearest one."""
+    return Home(args.dir) if args.dir else find_home(Path.cwd())

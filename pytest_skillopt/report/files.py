@@ -1,0 +1,36 @@
+"""The files of a finished run: its result, and the reports rendered from it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.registry import merged
+from pytest_skillopt.run.directory import replace_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_skillopt.run.result import Result
+
+RESULT, PATCH = "result.json", "skill.patch"
+
+
+def write_reports(directory: Path, result: Result) -> None:
+    """Write ``result.json``, then the reports that are rendered from it.
+
+    Each file is written atomically. If nothing changed, the patch of an earlier attempt of the same
+    run is removed.
+
+    Raises:
+        OSError: the directory cannot be written.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    replace_file(directory / RESULT, f"{result.dump()}\n".encode())
+    reports = merged(lambda addon: addon.reports)
+    texts = {name: render(result) for name, render in reports.items()}
+    texts[PATCH] = "".join(skill.patch for skill in result.skills)
+    for name, text in texts.items():
+        if text:
+            replace_file(directory / name, text.encode("utf-8", "backslashreplace"))
+        else:
+            (directory / name).unlink(missing_ok=True)
