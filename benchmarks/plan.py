@@ -40,8 +40,8 @@ SIZES = (12, 24, 45, 80, 120)
 SEEDS = 3
 
 
-def train(case: tuple[str, int, int]) -> tuple[int, int, int, int]:
-    """Train once: tasks, rollouts taken, the upper bound, optimizer calls."""
+def train(case: tuple[str, int, int]) -> tuple[int, int, int, int, int]:
+    """Train once: tasks, rollouts taken, their upper bound, optimizer calls, their upper bound."""
     name, size, seed = case
     quarter = size // 4
     world = make_world(name, seed, train=size - 2 * quarter, val=quarter, unseen=0)
@@ -50,7 +50,8 @@ def train(case: tuple[str, int, int]) -> tuple[int, int, int, int]:
     sampler = Sampler(WorldExecutor(world), tasks)
     proposer = Proposer(world.kind, seed)
     Trainer(Document(START.encode()), tasks, sampler, proposer, settings, skill=SKILL).run()
-    return size, sampler.taken, expected(tasks, modes()["train"], settings).most, proposer.calls
+    plan = expected(tasks, modes()["train"], settings)
+    return size, sampler.taken, plan.most, proposer.calls, plan.calls
 
 
 CHANGES = {"gain of 30 points": 0.3, "no change": 0.0, "loss of 10": -0.1, "loss of 30": -0.3}
@@ -110,7 +111,7 @@ def main() -> None:
     cases = [(name, size, seed) for name in WORLDS for size in SIZES for seed in range(SEEDS)]
     with ProcessPoolExecutor() as pool:
         found = list(pool.map(train, cases))
-    print("tasks  rollouts (middle, least, most)  bound  share  optimizer calls (middle)")
+    print("tasks  rollouts (middle, least, most)  bound  share  optimizer calls (middle, bound)")
     for size in SIZES:
         rows = [row for row in found if row[0] == size]
         taken = sorted(row[1] for row in rows)
@@ -119,7 +120,7 @@ def main() -> None:
         calls = statistics.median(row[3] for row in rows)
         print(
             f"{size:5}  {statistics.median(taken):8.0f} {taken[0]:6} {taken[-1]:6}  {bound:6}  "
-            f"{share:5.2f}  {calls:5.0f}"
+            f"{share:5.2f}  {calls:5.0f} {rows[0][4]:5}"
         )
     shares = [row[1] / row[2] for row in found]
     print(f"share of the bound over all: middle {statistics.median(shares):.2f}")

@@ -38,6 +38,7 @@ def start(config: pytest.Config, mode: Mode) -> None:
         config.stash[MODELS] = RemoteModels(config, settings, link(config).ask)
         config.pluginmanager.register(WorkerLoop(config, settings), "skillopt-worker")
     elif not config.option.collectonly:
+        config.option.maxfail = 0  # all is measured before the first task is reported
         config.pluginmanager.register(Controller(config, mode, settings), "skillopt-controller")
 
 

@@ -13,7 +13,6 @@ import json
 import math
 import os
 import random
-import shutil
 import signal
 import sqlite3
 import tempfile
@@ -51,8 +50,8 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """Result of the training if nothing happens to it."""
+def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]], int, bytes]:
+    """Result, calls and written skill of the training if nothing happens to it."""
     from chat_server import ChatServer
 
     server = ChatServer()
@@ -63,7 +62,15 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]
     found = outcome(project.result)
     assert found[0]["status"] == "accepted"
     assert found[0]["written"]
-    return found
+    written = project.skill.read_bytes()
+    assert written != SKILL
+    return found, server.calls, written
+
+
+@pytest.fixture(scope="module")
+def undisturbed(alone: tuple[list[dict[str, Any]], int, bytes]) -> list[dict[str, Any]]:
+    """Result of the training if nothing happens to it."""
+    return alone[0]
 
 
 @contextlib.contextmanager
@@ -140,20 +147,10 @@ def _check_paid_once(project: FaultProject, *, lost: int) -> None:
 @pytest.mark.addon("reports")
 @pytest.mark.parametrize("is_killed", [False, True], ids=["both", "first-killed"])
 def test_two_trainings_at_once_pay_for_no_reply_twice(
-    project: FaultProject, undisturbed: list[dict[str, Any]], is_killed: bool
+    project: FaultProject, alone: tuple[list[dict[str, Any]], int, bytes], is_killed: bool
 ) -> None:
-    arguments = ("-p", "no:xdist", "--skillopt-cache=rw")
-    project.run(*arguments)
-    calls_of_one = project.server.calls
-    project.clear()
-    project.server.hold(after=20)
-    first = project.start(*arguments)
-    assert wait_for(functools.partial(_has_served, project, 21), first)
-    log = project.path / "second.log"
-    second = project.start(*arguments, f"--log-file={log}", "--log-file-level=INFO")
-    waits = "pays for the same reply"
-    assert wait_for(lambda: log.exists() and waits in log.read_text(), second)
-    assert project.server.calls == 21
+    undisturbed, calls_of_one, _ = alone
+    first, second = _two_that_wait_for_one_reply(project, project)
     if is_killed:
         first.kill()
     project.server.release()
@@ -167,25 +164,30 @@ def test_two_trainings_at_once_pay_for_no_reply_twice(
         assert found[name] == undisturbed[0][name]
 
 
-def test_two_clones_with_one_directory_pay_for_no_reply_twice(
-    project: FaultProject, tmp_path: Path
-) -> None:
-    shared = tmp_path / "shared"
-    arguments = ("-p", "no:xdist", "--skillopt-cache=rw", f"--skillopt-dir={shared}")
-    project.run(*arguments)
-    calls_of_one, written = project.server.calls, project.skill.read_bytes()
-    assert written != SKILL
-    shutil.rmtree(shared)
-    project.clear()
-    (tmp_path / "clone").mkdir()
-    clone = FaultProject(tmp_path / "clone", project.server)
-    project.server.hold(after=20)
-    first = project.start(*arguments)
-    assert wait_for(lambda: project.server.calls >= 21, first)
-    log = tmp_path / "second.log"
-    second = clone.start(*arguments, f"--log-file={log}", "--log-file-level=INFO")
+def _two_that_wait_for_one_reply(
+    one: FaultProject, other: FaultProject, *arguments: str
+) -> list[warm_sessions.Session]:
+    """Two trainings, of which the second waits for the call that the first one is making."""
+    arguments = ("-p", "no:xdist", "--skillopt-cache=rw", *arguments)
+    one.server.hold(after=20)
+    first = one.start(*arguments)
+    assert wait_for(functools.partial(_has_served, one, 21), first)
+    log = other.path / "second.log"
+    second = other.start(*arguments, f"--log-file={log}", "--log-file-level=INFO")
     waits = "pays for the same reply"
     assert wait_for(lambda: log.exists() and waits in log.read_text(), second)
+    assert one.server.calls == 21
+    return [first, second]
+
+
+def test_two_clones_with_one_directory_pay_for_no_reply_twice(
+    project: FaultProject, alone: tuple[list[dict[str, Any]], int, bytes], tmp_path: Path
+) -> None:
+    _, calls_of_one, written = alone
+    shared = tmp_path / "shared"
+    (tmp_path / "clone").mkdir()
+    clone = FaultProject(tmp_path / "clone", project.server)
+    first, second = _two_that_wait_for_one_reply(project, clone, f"--skillopt-dir={shared}")
     project.server.release()
     ended = [process.communicate(timeout=PATIENCE)[0] for process in (first, second)]
     assert (first.returncode, second.returncode) == (0, 0), ended

@@ -311,12 +311,17 @@ def test_selection_is_pytests_own(project: Project) -> None:
 
 
 @pytest.mark.addon("reports")
-def test_evaluation_judges_each_task_by_its_pass_rate(project: Project) -> None:
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["serial", "workers"])
+def test_evaluation_judges_each_task_by_its_pass_rate(
+    project: Project, workers: tuple[str, ...]
+) -> None:
     project.server.reply = lambda body: (
         f"Hello{'!' if 'Ada' in body['messages'][-1]['content'] else '.'}"
     )
-    result = project.run("--skillopt", "--skillopt-rollouts=2", "--junitxml=junit.xml", "-x")
+    arguments = ("--skillopt-rollouts=2", "--junitxml=junit.xml", "-x", *workers)
+    result = project.run("--skillopt", *arguments)
     result.assert_outcomes(passed=1, failed=11)
+    result.stdout.no_fnmatch_line("*stopping after*")
     assert result.ret == 1
     assert project.target_calls == 24
     xml = (project.path / "junit.xml").read_text()
@@ -441,9 +446,11 @@ def test_check_tells_a_worse_edit_and_names_what_broke(project: Project) -> None
     worse.stdout.fnmatch_lines(["*test_greeting*"])
     project.skill.write_bytes(good + b"\r\nBe kind.")
     assert project.run("--skillopt-check=HEAD").ret == 0
+    runs = project.runs
     unknown = project.run("--skillopt-check=nowhere")
     assert unknown.ret == pytest.ExitCode.USAGE_ERROR
     unknown.stderr.fnmatch_lines(["*there is no git revision 'nowhere'*"])
+    assert project.runs == runs
 
 
 @pytest.mark.addon("compare")

@@ -52,7 +52,8 @@ def classify(error: BaseException) -> ModelFault | None:
     """Turn an exception of the SDK or of a model into a fault; None for any other.
 
     An exception of another library counts if it was raised inside the SDK, such as a
-    ``JSONDecodeError`` for a broken body; an exception that a test raises does not.
+    ``JSONDecodeError`` for a broken body, or an ``ImportError`` for the package that a proxy needs;
+    an exception that a test raises does not.
     """
     if isinstance(error, ModelFault):
         return error
@@ -81,8 +82,10 @@ def classify(error: BaseException) -> ModelFault | None:
             unreached=unreached,
         )
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    packages = {str(frame.f_globals.get("__name__")).partition(".")[0] for frame in frames}
-    if isinstance(error, sdk.OpenAIError) or "openai" in packages:
+    inside = [f for f in frames if str(f.f_globals.get("__name__")).startswith("openai.")]
+    if isinstance(error, sdk.OpenAIError) or inside:
+        if isinstance(error, ImportError) or any(f.f_code.co_name == "__init__" for f in inside):
+            return ModelFault(f"no request can be sent: {brief(str(error))}", fatal=True)
         words = f"unreadable reply ({type(error).__name__}: {brief(str(error))})"
         return ModelFault(words, retry=True, answered=True)
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,7 +22,7 @@ from pytest_skillopt.modes.skills import (
 )
 from pytest_skillopt.registry import refuse_broken
 from pytest_skillopt.run.directory import JOURNAL, Home, RunDirectory, RunError, finish_writing
-from pytest_skillopt.run.journal import Journal, JournalLedger
+from pytest_skillopt.run.journal import Journal, JournalLedger, entries_of
 from pytest_skillopt.run.openrun import (
     Run,
     can_continue,
@@ -38,6 +39,7 @@ from pytest_skillopt.suite.sampler import Sampler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from pytest_skillopt.model.types import Role
     from pytest_skillopt.options import Mode
@@ -91,6 +93,8 @@ def opened(
             probe()
         told = hooked_notes(config, tasks)
         directory = RunDirectory.open(resumed) if resumed else home.new_run()
+        if resumed is None:
+            stack.push(functools.partial(_discard_unused, directory.path))
         stack.callback(directory.close)
         journal = stack.enter_context(Journal(directory.journal))
         documents = documents_at_start(journal, directory, documents)
@@ -136,6 +140,14 @@ def hooked_notes(config: pytest.Config, tasks: Sequence[SkillTask]) -> list[str]
     """Return the notes of the hook's implementations, each a line."""
     told = config.hook.pytest_skillopt_opened(config=config, tasks=tasks)
     return [line for said in told if said for line in said.splitlines()]
+
+
+def _discard_unused(run: Path, error: type[BaseException] | None, *_: object) -> None:
+    """Remove a new run if an error, such as an unusable model, has left it without any result."""
+    kinds = ("rollout", "error", "reply") if error is not None else ()
+    with contextlib.suppress(OSError):
+        if kinds and not any(found for kind in kinds for found in entries_of(run / JOURNAL, kind)):
+            shutil.rmtree(run)
 
 
 def refuse_early(config: pytest.Config, mode: Mode, settings: Settings) -> None:

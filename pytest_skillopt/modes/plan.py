@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.tasks import SkillTask
 
+_CALLS = 0.5
+"""Typical part of the upper bound of optimizer calls."""
+_CALLS_FOR_TASK = 4.4
+"""Typical optimizer calls for each train task of a small suite."""
+
 
 @dataclass(frozen=True, slots=True)
 class Expected:
@@ -24,20 +29,23 @@ class Expected:
     typical: int
     calls: int
     """Upper bound of optimizer calls."""
+    typical_calls: int
 
 
 def expected(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Expected:
-    """Return the upper bounds and the typical number of rollouts (``benchmarks/plan.py``)."""
-    rollouts = calls = 0
+    """Return the upper bounds and the typical numbers (``benchmarks/plan.py``)."""
+    rollouts = calls = usual = 0
     if mode.name == "train":
-        tasks = [task for skill in skills_of(tasks) for task in judged(tasks, skill, settings)]
-        search = added_search(settings)
-        most = search.most(tasks, settings) if search else TrialParameters().most(tasks)
-        rollouts, calls = most
+        groups = [judged(tasks, skill, settings) for skill in skills_of(tasks)]
+        search = added_search(settings) or TrialParameters()
+        rollouts, calls = map(sum, zip(*(search.most(g, settings) for g in groups), strict=True))
+        tasks = [task for group in groups for task in group]
+        train = sum(task.split in ("train", "both") for task in tasks)
+        usual = round(min(_CALLS * calls, _CALLS_FOR_TASK * train))
     rollouts += sum(mode.samples(task, settings) for task in tasks)
     rollouts += on_each_target(tasks, mode, settings) * len(settings.more_targets)
     cap = settings.max_rollouts or rollouts
-    return Expected(min(rollouts, cap), min(round(mode.typical * rollouts), cap), calls)
+    return Expected(min(rollouts, cap), min(round(mode.typical * rollouts), cap), calls, usual)
 
 
 def on_each_target(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> int:

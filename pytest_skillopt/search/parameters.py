@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_skillopt.model.limits import Caps
+    from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.tasks import SkillTask
 
 
@@ -127,20 +128,14 @@ class TrialParameters:
         """Return the most samples of a search with this number of train and val tasks."""
         return max(self.least_samples, self.samples_per_task * tasks)
 
-    def search_calls(self, train: int, samples: int | None = None) -> int:
-        """Return the most optimizer calls of a search.
-
-        Args:
-            train: number of train tasks.
-            samples: number of samples taken so far; None for the bound of the whole search.
-        """
+    def search_calls(self, train: int, samples: int) -> int:
+        """Return the most optimizer calls of a search with so many train tasks and samples."""
         most = max(self.least_calls, self.calls_for_task * train)
-        if samples is None:
-            return most
         return min(most, self.first_calls + int(self.calls_for_sample * samples))
 
-    def most(self, tasks: Sequence[SkillTask]) -> tuple[int, int]:
+    def most(self, tasks: Sequence[SkillTask], settings: Settings) -> tuple[int, int]:
         """Return the most samples and optimizer calls of a search on these tasks."""
         train = sum(task.split in ("train", "both") for task in tasks)
         val = sum(task.split in ("val", "both") for task in tasks)
-        return self.search_samples(train + val), self.search_calls(train)
+        samples = self.search_samples(train + val)
+        return samples, self.search_calls(train, min(samples, settings.max_rollouts or samples))

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING
 
 import openai
 import pytest
 
+from pytest_skillopt.model.client import ChatModel
+from pytest_skillopt.model.config import model_config
 from pytest_skillopt.model.faults import brief, classify, retry_after
-from pytest_skillopt.model.types import CacheError, CacheMiss, CapReached, ModelFault
+from pytest_skillopt.model.types import CacheError, CacheMiss, CapReached, ModelFault, Usage
+from pytest_skillopt.settings import Settings
 from pytest_skillopt.suite.outcome import classify_error
 from pytest_skillopt.suite.rollouts import InfraError
 
@@ -57,6 +61,37 @@ def test_a_body_that_the_sdk_cannot_parse_is_a_fault(chat_server: ChatServer) ->
     fault = classify(error)
     assert fault is not None
     assert fault.retry
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("ALL_PROXY", "socks5://127.0.0.1:9", "socksio"),
+        ("HTTPS_PROXY", "nonsense://127.0.0.1:9", "scheme"),
+        ("SSL_CERT_FILE", "/nowhere.pem", "No such file"),
+    ],
+)
+@pytest.mark.parametrize("is_own", [True, False], ids=["of the test", "of this package"])
+def test_an_sdk_that_cannot_send_anything_is_a_fault_that_costs_nothing(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, words: str, is_own: bool
+) -> None:
+    url = "https://models.example.invalid/v1"
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-this-test")
+    monkeypatch.setenv(variable, value)
+    monkeypatch.setitem(sys.modules, "socksio", None)
+    if is_own:
+        with pytest.raises(Exception, match=words) as caught:
+            openai.OpenAI(api_key="k", base_url=url)
+        fault = classify(caught.value)
+    else:
+        model = ChatModel(model_config(Settings(target="openai:m", base_url=url), "target"))
+        with pytest.raises(ModelFault) as raised:
+            model.complete([{"role": "user", "content": "x"}], sample="1")
+        fault = raised.value
+    assert fault is not None
+    assert (fault.fatal, fault.answered, fault.usage) == (True, False, Usage())
+    assert "no request can be sent: " in fault.message
+    assert words in fault.message
 
 
 @pytest.mark.parametrize(

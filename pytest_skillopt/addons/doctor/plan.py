@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 _FEW_TASKS = 10
 """Number of val tasks below which a training notes that small gains go undetected."""
-_TYPICAL_CALLS = 0.9
-"""Typical part of the upper bound of optimizer calls."""
 _ASSUMED = {"target": (1500, 500), "judge": (1500, 200), "optimizer": (4000, 1000)}
 """Assumed tokens in and out of a rollout, of its judge, and of an optimizer call."""
 _AGENT_CALLS, _AGENT_CALL = 10, (10_000, 300)
@@ -141,7 +139,7 @@ def _forecast(
         shown = words.plural(own, "task")
         yield f"{shown} without skill_agent: report their tokens by rollout.usage"
     if mode.name == "train":
-        calls = _of(round(_TYPICAL_CALLS * plan.calls), plan.calls)
+        calls = _of(plan.typical_calls, plan.calls)
         yield f"optimizer calls: {calls}; plus repairs of unreadable replies"
     judged = sum("judge" in task.roles for task in tasks) / max(1, len(tasks))
     if judged:
@@ -256,7 +254,7 @@ def _money(plan: Expected, others: int, prices: Mapping[Role, _Each], cap: float
     ours = plan.most - min(others, plan.most)
     for role, each in prices.items():
         calls = role == "optimizer"
-        used = round(_TYPICAL_CALLS * plan.calls) if calls else min(plan.typical, ours)
+        used = plan.typical_calls if calls else min(plan.typical, ours)
         typical += each.cost * used
         most += each.cost * (plan.calls if calls else ours)
         if each.cost:

@@ -267,7 +267,7 @@ def _most(tasks: Sequence[SkillTask], settings: Settings) -> tuple[int, int]:
 
 
 def _most_with_trials(tasks: Sequence[SkillTask], settings: Settings) -> tuple[int, int]:
-    samples, calls = TrialParameters().most(tasks)
+    samples, calls = TrialParameters().most(tasks, settings)
     final = settings.final_rollouts * sum(task.split != "test" for task in tasks)
     return 2 * (samples + final) + _looks(tasks, settings), calls + settings.epochs
 
