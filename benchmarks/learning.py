@@ -31,7 +31,7 @@ from worlds.target import WorldExecutor
 from worlds.timeline import Timeline
 from worlds.world import HARMS, INJECTIONS, KINDS, SKILL, World, make_world, statements
 
-from pytest_skillopt.addons.published.stages import reflect_published
+from pytest_skillopt.addons.published.search_batch import reflect_published
 from pytest_skillopt.search.extensions import Stages
 from pytest_skillopt.search.parameters import TrialParameters
 from pytest_skillopt.search.trainer import Trainer
@@ -75,8 +75,6 @@ PUBLISHED = Variant(
         "rollouts": 1,
         "batch_size": 40,
         "contrastive": False,
-        "pruning": False,
-        "splitting": False,
     },
 )
 MECHANISMS = (

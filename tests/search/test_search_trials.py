@@ -271,7 +271,6 @@ def test_settings_of_the_other_search_are_said_to_change_nothing(toy: ModuleType
         "merge_batch_size": 3,
         "failure_only": True,
         "autonomous_budget": True,
-        "candidates": 2,
         "skill_aware": True,
         "slow_update": False,
         "update_mode": "rewrite_from_suggestions",

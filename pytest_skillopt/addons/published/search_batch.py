@@ -6,45 +6,32 @@ import math
 from typing import TYPE_CHECKING
 
 from pytest_skillopt import TaskRecord
+from pytest_skillopt.addons.published.blocks import ask_for_causes, with_reminders
 from pytest_skillopt.addons.published.epochs import compare_epochs, learn_from_epoch, slow_update
-from pytest_skillopt.addons.published.merging import select_published
+from pytest_skillopt.addons.published.merging import aggregate_edits, by_levels, select_published
+from pytest_skillopt.addons.published.rewrites import merge_bodies, reflect_bodies, rewritten
 from pytest_skillopt.addons.published.settings import PublishedSettings
-from pytest_skillopt.addons.published.stages import (
-    aggregate_published,
-    reflect_published,
-    update_published,
-)
 from pytest_skillopt.edits.combine import Patch
-from pytest_skillopt.edits.update import rebuild
-from pytest_skillopt.edits.update import update as apply_edits
+from pytest_skillopt.edits.reflect import ask_for_edits
+from pytest_skillopt.edits.update import update
 from pytest_skillopt.gate.counts import counted
 from pytest_skillopt.gate.data import VETTING
-from pytest_skillopt.search.ablation import log_odds
-from pytest_skillopt.search.extensions import Search, Stages, gate_options
+from pytest_skillopt.search.extensions import Search, Stages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from pytest_skillopt import SkillTask
     from pytest_skillopt.edits.context import Context
     from pytest_skillopt.edits.update import Update
-    from pytest_skillopt.gate.data import Verdict
     from pytest_skillopt.search.state import TrainingState
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
-    from pytest_skillopt.skill.edits import Edit
 
 _LARGEST_BATCH = 40
 _MINIBATCH = 8
-_EFFECT_SAMPLES = 2
-"""Fresh samples of a rejected candidate on each task for which it has an edit."""
 _LEAST_BUDGET = 2
 """Edit budget of the last step, if ``min_edit_budget`` is not set and the first is not smaller."""
-
-_ABLATED = 3
-"""Maximum number of tasks in the ablation of an edit."""
-_NEEDED = 1.0
-"""Log Bayes factor of "its tasks do better with it" above which an edit stays."""
 
 
 class BatchSearch:
@@ -75,8 +62,6 @@ class BatchSearch:
             if reason := self._run_epoch(epoch):
                 break
             self._end_epoch(epoch, before)
-        if self._settings.pruning:
-            prune(self._state)
         return reason or "all epochs are over"
 
     def _run_epoch(self, epoch: int) -> str:
@@ -103,17 +88,12 @@ class BatchSearch:
         state = self._state
         context = self._context(epoch)
         records: list[TaskRecord] = []
-        patches: list[list[Patch]] = [[] for _ in range(self._own.candidates)]
+        patches: list[Patch] = []
         for number, batch in enumerate(rounds):
             seen = self._roll_out(batch)
             records += seen
-            for candidate, found in enumerate(patches):
-                turn = context.at(draw=candidate * len(rounds) + number)
-                found += state.stages.reflect(seen, turn)
-        updates = [
-            self._make(found, context.at(draw=number)) for number, found in enumerate(patches)
-        ]
-        self._judge(epoch, records, [update for update in updates if update is not None])
+            patches += state.stages.reflect(seen, context.at(draw=number))
+        self._judge(epoch, records, self._make(patches, context))
         self._done += 1
 
     def _context(self, epoch: int) -> Context:
@@ -149,76 +129,30 @@ class BatchSearch:
             return None
         merged = state.stages.aggregate(patches, context)
         state.history.note(merged.note)
-        update = state.stages.update(state.stages.select(merged, context), context)
-        state.history.note(update.note)
-        state.history.refuse(update.refused)
-        return update if update.document != context.document else None
+        made = state.stages.update(state.stages.select(merged, context), context)
+        state.history.note(made.note)
+        state.history.refuse(made.refused)
+        return made if made.document != context.document else None
 
-    def _judge(self, epoch: int, records: Sequence[TaskRecord], updates: Sequence[Update]) -> None:
-        """Let the gate decide once for the step, on the only or the best candidate."""
+    def _judge(self, epoch: int, records: Sequence[TaskRecord], made: Update | None) -> None:
+        """Let the gate decide about the step's candidate."""
         state = self._state
-        by_version: dict[str, Update] = {}
-        for update in updates:
-            if not state.judged(update.document):
-                by_version.setdefault(update.document.version, update)
-        fresh = list(by_version.values())
-        if not fresh:
-            reason = "every candidate was tried before" if updates else "nothing new was proposed"
+        if made is None or state.judged(made.document):
+            reason = "the candidate was tried before" if made else "nothing new was proposed"
             state.history.end_step(epoch=epoch, records=records, reason=reason)
             self._fruitless += 1
             return
-        candidates = [(update.document, update.applied) for update in fresh]
-        best, verdict = state.race(candidates, epoch, records)
-        chosen = fresh[best]
-        if verdict.accepted:
-            self._accept(chosen, verdict)
-            return
+        _, verdict = state.race([(made.document, made.applied)], epoch, records)
         self._fruitless += 1
-        if verdict.gate == VETTING:
-            return
-        effects = self._effects_of(chosen)
-        state.history.decide(chosen.applied, verdict, effects)
-        if verdict.decision == "rejected" and (part := self._better_part(chosen, effects)):
-            about = "the better part of the last patch"
-            _, verdict = state.race([(part.document, part.applied)], epoch, records, about)
-            if verdict.accepted:
-                self._accept(part, verdict)
-
-    def _accept(self, update: Update, verdict: Verdict) -> None:
-        self._state.history.decide(update.applied, verdict)
-        self._reset()
+        if verdict.gate != VETTING:
+            state.history.decide(made.applied, verdict)
+        if verdict.accepted:
+            self._reset()
 
     def _reset(self) -> None:
         """Forget the records of the previous incumbent."""
         self._records.clear()
         self._fruitless = 0
-
-    def _effects_of(self, update: Update) -> dict[str, float]:
-        """Measure the change in pass rate, in [-1, 1], of each train task that has an edit.
-
-        Empty without ``splitting``, or if the budget does not suffice.
-        """
-        known = self._records
-        asked = [task for edit in update.applied for task in edit.tasks if task in known]
-        wanted = dict.fromkeys(asked, _EFFECT_SAMPLES)
-        if not self._own.splitting or not self._state.budget.covers(sum(wanted.values())):
-            return {}
-        found = self._state.samples.take(update.document, wanted, "trial")
-        after = [TaskRecord.of(known[task].task, rollouts) for task, rollouts in found.items()]
-        return {r.task.id: r.rate - known[r.task.id].rate for r in after if r.n}
-
-    def _better_part(self, update: Update, effects: Mapping[str, float]) -> Update | None:
-        """Apply only the edits whose tasks improved on the whole.
-
-        None if these are all or none of the edits, or the candidate was tried before.
-        """
-        better = [e for e in update.applied if sum(effects.get(task, 0.0) for task in e.tasks) > 0]
-        if not better or len(better) == len(update.applied):
-            return None
-        state = self._state
-        here = state.context.at(document=state.incumbent, step=state.history.step)
-        part = apply_edits(Patch(tuple(better)), here)
-        return part if part.applied and not state.judged(part.document) else None
 
     def _end_epoch(self, epoch: int, before: Document) -> None:
         """Compare the epoch's document with the one before, for the slow update and meta skill.
@@ -238,57 +172,6 @@ class BatchSearch:
     def _everything_passes(self) -> bool:
         passing = {task for task, known in self._records.items() if known.n and not known.failed}
         return passing >= {task.id for task in self._state.train}
-
-
-def prune(state: TrainingState) -> None:
-    """Remove the accepted edits that seem to have no effect, unless the gate finds a loss.
-
-    The gate decides whether the full skill is better than the short one. If not, the short one
-    stays.
-    """
-    idle = idle_edits(state, 2 * state.settings.rollouts)
-    short = rebuild(state.base, [edit for edit in state.edits if edit not in idle])
-    if short is None or short == state.incumbent:
-        return
-    gate = state.open_gate(gate_options(state.settings))
-    verdict = state.samples.decide(gate, short, state.incumbent)
-    state.verdicts.append(verdict)
-    state.history.record("pruning", short.version, verdict)
-    if verdict.decision == "rejected":
-        state.drop(idle, "its ablation made no difference that the gate could detect")
-
-
-def idle_edits(state: TrainingState, samples: int) -> list[Edit]:
-    """Find edits without which, one by one, their tasks pass as often on fresh samples.
-
-    An edit without tasks, or on which another edit builds, is not tested. If several edits
-    share a task, only the last can be idle: two equivalent edits replace each other, so neither
-    seems needed, but without both their tasks would fail.
-
-    ``samples`` is the number for each version and task; nothing is sampled if the budget does not
-    suffice for all.
-    """
-    known = {task.id for task in state.train}
-    ablated: list[tuple[Edit, list[str]]] = []
-    arms: list[tuple[Document, dict[str, int]]] = []
-    for edit in state.edits:
-        without = state.without(edit)
-        tasks = [task for task in edit.tasks if task in known][:_ABLATED]
-        if without is not None and without != state.incumbent and tasks:
-            ablated.append((edit, tasks))
-            arms.append((without, dict.fromkeys(tasks, samples)))
-    arms.append((state.incumbent, {task: samples for _, tasks in ablated for task in tasks}))
-    if not state.budget.covers(sum(sum(wanted.values()) for _, wanted in arms)):
-        return []
-    *others, whole = state.samples.take_all(arms, "trial")
-    idle: list[Edit] = []
-    taken: set[str] = set()
-    for (edit, tasks), other in reversed(list(zip(ablated, others, strict=True))):
-        needed = sum(log_odds(whole[task], other[task]) for task in tasks) > _NEEDED
-        if not needed and taken.isdisjoint(tasks):
-            idle.insert(0, edit)
-            taken.update(tasks)
-    return idle
 
 
 def batch_size(train: int, setting: int = 0) -> int:
@@ -311,7 +194,7 @@ def most_of_search(tasks: Sequence[SkillTask], settings: Settings) -> tuple[int,
     compared = 2 * (train if topped_up else min(own.slow_update_samples, train))
     ends = settings.epochs * (own.slow_update or own.meta_skill)
     rollouts = steps * (sampled + decided) + ends * (compared + decided)
-    return rollouts, steps * 3 * sampled * own.candidates + 2 * ends
+    return rollouts, steps * 3 * sampled + 2 * ends
 
 
 def edit_budget(schedule: str, step: int, steps: int, *, start: int = 4, end: int = 2) -> int:
@@ -328,6 +211,51 @@ def edit_budget(schedule: str, step: int, steps: int, *, start: int = 4, end: in
         "cosine": end + (start - end) * (1 + math.cos(math.pi * t)) / 2,
     }
     return max(1, end, round(falling[schedule]))
+
+
+def reflect_published(records: Sequence[TaskRecord], context: Context) -> list[Patch]:
+    """Reflect, according to ``failure_only``, ``update_mode``, ``skill_aware`` and ``contrasts``.
+
+    With ``skill_aware`` analysts tell a gap in the document from a lapse of the agent. With
+    ``contrasts`` one more analyst sees the tasks with the widest spread of scores.
+    """
+    settings = context.settings.of(PublishedSettings)
+    failing = [record for record in records if record.failed]
+    passing = [r for r in records if r.n and not r.failed and not settings.failure_only]
+    if settings.update_mode == "full_rewrite_minibatch":
+        return list(reflect_bodies([*failing, *passing], context))
+    wide = sorted((r for r in records if r.contrasts), key=lambda r: -r.spread)
+    wide = wide[: settings.contrasts]
+    together = context.at(minibatch=max(1, len(wide)))
+    ask = ask_for_causes if settings.skill_aware else ask_for_edits
+    notes_of_passing = settings.appendix_source == "both"
+    return [
+        *ask("reflect_failures", failing, context),
+        *(ask if notes_of_passing else ask_for_edits)("reflect_successes", passing, context),
+        *ask("reflect_contrasts", wide, together),
+    ]
+
+
+def aggregate_published(patches: Sequence[Patch], context: Context) -> Patch:
+    """Aggregate the bodies if there are any, else the edits."""
+    bodies = [patch for patch in patches if patch.body is not None]
+    if not bodies:
+        return aggregate_edits(patches, context)
+    return by_levels(bodies, context, "merge_rewrites", merge_bodies)
+
+
+def update_published(patch: Patch, context: Context) -> Update:
+    """Update by the setting ``update_mode``, and add reminders last."""
+    edits = [p for p in patch.edits if p.origin != "appendix"]
+    reminders = [p for p in patch.edits if p.origin == "appendix"]
+    whole = (
+        edits and context.settings.of(PublishedSettings).update_mode == "rewrite_from_suggestions"
+    )
+    if patch.body is not None or whole:
+        result = rewritten(patch.body, edits, context)
+    else:
+        result = update(Patch(tuple(edits)), context)
+    return with_reminders(result, reminders, context) if reminders else result
 
 
 def _stages() -> Stages:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.addons.published.stages import aggregate_published as aggregate
+from pytest_skillopt.addons.published.search_batch import aggregate_published as aggregate
 from pytest_skillopt.edits.combine import Patch
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.addons.published.stages import reflect_published as reflect
+from pytest_skillopt.addons.published.search_batch import reflect_published as reflect
 from pytest_skillopt.edits.calls import PromptError, Prompts
 from pytest_skillopt.edits.records import Memory
 from pytest_skillopt.edits.reflect import minibatches

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_skillopt.addons.published.epochs import group_pairs
-from pytest_skillopt.addons.published.search_batch import batch_size
-from pytest_skillopt.addons.published.stages import aggregate_published
+from pytest_skillopt.addons.published.search_batch import aggregate_published, batch_size
 from pytest_skillopt.edits.combine import Patch
 from pytest_skillopt.edits.update import Update
-from pytest_skillopt.model.types import Usage
 from pytest_skillopt.search.extensions import Stages
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
@@ -22,19 +20,6 @@ from pytest_skillopt.skill.document import Document
 
 if TYPE_CHECKING:
     from types import ModuleType
-
-    from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
-
-
-TWO_CANDIDATES: dict[str, Any] = {
-    "candidates": 2,
-    "failure_only": True,
-    "minibatch_size": 40,
-    "optimizer_workers": 1,
-    "batch_size": 40,
-    "epochs": 1,
-}
-"""Settings of one step with one batch, for which two candidates are made."""
 
 
 def train(toy: ModuleType, world: Any, model: Any, **settings: Any) -> Any:
@@ -118,105 +103,6 @@ def test_the_prompt_says_what_was_rejected_before(toy: ModuleType) -> None:
     last = model.asked[-1][2]
     assert "- rejected" in last
     assert toy.HARM in last
-
-
-def test_a_rejected_patch_is_taken_apart(toy: ModuleType) -> None:
-    """One good line and one that spoils everything, from different tasks."""
-    world = toy.make_world(rules=1)
-
-    def script(form: str, messages: Any) -> str | None:
-        prompt = messages[-1]["content"]
-        if form != "Edits" or "# Rollouts" not in prompt:
-            return None
-        passing = "A rollout that failed" not in prompt
-        line = toy.HARM if passing else toy.rule(0)
-        edits = [{"op": "append", "target": "", "content": line}]
-        return json.dumps({"reasoning": "", "edits": edits})
-
-    apart = train(toy, world, toy.ToyOptimizer(script=script), patience=1)
-    whole = train(toy, world, toy.ToyOptimizer(script=script), patience=1, splitting=False)
-    assert (apart.status, whole.status) == ("accepted", "unchanged")
-    assert toy.rule(0) in apart.after.text
-    assert toy.HARM not in apart.after.text
-    assert apart.steps[1].reason.startswith("the better part of the last patch")
-
-
-def test_useless_lines_are_pruned(toy: ModuleType) -> None:
-    world = toy.make_world(rules=1)
-    lines = [toy.rule(0), "- Take care over small things."]
-    edits = [{"op": "append", "target": "", "content": line} for line in lines]
-    reply = json.dumps({"reasoning": "", "edits": edits})
-
-    def script(form: str, messages: Any) -> str | None:
-        return reply if form == "Edits" else None
-
-    short = train(toy, world, toy.ToyOptimizer(script=script), failure_only=True)
-    long = train(toy, world, toy.ToyOptimizer(script=script), failure_only=True, pruning=False)
-    assert lines[0] in short.after.text
-    assert lines[1] not in short.after.text
-    assert lines[1] in long.after.text
-    assert [row.content for row in short.edits if row.status == "dropped"] == [lines[1]]
-
-
-def test_candidates_are_raced_and_the_best_goes_on(toy: ModuleType) -> None:
-    """The second candidate of a step is the better one: only it is confirmed."""
-    world = toy.make_world(rules=1)
-
-    turns: list[str] = []
-
-    def script(form: str, messages: Any) -> str | None:
-        if form != "Edits" or "# Rollouts" not in messages[-1]["content"]:
-            return None
-        line = toy.rule(0) if turns else "- Take care over small things."
-        turns.append(line)
-        edits = [{"op": "append", "target": "", "content": line}]
-        return json.dumps({"reasoning": "", "edits": edits})
-
-    outcome = train(
-        toy,
-        world,
-        toy.ToyOptimizer(script=script),
-        **TWO_CANDIDATES,
-    )
-    first = outcome.steps[0]
-    assert first.verdict == "accepted"
-    assert toy.rule(0) in outcome.after.text
-    dropped = [row for row in outcome.edits if row.status == "dropped"]
-    assert [row.why for row in dropped] == ["another candidate of the step looked better"]
-    assert outcome.verdict.accepted
-
-
-@pytest.mark.parametrize("cheaper", [0, 1])
-def test_of_candidates_that_pass_alike_the_cheaper_one_goes_on(
-    toy: ModuleType, cheaper: int
-) -> None:
-    """Its rollouts take fewer tokens, whichever of the documents is the longer."""
-    world = toy.make_world(rules=1, strong=1.0, weak=0.0)
-    lines = [toy.rule(0), f"{toy.rule(0)} Do it in this way and in no other."]
-    run, turns = world.run, list[str]()
-
-    def priced(request: RolloutRequest, text: str) -> Rollout:
-        dear = (lines[1] in text) is (cheaper == 0)
-        rollout: Rollout = run(request, text)
-        return replace(rollout, usage=Usage(calls=1, input_tokens=900 if dear else 100))
-
-    world.run = priced
-
-    def script(form: str, messages: Any) -> str | None:
-        if form != "Edits" or "# Rollouts" not in messages[-1]["content"]:
-            return None
-        turns.append("")
-        edits = [{"op": "append", "target": "", "content": lines[len(turns) % 2]}]
-        return json.dumps({"reasoning": "", "edits": edits})
-
-    outcome = train(
-        toy,
-        world,
-        toy.ToyOptimizer(script=script),
-        **TWO_CANDIDATES,
-    )
-    assert outcome.steps[0].verdict == "accepted"
-    assert (lines[1] in outcome.after.text) is (cheaper == 1)
 
 
 def test_the_slow_update_writes_its_block_through_the_gate(toy: ModuleType) -> None:
@@ -400,11 +286,8 @@ BAD_DOCUMENTS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("candidates", [1, 2])
 @pytest.mark.parametrize("rule", BAD_DOCUMENTS)
-def test_what_a_stage_hands_over_is_checked_like_an_edit(
-    toy: ModuleType, rule: str, candidates: int
-) -> None:
+def test_what_a_stage_hands_over_is_checked_like_an_edit(toy: ModuleType, rule: str) -> None:
     def smuggle(patch: Any, context: Any) -> Update:
         text = BAD_DOCUMENTS[rule](context.document.text) + f"{context.draw}\n"
         return Update(Document.from_text(text), patch.edits)
@@ -418,7 +301,7 @@ def test_what_a_stage_hands_over_is_checked_like_an_edit(
         tasks,
         sampler,
         toy.ToyOptimizer(useful=1.0),
-        Settings.make(search="batch", candidates=candidates, max_skill_tokens=2000),
+        Settings.make(search="batch", max_skill_tokens=2000),
         stages=Stages(update=smuggle),
     ).run()
     assert outcome.status == "unchanged"

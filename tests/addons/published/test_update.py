@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.addons.published.stages import aggregate_published as aggregate
-from pytest_skillopt.addons.published.stages import update_published as update
+from pytest_skillopt.addons.published.search_batch import aggregate_published as aggregate
+from pytest_skillopt.addons.published.search_batch import update_published as update
 from pytest_skillopt.edits.combine import Patch
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
