@@ -44,34 +44,36 @@ class Evals:
         if not 0 < self.passing <= 1:
             raise pytest.UsageError("skillopt_evals_pass: it must be above 0 and at most 1")
         config.stash[_PROBLEMS] = []
-        self._hidden: list[Path] = []
-        """Eval files in hidden folders, which pytest would skip."""
+        # An xdist worker does not know the named paths.
         worker = getattr(config, "workerinput", None)
-        if worker is not None:
-            self._hidden = [config.rootpath / name for name in worker["skillopt_evals"]]
-        else:
-            self._add_skills()
+        self._found = worker["skillopt_evals"] if worker else self._search()
+        root, (hidden, others) = config.rootpath, self._found
+        self._hidden = [root / name for name in hidden]
+        """Eval files in hidden folders, which pytest would skip."""
+        config.args += [str(root / name) for name in others]
 
-    def _add_skills(self) -> None:
-        """Add the evals of all skills if no path is named, else of those in a named folder."""
-        config = self._config
+    def _search(self) -> tuple[list[str], list[str]]:
+        """List the evals of all skills if no path is named, else hidden ones in a named folder.
+
+        Returns:
+            Paths below the root directory: in hidden folders, and where pytest does not look.
+        """
+        config, hidden, others = self._config, list[str](), list[str]()
         named = config.args_source is config.ArgsSource.ARGS
         starts = [config.invocation_params.dir / arg for arg in config.args]
         for path in skill_paths(config.rootpath):
             for file in (path.parent / "evals" / EVALS, path.parent / "evals" / QUERIES):
-                if not file.is_file():
-                    continue
                 above = [start for start in starts if file.is_relative_to(start)]
+                found = [file.relative_to(config.rootpath).as_posix()] if file.is_file() else []
                 if not above and not named:
-                    config.args.append(str(file))
+                    others += found
                 elif above and "/." in f"/{file.relative_to(above[0]).as_posix()}":
-                    self._hidden.append(file)
+                    hidden += found
+        return hidden, others
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Send the hidden files to an xdist worker, which does not know the named paths."""
-        root = self._config.rootpath
-        node.workerinput["skillopt_evals"] = [f.relative_to(root).as_posix() for f in self._hidden]
+        node.workerinput["skillopt_evals"] = self._found
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:

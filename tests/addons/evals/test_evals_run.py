@@ -253,6 +253,12 @@ def test_skills_in_hidden_folders_are_found(project: pytest.Pytester) -> None:
     project.makepyfile(test_other="def test_other(): pass")
     done = project.runpytest_inprocess("--skillopt-evals", "test_other.py", "-v")
     assert "scripted" not in done.stdout.str()
+    # Neither does the setting of pytest's own tests hide them, nor a worker.
+    for arguments in ((), ("-n1",)):
+        done = project.runpytest_inprocess(
+            "--skillopt-evals", "-otestpaths=test_other.py", *arguments
+        )
+        done.assert_outcomes(passed=2)
 
 
 def test_evals_train_as_they_stand(project: pytest.Pytester) -> None:
