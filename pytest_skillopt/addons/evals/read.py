@@ -23,7 +23,6 @@ MOST = 1000
 """Maximum number of evals in one file; more are taken for a mistake."""
 _MOST_BYTES = 8 * 1024 * 1024
 _SLUG = 48
-_BETWEEN = re.compile(r"[ \t\r\n\ufeff,:]*")
 _MOST_SAID = 5
 """Maximum number of problems that one warning names."""
 
@@ -40,7 +39,7 @@ _WORDS = ("description", "text", "assertion", "criterion", "statement", "check",
 
 
 class EvalsError(ValueError):
-    """Unusable file; the message names the line."""
+    """Unusable file; the message names it, and the line of an error in its JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,27 +96,24 @@ def read_evals(path: Path, folder: Path, warn: Callable[[str], None]) -> list[Ca
         raise EvalsError(
             f"{path} has {len(rows):,} evals, and at most {MOST:,} are allowed: split the file"
         )
-    lines = list(_lines(text, name))
-    aside: dict[str, list[int]] = {}
-    for key in sorted(found.keys() - _IGNORED - {name}) if name else ():
-        aside[f"the key {key!r}"] = [1]
+    unknown = sorted(found.keys() - _IGNORED - {name}) if name else []
+    aside: dict[str, list[int]] = {f"the key {key!r} of the file": [] for key in unknown}
     cases: list[Case] = []
     out: list[str] = []
-    for number, row in enumerate(rows):
-        line = lines[number] if number < len(lines) else 1
-        unknown: list[str] = []
+    for number, row in enumerate(rows, 1):
+        ignored: list[str] = []
         try:
-            cases.append(_case(row, number, path.parent, folder, unknown.append))
+            cases.append(_case(row, number, path.parent, folder, ignored.append))
         except (ValueError, OSError, RuntimeError) as error:
-            out.append(f"line {line}: {getattr(error, 'strerror', None) or error}")
-        for each in unknown:
-            aside.setdefault(each, []).append(line)
+            out.append(f"eval {number}: {getattr(error, 'strerror', None) or error}")
+        for each in ignored:
+            aside.setdefault(each, []).append(number)
     if aside:
-        places = (
-            f"{each} (line {at[0]}{f' and {len(at) - 1} more' if at[1:] else ''})"
+        places = [
+            each + (f" (eval {at[0]}{f' and {len(at) - 1} more' if at[1:] else ''})" if at else "")
             for each, at in aside.items()
-        )
-        warn(f"{path}: unknown and ignored: {_first(list(places))}")
+        ]
+        warn(f"{path}: unknown and ignored: {_first(places)}")
     if out:
         count = f"{len(out)} of {len(rows)} evals are skipped"
         warn(f"{path}: {count}: {_first(out)}")
@@ -146,16 +142,16 @@ def _case(row: Any, number: int, beside: Path, folder: Path, aside: Callable[[st
         ValueError, OSError, RuntimeError: the eval is unusable.
     """
     if not isinstance(row, dict):
-        raise ValueError(f"eval {number + 1} is {json.dumps(row)[:40]}, not an object")
+        raise ValueError(f"{json.dumps(row)[:40]} is not an object")
     try:
         json.dumps(row, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise ValueError(f"eval {number + 1} holds half of a character (\\ud800...)") from None
+        raise ValueError("it holds half of a character (\\ud800...)") from None
     prompt = next((row[k] for k in ("prompt", "query", "input") if row.get(k)), None)
     if not isinstance(prompt, str) or not prompt.strip():
-        raise ValueError(f"eval {number + 1} has no prompt (a text under 'prompt' or 'query')")
+        raise ValueError("it has no prompt (a text under 'prompt' or 'query')")
     identity = row.get("id")
-    named = number + 1 if identity is None else identity
+    named = number if identity is None else identity
     expected = row.get("expected_output")
     if expected is None:
         expected = ""
@@ -172,7 +168,7 @@ def _case(row: Any, number: int, beside: Path, folder: Path, aside: Callable[[st
         wanted = f"The answer agrees in substance with the expected answer: {expected.strip()}"
         statements = (Statement(wanted),)
     if not statements and trigger is None:
-        raise ValueError(f"eval {number + 1} has no statement about a good answer")
+        raise ValueError("it has no statement about a good answer")
     files = tuple(_files(row.get("files") or [], beside, folder))
     return Case(str(named), prompt, expected.strip(), statements, files, trigger)
 
@@ -243,26 +239,3 @@ def _files(given: Any, beside: Path, folder: Path) -> Iterator[str]:
         if not there:
             raise ValueError(f"there is no file {name!r} in {folder}")
         yield there[0].relative_to(top).as_posix()
-
-
-def _lines(text: str, name: str) -> Iterator[int]:
-    """Yield the line, from 1, of each element of the list under a key, or of the whole list."""
-    read, at = json.JSONDecoder().raw_decode, _skip(text, 0)
-    if name:
-        at = _skip(text, at + 1)
-        while True:
-            key, at = read(text, at)
-            at = _skip(text, at)
-            if key == name and text[at] == "[":
-                break
-            at = _skip(text, read(text, at)[1])
-    at = _skip(text, at + 1)
-    while text[at] != "]":
-        yield text.count("\n", 0, at) + 1
-        at = _skip(text, read(text, at)[1])
-
-
-def _skip(text: str, at: int) -> int:
-    """Return where the next value begins, or the bracket that ends a list."""
-    found = _BETWEEN.match(text, at)
-    return found.end() if found else at

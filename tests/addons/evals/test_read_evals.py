@@ -114,8 +114,8 @@ def test_one_warning_a_file_names_what_is_not_known(tmp_path: Path) -> None:
     assert len(read(tmp_path, {"evals": [row, row, row], "extra": 1}, warnings)) == 3
     (said,) = warnings
     assert said.endswith(
-        "evals.json: unknown and ignored: the key 'extra' (line 1); "
-        "the key 'sauce' (line 3 and 2 more)"
+        "evals.json: unknown and ignored: the key 'extra' of the file; "
+        "the key 'sauce' (eval 1 and 2 more)"
     )
 
 
@@ -176,9 +176,9 @@ GOOD = {"prompt": "good", "checks": ["x"]}
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ({"id": 3}, "eval 2 has no prompt"),
-        (3, "eval 2 is 3, not an object"),
-        ({"prompt": "a"}, "eval 2 has no statement about a good answer"),
+        ({"id": 3}, "it has no prompt"),
+        (3, "3 is not an object"),
+        ({"prompt": "a"}, "it has no statement about a good answer"),
         ({**GOOD, "must_have": ["("]}, "'(' is not a regular expression"),
         ({**GOOD, "must_have": ["a{99999999999}"]}, "is not a regular expression: the repetition"),
         ({**GOOD, "must_have": ["(" * 2000 + ")" * 2000]}, "is not a regular expression"),
@@ -192,11 +192,11 @@ GOOD = {"prompt": "good", "checks": ["x"]}
         ({**GOOD, "files": ["loop"]}, "loop"),
         ({**GOOD, "files": ["link"]}, "there is no file 'link'"),
         ({**GOOD, "files": [3]}, "'files' holds 3: a path is expected"),
-        ({**GOOD, "prompt": "\ud800"}, "eval 2 holds half of a character"),
+        ({**GOOD, "prompt": "\ud800"}, "it holds half of a character"),
         ({"query": "a", "should_trigger": "yes"}, "neither true nor false"),
     ],
 )
-def test_an_eval_that_cannot_be_taken_is_left_out_with_its_line(
+def test_an_eval_that_cannot_be_taken_is_left_out_with_its_number(
     tmp_path: Path, row: Any, said: str
 ) -> None:
     """The others are read, whatever else is wrong with it."""
@@ -208,7 +208,7 @@ def test_an_eval_that_cannot_be_taken_is_left_out_with_its_line(
     warnings: list[str] = []
     content = "[\n" + ",\n".join(map(json.dumps, [GOOD, row, GOOD])) + "]"
     assert [case.id for case in read(skill, content, warnings)] == ["1", "3"]
-    assert "evals.json: 1 of 3 evals are skipped: line 3: " in warnings[0]
+    assert "evals.json: 1 of 3 evals are skipped: eval 2: " in warnings[0]
     assert said in warnings[0]
 
 
