@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_skillopt.model.types import hide_frames
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_skillopt.model.agent import Reply
     from pytest_skillopt.suite.context import Recorder
@@ -179,15 +179,19 @@ def fulfils(
         share: share of the statements that must hold, in (0, 1].
     """
     grades = judge.statements(statements, answer, question=question)
-    found = sum(holds for holds, _ in grades) / len(grades)
     if rollout is not None:
-        rollout.score(found)
+        rollout.score(_share(grades))
     missed = [
         f"{text} ({evidence})"
         for text, (holds, evidence) in zip(statements, grades, strict=True)
         if not holds
     ]
-    assert found >= share, "these do not hold:\n- " + "\n- ".join(missed)
+    # The grades are named here, which tells that the judge has decided.
+    assert _share(grades) >= share, "these do not hold:\n- " + "\n- ".join(missed)
+
+
+def _share(grades: Sequence[tuple[bool, str]]) -> float:
+    return sum(holds for holds, _ in grades) / len(grades)
 
 
 def _short(text: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import re
 import statistics
 import textwrap
@@ -120,7 +119,7 @@ class Judge:
         score = statistics.median(scores)
         _, reason = min((abs(s - score), vote.reason) for s, vote in zip(scores, cast, strict=True))
         judgement = Judgement(score, reason, scores)
-        self.verdicts += [self, judgement, score]
+        self.verdicts += [self, judgement, score, reason]
         return judgement
 
     def statements(
@@ -151,28 +150,27 @@ class Judge:
         found = self._ask(messages, _grades_of(len(statements)), "statements")
         rows = sorted(found.grades, key=lambda grade: grade.number)
         grades = [(row.holds, row.evidence.strip()) for row in rows]
-        self.verdicts += [self, grades]
+        self.verdicts += [self, grades, *(evidence for _, evidence in grades)]
         return grades
 
     def decided(self, failure: pytest.ExceptionInfo[BaseException] | None) -> bool:
-        """Tell whether a failed ``assert``, or the ``if`` of a ``pytest.fail``, is on a verdict.
+        """Tell whether a failed ``assert`` or ``pytest.fail`` is on an object of ``verdicts``.
 
-        The names that carry one hold an object of ``verdicts``, or are bound to an expression with
-        such a name in the function that failed. None: the test passed.
+        Each side of its ``and`` or ``or`` must name one. None: the test passed.
         """
         if not self.verdicts or failure is None:
             return bool(self.verdicts)
         entries = [e for e in failure.traceback if "_pytest" not in Path(e.path).parts]
-        if not entries:
-            return False
-        entry = entries[-1]
-        code, values = entry.frame.code.raw, {**entry.frame.f_globals, **entry.frame.f_locals}
         try:
-            tree = ast.parse(textwrap.dedent(inspect.getsource(code)))
-        except (OSError, SyntaxError):
+            (failed,) = ast.parse(textwrap.dedent(str(entries[-1].statement))).body
+        except (IndexError, ValueError, SyntaxError):  # without a readable source
             return False
+        values = {**entries[-1].frame.f_globals, **entries[-1].frame.f_locals}
         carry = {name for name, v in values.items() if any(v is each for each in self.verdicts)}
-        return _is_on(tree, entry.lineno + 2 - code.co_firstlineno, carry)
+        test = failed.test if isinstance(failed, ast.Assert) else failed
+        sides = test.values if isinstance(test, ast.BoolOp) else [test]
+        named = [{n.id for n in ast.walk(side) if isinstance(n, ast.Name)} for side in sides]
+        return all(carry & names for names in named)
 
     def _ask(self, messages: list[dict[str, str]], form: type[FormT], what: str) -> FormT:
         answer = ask_json(
@@ -222,33 +220,3 @@ def only_json(text: str, form: type[BaseModel]) -> Any:
     if any(isinstance(v, dict) and named & v.keys() and v != last for _, _, v in found):
         raise NoJson("several different JSON objects")
     return last
-
-
-def _is_on(tree: ast.AST, line: int, carry: set[str]) -> bool:
-    """Tell whether the statement in a line is on one of the names, or on one bound to them."""
-    nodes = [node for node in ast.walk(tree) if hasattr(node, "lineno")]
-    for node in sorted(nodes, key=lambda node: node.lineno):
-        if isinstance(node, ast.For) and _uses(node.iter, carry):
-            carry |= _names(node.target, ctx=ast.Store)
-        elif isinstance(node, ast.Assign) and _uses(node.value, carry):
-            carry |= _names(*node.targets, ctx=ast.Store)
-    judged = None
-    for node in nodes:  # outer statements come before inner ones
-        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0):
-            if isinstance(node, ast.Assert | ast.If):
-                judged = _uses(node.test, carry)
-            elif judged is None and isinstance(node, ast.Expr):
-                judged = _uses(node, carry)
-    return bool(judged)
-
-
-def _uses(expression: ast.AST, names: set[str]) -> bool:
-    """Tell whether an expression, and each side of an ``and`` or ``or``, uses one of the names."""
-    if isinstance(expression, ast.BoolOp):
-        return all(_uses(side, names) for side in expression.values)
-    return not names.isdisjoint(_names(expression) - _names(expression, ctx=ast.Store))
-
-
-def _names(*nodes: ast.AST, ctx: type[ast.expr_context] = ast.Load) -> set[str]:
-    parts = (part for node in nodes for part in ast.walk(node) if isinstance(part, ast.Name))
-    return {part.id for part in parts if isinstance(part.ctx, ctx)}
