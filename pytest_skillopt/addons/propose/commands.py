@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.addons.propose.adopt import add_adopt
 from pytest_skillopt.addons.propose.proposal import FOLDER
-from pytest_skillopt.addons.propose.publish import Outcome, Publisher
+from pytest_skillopt.addons.propose.publish import Outcome, Publisher, add_arguments
 from pytest_skillopt.addons.propose.receipts import add_receipts
 from pytest_skillopt.addons.propose.schedule import CAPS, add_schedule, training_command
 from pytest_skillopt.addons.runs import find_home, pick_run
 from pytest_skillopt.run.directory import RunError
-from pytest_skillopt.untrusted import environment, no_command, shown
+from pytest_skillopt.untrusted import no_command, shown
 
 if TYPE_CHECKING:
     import argparse
@@ -48,8 +48,7 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     propose = commands.add_parser("propose", help="open a pull request for a trained skill")
     add = propose.add_argument
     add("--dir", type=Path, metavar="DIR", help="folder (default: the latest proposal)")
-    add("--base", metavar="BRANCH", default="", help="target branch (default: the current one)")
-    add("--remote", metavar="NAME", default="origin", help="the git remote (default: origin)")
+    add_arguments(propose, base="target branch")
     text = "kind of host (default: as the CI or the remote's name tells)"
     add("--forge", choices=("github", "gitlab", "none"), help=text)
     text = "push the branch and only print the text of the request"
@@ -85,15 +84,8 @@ def _propose(args: argparse.Namespace) -> int:
         write_outputs({"pull-request-url": ""})
         return 0
     root = Path.cwd() if args.dir else home.path.parent
-    publisher = Publisher(
-        root,
-        environment(),
-        base=args.base,
-        remote=args.remote,
-        forge=args.forge,
-        dry_run=args.dry_run,
-    )
     labels = tuple(args.label or ["skillopt"])
+    publisher = Publisher(root, args)
     outcomes = publisher.publish(proposal, draft=not args.ready, labels=labels)
     for outcome in outcomes:
         with_text = args.dry_run or args.forge == "none"

@@ -40,8 +40,10 @@ from pytest_skillopt.addons.propose.git import (
 )
 from pytest_skillopt.addons.propose.validate import beside, load, validate
 from pytest_skillopt.errors import UserError
+from pytest_skillopt.untrusted import environment
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Mapping
     from pathlib import Path
 
@@ -70,43 +72,42 @@ class Outcome:
     """Address of the request, ``""`` if there is none or it is unknown."""
 
 
+def add_arguments(parser: argparse.ArgumentParser, *, base: str) -> None:
+    """Declare the arguments of a publisher; ``base`` describes the branch."""
+    add = parser.add_argument
+    add("--base", metavar="BRANCH", default="", help=f"{base} (default: the current one)")
+    add("--remote", metavar="NAME", default="origin", help="the git remote (default: origin)")
+
+
 class Publisher:
     """Publisher of one project's proposals.
 
     Args:
         root: the project's root directory.
-        environ: environment variables with tokens and CI information.
-        base: target branch of requests; ``""``: the one that is checked out.
-        remote: name of the git remote.
-        forge: service that opens requests; None: that of the CI or the remote's host.
-        dry_run: check and plan, but push nothing and call no forge.
+        args: arguments of a command: ``base``, target branch of requests (``""``: the one that is
+            checked out); ``remote``, name of the git remote; ``forge``, service that opens requests
+            (None: that of the CI or the remote's host); ``dry_run``: check and plan, but push
+            nothing and call no forge.
 
     Raises:
         UserError: git, the remote, the base branch, or a repository or token is missing.
     """
 
-    def __init__(
-        self,
-        root: Path,
-        environ: Mapping[str, str],
-        *,
-        base: str,
-        remote: str,
-        forge: ForgeName | None,
-        dry_run: bool = False,
-    ) -> None:
+    def __init__(self, root: Path, args: argparse.Namespace) -> None:
+        environ = environment()
+        forge: ForgeName | None = args.forge
         self._environ = environ
-        self._dry_run = dry_run
+        self._dry_run: bool = args.dry_run
         self._clone = Clone(root, environ)
-        self._base = base or self._checked_out()
-        where = place(remote_url(self._clone, remote))
-        pushed = place(remote_url(self._clone, remote, push=True))
+        self._base: str = args.base or self._checked_out()
+        where = place(remote_url(self._clone, args.remote))
+        pushed = place(remote_url(self._clone, args.remote, push=True))
         self._forge = forge or _forge(where, environ)
-        called = self._forge == "github" and not dry_run
+        called = self._forge == "github" and not self._dry_run
         self._github = GitHub(where, environ) if called else None
         pushes = self._forge != "none"
         headers = push_headers(self._forge, environ, where, pushed) if pushes else {}
-        self._git = Repository(self._clone, remote, headers)
+        self._git = Repository(self._clone, args.remote, headers)
 
     def publish(self, directory: Path, *, draft: bool, labels: tuple[str, ...]) -> list[Outcome]:
         """Check the proposal in a directory and publish it.

@@ -18,12 +18,17 @@ from pytest_skillopt.addons.markup import code, prose
 from pytest_skillopt.addons.propose import BranchMoved, Refused
 from pytest_skillopt.addons.propose.forges import GitLab
 from pytest_skillopt.addons.propose.git import tree_with, write
-from pytest_skillopt.addons.propose.publish import Publisher, commit_object, run_url
+from pytest_skillopt.addons.propose.publish import (
+    Publisher,
+    add_arguments,
+    commit_object,
+    run_url,
+)
 from pytest_skillopt.addons.propose.validate import read_file
 from pytest_skillopt.addons.receipts import FOLDER, HISTORY, Receipt, contents, told
 from pytest_skillopt.report.words import percent
 from pytest_skillopt.skill.files import slug
-from pytest_skillopt.untrusted import environment, shown
+from pytest_skillopt.untrusted import shown
 
 if TYPE_CHECKING:
     import argparse
@@ -41,8 +46,7 @@ def add_receipts(commands: argparse._SubParsersAction[Any]) -> None:
     text = "push the receipts of --skillopt-drift, open an issue if a verdict has changed"
     parser = commands.add_parser("publish-receipts", help=text)
     add = parser.add_argument
-    add("--base", metavar="BRANCH", default="", help="branch to push to (default: the current one)")
-    add("--remote", metavar="NAME", default="origin", help="the git remote (default: origin)")
+    add_arguments(parser, base="branch to push to")
     add("--label", metavar="LABEL", default="skillopt", help="label of issues (default: skillopt)")
     text = "only push; open no issue"
     add("--no-forge", dest="forge", action="store_const", const="none", help=text)
@@ -51,15 +55,7 @@ def add_receipts(commands: argparse._SubParsersAction[Any]) -> None:
 
 
 def _publish(args: argparse.Namespace) -> int:
-    publisher = _Receipts(
-        Path.cwd(),
-        environment(),
-        base=args.base,
-        remote=args.remote,
-        forge=args.forge,
-        dry_run=args.dry_run,
-    )
-    for line in publisher.receipts(args.label):
+    for line in _Receipts(Path.cwd(), args).receipts(args.label):
         sys.stdout.write(f"{shown(line)}\n")
     return 0
 
