@@ -32,8 +32,6 @@ class PublishedSettings(AddOnSettings):
     autonomous_budget: bool = _batch(False)
     min_edit_budget: int = _batch(0, low=0)
     schedule: str = _batch("cosine", choices=("constant", "linear", "cosine"))
-    candidates: int = _batch(1, low=1)
-    splitting: bool = _batch(True)
     slow_update: bool = _batch(True)
     slow_update_samples: int = _batch(20, low=1)
     slow_update_pairs: str = _batch("mixed", choices=("mixed", "changed", "unchanged"))
