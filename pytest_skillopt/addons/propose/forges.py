@@ -14,8 +14,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from dataclasses import dataclass, field
-from email.message import Message
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
 TIMEOUT = 30.0
 """Maximum seconds of one call."""
 ATTEMPTS = 5
-MAX_WAIT = 90.0
-"""Maximum seconds that a call waits for a rate limit, in all attempts together."""
+"""Attempts of one call, after pauses of 1, 2, 4 and 8 s."""
 _TOKENS = ("GITHUB_TOKEN", "GH_TOKEN")
 _SERVERS = {
     "github": ("GITHUB_SERVER_URL", "https://github.com"),
@@ -128,15 +126,13 @@ class Reply:
 
     status: int
     data: Any = None
-    headers: Message = field(default_factory=Message)
-    """Headers, with case-insensitive names."""
 
     @classmethod
-    def of(cls, status: int, headers: Message, body: bytes) -> Reply:
+    def of(cls, status: int, body: bytes) -> Reply:
         try:
-            return cls(status, json.loads(body) if body.strip() else None, headers)
+            return cls(status, json.loads(body) if body.strip() else None)
         except ValueError:
-            return cls(status, body[:500].decode("utf-8", "replace"), headers)
+            return cls(status, body[:500].decode("utf-8", "replace"))
 
     @property
     def message(self) -> str:
@@ -151,21 +147,10 @@ class Reply:
         return " ".join(printable(redact(text)).split())[:500]
 
     @property
-    def is_limit(self) -> bool:
-        """Whether a rate limit is exhausted."""
-        spent = self.headers.get("x-ratelimit-remaining") == "0" or "retry-after" in self.headers
-        refused = self.status == 403 and (spent or "rate limit" in self.message.lower())
-        return self.status == 429 or refused
-
-    def wait(self, attempt: int) -> float | None:
-        """Return the seconds until the next attempt; None if the answer is final."""
-        if not self.is_limit:
-            return float(2**attempt) if self.status == 0 or self.status >= 500 else None
-        after = self.headers.get("retry-after", "")
-        if after.isdigit():
-            return float(after)
-        reset = self.headers.get("x-ratelimit-reset", "")
-        return max(float(reset) - time.time(), 0.0) + 1.0 if reset.isdigit() else 60.0
+    def passes(self) -> bool:
+        """Whether it is a fault that passes: no answer, one of the server, or a rate limit."""
+        limited = self.status == 403 and "rate limit" in self.message.lower()
+        return limited or self.status in (0, 429) or self.status >= 500
 
 
 class _NotFollowed(urllib.request.HTTPRedirectHandler):
@@ -302,23 +287,18 @@ class GitHub:
         """Make one call; repeat it after network errors, server errors and rate limits.
 
         Raises:
-            UserError: all attempts failed, or a rate limit lasts too long.
+            UserError: all attempts failed.
         """
-        waited = 0.0
         for attempt in range(ATTEMPTS):
+            if attempt:
+                time.sleep(2.0 ** (attempt - 1))
             reply = self._attempt(method, path, payload)
-            wait = reply.wait(attempt)
-            if wait is None:
+            if not reply.passes:
                 return reply
-            waited += wait
-            if attempt == ATTEMPTS - 1 or waited > MAX_WAIT:
-                break
-            time.sleep(wait)
-        what = f"{self._name} {f'answered {reply.status}' if reply.status else 'did not answer'}"
-        if reply.is_limit:
-            what = f"{self._name}'s rate limit is exhausted for another {wait:.0f} s"
+        what = f"answered {reply.status}" if reply.status else "did not answer"
         raise UserError(
-            f"{what} ({reply.message}): run this again later, it continues where it stopped"
+            f"{self._name} {what} ({reply.message}): run this again later, it continues where it "
+            "stopped"
         )
 
     def _attempt(self, method: str, path: str, payload: Any) -> Reply:
@@ -336,10 +316,10 @@ class GitHub:
         )
         try:
             with _OPENER.open(request, timeout=TIMEOUT) as response:
-                return Reply.of(response.status, response.headers, response.read())
+                return Reply.of(response.status, response.read())
         except urllib.error.HTTPError as error:
             with error:
-                return Reply.of(error.code, error.headers, error.read())
+                return Reply.of(error.code, error.read())
         except (http.client.HTTPException, OSError) as error:
             return Reply(0, str(getattr(error, "reason", error)) or type(error).__name__)
 
