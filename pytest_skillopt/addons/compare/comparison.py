@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_skillopt import Gate
+    from pytest_skillopt.addons.git import Entry
     from pytest_skillopt.gate.data import Draw, Sample
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.skill.files import Trained
@@ -72,15 +73,26 @@ def at_revision(
         files = git.files(commit)
         if path not in files:
             return None
-        document = Document.from_bytes(git.read(files[path].id, limit=_SKILL_LIMIT))
+        document = Document.from_bytes(_checked_out(git, path, files[path]))
         for beside, entry in files.items() if trained else ():
             name = posixpath.relpath(beside, posixpath.dirname(path) or ".")
             if trained and entry.is_file and trained.includes(name):
-                text = Document.from_bytes(git.read(entry.id, limit=_SKILL_LIMIT))
+                text = Document.from_bytes(_checked_out(git, beside, entry))
                 document = document.with_file(name, text)
         return document
     except (GitError, SkillError) as error:
         raise pytest.UsageError(f"{skill} at {ref}: {error}") from error
+
+
+def _checked_out(git: Clone, path: str, entry: Entry) -> bytes:
+    """Read a file of a commit, with CRLF if those on disk are: ``core.autocrlf`` makes them so."""
+    data = git.read(entry.id, limit=_SKILL_LIMIT)
+    try:
+        there = (git.directory / path).read_bytes()
+    except OSError:
+        return data
+    crlf = b"\r" not in data and there.count(b"\n") == there.count(b"\r\n") > 0
+    return data.replace(b"\n", b"\r\n") if crlf else data
 
 
 def compared(

@@ -163,10 +163,14 @@ def _check(name: str, row: SkillResult, files: Mapping[str, bytes], base: Base) 
         after = Document(files[SKILL_FILE], tuple((file, files[file]) for file in beside_it))
         if after.version != row.after:
             raise Refused("the new files are not the version that was measured")
+        started = before.version
+        crlf = _with_ends(before, b"\n", b"\r\n")
+        if crlf.version in (row.before, row.after):  # a clone with core.autocrlf, as on Windows
+            started, after = crlf.version, _with_ends(after, b"\r\n", b"\n")
         warnings: tuple[Finding, ...] = ()
         scanned = ""
         if before != after:
-            if before.version != row.before:
+            if started != row.before:
                 raise Refused(
                     "the base branch has another version than the one that the training started "
                     f"from ({row.before[:12]}): commit and push the skill first if it had local "
@@ -181,6 +185,11 @@ def _check(name: str, row: SkillResult, files: Mapping[str, bytes], base: Base) 
     except UnicodeDecodeError:
         raise Refused(f"{path}: one of its files is not UTF-8") from None
     return Checked(name, path, rates, before, after, warnings, scanned, row.from_search)
+
+
+def _with_ends(document: Document, old: bytes, new: bytes) -> Document:
+    files = tuple((name, data.replace(old, new)) for name, data in document.files)
+    return Document(document.data.replace(old, new), files)
 
 
 def _base_entry(path: str, base: Base) -> Entry:

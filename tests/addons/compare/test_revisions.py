@@ -64,3 +64,26 @@ def test_the_references_of_a_revision_are_those_of_then(root: Path) -> None:
     assert then is not None
     assert then.text == "two"
     assert then.files == (("references/a.md", b"old"),)
+
+
+def test_line_ends_that_the_checkout_changed_are_no_edit(root: Path) -> None:
+    """Git for Windows turns ``core.autocrlf`` on: each line would differ, and be paid for."""
+    reference = (root / SKILL).parent / "references" / "a.md"
+    reference.parent.mkdir()
+    reference.write_text("a\nb\n")
+    commit(root, "one\ntwo\n")
+    git(root, "config", "core.autocrlf", "true")
+    for file in (root / SKILL, reference):
+        file.unlink()
+        git(root, "checkout", "--", str(file))
+    assert (root / SKILL).read_bytes() == b"one\r\ntwo\r\n"
+    then = at_revision(root, SKILL, "HEAD", Trained("references/*.md"))
+    assert then is not None
+    assert (then.data, dict(then.files)) == (
+        b"one\r\ntwo\r\n",
+        {"references/a.md": b"a\r\nb\r\n"},
+    )
+    (root / SKILL).write_bytes(b"one\ntwo\n")
+    then = at_revision(root, SKILL, "HEAD")
+    assert then is not None
+    assert then.data == b"one\ntwo\n"

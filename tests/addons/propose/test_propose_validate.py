@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skill_project import Project, sha256
+from skill_project import AFTER, BEFORE, Project, sha256
 
 from pytest_skillopt.addons.git import Clone
 from pytest_skillopt.addons.propose import Refused
@@ -109,6 +109,27 @@ def test_a_task_that_the_verdict_left_out_does_not_count(project: Project) -> No
         check(project)
     project.tamper(tasks=[WON, row], verdict={**verdict, "tasks": []})
     with pytest.raises(Refused, match="the evidence has no sample of t::lost before the change"):
+        check(project)
+
+
+def test_a_training_in_a_clone_whose_line_ends_git_changes(project: Project) -> None:
+    """Git for Windows turns ``core.autocrlf`` on: the base branch seemed to have another text."""
+    project.git("config", "core.autocrlf", "true")
+    project.skill.unlink()
+    project.git("checkout", "--", "skills/SKILL.md")
+    assert b"\r\n" in project.skill.read_bytes()
+    project.propose(AFTER.replace(b"\n", b"\r\n"))
+    (skill,) = check(project)
+    assert (skill.before.data, skill.after.data) == (BEFORE, AFTER)
+    project.skill.write_bytes(AFTER)
+    project.commit("merged", "skills/SKILL.md")
+    project.push()
+    (skill,) = check(project)
+    assert not skill.changed
+    project.skill.write_bytes(AFTER + b"More.\n")
+    project.commit("another", "skills/SKILL.md")
+    project.push()
+    with pytest.raises(Refused, match="the base branch has another version"):
         check(project)
 
 
