@@ -35,9 +35,10 @@ class LaneSettings(AddOnSettings):
 ADDON = AddOn(settings=LaneSettings, concurrent_runner=lanes.Lanes)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_cmdline_main(config: pytest.Config) -> None:
     """Make xdist start one worker if none is requested, like ``-n 1``, since lanes need one.
+
+    xdist has read its options by now, and the mode has not chosen its workers.
 
     Raises:
         UsageError: xdist is switched off.
