@@ -48,3 +48,12 @@ def test_lanes_without_xdist_are_refused(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest("--skillopt", "--skillopt-lanes=2", "-p", "no:xdist")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*skillopt_lanes needs pytest-xdist*"])
+
+
+@pytest.mark.addon("lanes")
+def test_lanes_start_a_worker_by_themselves(pytester: pytest.Pytester) -> None:
+    (pytester.path / "SKILL.md").write_text("---\nname: s\ndescription: d\n---\n\nBe kind.\n")
+    test = "@pytest.mark.skill_task\ndef test_it(worker_id): assert worker_id == 'gw0'\n"
+    pytester.makepyfile(f"import pytest\n\n{test}")
+    result = pytester.runpytest_subprocess("--skillopt", "--skillopt-lanes=2")
+    result.assert_outcomes(passed=1)
