@@ -112,5 +112,3 @@ class AddOn(NamedTuple):
     """Further tables of a report, by title: rows, the head first, or []."""
     properties: Callable[[TaskRow], Sequence[tuple[str, str]]] = lambda row: ()
     """Properties of a task's test case in a JUnit file."""
-    history: Callable[[Path], Iterable[str]] = lambda folder: ()
-    """Lines of ``pytest-skillopt show --history`` about a folder of a project."""

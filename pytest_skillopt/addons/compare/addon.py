@@ -16,12 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_skillopt import Document, Result, SkillTask
-    from pytest_skillopt.addons import receipts
     from pytest_skillopt.addons.compare import compare
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import SkillResult
 else:
-    compare, receipts = Later("compare.compare"), Later("receipts")
+    compare = Later("compare.compare")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +144,6 @@ ADDON = AddOn(
     trained=compare.with_none,
     compared=_compared,
     tables={"Pass rates by target": _by_target},
-    history=receipts.lines,
 )
 
 

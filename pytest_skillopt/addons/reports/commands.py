@@ -13,7 +13,6 @@ from pytest_skillopt.addons.figures import columns
 from pytest_skillopt.addons.reports.terminal import diff, lines
 from pytest_skillopt.addons.runs import ELSEWHERE, home_of, load_runs, pick_run
 from pytest_skillopt.cli import fail
-from pytest_skillopt.registry import addons
 from pytest_skillopt.report.words import money, number, one_line, percent
 from pytest_skillopt.untrusted import no_command, shown
 
@@ -32,9 +31,10 @@ _ANSI = {"bold": 1, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 def show(args: argparse.Namespace) -> int:
     """Print the report of a run, or the measurements over time."""
     if args.history:
-        for addon in addons():
-            for line in addon.history(args.dir.absolute().parent if args.dir else Path.cwd()):
-                print(shown(line))
+        from pytest_skillopt.addons import receipts
+
+        for line in receipts.lines(args.dir.absolute().parent if args.dir else Path.cwd()):
+            print(shown(line))
         return 0
     _, result = pick_run(home_of(args), args.run)
     _print(lines(result, shutil.get_terminal_size().columns, verbose=args.verbose))
