@@ -129,9 +129,11 @@ def _cautions(result: Result, skill: SkillResult) -> list[str]:
     broken = list({t.id for t in skill.tasks if t.change == "broken"})
     # A rejection that fails the session names them in its reason.
     if broken and not (skill.status == "rejected" and "rejected" in mode_named(result.mode).fails):
-        test = " of the test split" * all(t.split == "test" for t in skill.tasks if t.id in broken)
+        unseen = len({t.id for t in skill.tasks if t.id in broken and t.split == "test"})
+        test = " of the test split" * (unseen == len(broken))
+        some = f", {unseen} of the test split" if 0 < unseen < len(broken) else ""
         tasks = words.plural(len(broken), "task").capitalize()
-        found.append(f"{tasks}{test} broken: {figures.some(broken)}.")
+        found.append(f"{tasks}{test} broken{some}: {figures.some(broken)}.")
     if result.simulated:
         found.append(_SIMULATED)
     unvalidated = skill.verdict is not None and not skill.verdict.get("validated", True)

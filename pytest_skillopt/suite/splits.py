@@ -70,7 +70,8 @@ def assign_splits(
     if len(tasks) < SMALLEST_SPLIT_SUITE and not any(task.split for task in tasks):
         few = f"fewer than {SMALLEST_SPLIT_SUITE} tasks: no split"
         note = f"{few}, the improvement is measured on the tasks the edits came from"
-        return [replace(task, split=BOTH) for task in tasks], [note] if tasks else []
+        notes = [f"{task.skill}: {note}" for task in tasks[:1]]
+        return [replace(task, split=BOTH) for task in tasks], notes
     found = [addon.alike(tasks) for addon in addons() if addon.alike]
     alike = [group for groups, _ in found for group in groups]
     units = [_Unit(members, shares, seed) for members in _together(tasks, alike)]

@@ -98,7 +98,10 @@ def test_another_seed_assigns_the_splits_anew() -> None:
 def test_a_small_suite_without_marks_is_both() -> None:
     tasks, notes = assign_splits(suite(7), "2:1:1")
     assert {t.split for t in tasks} == {BOTH}
-    assert "tasks the edits came from" in notes[0]
+    assert notes == [
+        f"{tasks[0].skill}: fewer than 8 tasks: no split, the improvement is measured on the tasks "
+        "the edits came from"
+    ]
 
 
 def test_a_small_suite_with_marks_is_split() -> None:

@@ -29,7 +29,7 @@ def pytest_skillopt_notes(config: pytest.Config, result: Result) -> str | None:
     for skill in result.skills:
         for row in skill.tasks:
             for mark in row.marks:
-                if mark.startswith("kind="):
+                if mark.startswith("kind=") and (row.before.n or (row.after and row.after.n)):
                     arms = kinds.setdefault(mark.removeprefix("kind="), [])
                     arms.append((row.before, row.after))
     said = [

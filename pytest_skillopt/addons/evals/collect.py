@@ -6,6 +6,7 @@ import functools
 import inspect
 import os
 import shutil
+import warnings
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -154,7 +155,13 @@ class EvalFile(pytest.Module):
     def _tell(self, said: str) -> None:
         """Warn, only once if several xdist workers collect the file."""
         if getattr(self.config, "workerinput", {}).get("workerid", "gw0") == "gw0":
-            self.warn(pytest.PytestCollectionWarning(said))
+            # Not self.warn, which takes the place of the functions made for the cases: ".:0".
+            warnings.warn_explicit(
+                pytest.PytestCollectionWarning(said.removeprefix(f"{self.path}: ")),
+                category=None,
+                filename=str(self.path),
+                lineno=0,
+            )
 
     def _without_triggers(self, cases: list[Case]) -> list[Case]:
         others = [case for case in cases if case.should_trigger is None]

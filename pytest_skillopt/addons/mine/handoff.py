@@ -102,9 +102,7 @@ class Handoff:
 def _prompt(
     key: str, stage: str, messages: Sequence[dict[str, Any]], form: dict[str, Any] | None
 ) -> str:
-    parts = [
-        f"# {stage or 'prompt'} {key}\n\nWrite the reply, and nothing else, to {key}{_ANSWER}."
-    ]
+    parts = [f"# {stage or 'prompt'}\n\nWrite the reply, and nothing else, to {key}{_ANSWER}."]
     if form is not None:
         schema = json.dumps(form.get("json_schema", {}).get("schema", {}), indent=1)
         parts.append(f"The reply is a JSON object of this schema:\n\n{schema}")

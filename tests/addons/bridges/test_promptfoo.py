@@ -6,8 +6,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from made_results import build
 
+from pytest_skillopt.addons.bridges.addon import pytest_skillopt_notes
 from pytest_skillopt.cases import read_cases
+from pytest_skillopt.run.result import Arm
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -138,3 +141,14 @@ def test_goldens_and_datasets_of_other_tools_are_rows(tmp_path: Path) -> None:
     assert (case.id, case.values[0].target) == ("a", "Hello")
     (case,) = read_cases(tmp_path / "samples.jsonl")
     assert (case.id, case.values[0].target) == ("7", ["Hello"])
+
+
+def test_a_skipped_task_is_not_counted_with_its_kind() -> None:
+    result = build(mode="evaluate", status="measured", tasks=3)
+    rows = [row.model_copy(update={"marks": ["kind=long"]}) for row in result.skills[0].tasks]
+    rows[0] = rows[0].model_copy(update={"before": Arm(), "after": None, "skipped": True})
+    skill = result.skills[0].model_copy(update={"tasks": rows})
+    config: Any = None
+    said = pytest_skillopt_notes(config, result.model_copy(update={"skills": [skill]}))
+    assert said
+    assert said.endswith(" (2)")

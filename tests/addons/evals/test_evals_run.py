@@ -199,9 +199,9 @@ def test_what_is_not_understood_is_a_warning(project: pytest.Pytester) -> None:
     result.assert_outcomes(passed=13, warnings=3)
     result.stdout.fnmatch_lines_random(
         [
-            "*greet/evals/evals.json: *the key 'sauce' (eval 1 and 11 more)",
+            "*greet/evals/evals.json:0: *the key 'sauce' (eval 1 and 11 more)",
             "*1 of 13 evals are skipped: eval 13: there is no file 'gone.txt'*",
-            "*other/evals/evals.json: *the key 'sauce' (eval 1)",
+            "*other/evals/evals.json:0: *the key 'sauce' (eval 1)",
         ]
     )
 
@@ -212,7 +212,7 @@ def test_trigger_queries_want_an_agent_that_finds_the_skill(project: pytest.Pyte
     result = project.runpytest_inprocess("--skillopt-evals", "-Wdefault")
     result.assert_outcomes(passed=1, warnings=1)
     result.stdout.fnmatch_lines(
-        [f"*{path}: 1 of 1 evals are skipped: *set skillopt_harness*--ignore={path}"]
+        [f"*{path}:0: PytestCollectionWarning: 1 of 1 evals *set skillopt_harness*--ignore={path}"]
     )
     project.runpytest_inprocess("--skillopt-evals", f"--ignore={path}").assert_outcomes(passed=1)
 

@@ -141,10 +141,10 @@ def test_prompts_are_listed_printed_and_answered(
     monkeypatch.chdir(tmp_path)
     assert main(["handoff"]) == 0
     assert capsys.readouterr().out == "no prompt is waiting for an answer\n"
-    (folder / "abc.md").write_text("# reflect abc\n\n::set-output name=a::b\n")
+    (folder / "abc.md").write_text("# reflect\n\n::set-output name=a::b\n")
     assert main(["handoff"]) == 0
     assert "waiting in" in (out := capsys.readouterr().out)
-    assert "  abc  reflect abc\n" in out
+    assert "  abc  reflect\n" in out
     assert main(["handoff", "abc"]) == 0
     assert "\n::" not in capsys.readouterr().out
     (tmp_path / "reply").write_text("the reply")
@@ -170,7 +170,7 @@ def test_what_cannot_be_taken(
 ) -> None:
     folder = tmp_path / ".skillopt" / "handoff"
     folder.mkdir(parents=True)
-    (folder / "abc.md").write_text("# reflect abc\n")
+    (folder / "abc.md").write_text("# reflect\n")
     (tmp_path / "empty").write_text("\n")
     monkeypatch.chdir(tmp_path)
     assert main(["handoff", *arguments]) == 1

@@ -94,6 +94,17 @@ def test_nothing_overflows_or_overlaps_and_nothing_is_fetched(
     assert browser.complaints() == []
 
 
+def test_the_path_of_a_skill_breaks_between_its_parts(
+    browser: Any, make_result: MakeResult, tmp_path: Path
+) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(render_html(make_result(tasks=1)), encoding="utf-8")
+    browser.open(file, width=320)
+    assert browser.evaluate("document.querySelector('h2 bdi').textContent") == "skills/"
+    lines = "[...document.querySelectorAll('h2 bdi')].map(e => e.getClientRects().length)"
+    assert browser.evaluate(lines) == [1, 1, 1]
+
+
 EVIL = "<script>document.title='owned'</script><svg onload=document.title='owned'>\u202e"
 
 
