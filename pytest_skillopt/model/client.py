@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 __tracebackhide__ = hide_frames
 _BROKEN_OFF = ("error", "insufficient_system_resource")
 """Finish reasons of a gateway that could not go on."""
+_CUT_OFF = ("length", "max_tokens")
+_WITHHELD = ("content_filter", "safety", "recitation")
+"""Finish reasons of a content filter: the API's own, and those of Gemini that gateways pass on."""
 
 _VERSION = re.compile(
     r"([-@:](latest|default|v\d+([.:]\d+)*|\d{3,8}|\d{4}-\d\d-\d\d|\d\d-\d\d(\d\d)?))*"
@@ -102,6 +105,12 @@ _Count = Annotated[int, Field(strict=True, ge=0, lt=2**53)]
 class _Counts(BaseModel):
     prompt_tokens: Annotated[_Count, Field(gt=0)]
     completion_tokens: _Count
+    total_tokens: _Count | None = None
+
+    @property
+    def said(self) -> int:
+        """Tokens out: xAI and Gemini count a model's thoughts only in the total."""
+        return max(self.completion_tokens, (self.total_tokens or 0) - self.prompt_tokens)
 
 
 def read_response(
@@ -124,7 +133,7 @@ def read_response(
         raise ModelFault(words, fatal=streams, retry=not streams, answered=True) from None
     try:
         found = _Counts.model_validate(data["usage"])
-        usage = config.usage(found.prompt_tokens, found.completion_tokens)
+        usage = config.usage(found.prompt_tokens, found.said)
     except (ValidationError, TypeError, KeyError):
         usage = Usage()  # no usage, or an invalid one
     try:
@@ -160,16 +169,16 @@ def is_same_model(asked: str, answered: str) -> bool:
 
 def _fault(reply: Completion, config: ModelConfig) -> ModelFault | None:
     fault = partial(ModelFault, answered=True, usage=reply.usage)
-    reason = f"(finish_reason {reply.finish_reason})"
-    if reply.finish_reason == "length":
+    reason, kind = f"(finish_reason {reply.finish_reason})", reply.finish_reason.lower()
+    if kind in _CUT_OFF:
         # An edit of the skill can keep replies below a limit that the user set.
         if config.role == "target" and config.max_output_tokens:
             return None
         wanted = "raise max_output_tokens in skillopt_requests, or the model's context"
         return fault(f"the reply was cut off {reason}; {wanted}")
-    if reply.finish_reason == "content_filter":
+    if kind in _WITHHELD:
         return fault(FILTERED, filtered=True)
-    if reply.finish_reason in _BROKEN_OFF:
+    if kind in _BROKEN_OFF:
         return fault(f"the provider broke off {reason}", retry=True)
     if not reply.text.strip() and not reply.tool_calls:
         return fault(f"an empty reply {reason}", retry=True, fallback=reply)

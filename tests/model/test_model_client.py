@@ -233,6 +233,32 @@ def test_a_reply_that_runs_into_the_users_own_limit_is_the_targets_answer(
     assert chat_server.calls == 2
 
 
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [("MAX_TOKENS", "cut off"), ("SAFETY", "content filter"), ("Content_Filter", "content filter")],
+)
+def test_a_finish_reason_in_a_providers_own_words_is_no_answer(
+    chat_server: ChatServer, make_model: ModelMaker, reason: str, words: str
+) -> None:
+    chat_server.script(chat_server.answer(text="half", finish_reason=reason))
+    with pytest.raises(ModelFault, match=words):
+        make_model().complete(HI, sample="0")
+    assert chat_server.calls == 1
+
+
+@pytest.mark.parametrize(
+    ("total", "said"), [(1015, 1005), (15, 5), (3, 5), (None, 5)], ids=["apart", "in", "odd", "no"]
+)
+def test_thoughts_that_only_the_total_counts_are_paid_for(
+    chat_server: ChatServer, make_model: ModelMaker, total: int | None, said: int
+) -> None:
+    usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": total}
+    reply = json.loads(body(content="ok")) | {"usage": usage}
+    chat_server.script(chat_server.answer(raw=json.dumps(reply)))
+    found = make_model().complete(HI, sample="0").usage
+    assert (found.input_tokens, found.output_tokens, found.estimated) == (10, said, False)
+
+
 def another_server() -> ChatServer:
     from chat_server import ChatServer
 
@@ -785,16 +811,15 @@ def test_a_paid_reply_survives_a_throttle_that_fails(
 
 
 def test_a_full_disk_costs_no_reply(
-    chat_server: ChatServer, make_model: ModelMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    chat_server: ChatServer, make_model: ModelMaker, tmp_path: Path
 ) -> None:
-    cache = Replies("rw", DiskCache(tmp_path / "cache"))
-
-    def full(*args: Any, **kwargs: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("pytest_skillopt.model.cache.TextDisk.store", full)
-    assert make_model(cache=cache).complete(HI, sample="0").text == "ok"
-    assert "No space left" in next(iter(cache.notes))
+    full = DiskCache(tmp_path / "cache")
+    full._do("PRAGMA max_page_count = 1")
+    cache = Replies("rw", full)
+    chat_server.reply = lambda body: "x" * 30_000
+    assert make_model(cache=cache).complete(HI, sample="0").text == "x" * 30_000
+    assert "a reply could not be kept: " in next(iter(cache.notes))
+    assert "disk is full" in next(iter(cache.notes))
 
 
 def test_a_faulty_server_costs_no_reply_and_no_reply_is_paid_for_twice(

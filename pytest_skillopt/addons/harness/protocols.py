@@ -74,6 +74,8 @@ def read_reply(
     form = _PROTOCOLS[protocol]
     events, streamed, broken = _events(text)
     asked, said = (_counted(form, events, names) for names in (form.asked, form.said))
+    # Some providers count a model's thoughts only in the total.
+    said = max(said, _counted(form, events, ("total_tokens",)) - asked)
     estimated = not (asked or said)
     if estimated:
         asked, said = estimate_tokens(request), estimate_tokens("".join(_texts(events)))

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 from patience import PATIENCE, wait_until
 
+from pytest_skillopt.addons.harness.protocols import read_reply
 from pytest_skillopt.addons.harness.proxy import AgentCalls, Proxy, marks_of
 from pytest_skillopt.model.config import ModelConfig
 from pytest_skillopt.model.limits import Meter
@@ -237,6 +238,13 @@ def test_what_a_reply_says_is_not_taken_for_its_form(
     assert setting.provider.calls == 2
     spent = limits.spent
     assert (spent.calls, spent.input_tokens, spent.output_tokens) == (2, 2000, 50)
+
+
+def test_thoughts_that_only_the_total_counts_are_paid_for(setting: Setting) -> None:
+    counts = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 1015}
+    told = json.dumps({"choices": [], "usage": counts})
+    usage, _ = read_reply("chat", told, "{}", setting.open()[0].upstream.config)
+    assert (usage.input_tokens, usage.output_tokens) == (10, 1005)
 
 
 @pytest.mark.parametrize("end", [b"", b'data: {"id": "1'])
