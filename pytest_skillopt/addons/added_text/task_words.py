@@ -60,7 +60,7 @@ _COMMON_CODE = re.compile(
     r"(?:u?int|float|sha|base|utf|iso|rfc|md|x|h|p|v|py|python|http|ascii|cp|latin|windows|web|win"
     r"|blake|aes|rsa|tls|ipv|en|din|ean|gtin|q|fy)[-_]?\d{1,4}(?:[._-][a-z\d]{1,4})*[a-z_]{0,3}"
     r"|cve-\d{4}-\d+|\d+(?:[a-z]{1,3}|st|nd|rd|th)"
-    r"|x86[-_]64|(?:19|20)\d\d-\d\d|[\dx_-]+",
+    r"|x86[-_]64|(?:19|20)\d\d-\d\d|\d[\dx_-]*",
     re.IGNORECASE,
 )
 _YEAR = re.compile(r"(?:19|20)\d\d")
