@@ -145,6 +145,11 @@ class Repository(Git):
                 raise BranchMoved(
                     f"somebody else pushed to {branch} in the meantime; their push was kept"
                 ) from None
+            if "does not support push options" in error.detail:
+                raise UserError(
+                    f"the remote {self._remote} is not on GitLab, which opens a request when it "
+                    "receives the push: push only with --no-forge"
+                ) from None
             raise
         return self.clean(done.stderr)
 

@@ -487,14 +487,28 @@ def test_no_token_and_no_gh(
     assert "no token for GitHub: set GITHUB_TOKEN" in capsys.readouterr().err
 
 
-def test_remote_that_is_not_on_github(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("url", ["{}", "file://{}", "../remote.git"])
+@pytest.mark.parametrize("arguments", [(), ("--forge=github",)])
+def test_remote_that_is_not_on_github(
+    project: Project, capsys: pytest.CaptureFixture[str], url: str, arguments: tuple[str, ...]
+) -> None:
     project.propose()
-    assert main(["propose"]) == 1
+    project.git("remote", "set-url", "origin", url.format(project.remote))
+    assert main(["propose", *arguments]) == 1
     said = capsys.readouterr().err
     assert "the remote is a folder" in said
     assert "push only with --no-forge" in said
     assert "github.com" not in said
     assert "token" not in said
+
+
+def test_folder_that_is_not_on_gitlab(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    project.propose()
+    assert main(["propose", "--forge=gitlab"]) == 1
+    said = capsys.readouterr().err
+    assert "the remote origin is not on GitLab" in said
+    assert "push only with --no-forge" in said
+    assert project.branches().keys() == {"main"}
 
 
 def test_detached_head(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
