@@ -82,11 +82,11 @@ def test_an_answer_without_a_grade_is_named_and_left_out(
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("", "has no labelled answer"),
-        ("{", "labelled.jsonl:1: this is not JSON"),
-        ('\n{"answer": "a", "rubric": "r"}', "labelled.jsonl:2: an object with the texts"),
-        ('{"answer": "a", "rubric": "r", "label": 2}', "labelled.jsonl:1: an object with"),
-        ("3", "labelled.jsonl:1: an object with"),
+        ("", "contains no case"),
+        ("{", "labelled.jsonl:1: invalid JSON"),
+        ('\n{"answer": "a", "rubric": "r"}', "labelled.jsonl, answer 1: an object with the texts"),
+        ('{"answer": "a", "rubric": "r", "label": 2}', "labelled.jsonl, answer 1: an object with"),
+        ("3", "labelled.jsonl:1: a case is an object"),
     ],
 )
 def test_a_file_that_is_none_names_the_line(
@@ -97,6 +97,14 @@ def test_a_file_that_is_none_names_the_line(
     assert said in result.stderr.str()
     assert "Traceback" not in result.stderr.str()
     assert chat_server.calls == 0
+
+
+def test_labels_may_stand_in_a_table(project: pytest.Pytester, chat_server: ChatServer) -> None:
+    file = project.path / "labelled.csv"
+    file.write_text("answer,rubric,label\ngood,polite,1\nbad,polite,0.2\n")
+    result = call("judge", "calibrate", file)
+    result.stdout.fnmatch_lines(["agreement 100.0 % * on 2 labels, *"])
+    assert chat_server.calls == 2
 
 
 def test_agreement_in_figures() -> None:
