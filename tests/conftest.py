@@ -97,7 +97,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """Compile the package, and have one session keep what pytest makes of the modules of plugins.
 
     If Python may keep nothing, each process of each session that tests start would do both anew.
+    Else workers that begin together would each rewrite the assertions of all tests.
     """
+    if not sys.dont_write_bytecode and config.getoption("numprocesses", None):
+        rewrite_tests(config)
     if sys.dont_write_bytecode and not hasattr(config, "workerinput"):
         compileall.compile_dir(Path(pytest_skillopt.__file__).parent, quiet=2)
         environment = clean_environment()
@@ -109,6 +112,23 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(os, "fork"):
         # execnet has no hook for how a worker is started; mypy allows no other class in its place.
         gateway_io.Popen2IOMaster = warm_sessions.Worker  # type: ignore[misc]
+
+
+def rewrite_tests(config: pytest.Config) -> None:
+    """Have two processes collect half of the modules each if none of them was rewritten before."""
+    here = Path(__file__).parent
+    if config.args_source is pytest.Config.ArgsSource.ARGS or any(
+        here.glob("__pycache__/test_*-pytest-*.pyc")
+    ):
+        return
+    modules = sorted(map(str, here.rglob("test_*.py")))
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
+    collecting = [
+        subprocess.Popen([*command, *half], cwd=config.rootpath, stdout=subprocess.DEVNULL)
+        for half in (modules[::2], modules[1::2])
+    ]
+    for process in collecting:
+        process.wait()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -123,8 +143,32 @@ def pytest_unconfigure() -> None:
     warm_sessions.stop()
 
 
+_OF_THE_MACHINE = re.compile(
+    r"(?:GIT|GITHUB|GITLAB|CI|OPENAI|ANTHROPIC)_|(?:CI|BUILD_NUMBER|GH_TOKEN|COLUMNS|LINES)$"
+    r"|(?:NO|FORCE)_COLOR$|PY_COLORS$|XDG_(?:CONFIG|DATA|CACHE|STATE)_HOME$"
+    r"|(?i:https?|all|no)_proxy$"
+)
+"""Environment variables that say where the tests run: a CI, a terminal, a network, keys."""
+
+
 @pytest.fixture(scope="session", autouse=True)
-def lean_sessions() -> Iterator[None]:
+def any_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep from the tests how the machine is set up, and let git know who commits."""
+    config = tmp_path_factory.mktemp("git") / "config"
+    config.write_text(
+        "[user]\nname = Ada\nemail = ada@example.org\n[init]\ndefaultBranch = main\n"
+        "[advice]\ndetachedHead = false\n"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        for name in filter(_OF_THE_MACHINE.match, list(os.environ)):
+            patch.delenv(name)
+        patch.setenv("GIT_CONFIG_GLOBAL", str(config))
+        patch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def lean_sessions(any_machine: None) -> Iterator[None]:
     """Have the sessions that tests start load no plugins but pytest's, xdist's and ours.
 
     One call is made first: what the SDK's HTTP client imports on the way would be forgotten after a

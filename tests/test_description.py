@@ -75,8 +75,7 @@ def test_a_description_that_tells_requests_apart_is_written(
     project: pytest.Pytester, chat_server: ChatServer
 ) -> None:
     project.run("git", "init", "--quiet")
-    who = ("-c", "user.name=A", "-c", "user.email=a@example.org")
-    project.run("git", *who, "commit", "--quiet", "--allow-empty", "--message=Begin")
+    project.run("git", "commit", "--quiet", "--allow-empty", "--message=Begin")
     text, skill = train(project, chat_server, edits=[{"content": GOOD}])
     assert skill["written"]
     assert text == START.replace("For lists.", f"'{GOOD}'")

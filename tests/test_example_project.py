@@ -101,8 +101,7 @@ def test_a_copy_holds_nothing_that_a_user_did_in_the_checkout(tmp_path: Path) ->
     """A training, its traces, and another model in the settings."""
     checkout = tmp_path / "checkout"
     source = copy_example(checkout / "example_project")
-    who = ("-c", "user.name=a", "-c", "user.email=a@b.c")
-    for command in (["init", "-q"], ["add", "-A"], [*who, "commit", "-q", "-m", "Start"]):
+    for command in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "Start"]):
         subprocess.run(["git", *command], cwd=checkout, check=True)
     settings = (source / "pyproject.toml").read_text()
     (source / "pyproject.toml").write_text(settings.replace("offline:sim", "openai:gpt-5-mini"))

@@ -99,10 +99,9 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
 @pytest.mark.addon("compare")
 def test_both_sides_of_a_check_have_their_references(project: Project) -> None:
     """The older skill is measured with the files that it had, and so is the newer."""
-    git = ("git", "-c", "user.name=a", "-c", "user.email=a@example.org")
     project.write("references/style.md", f"{STYLE}\n{RULE}\n")
     for arguments in (["init", "-q"], ["add", "skills"], ["commit", "-qm", "start"]):
-        subprocess.run([*git, *arguments], check=True, stdin=subprocess.DEVNULL)
+        subprocess.run(["git", *arguments], check=True, stdin=subprocess.DEVNULL)
     project.write("SKILL.md", f"{SKILL}\nBe brief.\n")
     project.check()
     (skill,) = project.result["skills"]

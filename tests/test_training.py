@@ -504,10 +504,7 @@ def test_compare_and_aa(project: Project) -> None:
 def commit(path: Path, skill: bytes) -> None:
     (path / "SKILL.md").write_bytes(skill)
     for command in (
-        ["init", "-q", "-b", "main"],
-        ["config", "user.email", "a@example.org"],
-        ["config", "user.name", "A"],
-        ["config", "core.autocrlf", "false"],
+        ["init", "-q"],
         ["add", "SKILL.md"],
         ["commit", "-q", "-m", "start"],
     ):

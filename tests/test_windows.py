@@ -8,15 +8,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from fault_project import QUICK, SKILL, FaultProject
-from patience import PATIENCE, wait_until
+from patience import PATIENCE, is_alive, wait_until
 from sessions import LIKE_WINDOWS, clean_environment
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from chat_server import ChatServer
 
 POSIX_ONLY = {
@@ -38,10 +39,11 @@ HANGING = """
 import subprocess, sys, time
 import pytest
 
+child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+print(child.pid, file=open("child.txt", "w"))
+
 @pytest.mark.skill_task
 def test_hangs(skill):
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    print(child.pid, file=open("child.txt", "w"))
     while True:
         time.sleep(0.01)
 """
@@ -58,15 +60,6 @@ def run(folder: Path, *arguments: str, **changes: str) -> subprocess.CompletedPr
         encoding="cp1252",
         timeout=PATIENCE,
     )
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process runs: a zombie does not."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 def test_all_but_the_inside_of_the_harness_is_imported(tmp_path: Path) -> None:

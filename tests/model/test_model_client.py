@@ -921,4 +921,4 @@ def test_a_ping_leaves_the_calls_of_other_threads_alone(
     assert model.ping() == ""
     with ThreadPoolExecutor(1) as pool:  # It had waited for the ping's thread for ever.
         said = pool.submit(model.complete, [{"role": "user", "content": "Hello."}], sample="s")
-        assert said.result(timeout=60).text
+        assert said.result(PATIENCE).text

@@ -41,7 +41,7 @@ StrictModes no
 UsePAM no
 PasswordAuthentication no
 LogLevel VERBOSE
-SetEnv PYTHONPATH={pythonpath} PYTHONPYCACHEPREFIX={keys}/pyc
+SetEnv PYTHONPATH={pythonpath} PYTHONPYCACHEPREFIX={compiled}
 """
 CLIENT = """
 Host *
@@ -62,7 +62,7 @@ WHERE = (
 class Host:
     """A machine with the project, reached through a server of its own."""
 
-    def __init__(self, name: str, project: Path, keys: Path, python: str) -> None:
+    def __init__(self, name: str, project: Path, keys: Path, compiled: Path, python: str) -> None:
         self.folder = keys.parent / name
         subprocess.run(["git", "clone", "-q", project, self.folder], check=True)
         self._log = keys / f"{name}.log"
@@ -71,7 +71,8 @@ class Host:
             probe.bind(("127.0.0.1", 0))
             self._port: int = probe.getsockname()[1]
         path = f"{Path(pytest_skillopt.__file__).parents[1]}:{sysconfig.get_path('purelib')}"
-        self._config.write_text(CONFIG.format(port=self._port, keys=keys, pythonpath=path))
+        places = {"keys": keys, "compiled": compiled, "pythonpath": path}
+        self._config.write_text(CONFIG.format(port=self._port, **places))
         with (keys / "client").open("a") as client:
             client.write(f"Host {name}\n    Port {self._port}\n")
         self.spec = (
@@ -156,18 +157,23 @@ def keys(tmp_path: Path) -> Path:
 def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) -> FaultProject:
     project = FaultProject(pytester.path, chat_server, pytester)
     project.write_tests(WHERE)
-    author = ("-c", "user.name=n", "-c", "user.email=e@example.com")
-    for command in (("init", "-q"), ("add", "."), (*author, "commit", "-qm", "A suite")):
+    for command in (("init", "-q"), ("add", "."), ("commit", "-qm", "A suite")):
         subprocess.run(["git", *command], cwd=project.path, check=True)
     return project
 
 
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What each Python has compiled, which takes most of the time that a worker needs to start."""
+    return tmp_path_factory.mktemp("compiled")
+
+
 @pytest.fixture
-def hosts(project: FaultProject, keys: Path) -> Iterator[list[Host]]:
+def hosts(project: FaultProject, keys: Path, compiled: Path) -> Iterator[list[Host]]:
     """One with this Python, and one with another where there is one."""
     other = _another_python() or sys.executable
     hosts = [
-        Host(name, project.path, keys, python)
+        Host(name, project.path, keys, compiled, python)
         for name, python in (("steady", sys.executable), ("shaky", other))
     ]
     for host in hosts:

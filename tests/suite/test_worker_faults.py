@@ -6,12 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import warm_sessions
-from patience import PATIENCE, wait_until
+from patience import PATIENCE, is_alive, wait_until
 from sessions import WITHOUT_TIME_OUTS
 
 if TYPE_CHECKING:
@@ -161,25 +160,52 @@ HANGING = """
 
     def test_hangs():
         child = subprocess.Popen(["sleep", "1000"])
-        pathlib.Path("child").write_text(str(child.pid))
+        pathlib.Path("child.new").write_text(str(child.pid))
+        os.rename("child.new", "child")
         time.sleep(1000)
 
     def test_fine():
         pass
 """
+SOON = """
+    import pathlib, signal, threading, time
+    from types import SimpleNamespace
+    from pytest_skillopt.suite import interrupts
+
+    began = pathlib.Path("child")
+
+    def monotonic():
+        return time.monotonic() + 600 * began.exists()
+
+    def setitimer(which, seconds, again=0):
+        if not seconds or began.exists():
+            signal.setitimer(which, seconds, again)
+        else:
+            threading.Thread(target=ring, args=(which, again), daemon=True).start()
+
+    def ring(which, again):
+        while not began.exists():
+            time.sleep(0.005)
+        signal.setitimer(which, 0.001, again)
+
+    interrupts.time = SimpleNamespace(**{**vars(time), "monotonic": monotonic})
+    interrupts.signal = SimpleNamespace(**{**vars(signal), "setitimer": setitimer})
+"""
+"""A ``conftest.py`` with which the time-out is over once the hanging test has started its child."""
 
 
 @pytest.mark.parametrize("args", [("-n1",), LANES, ("-p", "no:xdist")], ids=str)
 def test_a_hanging_rollout_is_ended_with_what_it_started(
     drive: Drive, args: tuple[str, ...]
 ) -> None:
-    driven = drive(HANGING, *args, "--drive-timeout=2", job="jobs:job", jobs=_ONE_AFTER_OTHER)
+    job = {"job": "jobs:job", "jobs": _ONE_AFTER_OTHER, "conftest": SOON}
+    driven = drive(HANGING, *args, "--drive-timeout=600", **job)
     error = driven.one("test_hangs").error
     assert error is not None
     assert error.kind == "timeout"
-    assert "test_suite.py::test_hangs took longer than skillopt_timeout=2 s" in error.message
+    assert "test_suite.py::test_hangs took longer than skillopt_timeout=600 s" in error.message
     assert driven.one("test_fine").outcome == "passed"
-    assert not _is_alive(int((driven.path / "child").read_text()))
+    assert not is_alive(int((driven.path / "child").read_text()))
 
 
 _ONE_AFTER_OTHER = """
@@ -191,14 +217,6 @@ _ONE_AFTER_OTHER = """
             rollouts += take(executor, requests([task], skill_text(0)), skill_text(0))
         keep(rollouts)
 """
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
 
 
 def test_a_rollout_that_hangs_in_compiled_code_ends_too(drive: Drive) -> None:
@@ -430,7 +448,7 @@ def test_an_interrupt_that_reaches_a_lane_late_leaves_nothing_behind(
     wait_until((pytester.path / "pid").exists)
     process.send_signal(signal.SIGINT)
     assert process.wait(PATIENCE) == pytest.ExitCode.INTERRUPTED
-    assert not _is_alive(int((pytester.path / "pid").read_text()))
+    assert not is_alive(int((pytester.path / "pid").read_text()))
 
 
 def test_a_killed_controller_leaves_no_worker_behind(
@@ -454,7 +472,7 @@ def test_a_killed_controller_leaves_no_worker_behind(
     process.kill()
     process.wait()
     pids = [int(pid) for pid in (pytester.path / "pids").read_text().split()]
-    wait_until(lambda: not any(map(_is_alive, pids)), "a worker still runs")
+    wait_until(lambda: not any(map(is_alive, pids)), "a worker still runs")
 
 
 def test_a_worker_asks_the_controller(drive: Drive) -> None:

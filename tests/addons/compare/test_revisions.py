@@ -23,12 +23,7 @@ def git(path: Path, *arguments: str, check: bool = True) -> None:
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A project below the top of its repository, with one committed skill."""
-    for command in (
-        ("init", "-q", "-b", "main"),
-        ("config", "user.email", "a@example.org"),
-        ("config", "user.name", "A"),
-    ):
-        git(tmp_path, *command)
+    git(tmp_path, "init", "-q")
     root = tmp_path / "project"
     (root / SKILL).parent.mkdir(parents=True)
     commit(root, "one")

@@ -77,8 +77,7 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
 
 
 def git(root: Path, *arguments: str) -> str:
-    who = ("-c", "user.name=a", "-c", "user.email=a@b.c")
-    done = subprocess.run(["git", *who, *arguments], cwd=root, check=True, capture_output=True)
+    done = subprocess.run(["git", *arguments], cwd=root, check=True, capture_output=True)
     return done.stdout.decode()
 
 

@@ -6,14 +6,12 @@ import json
 import os
 import sys
 import threading
-import time
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from harness_project import WRITTEN
-from patience import PATIENCE
+from patience import PATIENCE, is_alive, wait_until
 
 from pytest_skillopt.addons.harness.adapters import KNOWN, bundled_path
 from pytest_skillopt.addons.harness.command_line import _KNOWN, CommandLineModel
@@ -23,6 +21,8 @@ from pytest_skillopt.model.config import ModelConfig
 from pytest_skillopt.model.types import CapReached, ModelFault
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from chat_server import ChatServer
     from model_server import ModelServer
 
@@ -333,16 +333,11 @@ def test_what_hangs_is_ended_with_all_that_it_started(programs: Programs, tmp_pa
 
     thread = threading.Thread(target=work)
     thread.start()
-    while not pids.exists() or len(pids.read_text().split()) < 2:
-        time.sleep(0.01)
+    wait_until(lambda: pids.exists() and len(pids.read_text().split()) == 2)
     model.close()
     thread.join()
     assert met
-    for pid in pids.read_text().split():
-        while (
-            Path(f"/proc/{pid}").exists() and b" Z " not in Path(f"/proc/{pid}/stat").read_bytes()
-        ):
-            time.sleep(0.01)
+    wait_until(lambda: not any(map(is_alive, map(int, pids.read_text().split()))))
 
 
 def test_a_time_limit_names_its_setting(programs: Programs) -> None:

@@ -65,7 +65,6 @@ CONTRAST = """(() => {
 CASES: dict[str, dict[str, Any]] = {
     "no-task": {"tasks": 0, "steps": 0, "status": "unchanged"},
     "one-task": {"tasks": 1, "status": "rejected"},
-    "40-tasks": {"tasks": 40},
     "150-tasks": {"tasks": 150, "steps": 60},
     "hostile": {"tasks": 40, "hostile": True},
     "three-skills": {"tasks": 8, "skills": 3, "simulated": True},

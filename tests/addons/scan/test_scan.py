@@ -5,7 +5,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from patience import wait_until
+from patience import is_alive, wait_until
 
 from pytest_skillopt.addons.scan.scanner import check_command, scan, scan_candidate
 from pytest_skillopt.skill.document import Document, SkillError
@@ -40,15 +40,7 @@ def test_a_scanner_that_does_not_end_is_ended_with_what_it_started(
     assert (said.status == 0, said.status) == (False, None)
     assert said.output == "begun\n[ended after 5 s]"
     assert "did not finish" in said.why
-    wait_until(lambda: not _runs(int(pids.read_text())))
-
-
-def _runs(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as stream:
-            return stream.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    wait_until(lambda: not is_alive(int(pids.read_text())))
 
 
 def test_a_scanner_gets_no_secrets_and_its_output_is_bounded(
