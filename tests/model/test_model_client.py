@@ -814,7 +814,7 @@ def test_a_full_disk_costs_no_reply(
     chat_server: ChatServer, make_model: ModelMaker, tmp_path: Path
 ) -> None:
     full = DiskCache(tmp_path / "cache")
-    full._do("PRAGMA max_page_count = 1")
+    full._do(lambda kept: kept._sql("PRAGMA max_page_count = 1"))
     cache = Replies("rw", full)
     chat_server.reply = lambda body: "x" * 30_000
     assert make_model(cache=cache).complete(HI, sample="0").text == "x" * 30_000
