@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.report.files import RESULT
 from pytest_skillopt.report.words import one_line
-from pytest_skillopt.run.directory import JOURNAL, Home, RunError
-from pytest_skillopt.run.journal import entries_of
+from pytest_skillopt.run.directory import Home, RunError
 from pytest_skillopt.run.result import Result
 
 if TYPE_CHECKING:
@@ -39,7 +37,7 @@ def find_home(start: Path) -> Home:
 
 def load_runs(home: Home) -> list[StoredRun]:
     """Load all runs: first those without a readable result, then the others by age."""
-    found = [_load(path) for path in home.runs.glob("*/") if _has_content(path)]
+    found = [_load(path) for path in home.runs.glob("*/")]
     return sorted(found, key=lambda run: (run.result.started if run.result else "", run.id))
 
 
@@ -59,15 +57,6 @@ def pick_run(home: Home, wanted: str | None) -> tuple[StoredRun, Result]:
         return runs[-1], latest
     skipped = "".join(f"\n  {one_line(run.id)}: {run.problem}" for run in runs[-20:])
     raise RunError(f"no finished run in {home.runs} ({ELSEWHERE}){skipped}")
-
-
-def _has_content(path: Path) -> bool:
-    """Tell a run from the folder of one that a usage error ended before its first call."""
-    paid = ("rollout", "error", "reply")
-    with contextlib.suppress(OSError):
-        if any(next(entries_of(path / JOURNAL, kind), None) for kind in paid):
-            return True
-    return (path / RESULT).exists()
 
 
 def _load(path: Path) -> StoredRun:

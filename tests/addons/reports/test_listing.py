@@ -51,7 +51,7 @@ def test_files_that_are_no_results_are_named(
     assert f"skipped 20269999-foreign: {said}" in out.replace("result.json is ", "")
 
 
-def test_a_folder_that_a_usage_error_left_is_not_listed(
+def test_a_run_that_a_usage_error_ended_leaves_nothing_to_list(
     pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The run was open when the mode found that there is nothing to check against."""
@@ -66,7 +66,7 @@ def test_a_folder_that_a_usage_error_left_is_not_listed(
     )
     result = pytester.runpytest_inprocess("--skillopt-compare", "SKILL.md", "SKILL.md")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert len(list(pytester.path.glob(".skillopt/runs/*/skills"))) == 1
+    assert [*pytester.path.glob(".skillopt/runs/*")] == []
     assert cli.main(["runs"]) == cli.USAGE_ERROR
     said = capsys.readouterr()
     assert "no run in" in said.err
