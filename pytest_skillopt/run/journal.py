@@ -11,13 +11,14 @@ never guessed.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import threading
 import zlib
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_skillopt.model.types import Completion
 from pytest_skillopt.suite.rollouts import Rollout
@@ -44,7 +45,7 @@ class Entry(NamedTuple):
     data: dict[str, Any]
 
 
-class Journal:
+class Journal(contextlib.AbstractContextManager["Journal"]):
     """An append-only file; ``write`` flushes every line to the operating system.
 
     Opening removes an incomplete last line.
@@ -71,10 +72,12 @@ class Journal:
             JournalError: the disk is full or the file is gone.
         """
         with self._lock:
-            body: dict[str, Any] = {"n": self._count + 1, "at": _now(), "kind": kind}
+            now = datetime.now(UTC).isoformat(timespec="milliseconds")
+            body: dict[str, Any] = {"n": self._count + 1, "at": now, "kind": kind}
             if key:
                 body["key"] = key
-            line = _seal(json.dumps({**body, "data": data}).encode())
+            text = json.dumps({**body, "data": data}).encode()[:-1]
+            line = text + _SEAL % zlib.crc32(text)
             self._append(line)
             if key:
                 self._offsets[kind, key] = self._end
@@ -106,9 +109,6 @@ class Journal:
     def close(self) -> None:
         with self._lock:
             self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -163,11 +163,6 @@ class JournalLedger:
         return self._journal.has("rollout", key)
 
 
-def _seal(body: bytes) -> bytes:
-    text = body[:-1]
-    return text + _SEAL % zlib.crc32(text)
-
-
 def unseal(line: bytes) -> dict[str, Any] | None:
     text, seal = line[:-_SEAL_LENGTH], line[-_SEAL_LENGTH:]
     if seal != _SEAL % zlib.crc32(text):
@@ -177,10 +172,6 @@ def unseal(line: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return entry if isinstance(entry, dict) and {"kind", "data"} <= entry.keys() else None
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 class JournaledModel:
