@@ -49,10 +49,15 @@ if TYPE_CHECKING:
 
 
 class AddOn(NamedTuple):
-    """What an add-on brings; a field that is not given brings nothing. Tables are by name."""
+    """Contribution of an add-on; a field that is not given adds nothing. Tables are by name.
+
+    It is a tuple because a dataclass takes four times as long to define, in many sessions.
+    """
 
     settings: type[AddOnSettings] | None = None
+    """Class of its settings; ``Settings.of`` returns their values."""
     modes: Sequence[Mode] = ()
+    """Modes, each with its options."""
     marker: Mapping[str, tuple[Callable[[Any], bool], str]] = {}
     """Further arguments of the marker ``skill_task``: a check, and a noun for the error."""
     add_commands: Callable[[Commands], None] = lambda commands: None
@@ -88,7 +93,9 @@ class AddOn(NamedTuple):
     """Folder with templates of optimizer prompts, ``NAME.md`` each."""
 
     searches: Mapping[str, Callable[[], Search]] = {}
+    """Further values of the setting ``search``, each called when it is chosen."""
     gates: Mapping[str, Callable[[], type[SequentialGate]]] = {}
+    """The same for the setting ``gate``."""
     objection: Callable[[TrainingState, Measured], str] = lambda state, measured: ""
     """Says why to refuse a skill that a final comparison accepted, or ""."""
     begun: Callable[[Run, Expected], None] = lambda run, plan: None
