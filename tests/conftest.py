@@ -185,6 +185,7 @@ def lean_sessions(any_machine: None) -> Iterator[None]:
         patch.setenv("PYTEST_ADDOPTS", WITHOUT_OTHERS)
         patch.setattr(metadata, "distributions", metadata.distributions)
         warm_sessions.know_plugins()
+        warm_sessions.know_fixtures()
         yield
 
 

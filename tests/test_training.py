@@ -8,7 +8,6 @@ import re
 import sqlite3
 import subprocess
 import sys
-import time
 from collections import Counter
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import warm_sessions
 from chat_server import Answer
-from patience import PATIENCE
+from fault_project import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -663,7 +662,7 @@ def test_a_killed_run_continues_under_a_cap_without_paying_twice(project: Projec
 
     project.server.hold(after=60)
     process = project.start(*train)
-    wait_for(lambda: project.server.calls > 60, process)
+    assert wait_for(lambda: project.server.calls > 60, process)
     process.kill()
     process.communicate()
     project.server.release()
@@ -769,14 +768,6 @@ def test_a_train_task_that_breaks_is_counted_and_named_first(
         rates = re.search(r"pass rate\W+before", shown)
         assert rates
         assert shown.index(name) < min(rates.start(), shown.index("test_guest"))
-
-
-def wait_for(condition: Callable[[], bool], process: warm_sessions.Session) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 @pytest.mark.addon("reports")

@@ -57,10 +57,15 @@ def probe(
 ) -> None:
     """Raise UsageError if the packages have changed."""
     for owner, used in names.items():
-        source = Path(inspect.getfile(owner)).read_text(encoding="utf-8")
-        for name in used.split():
-            if not re.search(rf"\b{name}\b", source):
-                raise unsupported(f"{owner.__module__}: {name}", *packages)
+        if missing := _missing(owner, used):
+            raise unsupported(f"{owner.__module__}: {missing}", *packages)
+
+
+@functools.cache  # A process may have many lanes or, in tests, sessions.
+def _missing(owner: type, names: str) -> str:
+    """Return the first of the names that the module of a class has not; empty if there is none."""
+    source = Path(inspect.getfile(owner)).read_text(encoding="utf-8")
+    return next((name for name in names.split() if not re.search(rf"\b{name}\b", source)), "")
 
 
 _PRUNE_ABOVE = 16

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from typing import TYPE_CHECKING, Any
 
 import warm_sessions
-from patience import PATIENCE
+from patience import PATIENCE, wait_until
 from sessions import clean_environment
 
 if TYPE_CHECKING:
@@ -182,11 +181,6 @@ def outcome(result: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def wait_for(condition: Callable[[], bool], process: warm_sessions.Session) -> bool:
-    """Wait until something has happened; False where the process ended before."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        if process.poll() is not None:
-            return condition()
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-    return True
+    """Wait until something has happened; False if the process ended before."""
+    wait_until(lambda: condition() or process.poll() is not None)
+    return condition()

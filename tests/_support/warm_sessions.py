@@ -26,9 +26,11 @@ import threading
 from functools import cache, cached_property
 from importlib import metadata
 from pathlib import Path
+from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import pytest
+from _pytest.fixtures import FixtureFunctionDefinition, FixtureManager
 from execnet import gateway_io
 from execnet.gateway_base import Popen2IO
 
@@ -240,6 +242,27 @@ def know_plugins() -> None:
     metadata.distributions = distributions
 
 
+def know_fixtures() -> None:
+    """Look once for fixtures in pytest's plugins and ours; each session looks in about seventy."""
+    registered = FixtureManager.pytest_plugin_registered
+
+    @cache
+    def has_none(found: Any) -> bool:
+        name = found.__name__ if isinstance(found, ModuleType) else found.__module__
+        if name.partition(".")[0] not in ("_pytest", "xdist", "pytest_skillopt"):
+            return False
+        places = [found] if isinstance(found, ModuleType) else found.__mro__
+        known = [value for place in places for value in vars(place).values()]
+        return not any(isinstance(value, FixtureFunctionDefinition) for value in known)
+
+    def pytest_plugin_registered(self: Any, plugin: object, plugin_name: str) -> None:
+        found: Any = plugin if isinstance(plugin, ModuleType) else type(plugin)
+        if not has_none(found):
+            registered(self, plugin, plugin_name)
+
+    setattr(FixtureManager, registered.__name__, pytest_plugin_registered)
+
+
 class _Imports:
     """Import the plugin as a session does, in which pytest rewrites its assertions."""
 
@@ -274,6 +297,7 @@ def _serve(requests: socket.socket) -> None:
         options = ["-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-p", "no:anyio"]
         pytest.main([*options, empty], plugins=[_Imports()])
     know_plugins()
+    know_fixtures()
     gc.freeze()  # Objects loaded by now stay: no session has to examine them again.
     while True:
         data, fds, _, _ = socket.recv_fds(requests, 1 << 20, 5)

@@ -11,14 +11,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
 from fault_project import play
 from journals import START, write_journal
-from patience import PATIENCE
+from patience import PATIENCE, wait_until
 
 from pytest_skillopt.addons.watch.server import Watch
 from pytest_skillopt.run.result import EditRow
@@ -192,11 +191,8 @@ def test_a_training_is_followed_and_stopped_from_the_page(
         cwd=pytester.path, stdout=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     runs = pytester.path / ".skillopt" / "runs"
-    deadline = time.monotonic() + PATIENCE
-    while not list(runs.glob("*/journal.jsonl")):
-        assert training.poll() is None, training.communicate()[0]
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: list(runs.glob("*/journal.jsonl")) or training.poll() is not None)
+    assert training.poll() is None, training.communicate()[0]
     command = [sys.executable, "-m", "pytest_skillopt", "watch", "--no-open"]
     watcher = subprocess.Popen(command, cwd=pytester.path, stdout=subprocess.PIPE, text=True)
     try:
