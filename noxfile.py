@@ -23,13 +23,13 @@ OLDEST = (
 )
 """Oldest supported versions of the packages whose inside is relied on."""
 INSIDE = (
-    "tests/suite/test_rollout_outcomes.py",
-    "tests/suite/test_private_interfaces.py",
+    "tests/suite/test_outcome.py",
+    "tests/suite/test_internals.py",
     "tests/suite/test_worker_faults.py",
-    "tests/model/test_model_client.py",
-    "tests/model/test_model_cache.py",
+    "tests/model/test_client.py",
+    "tests/model/test_cache.py",
     "tests/model/test_agent.py",
-    "tests/model/test_agent_tools.py",
+    "tests/model/test_tools.py",
     "tests/model/test_transport.py",
 )
 """Tests of what depends on the inside of pytest, pytest-xdist and openai."""
