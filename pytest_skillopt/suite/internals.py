@@ -61,7 +61,7 @@ def probe(
             raise unsupported(f"{owner.__module__}: {missing}", *packages)
 
 
-@functools.cache  # A process may have many lanes or, in tests, sessions.
+@functools.cache  # A process may have many runners.
 def _missing(owner: type, names: str) -> str:
     """Return the first of the names that the module of a class has not; empty if there is none."""
     source = Path(inspect.getfile(owner)).read_text(encoding="utf-8")
