@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 _BOOLEANS = {"yes": True, "true": True, "on": True, "1": True} | {
     "no": False, "false": False, "off": False, "0": False,
 }  # fmt: skip
+_RAW_NUMBER = re.compile(r"(?:could not convert string to float|(invalid literal) .*?): (.*)")
+"""Words of Python for a text that is no number, which pytest passes on."""
 _IniType = Literal["linelist", "bool", "int", "float", "string"]
 _INI_TYPES: dict[type, _IniType] = {bool: "bool", int: "int", float: "float", str: "string"}
 
@@ -327,7 +330,9 @@ def ini(config: pytest.Config, name: str) -> Any:
         if "unknown configuration value" in str(error):
             # A plugin loaded by a conftest file comes too late for the keys that --help hides.
             return None
-        raise pytest.UsageError(f"{_key(name)}: {error}") from None
+        raw = _RAW_NUMBER.fullmatch(str(error))
+        said = f"{raw[2]} is not {'a whole' if raw[1] else 'a'} number" if raw else str(error)
+        raise pytest.UsageError(f"{_key(name)}: {said}") from None
 
 
 def _read(config: pytest.Config, field: dataclasses.Field[Any]) -> Any:

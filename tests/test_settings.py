@@ -206,7 +206,8 @@ def test_the_option_wins_over_the_ini_key_and_that_over_the_default(
     ("line", "message"),
     [
         ("skillopt_rollouts = 0", "skillopt_rollouts: 0 is out of range; it must be at least 1"),
-        ("skillopt_rollouts = many", "skillopt_rollouts: *many*"),
+        ("skillopt_rollouts = many", "skillopt_rollouts: 'many' is not a whole number"),
+        ("skillopt_timeout = long", "skillopt_timeout: 'long' is not a number"),
         ("skillopt_timeout = nan", "skillopt_timeout: nan is out of range*"),
         ("skillopt_pruning = maybe", "skillopt_pruning: *maybe*"),
         ("skillopt_gate = x", "skillopt_gate: 'x' is not one of sequential, strict, *"),
