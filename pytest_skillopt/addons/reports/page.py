@@ -125,7 +125,7 @@ def _show(result: Result, skill: SkillResult, i: int) -> _Shown:
         "scales": tuple(_scales(result, skill)),
         "precision": tuple(figures.precision(skill, result.mode)),
         "curve": any(s.after is not None or s.train is not None for s in skill.steps),
-        "gated": any(s.verdict != "none" or s.edits for s in skill.steps),
+        "gated": any(s.verdict != "none" for s in skill.steps),
         "uninformative": figures.uninformative(skill),
         "groups": tuple(_groups(result, skill, compared)),
         "compared": compared,

@@ -59,7 +59,7 @@ def check_command(command: str, root: Path) -> list[str]:
     if not any(PLACE in word for word in words[1:]):
         raise SkillError(
             f"skillopt_scan: {command!r} names no {PLACE}, the folder to scan, as in "
-            f"'skills-ref validate {PLACE}'"
+            f"'agentskills validate {PLACE}'"
         )
     program = words[0] if Path(words[0]).name == words[0] else str(root / words[0])
     if shutil.which(program) is None:

@@ -1,17 +1,17 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from importlib import metadata
+from pathlib import Path
+from typing import Any
 
 import pytest
 from patience import is_alive, wait_until
 
 from pytest_skillopt.addons.scan.scanner import check_command, scan, scan_candidate
 from pytest_skillopt.skill.document import Document, SkillError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def python(code: str) -> str:
@@ -79,3 +79,19 @@ def test_a_program_of_the_project_is_found_there(tmp_path: Path) -> None:
         check_command("tools/scan {skill}", tmp_path)
     program.chmod(0o755)
     assert scan("tools/scan {skill}", tmp_path, tmp_path).status == 4
+
+
+def test_the_scanner_that_the_page_names_accepts_and_refuses(tmp_path: Path) -> None:
+    pytest.importorskip("skills_ref")
+    page = Path(__file__).parents[3] / "docs" / "lint.md"
+    (program, rest) = re.findall(r'skillopt_scan = "(\S+) (.*?)"', page.read_text("utf-8"))[0]
+    assert program in {e.name for e in metadata.distribution("skills-ref").entry_points}
+    skill = tmp_path / "skills" / "letters" / "SKILL.md"
+    skill.parent.mkdir(parents=True)
+    command = f"{Path(sys.executable).with_name(program)} {rest}"
+    for head, why in (("name: letters", ""), ("name: other", "must match skill name")):
+        text = f"---\n{head}\ndescription: Writes letters.\n---\n# Letters\n".encode()
+        skill.write_bytes(text)
+        said = scan_candidate(command, tmp_path, "skills/letters/SKILL.md", Document(text))
+        assert (said.status == 0) == (not why)
+        assert why in said.output
