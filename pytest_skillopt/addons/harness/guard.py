@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
 _LARGEST_FILE = 4 << 30  # bytes; limit for each file that a run writes
+_MOST_PROCESSES = 8_192  # more than the machine has at the start; root is not limited
 _GRACE, _PATIENCE = 2.0, 5.0  # seconds after SIGTERM, and after SIGKILL
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -106,11 +107,16 @@ def guard(run: socket.socket) -> None:
     os.dup2(os.open(f"{folder}/err", written, 0o600), 2)
     os.chdir(workspace)
     _adopt_orphans()
-    with contextlib.suppress(ValueError, OSError):
+    with contextlib.suppress(ValueError, LookupError, OSError):
         resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE, _LARGEST_FILE))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with open("/proc/loadavg", encoding="ascii") as file:
+            most = int(file.read().split()[3].partition("/")[2]) + _MOST_PROCESSES
+        soft, hard = (n % 2**64 for n in resource.getrlimit(resource.RLIMIT_NPROC))
+        resource.setrlimit(resource.RLIMIT_NPROC, (min(most, soft), min(most, hard)))
     wake, _ = _bell()
     files = [(0, os.devnull, os.O_RDONLY), (1, f"{folder}/out", written)]
+    own = _oom_score("1000")  # Short of memory, the system ends agents first.
     agent = os.posix_spawn(
         argv[0],
         argv,
@@ -119,6 +125,7 @@ def guard(run: socket.socket) -> None:
         setsid=True,
         setsigdef=[signal.SIGPIPE, signal.SIGCHLD],
     )
+    _oom_score(own)
     word = rest or None
     while (status := _reap(agent)) is None and word is None:
         if run.fileno() in select.select([run.fileno(), wake], [], [])[0]:
@@ -141,6 +148,18 @@ def guard(run: socket.socket) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def _oom_score(score: str) -> str:
+    """Set how soon the system ends this process and its children (Linux); return the old score."""
+    with (
+        contextlib.suppress(OSError),
+        open("/proc/self/oom_score_adj", "r+", encoding="ascii") as file,
+    ):
+        old = file.read()
+        file.write(score)
+        return old
+    return score
+
+
 def _reap(agent: int = 0) -> int | None:
     """Reap all ended children; return the agent's wait status if it is one of them."""
     found = None
@@ -152,27 +171,29 @@ def _reap(agent: int = 0) -> int | None:
 
 def _kill_all(spared: Collection[int] = ()) -> None:
     """Kill all descendants: the orphans of a killed child are re-parented to this process."""
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return
-    until = time.monotonic() + _PATIENCE
-    while time.monotonic() < until:
-        children = [pid for pid in _children() if pid not in spared]
-        if not children:
+    until = time.process_time() + _PATIENCE  # On a busy machine this process hardly gets to run.
+    while time.process_time() < until:
+        try:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
             return
-        for pid in children:
+        pid = 0
+        for pid in _children(spared):  # Killed one by one: a process may live on in a new child.
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, os.WNOHANG)
-        time.sleep(0.002)
+        if not pid and (spared or sys.platform != "linux"):
+            return
 
 
-def _children() -> Iterator[int]:
-    for name in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc/self") else ()):
-        with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-            if int(file.read().rpartition(b")")[2].split()[1]) == os.getpid():
-                yield int(name)
+def _children(spared: Collection[int]) -> Iterator[int]:
+    """Yield the children of this process but some, the newest first (Linux)."""
+    found = os.listdir("/proc") if os.path.isdir("/proc/self") else ()
+    for pid in sorted(map(int, filter(str.isdigit, found)), reverse=True):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
+            parent = int(file.read().rpartition(b")")[2].split()[1])
+            if parent == os.getpid() and pid not in spared:
+                yield pid
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import glob
 import itertools
 import json
 import os
@@ -163,6 +164,8 @@ class Runner:
                     self._guards = subprocess.Popen(
                         command, 0, None, its.fileno(), null, null, env={}, start_new_session=True
                     )
+            assert self._guards is not None
+            self._guards.send_signal(signal.SIGCONT)  # An agent without a sandbox can stop it.
             socket.send_fds(self._asked, [b"x"], [theirs.fileno()])
         self._runs.add(ours)
         return ours
@@ -271,22 +274,23 @@ def find_bwrap() -> tuple[str, ...]:
 
 
 def _end_unguarded(folder: Path) -> None:
-    """Kill what is left of a run whose guard was killed, perhaps together with its parent (Linux).
+    """Kill what is left of a run whose guard was killed or stopped, and maybe its parent (Linux).
 
-    The environment of each process that an agent starts names the run's own folder.
+    The environment of each process that an agent starts names the run's own folder; the standard
+    error of the guard, and of most of them, is a file in it.
     """
-    mark, until = os.fsencode(f"{folder}/home\0"), time.monotonic() + _PATIENCE
-    while time.monotonic() < until:
+    mark, errors = os.fsencode(f"{folder}/home\0"), str(folder / "err")
+    until, left = time.monotonic() + _PATIENCE, [""]
+    while left:
         left = []
-        for name in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc/self") else ()):
+        for process in glob.iglob("/proc/[0-9]*"):
             with contextlib.suppress(OSError):
-                if mark in Path("/proc", name, "environ").read_bytes():
-                    left.append(int(name))
-        if not left:
+                given = Path(process, "environ").read_bytes()
+                if mark in given or os.readlink(f"{process}/fd/2") == errors:
+                    left.append(process)
+                    os.kill(int(process.rpartition("/")[2]), signal.SIGKILL)
+        if time.monotonic() > until:
             return
-        for pid in left:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
         time.sleep(0.01)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 import warm_sessions
 from harness_project import KEY
-from patience import wait_until
+from patience import PATIENCE, wait_until
 
 from pytest_skillopt.addons.harness import processes
 from pytest_skillopt.addons.harness.adapters import Harness
@@ -40,10 +41,10 @@ def message(project: Project, body: str = RUN, *, kind: str = "provider") -> str
     return str(error["message"])
 
 
-def processes_with(word: str) -> list[int]:
-    """Processes that have a word in their command line."""
+def processes_with(word: str, *ids: str) -> list[int]:
+    """Processes that have a word in their command line, of some or of all."""
     found = []
-    for name in filter(str.isdigit, os.listdir("/proc")):
+    for name in ids or filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
             if word.encode() in Path(f"/proc/{name}/cmdline").read_bytes():
                 found.append(int(name))
@@ -116,6 +117,72 @@ def test_a_guard_that_was_killed_together_with_its_parent_leaves_no_agent(tmp_pa
     wait_until(lambda: not processes_with(word), "the agent was left")
     assert runner.run(harness, {"prompt": "echo hi"}, tmp_path, 0).out == "hi\n"
     runner.close()
+
+
+def test_guards_that_are_stopped_are_not_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stopped process answers nobody, and outlives whoever waits for it."""
+    monkeypatch.setattr(processes, "_LOOK_MS", 20)
+    runner = processes.Runner("none", tmp_path, {})
+    harness = Harness("shell", "/bin/sh -c {prompt}", lambda event, trace: None, "")
+    calls, began = AgentCalls(), tmp_path / "began"
+    prompt = "parent=$(cut -d' ' -f4 /proc/$PPID/stat); kill -STOP $PPID $parent; "
+    prompt += "echo $PPID $parent > new; mv new began; sleep 1000"
+    with ThreadPoolExecutor() as pool:
+        given = (harness, {"prompt": prompt}, tmp_path, 0, (), calls)
+        stopped = pool.submit(runner.run, *given)
+        wait_until(began.exists, "the agent never began")
+        monkeypatch.setattr(processes, "_PATIENCE", 0.2)
+        calls.stopped = True
+        assert stopped.result()[:2] == (1, "guard")
+    monkeypatch.setattr(processes, "_PATIENCE", PATIENCE)
+    guard = began.read_text(encoding="ascii").split()[0]
+    wait_until(lambda: not processes_with("guard.py", guard), "the stopped guard was left")
+    assert runner.run(harness, {"prompt": "echo hi"}, tmp_path, 0).out == "hi\n"
+    runner.close()
+
+
+def test_processes_that_live_on_in_new_children_are_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is gone, with a new child in a new session, before it can be found and killed."""
+    monkeypatch.setattr(processes, "_PATIENCE", PATIENCE)
+    word = f"skillopt-hopper-{os.getpid()}"
+    (tmp_path / "hop.py").write_text(
+        "import os, sys, time\n"
+        "for _ in range(20):\n"
+        "    if os.fork() == 0: break\n"
+        "else: sys.exit()\n"
+        "while True:\n"
+        "    if os.fork(): os._exit(0)\n"
+        "    os.setsid()\n"
+    )
+    runner = processes.Runner("none", tmp_path, {})
+    harness = Harness("shell", "/bin/sh -c {prompt}", lambda event, trace: None, "")
+    runner.run(harness, {"prompt": f"{sys.executable} -IS hop.py {word}"}, tmp_path, 0)
+    left = [pid for _ in range(5) for pid in processes_with(word)]
+    runner.close()
+    while any(processes_with(word) for _ in range(5)):
+        for pid in processes_with(word)[::-1]:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+    assert left == []
+
+
+def test_an_agent_is_ended_before_others_and_forks_within_a_limit(tmp_path: Path) -> None:
+    """The system ends it first if memory is short; a machine of Linux tells both."""
+    runner = processes.Runner("none", tmp_path, {})
+    harness = Harness("shell", "/bin/sh -c {prompt}", lambda event, trace: None, "")
+    asked = "cat /proc/self/oom_score_adj /proc/$PPID/oom_score_adj; "
+    asked += "grep 'Max processes' /proc/self/limits"
+    said = runner.run(harness, {"prompt": asked}, tmp_path, 0).out.split()
+    runner.close()
+    own = Path("/proc/self/oom_score_adj").read_text(encoding="ascii").strip()
+    assert said[:2] == ["1000", own]
+    threads = int(Path("/proc/loadavg").read_text(encoding="ascii").split()[3].partition("/")[2])
+    soft = resource.getrlimit(resource.RLIMIT_NPROC)[0] % 2**64
+    assert abs(int(said[4]) - min(soft, threads + 8_192)) < 5_000
 
 
 def test_an_agent_that_kills_its_guard_ends_one_rollout_and_not_the_run(project: Project) -> None:
