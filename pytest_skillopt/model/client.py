@@ -251,6 +251,7 @@ class Client:
 
     Args:
         throttle: asked before each call; None: no limits, but a provider's pauses are observed.
+        cache: replies that are already paid for, and notes; None: every call is sent.
         sleep: waits a number of seconds; None: a wait that ``close`` ends.
         jitter: returns a random number in [0, 1).
     """
@@ -260,6 +261,7 @@ class Client:
         config: ModelConfig,
         *,
         throttle: Throttle | None = None,
+        cache: Replies | None = None,
         sleep: Callable[[float], object] | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
@@ -274,6 +276,8 @@ class Client:
         self._sdk: Any = None
         self._sdk_lock = threading.Lock()
         self._takes_schema = True
+        self._replies = cache or Replies("off")
+        self._noted = False
 
     def close(self) -> None:
         """Close the connections; calls in flight end at once and are not repeated."""
@@ -366,6 +370,14 @@ class Client:
         finally:
             self._throttle.done(call, used, account, pause)
 
+    def compare_names(self, answered: str) -> None:
+        """Note once that another model has answered than was asked for."""
+        known = not answered or is_same_model(self.config.model, answered)
+        if not (known or self.config.simulated or self._noted):
+            self._noted = True
+            words = f"the provider says that {answered} has answered"
+            self._replies.notes.setdefault(f"{self.name}: {words}: the figures are of that model")
+
     def _send(self, request: dict[str, Any]) -> Completion:
         """Send one request; ModelFault, with its usage, if it brings no reply."""
         raise NotImplementedError
@@ -420,21 +432,12 @@ class Client:
 
 
 class ChatModel(Client):
-    """A thread-safe ``Model`` over Chat Completions.
+    """A thread-safe ``Model`` over Chat Completions, with the arguments of ``Client``."""
 
-    Args:
-        cache: replies that are already paid for; None: every call is sent.
-        **options: those of ``Client``.
-    """
-
-    def __init__(
-        self, config: ModelConfig, *, cache: Replies | None = None, **options: Any
-    ) -> None:
+    def __init__(self, config: ModelConfig, **options: Any) -> None:
         super().__init__(config, **options)
         self.fingerprint = config.fingerprint
         self.simulated = config.simulated
-        self._replies = cache or Replies("off")
-        self._noted = False
 
     def complete(
         self,
@@ -453,9 +456,9 @@ class ChatModel(Client):
             found = self._replies.find(key, f"{what} (sample {sample}, {self.name})")
             if found is None:
                 found = self._pay(request, account, partial(self._replies.keep, key))
-                self._compare_names(found)
+                self.compare_names(found.model)
                 return found
-        self._compare_names(found)
+        self.compare_names(found.model)
         # The original tokens count at today's price.
         paid = self.config.usage(found.usage.input_tokens, found.usage.output_tokens)
         usage = (paid if paid.tokens else self.config.guess(messages, found.text)).again()
@@ -479,7 +482,7 @@ class ChatModel(Client):
             with self._replies.claim(key, self._wait):
                 found = self._replies.find(key)
                 found = found or self._call(request, account, partial(self._replies.keep, key))
-                self._compare_names(found)
+                self.compare_names(found.model)
         except ModelFault as fault:
             if fault.fallback is not None:
                 self._replies.keep(key, fault.fallback)
@@ -490,14 +493,6 @@ class ChatModel(Client):
                 raise ModelConfigError(words) from None
             return said
         return ""
-
-    def _compare_names(self, reply: Completion) -> None:
-        """Note once that another model has answered than was asked for."""
-        known = not reply.model or is_same_model(self.config.model, reply.model)
-        if not (known or self.simulated or self._noted):
-            self._noted = True
-            words = f"the provider says that {reply.model} has answered"
-            self._replies.notes.setdefault(f"{self.name}: {words}: the figures are of that model")
 
     def ping(self) -> str:
         """Check at no cost that the server answers a request for its models in any way.

@@ -5,56 +5,102 @@ Prints each message of the agent as a line of JSON. Imports nothing of this pack
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
+import os
+import select
 import subprocess
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # Names that agents give to modes in which they ask for no permission.
 _UNATTENDED = ("bypassPermissions", "agent-full-access", "full-access", "yolo")
+_LONGEST = 64 << 20  # bytes of a message
+_LOOK, _GRACE = 0.1, 2.0  # seconds between two looks at a silent agent, and for its end
 
 
 def main(prompt: str, workspace: str, *command: str) -> None:
-    """Send one prompt, then end the agent by closing its standard input."""
-    pipe = subprocess.PIPE
-    agent = subprocess.Popen(command, stdin=pipe, stdout=pipe, encoding="utf-8", errors="replace")
-    numbers = itertools.count()
+    """Send one prompt, then close the agent's standard input; whoever started this ends it."""
+    agent = subprocess.Popen(command, 0, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    numbers, lines = itertools.count(), _lines(agent)
 
     def send(**message: Any) -> None:
         assert agent.stdin is not None
-        agent.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
-        agent.stdin.flush()
+        with contextlib.suppress(OSError):  # Its end is noticed when its output is read.
+            agent.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
     def ask(method: str, **params: Any) -> dict[str, Any]:
         send(id=(number := next(numbers)), method=method, params=params)
-        for line in agent.stdout or ():
-            sys.stdout.write(line)
-            sys.stdout.flush()
-            try:
-                message = {**json.loads(line)}
-            except (ValueError, TypeError):
-                continue
+        for line in lines:
+            message = _object(line)
             asked, id_ = message.get("method"), message.get("id")
-            if id_ == number and not asked:
-                return message.get("result") or {}
+            if asked or not message or id_ == number:  # No reply to another request.
+                sys.stdout.buffer.write(line + b"\n")
+                sys.stdout.buffer.flush()
             if asked == "session/request_permission":
-                options = message["params"]["options"]
-                yes = [o["optionId"] for o in options if str(o.get("kind")).startswith("allow")]
-                chosen = {"outcome": "selected", "optionId": yes[0]} if yes else {}
-                send(id=id_, result={"outcome": chosen or {"outcome": "cancelled"}})
+                send(id=id_, result={"outcome": _outcome(message)})
             elif asked and id_ is not None:
                 send(id=id_, error={"code": -32601, "message": "not supported"})
+            elif message and id_ == number and not asked:
+                return _dict(message.get("result"))
         sys.exit(f"{method}: the agent ended")
 
     ask("initialize", protocolVersion=1, clientCapabilities={})
     session = ask("session/new", cwd=workspace, mcpServers=[])
     name = session.get("sessionId", "")
-    modes = (session.get("modes") or {}).get("availableModes") or ()
-    for mode in [m["id"] for m in modes if m.get("id") in _UNATTENDED][:1]:
+    modes = [mode.get("id") for mode in _dicts(session.get("modes"), "availableModes")]
+    for mode in [mode for mode in modes if mode in _UNATTENDED][:1]:
         ask("session/set_mode", sessionId=name, modeId=mode)
     ask("session/prompt", sessionId=name, prompt=[{"type": "text", "text": prompt}])
-    agent.communicate()
+    assert agent.stdin is not None
+    agent.stdin.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        agent.wait(_GRACE)
+
+
+def _lines(agent: subprocess.Popen[bytes]) -> Iterator[bytes]:
+    """Yield what an agent prints until it ends, even if processes that it left could print more."""
+    assert agent.stdout is not None
+    held, fd = bytearray(), agent.stdout.fileno()
+    while len(held) <= _LONGEST:
+        has_ended = agent.poll() is not None
+        if select.select([fd], [], [], 0 if has_ended else _LOOK)[0]:
+            if not (new := os.read(fd, 1 << 20)):
+                return
+            held += new
+            if b"\n" in new:
+                *lines, held = held.split(b"\n")
+                yield from map(bytes, lines)
+        elif has_ended:
+            return
+    sys.exit(f"a message of the agent is longer than {_LONGEST} bytes")
+
+
+def _outcome(message: dict[str, Any]) -> dict[str, str]:
+    """Allow what an agent asks permission for, if one of its options does."""
+    options = _dicts(message.get("params"), "options")
+    yes = [o.get("optionId") for o in options if str(o.get("kind")).startswith("allow")]
+    return {"outcome": "selected", "optionId": str(yes[0])} if yes else {"outcome": "cancelled"}
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    """Parse a JSON object; empty if a line is none."""
+    with contextlib.suppress(ValueError, RecursionError):
+        return _dict(json.loads(line))
+    return {}
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _dicts(value: Any, name: str) -> list[dict[str, Any]]:
+    found = _dict(value).get(name)
+    return [_dict(item) for item in found] if isinstance(found, list) else []
 
 
 if __name__ == "__main__":

@@ -120,7 +120,8 @@ class Trace:
     """Tokens in and out of each model call, by id."""
     total: tuple[int, int] | None = None
     """Tokens in and out of all calls, if the events tell the sum."""
-    _more: bool = False
+    _pieces: list[str] = field(default_factory=list)
+    """Chunks of the message that the agent is writing."""
 
     @property
     def tokens(self) -> tuple[int, int] | None:
@@ -129,13 +130,20 @@ class Trace:
         found = sum(asked for asked, _ in each), sum(said for _, said in each)
         return found if any(found) else None
 
-    def say(self, text: str, *, more: bool = False) -> None:
+    def say(self, text: Any, *, more: bool = False) -> None:
         """Record a message of the agent; with ``more`` a chunk of one."""
-        if more and self._more and self.turns:
-            text = self.turns.pop()[1] + text
-        if text:
-            self.text, self._more = text, more
-            self.turns.append(("assistant", text))
+        if not more:
+            self._end_message()
+        if said := as_text(text):
+            self._pieces.append(said)
+        if not more:
+            self._end_message()
+
+    def _end_message(self) -> None:
+        if self._pieces:
+            self.text = "".join(self._pieces)
+            self._pieces.clear()
+            self.turns.append(("assistant", self.text))
 
     def calls(self, id: str, name: str, arguments: Any) -> None:
         """Record the call of a tool; ``returns`` follows with the same id."""
@@ -151,9 +159,9 @@ class Trace:
         if isinstance(arguments, str):
             arguments = {"command": arguments}
         text, shown = as_text(result), json.dumps(arguments or {}, ensure_ascii=False)
-        self._more = False
+        self._end_message()
         self.opened += [] if failed else [f"{name} {shown}"]
-        self.tools.append(ToolRun(name, shown, text))
+        self.tools.append(ToolRun(str(name), shown, text))
         self.turns.append(("assistant", f"[calls {name}({shorten(shown, _SHOWN)})]"))
         self.turns.append(("tool", shorten(text, _SHOWN)))
 
@@ -177,6 +185,7 @@ class Trace:
         """Read a harness's output; return whether any event was recognised."""
         for line in printed.split("\n"):  # not splitlines(): JSON strings may hold other line ends
             self.take(harness, line)
+        self._end_message()
         return bool(self.turns or self.done or self.error)
 
 
@@ -224,7 +233,7 @@ def _read_claude(event: dict[str, Any], trace: Trace) -> None:
         trace.done = True
         if event.get("is_error"):  # A failed login, too, comes as "subtype": "success".
             trace.error = as_text(event.get("result") or event.get("error") or event["subtype"])
-        trace.text = event.get("result") or trace.text
+        trace.text = as_text(event.get("result")) or trace.text
 
 
 def _read_codex(event: dict[str, Any], trace: Trace) -> None:
@@ -234,7 +243,7 @@ def _read_codex(event: dict[str, Any], trace: Trace) -> None:
         trace.done, usage = True, event.get("usage")
         trace.total = _sum(usage, "input_tokens"), _sum(usage, "output_tokens")
     if kind == "turn.failed":
-        trace.error = event["error"]["message"]
+        trace.error = as_text(event["error"])
     what = item["type"] if kind == "item.completed" else ""
     if kind == "item.started" and item["type"] in ("command_execution", "mcp_tool_call"):
         trace.waiting[str(item.get("id"))] = (item["type"], {})
@@ -294,7 +303,7 @@ def _read_copilot(event: dict[str, Any], trace: Trace) -> None:
     elif kind == "tool.execution_complete":
         trace.returns(data["toolCallId"], data.get("result"), failed=not data.get("success"))
     elif kind == "session.error":
-        trace.error = data.get("message") or kind
+        trace.error = as_text(data) or kind
 
 
 def _read_pi(event: dict[str, Any], trace: Trace) -> None:
@@ -306,7 +315,7 @@ def _read_pi(event: dict[str, Any], trace: Trace) -> None:
         trace.spent[str(len(trace.spent))] = asked, _sum(usage, "output")
         trace.say("\n".join(b["text"] for b in message["content"] if b["type"] == "text"))
         failed = message.get("stopReason") == "error"
-        trace.error = (message.get("errorMessage") or "error") if failed else ""
+        trace.error = (as_text(message.get("errorMessage")) or "error") if failed else ""
     elif kind == "tool_execution_start":
         trace.calls(event["toolCallId"], event["toolName"], event["args"])
     elif kind == "tool_execution_end":
@@ -319,7 +328,7 @@ def _read_acp(event: dict[str, Any], trace: Trace) -> None:
         reason = (event.get("result") or {}).get("stopReason")
         trace.done = reason in ("end_turn", "max_tokens")
         stopped = f"the agent stopped: {reason}" if reason and not trace.done else ""
-        trace.error = event["error"]["message"] if "error" in event else stopped
+        trace.error = as_text(event["error"]) if "error" in event else stopped
     elif event["method"] == "session/update":
         update = event["params"]["update"]
         if update["sessionUpdate"] == "agent_message_chunk":
@@ -328,6 +337,7 @@ def _read_acp(event: dict[str, Any], trace: Trace) -> None:
             call = trace.waiting.setdefault(update["toolCallId"], {})
             call |= {name: value for name, value in update.items() if value}
             if update.get("status") in ("completed", "failed"):
+                del trace.waiting[update["toolCallId"]]
                 arguments = call.get("rawInput") or {"locations": call.get("locations")}
                 result = call.get("content") or call.get("rawOutput")
                 title = str(call.get("name") or call.get("title") or call.get("kind") or "?")

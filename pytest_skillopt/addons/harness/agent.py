@@ -323,6 +323,7 @@ class HarnessAgent:
                 run = replay(text, laid)
         except ValueError:
             return None
+        self.provider.compare_names(run.model)
         run = run.model_copy(update={"usage": run.usage.again()})
         self.recorder.add_usage(run.usage)
         self.provider.throttle.note(run.usage, self._account)
@@ -411,6 +412,7 @@ class HarnessAgent:
             exit_status=ended.status,
             seconds=round(ended.seconds, 3),
             usage=agent_calls.usage,
+            model=agent_calls.answered,
         )
 
 

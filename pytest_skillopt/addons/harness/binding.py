@@ -256,7 +256,11 @@ def _opened(config: pytest.Config) -> tuple[Proxy | SignedIn, Runner]:
                     "skillopt_target to openai:MODEL@URL"
                 )
             runner = open_runner(config, models.settings)
-            provider = model if isinstance(model, SignedIn) else Proxy(target, models.throttle)
+            provider = (
+                model
+                if isinstance(model, SignedIn)
+                else Proxy(target, models.throttle, models.replies)
+            )
             config.add_cleanup(provider.close)
             opened[models.target] = provider, runner
         return opened[models.target]

@@ -66,7 +66,10 @@ class Proposer:
         with contextlib.ExitStack() as stack:
             values["url"] = stack.enter_context(self.proxy.serving(agent_calls))
             server = stack.enter_context(socket.socket(socket.AF_UNIX))
-            server.bind(str(folder.root / SOCKET))
+            try:
+                server.bind(str(folder.root / SOCKET))
+            except OSError as error:
+                raise ModelFault(f"{folder.root}: {error}; set TMPDIR to a shorter path") from None
             server.listen()
             server.settimeout(_LOOK)
             pool = stack.enter_context(ThreadPoolExecutor(1))
@@ -135,7 +138,8 @@ def open_proposer(config: pytest.Config) -> None:
             f"{optimizer.name} is not a model on one: set skillopt_optimizer = openai:MODEL[@URL]"
         )
     harness = served(target, name)
-    runner, proxy = open_runner(config, models.settings), Proxy(target, models.throttle)
+    runner = open_runner(config, models.settings)
+    proxy = Proxy(target, models.throttle, models.replies)
     config.add_cleanup(proxy.close)
     config.stash[PROPOSER] = Proposer(harness, proxy, runner, models.settings.timeout)
 

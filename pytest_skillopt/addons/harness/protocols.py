@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.faults import brief, estimate_tokens, judge_status, provider_words
 from pytest_skillopt.model.types import ModelFault
+from pytest_skillopt.untrusted import encodable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,14 +57,15 @@ _PROTOCOLS = {
     ),
 }
 _FINISHED = ("finish_reason", "finishReason", "stop_reason")
+_NAMES = ("model", "modelVersion")
 _TEXTS = frozenset({"content", "text", "delta", "arguments", "partial_json", "thinking"})
 """Fields that hold a model's output."""
 
 
 def read_reply(
     protocol: str, text: str, request: str, config: ModelConfig
-) -> tuple[Usage, ModelFault | None]:
-    """Return the usage of a call, and the reason why its reply is unusable, if it is.
+) -> tuple[Usage, ModelFault | None, str]:
+    """Return the usage of a call, why its reply is unusable, if it is, and who answered, if told.
 
     Args:
         protocol: ``chat``, ``responses``, ``messages`` or ``gemini``.
@@ -80,7 +82,10 @@ def read_reply(
     if estimated:
         asked, said = estimate_tokens(request), estimate_tokens("".join(_texts(events)))
     usage = config.usage(asked, said, estimated=estimated)
-    return usage, _fault(form, events, streamed, broken, text)
+    names = [holder.get(name) for holder in _holders(form, events) for name in _NAMES]
+    answered = next((name for name in names if name and isinstance(name, str)), "")
+    fault = _fault(form, events, streamed, broken, text)
+    return usage, fault, brief(encodable(answered)) if answered else ""
 
 
 def _events(text: str) -> tuple[list[dict[str, Any]], bool, str]:
@@ -117,15 +122,22 @@ def _events(text: str) -> tuple[list[dict[str, Any]], bool, str]:
 def _counted(form: _Protocol, events: list[dict[str, Any]], names: tuple[str, ...]) -> int:
     """Sum the named counts, each at its maximum over all events, which repeat or raise it."""
     most = dict.fromkeys(names, 0)
-    for event in events:
-        for holder in (event, event.get(form.part)):
-            told = holder.get(form.told) if isinstance(holder, dict) else None
-            counts = told if isinstance(told, dict) else {}
-            for name in names:
-                count = counts.get(name)
-                if type(count) is int and most[name] < count < _MOST_TOKENS:
-                    most[name] = count
+    for holder in _holders(form, events):
+        told = holder.get(form.told)
+        counts = told if isinstance(told, dict) else {}
+        for name in names:
+            count = counts.get(name)
+            if type(count) is int and most[name] < count < _MOST_TOKENS:
+                most[name] = count
     return sum(most.values())
+
+
+def _holders(form: _Protocol, events: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the events and their parts that tell about the whole reply."""
+    for event in events:
+        yield event
+        if isinstance(part := event.get(form.part), dict):
+            yield part
 
 
 def _texts(events: list[dict[str, Any]]) -> Iterator[str]:

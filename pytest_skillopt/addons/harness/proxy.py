@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from pytest_skillopt.addons.harness.adapters import Ended, Harness
+    from pytest_skillopt.model.cache import Replies
     from pytest_skillopt.model.config import ModelConfig
     from pytest_skillopt.model.limits import Throttle
 
@@ -79,6 +80,8 @@ class AgentCalls:
     skill_read: bool = False
     opened: list[str] = field(default_factory=list)
     """Names of the competing skills that were read, in order."""
+    answered: str = ""
+    """Model that answered, as the provider tells."""
     out_of_calls: bool = False
     failure: Exception | None = None  # reason to refuse all further calls
     fault: ModelFault | None = None  # error of the last call, if it had no reply
@@ -160,12 +163,15 @@ class AgentCalls:
 class Proxy:
     """Server on 127.0.0.1 that passes the requests of current runs on to the target's provider.
 
-    ``throttle`` is shared with ``skill_agent``.
+    ``throttle`` is shared with ``skill_agent``; ``replies`` takes notes.
     """
 
-    def __init__(self, config: ModelConfig, throttle: Throttle) -> None:
+    def __init__(
+        self, config: ModelConfig, throttle: Throttle, replies: Replies | None = None
+    ) -> None:
         self.config, self.throttle = config, throttle
-        self.upstream = _Upstream(config, throttle)
+        self.upstream = _Upstream(config, throttle, replies)
+        self.compare_names = self.upstream.compare_names
         self.served: dict[str, AgentCalls] = {}
         self._server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"proxy": self}))
         # Closing takes one poll interval.
@@ -204,10 +210,11 @@ class Proxy:
 class _Upstream(Client):
     """Client of the target's provider, for requests in any of the four protocols."""
 
-    def __init__(self, config: ModelConfig, throttle: Throttle) -> None:
-        super().__init__(
-            config, throttle=throttle, sleep=lambda s: self._served.agent_calls.wait(s)
-        )
+    def __init__(self, config: ModelConfig, throttle: Throttle, replies: Replies | None) -> None:
+        def sleep(seconds: float) -> None:
+            self._served.agent_calls.wait(seconds)
+
+        super().__init__(config, throttle=throttle, cache=replies, sleep=sleep)
         self._served = threading.local()
 
     def forward(self, agent_calls: AgentCalls, **request: Any) -> Completion:
@@ -224,7 +231,7 @@ class _Upstream(Client):
         asked, said, used = request["messages"], "", Usage()
         try:
             said = self._post(**request).decode(errors="replace")
-            used, fault = read_reply(request["speaks"], said, asked, self.config)
+            used, fault, answered = read_reply(request["speaks"], said, asked, self.config)
         except Exception as error:
             fault = classify(error)
             if fault is None:
@@ -240,6 +247,8 @@ class _Upstream(Client):
             agent_calls.lost(time.monotonic() - began)
             fault.usage = used
             raise fault
+        self.compare_names(answered)
+        agent_calls.answered = agent_calls.answered or answered
         return Completion(said, usage=used)
 
     def _post(

@@ -40,7 +40,7 @@ _UNASKED = (
 )
 """Files and folders that harnesses read by themselves, also in parent folders."""
 _ROOM = 20_000_000
-"""Maximum bytes of changed content with which a run is cached."""
+"""Maximum bytes of changed content, and characters of all, with which a run is cached."""
 _DIFFED_BYTES, _MOST_DIFF = 200_000, 100_000
 _ABSENT = Entry(0)
 _KINDS = (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
@@ -289,6 +289,8 @@ class Run(BaseModel, frozen=True):
     exit_status: int
     seconds: float
     usage: Usage
+    model: str = ""
+    """Model that answered, as the provider tells."""
 
 
 class _Change(BaseModel):
@@ -310,13 +312,12 @@ def pack(run: Run, laid: Workspace) -> str | None:
     are decoded as Latin-1, so that secrets in them are found and never cached.
     """
     told, changes = run.model_dump(), dict[str, Any]()
-    root, room = os.fsencode(laid.root), _ROOM
+    root = os.fsencode(laid.root)
     is_committed = any(map(is_git, laid.changed))
     for name in laid.changed:
         entry = laid.after.get(name)
         data = b"" if entry is None else entry.data
-        room -= len(data or b"")
-        if data is None or room < 0 or _may_hide(name, data):
+        if data is None or _may_hide(name, data):
             return None
         if root in data and (b"\0" in data or is_committed):
             return None  # Replacing the path would break a binary file or a committed one.
@@ -331,7 +332,7 @@ def pack(run: Run, laid: Workspace) -> str | None:
         "changes": _replaced(changes, root.decode("latin-1"), mark),
     }
     text = json.dumps(whole, ensure_ascii=False)
-    return text if encodable(text) == text else None
+    return text if len(text) <= _ROOM and encodable(text) == text else None
 
 
 def replay(text: str, laid: Workspace) -> Run:

@@ -6,6 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+import model_server
 import pytest
 
 from pytest_skillopt.model.cache import Replies
@@ -263,3 +264,33 @@ def test_a_kept_run_that_cannot_be_made_again_is_a_miss(
     assert work().ret == 0
     assert found() == before
     assert len(starts.read_text()) == 2 * len(SPOILT)
+
+
+@pytest.mark.parametrize(("size", "started"), [(100_000, 1), (600_000, 2)])
+def test_what_is_too_large_is_not_kept(
+    project: Project, monkeypatch: pytest.MonkeyPatch, size: int, started: int
+) -> None:
+    """An answer and results of tools count like files: a cache is not for all that is printed."""
+    monkeypatch.setattr("pytest_skillopt.addons.harness.workspace._ROOM", 500_000)
+    project.use_stub(f"call(); say(text='x' * {size})")
+    body = "keep(size=len(skill_harness('Hello.')))"
+    for number in range(2):
+        assert project.run(body, *MODE).ret == 0
+        assert project.kept == {"size": size}
+        assert project.provider.calls == (1 if number == 0 else started)
+
+
+def test_another_model_that_answered_is_noted_with_a_kept_run_too(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = model_server._Handler.whole
+    other = {"model": "vendor/mini"}
+    monkeypatch.setattr(model_server._Handler, "whole", lambda s, data: whole(s, data | other))
+    project.use_stub("call(); say(text='hi')")
+    for _ in range(2):
+        assert project.run("skill_harness('Hello.')", *MODE).ret == 0
+        found = max((project.path / ".skillopt" / "runs").glob("*/result.json"))
+        notes = json.loads(found.read_text())["notes"]
+        (note,) = [note for note in notes if "has answered" in note]
+        assert note.startswith("openai:fake-model: the provider says that vendor/mini")
+    assert project.provider.calls == 1

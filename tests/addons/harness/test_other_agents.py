@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from harness_project import Project
 
 OWN = """
@@ -38,12 +40,14 @@ def update(**what):
 
 if "--version" in sys.argv:
     sys.exit("agent 3.2.1")
+exec(ODD.get("start", ""))
 for line in sys.stdin:
     message = json.loads(line)
     method, params = message.get("method"), message.get("params")
     if method == "session/new":
         modes = {"availableModes": [{"id": "ask"}, {"id": "yolo"}]}
         os.chdir(params["cwd"])
+        exec(ODD.get("session", ""))
         send(id=message["id"], result={"sessionId": "s", "modes": modes})
     elif method == "session/set_mode":
         mode = params["modeId"]
@@ -70,7 +74,9 @@ for line in sys.stdin:
         for piece in ("Done: ", answer, " ", mode):
             content = {"type": "text", "text": piece}
             update(sessionUpdate="agent_message_chunk", content=content)
+        exec(ODD.get("answer", ""))
         send(id=message["id"], result={"stopReason": STOP})
+        exec(ODD.get("after", ""))
     else:
         send(id=message["id"], result={})
 """
@@ -103,14 +109,27 @@ def test_a_fault_is_not_an_own_agents_wrong_answer(project: Project) -> None:
     assert words == {"openai:fake-model: HTTP 500: scripted 500 (after 7 tries)"}
 
 
+@pytest.fixture
+def speaks(project: Project) -> Callable[..., None]:
+    """Have tasks run an agent that speaks ACP, with something odd at ``start`` and later."""
+
+    def write(stop: str = "end_turn", **odd: str) -> None:
+        head = f"#!{sys.executable}\nSTOP, ODD = {stop!r}, {odd!r}\n"
+        (project.path / "agent").write_text(head + ACP)
+        (project.path / "agent").chmod(0o755)
+        project.settings |= {
+            "skillopt_harness": f"acp:{project.path / 'agent'} --acp",
+            "skillopt_sandbox": "none",
+        }
+
+    return write
+
+
 @pytest.mark.parametrize(("stop", "said"), [("end_turn", ""), ("refusal", "refusal")])
-def test_any_agent_that_speaks_acp(project: Project, stop: str, said: str) -> None:
-    (project.path / "agent").write_text(f"#!{sys.executable}\nSTOP = {stop!r}\n{ACP}")
-    (project.path / "agent").chmod(0o755)
-    project.settings |= {
-        "skillopt_harness": f"acp:{project.path / 'agent'} --acp",
-        "skillopt_sandbox": "none",
-    }
+def test_any_agent_that_speaks_acp(
+    project: Project, speaks: Callable[..., None], stop: str, said: str
+) -> None:
+    speaks(stop)
     body = (
         "reply = skill_harness('Greet Ada.')\n"
         "keep(text=reply, used=reply.skill_used, read=reply.skill_read, ran=reply.ran('^ls$'),\n"
@@ -129,3 +148,62 @@ def test_any_agent_that_speaks_acp(project: Project, stop: str, said: str) -> No
         "version": "3.2.1",
         "calls": 1,
     }
+
+
+FOREVER = "import time\nsys.stdin.close()\nwhile True: time.sleep(1000)"
+FLOOD = """
+try:
+    while True: os.write(1, b'x' * 65536)
+except OSError:
+    os._exit(0)
+"""
+ASKS = """
+for params in (None, 5, {"options": None}, {"options": ["x", {"kind": 5}, {"kind": "allow"}]}):
+    send(id="odd", method="session/request_permission", params=params)
+for method in ("fs/read_text_file", "fs/write_text_file", "terminal/create"):
+    send(id=method, method=method, params={"path": "/etc/passwd", "command": "id"})
+said = [json.loads(sys.stdin.readline()) for _ in range(7)]
+assert all("outcome" in one["result"] for one in said[:4]), said
+assert all(one["error"]["code"] == -32601 for one in said[4:]), said
+"""
+ODD = {
+    "it nests too deeply": {"answer": "print('[' * 100_000, flush=True)"},
+    "it prints what is no text": {"answer": "os.write(1, b'\\xff\\xfe {\\n\\n')"},
+    "its modes are none": {"session": "modes = 'abc'; mode = 'yolo'"},
+    "it answers other requests": {
+        "answer": "[send(id=n, result={'stopReason': 'refusal'}) for n in (0, 1, 99, 'x', None)]"
+    },
+    "its message comes in parts": {
+        "answer": "os.write(1, b'{\"jsonrpc\": '); os.write(1, b'\"2.0\"}\\n')"
+    },
+    "it asks for what it may not": {"answer": ASKS},
+    "it does not end": {"after": FOREVER},
+    "it prints without end": {"after": FLOOD},
+}
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_an_odd_agent_has_answered(project: Project, speaks: Callable[..., None], odd: str) -> None:
+    speaks(**ODD[odd])
+    project.run("keep(text=skill_harness('Greet Ada.', timeout=0))")
+    assert project.kept == {"text": "Done: yes yolo"}
+
+
+BROKEN = {
+    "a message of the agent is longer than": {"answer": f"os.write(1, b'{{')\n{FLOOD}"},
+    "session/prompt: the agent ended": {
+        "answer": "import time\nif os.fork(): os._exit(0)\ntime.sleep(1000)"
+    },
+}
+
+
+@pytest.mark.parametrize("words", BROKEN)
+def test_an_agent_that_leaves_is_no_wrong_answer(
+    project: Project, speaks: Callable[..., None], words: str
+) -> None:
+    """Nobody waits for a process that it has left behind, or for the end of a line."""
+    project.settings |= {"skillopt_max_attempts": 1, "skillopt_rollouts": 1}
+    speaks(**BROKEN[words])
+    project.run("skill_harness('Greet Ada.', timeout=0)", "--skillopt", "-p", "no:xdist")
+    (error,) = project.errors
+    assert words in error["message"]

@@ -12,6 +12,7 @@ from http.client import HTTPConnection
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import model_server
 import pytest
 from patience import PATIENCE, wait_until
 
@@ -119,6 +120,38 @@ def test_the_provider_is_told_the_model_under_test(setting: Setting) -> None:
             ask(url, path, {**body, "model": "a-dearer-one"})
     for (path, _), body in zip(setting.provider.requests, setting.provider.bodies, strict=True):
         assert body["model"] == "the-model" or "/the-model:generateContent" in path
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("protocol", PATHS)
+def test_another_model_that_answers_is_noted(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, protocol: str, stream: bool
+) -> None:
+    """Once, by whatever field of the protocol tells it; a version of the same is not another."""
+    proxy, _ = setting.open()
+    notes, answered = proxy.upstream._replies.notes, ["the-model-2026-01-31"] + ["vendor/mini"] * 2
+    read = model_server._Handler.event, model_server._Handler.whole
+
+    def named(data: Any) -> Any:
+        name = answered[setting.provider.calls - 1]
+        if isinstance(data, dict):
+            for part in (data, data.get("message"), data.get("response")):
+                if isinstance(part, dict):
+                    part.update({k: name for k in ("model",) if k in part})
+            data |= {"modelVersion": name} if protocol == "gemini" else {}
+        return data
+
+    handler = model_server._Handler
+    monkeypatch.setattr(handler, "event", lambda s, kind, data: read[0](s, kind, named(data)))
+    monkeypatch.setattr(handler, "whole", lambda s, data: read[1](s, named(data)))
+    path, body = PATHS[protocol]
+    path = STREAMED.get(protocol, path) if stream else path
+    with proxy.serving(AgentCalls()) as url:
+        for number in range(3):
+            ask(url, path, {**body, "stream": stream})
+            assert len(notes) == min(number, 1)
+    (note,) = notes
+    assert note.startswith("openai:the-model: the provider says that vendor/mini has answered")
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.addons.harness.adapters import KNOWN, Trace
+from pytest_skillopt.addons.harness.adapters import _ACP, KNOWN, Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 STREAMS = Path(__file__).parents[2] / "data" / "harness_streams"
 NAMES = ["copilot", "gemini", "opencode", "pi", "qwen"]
@@ -229,3 +232,54 @@ def test_malformed_counts_hide_nothing_else(usage: Any) -> None:
     message = {"id": "a", "content": block, "usage": usage}
     trace, _ = read("claude", {"type": "assistant", "message": message})
     assert (trace.text, trace.tokens) == ("Hello.", None)
+
+
+ODD: list[Any] = [None, 5, -1, True, {}, [], "\ud800", 1e999, [[]], {"a": 1}, 10**30]
+
+
+def changed(value: Any, new: Any) -> Iterator[Any]:
+    """Yield copies of a JSON value in each of which one part is another value."""
+    yield new
+    if isinstance(value, dict):
+        yield from ({**value, name: odd} for name in value for odd in changed(value[name], new))
+    elif isinstance(value, list):
+        for number, part in enumerate(value):
+            yield from ([*value[:number], odd, *value[number + 1 :]] for odd in changed(part, new))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_events_of_odd_types_are_no_more_than_words(name: str) -> None:
+    lines = (STREAMS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+    events = [json.loads(line) for line in lines]
+    of_each_type = {str(event.get("type")): n for n, event in enumerate(events)}
+    for number in of_each_type.values():
+        event = {k: v for k, v in events[number].items() if k not in ("tools", "slash_commands")}
+        for odd in (one for new in ODD for one in changed(event, new)):
+            trace, _ = read(name, *events[:number], odd, *events[number + 1 :])
+            said = [trace.text, trace.error, *(text for _, text in trace.turns)]
+            said += [part for run in trace.tools for part in (run.name, run.arguments, run.result)]
+            assert [text for text in said if not isinstance(text, str)] == []
+            assert not trace.used("no-such-skill")
+            assert all(count >= 0 for count in trace.tokens or ())
+
+
+def acp(**update: Any) -> str:
+    return json.dumps({"method": "session/update", "params": {"update": update}})
+
+
+def test_many_chunks_of_a_message_take_linear_time() -> None:
+    """Each was copied for each that followed: hours for what an agent may print."""
+    chunk = acp(sessionUpdate="agent_message_chunk", content={"text": "word " * 50})
+    trace = Trace()
+    assert trace.read(_ACP, "\n".join([chunk] * 60_000))
+    assert trace.turns == [("assistant", trace.text)]
+    assert trace.text == "word " * 50 * 60_000
+
+
+def test_a_call_that_is_completed_again_and_again_is_kept_once() -> None:
+    """With its arguments: they would fill the memory."""
+    call = acp(sessionUpdate="tool_call", toolCallId="1", title="t", rawInput={"a": "x" * 100_000})
+    again = acp(sessionUpdate="tool_call_update", toolCallId="1", status="completed")
+    trace = Trace()
+    trace.read(_ACP, "\n".join([call, *[again] * 50]))
+    assert sum(len(run.arguments) > 100_000 for run in trace.tools) == 1
