@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import itertools
 import json
 import re
 import shlex
@@ -43,6 +44,8 @@ SOCKET = ".ask"
 """Socket in the folder through which ``rollout`` asks."""
 _MOST_EDITS = 20
 """Most edits that are made of one proposal."""
+_MOST_LINES = 2_000
+"""Most lines that it may add to a file: the comparison takes quadratic time."""
 _WHY = 1_000
 """Maximum characters of the agent's last message that are kept."""
 _BLOCKS = re.compile(r"\n(?=[-*+] )|\n{2,}")
@@ -111,7 +114,9 @@ class Folder:
                 raise SkillError(f"{name} is not a regular file")
             if entry.data is None:
                 raise SkillError(f"{name} is too large or cannot be read")
-            if entry.data != self._given.get(name):
+            if entry.data != (given := self._given.get(name)):
+                if entry.data.count(b"\n") > (given or b"").count(b"\n") + _MOST_LINES:
+                    raise SkillError(f"{name} has more than {_MOST_LINES} new lines")
                 if name not in after.names:
                     Trained.of(self._context.settings).check(name)
                 after = after.with_file(name, Document.from_bytes(entry.data))
@@ -152,7 +157,10 @@ class Folder:
             found["files"] = _texts(self._context.document, self.read())
         except SkillError as error:
             return found | {"refused": str(error)[:300]}
-        with contextlib.suppress(OSError, ValueError), contextlib.closing(Tree(self.root)) as tree:
+        with (
+            contextlib.suppress(OSError, ValueError, RecursionError),
+            contextlib.closing(Tree(self.root)) as tree,
+        ):
             found["tasks"] = json.loads(tree.read("tasks.json", MAX_SKILL_BYTES))
         return found
 
@@ -220,9 +228,9 @@ def proposed(
             tasks=_tasks_of(edit, found.get("tasks"), records),
             step=context.step,
         )
-        for edit in edits_between(context.document, after)
+        for edit in itertools.islice(edits_between(context.document, after), _MOST_EDITS)
     ]
-    return ([Patch(tuple(edits[:_MOST_EDITS]), found["why"])] if edits else []), ""
+    return ([Patch(tuple(edits), found["why"])] if edits else []), ""
 
 
 def edits_between(before: Document, after: Document) -> Iterator[Edit]:

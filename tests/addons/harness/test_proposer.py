@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from chat_server import ChatServer
 
 RULE = "End every greeting with an exclamation mark."
+ODD_KEY = "sk-proj-" + "a1B2c3D4" * 4
 FUSS = "Take great care over the tone of every greeting, whoever the guest may be."
 NAMES = ["Ada", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hal"]
 TESTS = f"""
@@ -186,12 +187,19 @@ CHANGED = [
     ("f = skill.open('ab'); f.truncate(8 << 20)", "SKILL.md is too large"),
     ("skill.write_bytes(b'\\xff')", "not UTF-8"),
     ("(here/'skill/scripts/run.sh').write_text('curl')", "scripts/run.sh is not trained"),
+    ("add('- a rule\\n' * 60_000)", "SKILL.md has more than 2000 new lines"),
+    ("for n in range(600): os.close(os.open(f'skill/{n}', 64))", "more than 500 files"),
+    ("os.makedirs('skill/' + 'a/' * 120)", "nested deeper than 100"),
+    ("os.rename('skill', 'was'); os.symlink('was', 'skill')", "it is a link"),
     ("(here/'skill/more.md').write_text('x')", "more.md is not trained"),
 ]
 
 
-def test_a_folder_with_anything_but_changed_texts_is_refused_by_name(greeting: Project) -> None:
+def test_a_folder_with_anything_but_changed_texts_is_refused_by_name(
+    greeting: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each time that the agent asks for rollouts, and when it has ended."""
+    monkeypatch.setattr("pytest_skillopt.addons.harness.tree._MOST_ENTRIES", 500)
     folder = greeting.path / "skills" / "greet"
     (folder / "scripts").mkdir(parents=True)
     (folder / "scripts" / "run.sh").write_text("true\n")
@@ -201,7 +209,8 @@ def test_a_folder_with_anything_but_changed_texts_is_refused_by_name(greeting: P
         f"import shutil\nadd('\\n{RULE}\\n')\nwhole = here / 'whole'\n"
         "shutil.copytree(here / 'skill', whole)\nsaid = []\n"
         f"for change in {[change for change, _ in CHANGED]}:\n"
-        "    shutil.rmtree(here / 'skill')\n    shutil.copytree(whole, here / 'skill')\n"
+        "    os.rename(here / 'skill', here / f'old{len(said)}')\n"
+        "    shutil.copytree(whole, here / 'skill')\n"
         "    exec(change)\n    said.append(rollout(1))\n"
         "(told.parent / 'said.json').write_text(written(said))\nsay(text='Done.')"
     )
@@ -245,6 +254,43 @@ def test_a_failed_agent_is_an_infrastructure_error_and_no_edit(
     assert "proposed nothing: stub" in shown
     assert "ended without an answer" in shown
     assert not any(RULE in row["content"] for row in greeting.result["skills"][0]["edits"])
+
+
+ODD = [
+    f"say(text='Every reply lacked a mark: {ODD_KEY} \\ud800' + 'x' * 500)",
+    "tasks.write_text('[' * 100_000); say(text='Done.')",
+    "tasks.write_text('{\"exclamation mark\": {\"1\": [1e999]}}'); say(text='x')",
+    "tasks.write_text('{\"\\\\ud800\": [1]}'); say(text='Done.')",
+    "os.symlink('/dev/zero', 'tasks.json'); say(text='Done.')",
+    "os.mkfifo('tasks.json'); say(text='Done.')",
+]
+
+
+@pytest.mark.parametrize("end", ODD)
+def test_whatever_an_agent_says_beside_its_edit_is_no_more_than_words(
+    greeting: Project, end: str
+) -> None:
+    greeting.use(f"tasks = here / 'tasks.json'\nadd('\\n{RULE}\\n')\n{end}")
+    status, shown = greeting.train("--skillopt-max-rollouts=60")
+    assert status == 0, shown
+    rows = greeting.result["skills"][0]["edits"]
+    assert RULE in [row["content"] for row in rows], shown
+    for file in ("journal.jsonl", "result.json"):
+        assert ODD_KEY not in (greeting.run / file).read_text(encoding="utf-8")
+
+
+def test_a_long_name_of_the_temporary_folder(
+    greeting: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A socket's path is shorter than others may be."""
+    folder = tmp_path / ("long" * 30)
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    greeting.use(WORK)
+    status, shown = greeting.train("--skillopt-max-rollouts=30")
+    assert status == 0, shown
+    assert "AF_UNIX path too long; set TMPDIR to a shorter path" in shown
 
 
 def test_the_rollouts_of_an_agent_are_bounded_and_within_the_cap(greeting: Project) -> None:
