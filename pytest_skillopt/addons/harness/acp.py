@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # Names that agents give to modes in which they ask for no permission.
 _UNATTENDED = ("bypassPermissions", "agent-full-access", "full-access", "yolo")
+_MALFORMED = (LookupError, TypeError)
 _LONGEST = 64 << 20  # bytes of a message
 _LOOK, _GRACE = 0.1, 2.0  # seconds between two looks at a silent agent, and for its end
 
@@ -36,7 +37,9 @@ def main(prompt: str, workspace: str, *command: str) -> None:
     def ask(method: str, **params: Any) -> dict[str, Any]:
         send(id=(number := next(numbers)), method=method, params=params)
         for line in lines:
-            message = _object(line)
+            message: dict[str, Any] = {}
+            with contextlib.suppress(ValueError, TypeError, RecursionError):
+                message = {**json.loads(line)}
             asked, id_ = message.get("method"), message.get("id")
             if asked or not message or id_ == number:  # No reply to another request.
                 sys.stdout.buffer.write(line + b"\n")
@@ -46,14 +49,17 @@ def main(prompt: str, workspace: str, *command: str) -> None:
             elif asked and id_ is not None:
                 send(id=id_, error={"code": -32601, "message": "not supported"})
             elif message and id_ == number and not asked:
-                return _dict(message.get("result"))
+                result = message.get("result")
+                return result if isinstance(result, dict) else {}
         sys.exit(f"{method}: the agent ended")
 
     ask("initialize", protocolVersion=1, clientCapabilities={})
     session = ask("session/new", cwd=workspace, mcpServers=[])
     name = session.get("sessionId", "")
-    modes = [mode.get("id") for mode in _dicts(session.get("modes"), "availableModes")]
-    for mode in [mode for mode in modes if mode in _UNATTENDED][:1]:
+    modes = list[str]()
+    with contextlib.suppress(*_MALFORMED):
+        modes += [m["id"] for m in session["modes"]["availableModes"] if m["id"] in _UNATTENDED]
+    for mode in modes[:1]:
         ask("session/set_mode", sessionId=name, modeId=mode)
     ask("session/prompt", sessionId=name, prompt=[{"type": "text", "text": prompt}])
     assert agent.stdin is not None
@@ -82,25 +88,11 @@ def _lines(agent: subprocess.Popen[bytes]) -> Iterator[bytes]:
 
 def _outcome(message: dict[str, Any]) -> dict[str, str]:
     """Allow what an agent asks permission for, if one of its options does."""
-    options = _dicts(message.get("params"), "options")
-    yes = [o.get("optionId") for o in options if str(o.get("kind")).startswith("allow")]
-    return {"outcome": "selected", "optionId": str(yes[0])} if yes else {"outcome": "cancelled"}
-
-
-def _object(line: bytes) -> dict[str, Any]:
-    """Parse a JSON object; empty if a line is none."""
-    with contextlib.suppress(ValueError, RecursionError):
-        return _dict(json.loads(line))
-    return {}
-
-
-def _dict(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _dicts(value: Any, name: str) -> list[dict[str, Any]]:
-    found = _dict(value).get(name)
-    return [_dict(item) for item in found] if isinstance(found, list) else []
+    with contextlib.suppress(*_MALFORMED):
+        for option in message["params"]["options"]:
+            if str(option["kind"]).startswith("allow"):
+                return {"outcome": "selected", "optionId": str(option["optionId"])}
+    return {"outcome": "cancelled"}
 
 
 if __name__ == "__main__":

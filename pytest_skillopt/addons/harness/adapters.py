@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 _SHOWN = 2_000
 """Maximum characters of a tool's result in the transcript: agents print whole files."""
+_MOST_TURNS = 20_000
+"""Maximum turns of a run: each takes many times the memory of what was printed."""
+_EVENTS = re.compile(r"(?m)^[^\S\n]*\{.*")
+"""Lines that may be JSON objects, whose texts may hold all line ends but this one."""
 _VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
 _STARTS = 300.0
 """Seconds for a program to tell its version: some need a minute on a busy machine."""
@@ -183,8 +187,11 @@ class Trace:
 
     def read(self, harness: Harness, printed: str) -> bool:
         """Read a harness's output; return whether any event was recognised."""
-        for line in printed.split("\n"):  # not splitlines(): JSON strings may hold other line ends
-            self.take(harness, line)
+        for event in _EVENTS.finditer(printed):
+            self.take(harness, event[0])
+            if len(self.turns) > _MOST_TURNS:
+                self.done, self.error = False, f"more than {_MOST_TURNS} turns"
+                break
         self._end_message()
         return bool(self.turns or self.done or self.error)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.addons.harness import processes
+from pytest_skillopt.addons.harness import adapters, processes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -190,6 +190,17 @@ def test_whichever_stream_is_flooded(
     project.run("skill_harness('Hello.')", "--skillopt", "-p", "no:xdist")
     (error,) = project.errors
     assert "printed more than 1000000 bytes" in error["message"]
+
+
+def test_turns_without_end_are_neither_kept_nor_judged(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Short events would fill the memory long before too much is printed."""
+    monkeypatch.setattr(adapters, "_MOST_TURNS", 100)
+    project.use_stub("call()\nfor _ in range(60): say(ran='ls')\n" + ANSWER)
+    project.run("skill_harness('Hello.')", "--skillopt", "-p", "no:xdist")
+    (error,) = project.errors
+    assert "more than 100 turns" in error["message"]
 
 
 def test_a_check_on_a_full_disk_is_no_wrong_answer(
