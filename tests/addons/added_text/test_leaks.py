@@ -220,8 +220,8 @@ def test_an_answer_that_looks_like_a_standard_is_a_leak(answer: str) -> None:
         SkillTask(f"t{i}", f"s{i}", "SKILL.md", f"t{i}", split="val", text=f"case number {i}")
         for i in range(10)
     ]
-    text = f'expected = "{answer}"  # for x86_64, at 1920x1080'
+    text = f'expected = "{answer}"  # for x86_64, at 640x480'
     index = LeakIndex([*tasks, dataclasses.replace(tasks[0], id="t", group="t", text=text)])
     assert index.check(f"The reference is {answer}.")
     assert not index.check("Write dates as ISO 8601, text as UTF-8, hashes as SHA-256.")
-    assert not index.check("Scale each picture to 1920x1080, for x86_64.")
+    assert not index.check("Scale each picture to 640x480, for x86_64.")
