@@ -10,11 +10,11 @@ import string
 import threading
 from collections.abc import Sequence  # noqa: TC003 (pydantic reads it)
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, model_validator
 
 from pytest_skillopt.model.structured import Answer, ask_json
 from pytest_skillopt.model.types import CapReached, ModelError, ModelFault
@@ -118,8 +118,7 @@ class PlacedEditForm(EditForm):
     field: EditField = "body"
 
     def read(self, **fields: Any) -> Edit:
-        edit = super().read(**fields)
-        return replace(edit, file=posixpath.normpath(self.file), field=self.field)
+        return super().read(file=posixpath.normpath(self.file), field=self.field, **fields)
 
 
 class Edits(Form):
@@ -128,6 +127,12 @@ class Edits(Form):
     more: ClassVar[str] = ""
     """Template with further instructions on the answer, if any."""
     edits: Sequence[EditForm]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_list(cls, reply: object) -> object:
+        """Read a list by itself as the edits: some models leave out the object around it."""
+        return {"edits": reply} if isinstance(reply, list) else reply
 
 
 class PlacedEdits(Edits):
