@@ -79,14 +79,17 @@ def shortage(settings: Settings, kept: int, tasks: Sequence[SkillTask]) -> str:
     first = sum(
         1 + (task.split == "both") for task in tasks if task.split in ("train", "val", "both")
     )
-    reserve = kept + test
-    if not cap or cap >= reserve + first:
+    if not cap or cap >= kept + test + first:
         return ""
+    least, suite = kept + test + first, sum(task.split != "test" for task in tasks)
+    # A larger cap reserves more.
+    while (more := kept_back(replace(settings, max_rollouts=least), suite) + test + first) > least:
+        least = more
     return (
         f"--skillopt-max-rollouts leaves {cap} for this skill and nothing to search with: the "
-        f"final comparison and the test split need {reserve} and the first look at the suite "
-        f"{first}; allow at least {reserve + first} for each skill, or lower "
-        "skillopt_final_rollouts"
+        f"final comparison and the test split need {kept + test} and the first look at the suite "
+        f"{first}; allow at least {least} for each skill"
+        + (", or lower skillopt_rollouts, the samples of a test task" if test else "")
     )
 
 

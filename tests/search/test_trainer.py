@@ -114,6 +114,27 @@ def test_a_cap_too_small_for_the_last_comparison_is_said_before_any_call(
     assert outcome.status == "unchanged"
     assert "--skillopt-max-rollouts leaves 100 for this skill and nothing to" in outcome.reason
     assert (outcome.samples, model.asked) == (0, [])
+    assert "lower skillopt_rollouts" in outcome.reason
+    least = int(outcome.reason.partition("allow at least ")[2].split()[0])
+    for cap, refused in ((least - 1, True), (least, False)):
+        again = train(toy, toy.make_world(), search=search, max_rollouts=cap)
+        assert ("nothing to search with" in again.reason) is refused
+    less = train(toy, toy.make_world(), search=search, max_rollouts=least - 1, rollouts=1)
+    assert "nothing to search with" not in less.reason
+
+
+def test_a_list_of_edits_without_the_object_around_it_is_read(toy: ModuleType) -> None:
+    model = toy.ToyOptimizer()
+    ask = model.complete
+
+    def answer(messages: Any, **options: Any) -> Any:
+        reply = ask(messages, **options)
+        return dataclasses.replace(reply, text=json.dumps(json.loads(reply.text)["edits"]))
+
+    model.complete = answer
+    outcome = train(toy, toy.make_world(), model)
+    assert outcome.status == "accepted"
+    assert not [note for note in outcome.notes if "could not be read" in note]
 
 
 @pytest.mark.parametrize("search", SEARCHES)
