@@ -276,7 +276,7 @@ def test_what_a_reply_says_is_not_taken_for_its_form(
 def test_thoughts_that_only_the_total_counts_are_paid_for(setting: Setting) -> None:
     counts = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 1015}
     told = json.dumps({"choices": [], "usage": counts})
-    usage, _ = read_reply("chat", told, "{}", setting.open()[0].upstream.config)
+    usage, *_ = read_reply("chat", told, "{}", setting.open()[0].upstream.config)
     assert (usage.input_tokens, usage.output_tokens) == (10, 1005)
 
 
