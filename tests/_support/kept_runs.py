@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.run.journal import Journal
 from pytest_skillopt.run.result import (
     Comparison,
     Rate,
@@ -87,12 +86,11 @@ FOREIGN = [
 
 
 def keep_foreign(home: Path, content: bytes | None) -> None:
-    """Keep a run, beside one with a sample and such a file, and a file that is not a run."""
+    """Keep a run, beside a folder with such a file and a file that is not a run."""
     keep_run(home, "20260103-000000-cc")
     foreign = home / "runs" / "20269999-foreign"
     foreign.mkdir()
-    with Journal(foreign / "journal.jsonl") as journal:
-        journal.write("error", {"error": {}})
+    (foreign / "journal.jsonl").touch()
     (home / "runs" / "a file").touch()
     if content is not None:
         (foreign / "result.json").write_bytes(content)
