@@ -13,33 +13,16 @@ EXECUTORS = [("-p", "no:xdist"), ("-n1",), ("-n1", "--drive-lanes=2")]
 
 
 @pytest.mark.parametrize("args", EXECUTORS, ids=["here", "worker", "lanes"])
-def test_a_script_of_the_skill_can_be_run(drive: Drive, args: tuple[str, ...]) -> None:
+def test_a_script_can_be_run_and_a_file_name_need_not_be_utf8(
+    drive: Drive, args: tuple[str, ...]
+) -> None:
     driven = drive(
         """
-        import subprocess
+        import os, subprocess
 
         def test_total(skill):
             script = skill.path / "scripts" / "total.sh"
             assert subprocess.run([script], capture_output=True).stdout == b"42\\n"
-        """,
-        *args,
-        job="jobs:job",
-        jobs="""
-        from rollout_driver import *
-
-        def job(executor, tasks):
-            executor.add_skill(SKILL, {"scripts/total.sh": b"#!/bin/sh\\necho 42\\n"})
-            once(executor, tasks)
-        """,
-    )
-    assert [r.outcome for r in driven.rollouts] == ["passed"], driven.rollouts
-
-
-@pytest.mark.parametrize("args", EXECUTORS, ids=["here", "worker", "lanes"])
-def test_a_file_name_that_is_not_utf8(drive: Drive, args: tuple[str, ...]) -> None:
-    driven = drive(
-        """
-        import os
 
         def test_file(skill):
             assert b"caf\\xe9.txt" in os.listdir(os.fsencode(skill.path))
@@ -51,8 +34,9 @@ def test_a_file_name_that_is_not_utf8(drive: Drive, args: tuple[str, ...]) -> No
         from rollout_driver import *
 
         def job(executor, tasks):
-            executor.add_skill(SKILL, {os.fsdecode(b"caf\\xe9.txt"): b"milk"})
+            files = {"scripts/total.sh": b"#!/bin/sh\\necho 42\\n"}
+            executor.add_skill(SKILL, {**files, os.fsdecode(b"caf\\xe9.txt"): b"milk"})
             once(executor, tasks)
         """,
     )
-    assert [r.outcome for r in driven.rollouts] == ["passed"], driven.rollouts
+    assert [r.outcome for r in driven.rollouts] == ["passed"] * 2, driven.rollouts
