@@ -146,7 +146,7 @@ def pytest_unconfigure() -> None:
 _OF_THE_MACHINE = re.compile(
     r"(?:GIT|GITHUB|GITLAB|CI|OPENAI|ANTHROPIC)_|(?:CI|BUILD_NUMBER|GH_TOKEN|COLUMNS|LINES)$"
     r"|(?:NO|FORCE)_COLOR$|PY_COLORS$|XDG_(?:CONFIG|DATA|CACHE|STATE)_HOME$"
-    r"|(?i:https?|all|no)_proxy$"
+    r"|(?i:(?:https?|all|no)_proxy)$"
 )
 """Environment variables that say where the tests run: a CI, a terminal, a network, keys."""
 
