@@ -152,15 +152,16 @@ class _Observer(Observer):
         ]
         self._run = run
         self._display = display
+        self._skill = skill
 
     def step(self, row: StepRow) -> None:
-        self._run.journal.write("step", row.model_dump())
+        self._run.journal.write("step", {"skill": self._skill, **row.model_dump()})
         self._display.step(row)
         config: pytest.Config = self._display.config
         config.hook.pytest_skillopt_step(config=config, step=row)
 
     def record(self, kind: str, data: dict[str, Any]) -> None:
-        self._run.journal.write(kind, data)
+        self._run.journal.write(kind, {"skill": self._skill, **data})
 
 
 def _written(run: Run, outcome: TrainOutcome, lost: Sequence[str]) -> SkillResult:

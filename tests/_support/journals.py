@@ -13,7 +13,7 @@ from pytest_skillopt.suite.rollouts import InfraError, Message, Rollout, Rollout
 if TYPE_CHECKING:
     from pathlib import Path
 
-START, NEXT = "a" * 64, "b" * 64
+START, NEXT, OTHER = "a" * 64, "b" * 64, "c" * 64
 
 
 def write_journal(
@@ -24,17 +24,20 @@ def write_journal(
     text: str = "plain",
     pid: int = 0,
     gated: bool = True,
+    other: str = "",
 ) -> Journal:
     """Make ``run`` a training that has come to its second step; returns the open journal.
 
     Args:
         text: stands wherever a test or a model could have written.
         gated: the gate was asked in the second step.
+        other: a second skill, whose training has come to its first step.
     """
     run.mkdir(parents=True, exist_ok=True)
     journal = Journal(run / "journal.jsonl")
     names = [f"tests/test_it.py::test_it[{i}-{text}]" for i in range(tasks)]
-    journal.write("run", {"mode": "train", "skills": {"SKILL.md": START}, "settings": {}})
+    skills = {"SKILL.md": START} | ({other: OTHER} if other else {})
+    journal.write("run", {"mode": "train", "skills": skills, "settings": {}})
     journal.write(
         "plan",
         {
@@ -67,9 +70,10 @@ def write_journal(
     lost = Rollout(request, "error", error=InfraError("provider", f"HTTP 500: {text}"))
     journal.write("error", lost.to_json())
     edit = EditRow(op="append", content=f"- {text}", reason=text, step=1, tasks=names[:1])
-    journal.write("edit", {**edit.model_dump(), "status": "waiting"})
+    first = {"skill": "SKILL.md"}
+    journal.write("edit", first | edit.model_dump() | {"status": "waiting"})
     lost_edit = EditRow(op="append", content=f"- no {text}", step=1, status="lost", why=text)
-    journal.write("edit", lost_edit.model_dump())
+    journal.write("edit", first | lost_edit.model_dump())
     second = StepRow(step=2, train=0.8, edits=1)
     if gated:
         second = second.model_copy(update={"before": 0.4, "after": 0.9, "verdict": "accepted"})
@@ -77,5 +81,10 @@ def write_journal(
         StepRow(step=1, train=0.3, tasks=3, passing=1, reason=f"2 edits tried: {text}"),
         second,
     ):
-        journal.write("step", step.model_dump())
+        journal.write("step", first | step.model_dump())
+    if other:
+        request = RolloutRequest(names[0], "source", other, OTHER, "m", "train", 0)
+        journal.write("rollout", Rollout(request, "failed").to_json(), key=request.key)
+        journal.write("edit", {"skill": other} | edit.model_dump())
+        journal.write("step", {"skill": other} | StepRow(step=1, train=0.5).model_dump())
     return journal

@@ -53,9 +53,8 @@ class Follower:
         self._versions: dict[str, int] = {}
         self._samples: list[tuple[int, float | None, int, int]] = []
         self._outcomes: Counter[str] = Counter()
-        self._steps: list[dict[str, Any]] = []
-        self._again = 0
-        """Steps of this session; a resumed session records the earlier steps once more."""
+        self._steps: dict[tuple[str, int], dict[str, Any]] = {}
+        """By skill and number: a resumed session records the earlier steps once more."""
         self._edits: dict[tuple[str, ...], dict[str, Any]] = {}
         self._workers: dict[str, list[float]] = {}
         self._faults: Counter[str] = Counter()
@@ -90,7 +89,7 @@ class Follower:
             for version in data.get("skills", {}).values():
                 self._version(version)
         elif kind == "plan":
-            self._plan, self._session, self._in_session, self._again = data, self._last, 0, 0
+            self._plan, self._session, self._in_session = data, self._last, 0
             for task, split in data["tasks"]:
                 self._task(task, split)
         elif kind in ("rollout", "error"):
@@ -99,8 +98,7 @@ class Follower:
             self._phase = "the optimizer is working"
             self._spend("optimizer", data["usage"])
         elif kind == "step":
-            self._steps[self._again : self._again + 1] = [data]
-            self._again += 1
+            self._steps[data.get("skill", ""), data["step"]] = data
         elif kind == "edit":
             self._edit(data)
 
@@ -110,7 +108,8 @@ class Follower:
         An accepted edit that is proposed again is refused, as the skill has it already; it stays
         accepted.
         """
-        key = tuple(str(data.get(name, "")) for name in ("file", "op", "target", "content"))
+        names = ("skill", "file", "op", "target", "content")
+        key = tuple(str(data.get(name, "")) for name in names)
         won = self._edits.get(key, {}).get("status") in ("waiting", "accepted")
         if not (won and data["status"] == "refused"):
             self._edits[key] = dict(data)
@@ -177,8 +176,8 @@ class Follower:
             "models": self._plan.get("models", {}),
             "spent": {role: asdict(usage) for role, usage in self._spent.items()},
             "tasks": list(zip(self._tasks, self._splits, strict=True)),
-            "versions": len(self._versions),
-            "steps": self._steps,
+            "starts": len(set(self._about.get("skills", {}).values())),
+            "steps": list(self._steps.values()),
             "edits": list(self._edits.values())[-MOST_EDITS:],
             "workers": [
                 [name, int(n), total / n, self._last - seen]

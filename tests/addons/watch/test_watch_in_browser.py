@@ -85,6 +85,25 @@ def test_the_legend_speaks_of_what_is_drawn(
     assert (circles > 0, "ircle" in said, "val" in said) == (gated, gated, gated)
 
 
+def test_two_skills_have_steps_edits_and_a_line_each(
+    browser: Browser, watched: tuple[Path, Watch]
+) -> None:
+    """Steps of one number were one, an edit proposed for both skills was one, and one line."""
+    run, server = watched
+    write_journal(run, other="b/SKILL.md").close()
+    show(browser, server.url, width=1280)
+    titles = "[...document.querySelectorAll('#steps b')].map(e => e.textContent)"
+    both = ["Step 1 of SKILL.md", "Step 2 of SKILL.md", "Step 1 of b/SKILL.md"]
+    assert browser.evaluate(titles) == both
+    edits = (
+        "[...document.querySelectorAll('#steps > li')].map(e => e.querySelectorAll('li').length)"
+    )
+    assert browser.evaluate(edits) == [2, 0, 1]
+    assert browser.evaluate("document.querySelectorAll('#plot polyline').length") == 2
+    assert "SKILL.md, b/SKILL.md" in browser.evaluate("document.getElementById('key').textContent")
+    assert browser.evaluate("document.querySelectorAll('.cells i.start').length") == 7, "6 and 1"
+
+
 def test_hostile_text_is_text(browser: Browser, watched: tuple[Path, Watch]) -> None:
     run, server = watched
     write_journal(run, text=HOSTILE).close()

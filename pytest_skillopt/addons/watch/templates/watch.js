@@ -56,7 +56,7 @@ function head(state) {
   document.title = `${title} - skillopt`;
   $("hero").className = `hero ${said ? said[2] : ""}`;
   $("lead").textContent = said ? [said[1], ...said.slice(3)].join(" ")
-    : state.state === "running" ? `Step ${state.steps.length + 1}. ` + Object.entries(state.models).map(([role, model]) => `${role} ${model}`).join(", ")
+    : state.state === "running" ? (skillsOf(state.steps).length > 1 ? "" : `Step ${state.steps.length + 1}. `) + Object.entries(state.models).map(([role, model]) => `${role} ${model}`).join(", ")
       : "It was interrupted, or runs on another machine; below is the content of its journal.";
   $("stop").hidden = !state.stoppable;
   $("report").hidden = !said;
@@ -64,6 +64,9 @@ function head(state) {
   $("fault-list").replaceChildren(...state.faults.map(([text, n]) => make("li", "", n > 1 ? `${text} (${n} times)` : text)));
 }
 
+function skillsOf(rows) {
+  return [...new Set(rows.map((row) => row.skill))];
+}
 function curve(steps, room = 26) {
   const points = steps.filter((step) => step.train !== null);
   $("curve").hidden = points.length < 1;
@@ -83,8 +86,11 @@ function curve(steps, room = 26) {
   }
   const every = Math.ceil((steps.length * room) / (width - 60));
   steps.forEach((step, i) => i % every === 0 && plot.append(svg("text", { x: x(i), y: height - 10, "text-anchor": "middle" }, String(step.step))));
-  const line = steps.map((step, i) => [step, i]).filter(([step]) => step.train !== null);
-  plot.append(svg("polyline", { class: "train", points: line.map(([step, i]) => `${x(i)},${y(step.train)}`).join(" ") }));
+  const line = steps.map((step, i) => [step, i]).filter(([step]) => step.train !== null), skills = skillsOf(steps);
+  for (const skill of skills) {
+    const own = line.filter(([step]) => step.skill === skill);
+    plot.append(svg("polyline", { class: "train", points: own.map(([step, i]) => `${x(i)},${y(step.train)}`).join(" ") }));
+  }
   for (const [step, i] of line) plot.append(svg("circle", { class: "train", cx: x(i), cy: y(step.train), r: 3 }));
   steps.forEach((step, i) => step.after !== null && step.after !== undefined && plot.append(svg("circle", { class: step.verdict, cx: x(i), cy: y(step.after), r: 6 })));
   $("plot").replaceChildren(plot);
@@ -95,7 +101,8 @@ function curve(steps, room = 26) {
     return;
   }
   $("curve-of").textContent = "of the train tasks that each step sampled" + (gated ? ", and of the val tasks if the gate decided" : "");
-  $("key").textContent = gated ? "Line: train. Circles: val, full if the gate accepted the candidate, empty if not." : "";
+  $("key").textContent = (skills.length > 1 ? `A line for each skill: ${skills.join(", ")}. ` : "")
+    + (gated ? "Line: train. Circles: val, full if the gate accepted the candidate, empty if not." : "");
 }
 
 function effect(when, byTask) {
@@ -107,18 +114,19 @@ function effect(when, byTask) {
   return said;
 }
 function tree(state) {
-  const steps = new Map(state.steps.map((step) => [step.step, step]));
-  for (const edit of state.edits) if (!steps.has(edit.step)) steps.set(edit.step, { step: edit.step, train: null, verdict: "none", reason: "" });
-  $("tree").hidden = !steps.size;
+  const skills = skillsOf([...state.steps, ...state.edits]), same = (a, b) => a.skill === b.skill && a.step === b.step;
+  const steps = [...state.steps];
+  for (const edit of state.edits) if (!steps.some((step) => same(step, edit))) steps.push({ skill: edit.skill, step: edit.step, train: null, verdict: "none", reason: "" });
+  steps.sort((a, b) => skills.indexOf(a.skill) - skills.indexOf(b.skill) || a.step - b.step);
+  $("tree").hidden = !steps.length;
   $("steps").replaceChildren(
-    ...[...steps.keys()].sort((a, b) => a - b).map((number) => {
-      const step = steps.get(number), item = make("li");
-      const line = make("p");
-      line.append(make("b", "", number ? `Step ${number}` : "Before the first step"));
+    ...steps.map((step) => {
+      const item = make("li"), line = make("p");
+      line.append(make("b", "", (step.step ? `Step ${step.step}` : "Before the first step") + (skills.length > 1 ? ` of ${step.skill}` : "")));
       line.append([step.tasks ? `${step.passing} of ${plural(step.tasks, "train task")} pass` : "",
         step.verdict !== "none" ? `${step.verdict}: val ${percent(step.before)} to ${percent(step.after)}` : "", step.reason].filter(Boolean).join("; "));
       const edits = make("ul");
-      for (const edit of state.edits.filter((each) => each.step === number)) {
+      for (const edit of state.edits.filter((each) => same(each, step))) {
         const row = make("li", edit.status);
         row.append(make("span", "fate", edit.status), make("code", "", edit.content || `${edit.op}: ${edit.target}`));
         if (edit.why || edit.reason) row.append(make("span", "why", edit.why || edit.reason));
@@ -151,7 +159,7 @@ function grid(state) {
   $("grid").hidden = !names.length;
   const fresh = new Map();
   for (const [task, score, version, at] of state.samples) {
-    const cell = make("i", version === 0 ? "start" : "");
+    const cell = make("i", version < state.starts ? "start" : "");
     cell.dataset.at = at;
     cell.style.background = colour(score);
     const each = row(task, names, splits);
