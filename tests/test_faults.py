@@ -249,6 +249,9 @@ def test_an_interrupt_ends_with_2_and_the_run_can_be_continued(
     assert last == project.result["resume"], output
     assert f"--skillopt-resume={project.run_directory.name}" in last
     assert project.result["status"] == "interrupted"
+    asked = project.server.calls + len(project.server.probes)
+    counted = sum(row["calls"] for row in project.result["usage"])
+    assert asked <= counted <= asked + len(arguments), "those in flight count, too"
     assert project.skill.read_bytes() == SKILL
     project.server.release()
     project.run(*arguments, f"--skillopt-resume={project.run_directory.name}")

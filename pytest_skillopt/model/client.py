@@ -367,6 +367,10 @@ class Client:
         except ModelFault as fault:
             used, pause = fault.usage, fault.retry_after
             raise
+        except BaseException as error:
+            if not (used.calls or isinstance(error, Exception)):  # an interrupt, or a time-out
+                used = self.config.guess(request["messages"])
+            raise
         finally:
             self._throttle.done(call, used, account, pause)
 

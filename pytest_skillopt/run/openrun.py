@@ -101,6 +101,7 @@ class Run:
         except JournalError as error:
             lost = 0
             self.notes.append(f"a paid rollout could not be stored: {error}")
+        self.limits.forget("")  # calls that are still in flight count: they may be paid for
         if lost:
             words = "their usage may be missing in the counts"
             self.notes.append(f"rollouts under way when the session ended: {lost}; {words}")

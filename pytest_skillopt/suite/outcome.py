@@ -52,11 +52,11 @@ def classify_error(exception: BaseException) -> InfraError | None:
     Errors are: any exception of a model or a fixture of this package; exceptions that the openai
     SDK raises or lets escape; time-outs and connection errors of any client.
     """
+    if is_unanswered(exception) and not isinstance(exception, ModelError):
+        return InfraError("timeout", str(exception))
     fault = exception if isinstance(exception, ModelError) else faults.classify(exception)
     if fault is not None:
         return InfraError(fault.kind, str(fault), fault.fatal)
-    if is_unanswered(exception):
-        return InfraError("timeout", str(exception))
     # A time-out of a service is not the task's own: it may come at once, so it has another kind.
     if isinstance(exception, ConnectionError | TimeoutError):
         return InfraError("provider", f"{type(exception).__name__}: {exception}")

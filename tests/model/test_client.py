@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 import ssl
 import subprocess
 import sys
@@ -27,9 +28,11 @@ from pytest_skillopt.model.types import (
     Usage,
 )
 from pytest_skillopt.settings import Settings
+from pytest_skillopt.suite.outcome import classify_error
+from pytest_skillopt.suite.rollouts import InfraError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from chat_server import ChatServer
@@ -350,6 +353,40 @@ def test_an_error_of_any_length_is_retried(chat_server: ChatServer, make_model: 
     chat_server.script(chat_server.answer(status=500, raw="x" * 20_000_000), "at last")
     assert make_model(throttle=limits).complete(HI, sample="0").text == "at last"
     assert limits.spent.calls == 1
+
+
+@pytest.fixture
+def timing_out(chat_server: ChatServer) -> Iterator[str]:
+    """Words with which every call of the main thread is interrupted once it has been sent."""
+    words = "Timeout (>1.0s) from pytest-timeout."
+
+    def fail(signum: int, frame: object) -> None:
+        pytest.fail(words)
+
+    def reply(body: dict[str, Any]) -> str:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+        return "too late"
+
+    chat_server.reply = reply
+    previous = signal.signal(signal.SIGUSR1, fail)
+    yield words
+    signal.signal(signal.SIGUSR1, previous)
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="Windows interrupts no call")
+def test_a_call_that_a_time_out_of_the_test_interrupts_counts_as_perhaps_paid(
+    chat_server: ChatServer, make_model: ModelMaker, timing_out: str
+) -> None:
+    limits = Meter(Settings(max_calls=2))
+    model = make_model(throttle=limits, price=Price(1.0, 10.0))
+    for sample in "01":
+        with pytest.raises(pytest.fail.Exception) as caught:
+            model.complete(HI, sample=sample)
+        assert classify_error(caught.value) == InfraError("timeout", timing_out)
+    with pytest.raises(CapReached):
+        model.complete(HI, sample="2")
+    assert (limits.spent.calls, limits.spent.estimated, chat_server.calls) == (2, True, 2)
+    assert limits.spent.cost
 
 
 def test_a_slow_server_is_given_up_on(chat_server: ChatServer, make_model: ModelMaker) -> None:
