@@ -7,15 +7,12 @@ the program finds it itself, in the user's home or in the variables that its ven
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
-import signal
-import subprocess
 import tempfile
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,15 +28,16 @@ from pytest_skillopt.addons.harness.login import (
     stream,
     without_key,
 )
-from pytest_skillopt.addons.harness.processes import read_text
+from pytest_skillopt.addons.harness.processes import Runner
 from pytest_skillopt.model.client import ChatModel
 from pytest_skillopt.model.faults import estimate_tokens
 from pytest_skillopt.model.types import Completion, ModelConfigError, ModelFault
 from pytest_skillopt.untrusted import protect, redact
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
+    from pytest_skillopt.addons.harness.adapters import Ended, Harness
     from pytest_skillopt.model.config import ModelConfig
     from pytest_skillopt.model.roles import Models
     from pytest_skillopt.model.types import Role
@@ -52,24 +50,13 @@ _KEPT: tuple[str, ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _CommandLine:
-    """How to ask a program once, without tools: see ``command_lines.toml``."""
-
-    argv: Sequence[str]
-    sign_in: SignIn
-    env: Mapping[str, str] = field(default_factory=dict)
-    files: Mapping[str, str] = field(default_factory=dict)
-
-
-def _known() -> dict[str, _CommandLine]:
-    text = Path(__file__).with_name("command_lines.toml").read_text(encoding="utf-8")
-    tables = tomllib.loads(text.replace("{ask}", _ASK))
-    signs = {n: SignIn(t.pop("sign_in"), tuple(t.pop("variables"))) for n, t in tables.items()}
-    return {name: _CommandLine(sign_in=signs[name], **table) for name, table in tables.items()}
-
-
-_KNOWN = _known()
+_KNOWN: dict[str, Harness] = {}
+_SIGN_INS: dict[str, SignIn] = {}
+for _name, _table in tomllib.loads(
+    Path(__file__).with_name("command_lines.toml").read_text(encoding="utf-8")
+).items():
+    _SIGN_INS[_name] = SignIn(_table.pop("sign_in"), tuple(_table.pop("variables")))
+    _KNOWN[_name] = replace(KNOWN[_name], **{"env": {}, "files": {}, **_table})
 _REFUSED = {
     "qwen": "Qwen Code turns its tools off only with --bare, which ignores your sign-in. Its plans "
     "give a key: set openai:MODEL@URL",
@@ -94,21 +81,23 @@ class CommandLineModel(ChatModel):
         if self._program not in _KNOWN:
             names = ", ".join(f"cli:{name}" for name in _KNOWN)
             raise ModelConfigError(f"{config.name!r} is not a command line; write {names}")
-        self._how = _KNOWN[self._program]
-        harness = KNOWN[self._program]
-        self._path = shutil.which(self._program) or bundled_path(harness.bundled)
-        if not self._path:
+        harness = _KNOWN[self._program]
+        path = shutil.which(self._program) or bundled_path(harness.bundled)
+        if not path:
             raise ModelConfigError(missing_program(config.name, harness))
-        variables = self._how.sign_in.variables
+        argv = f"{{executable}} {harness.argv}{' --model {model}' * bool(self._model)}"
+        self._harness = replace(harness, argv=argv, executable=path)
+        self._sign_in = _SIGN_INS[self._program]
+        variables = self._sign_in.variables
         kept = (*_KEPT, *variables)
         self._env = {name: os.environ[name] for name in kept if name in os.environ} | dict(shared)
         protect(name for name in variables if name.endswith("_TOKEN"))
-        self._running: set[subprocess.Popen[bytes]] = set()
+        self._runner = Runner("none", Path(), {})
 
     def check(self) -> None:
         """Raise ModelConfigError if the sign-in is known to be missing, or paid for by the call."""
         if (how := sign_in(self._program)) and how.home:
-            check_sign_in(self._program, self._path)
+            check_sign_in(self._program, self._harness.executable)
 
     def ping(self) -> str:
         """Check nothing: the program is there, and whether it is signed in shows in a call."""
@@ -117,8 +106,7 @@ class CommandLineModel(ChatModel):
     def close(self) -> None:
         """End the runs that are under way."""
         super().close()
-        for process in list(self._running):
-            _kill(process)
+        self._runner.close()
 
     def _send(self, request: dict[str, Any]) -> Completion:
         """Run the program once.
@@ -130,67 +118,38 @@ class CommandLineModel(ChatModel):
         if request.get("tools"):
             raise ModelFault(f"{self.name} answers prompts and has no tools", fatal=True)
         prompt = _prompt(request["messages"], request.get("response_format"))
-        with stream(sign_in(self._program) or self._how.sign_in, self._check_open):
-            status, out, err = self._run(prompt)
+        with stream(sign_in(self._program) or self._sign_in, self._check_open):
+            ended = self._run(prompt)
         trace = Trace()
-        trace.read(KNOWN[self._program], out)
+        trace.read(self._harness, ended.out)
         told = trace.tokens
         asked, said = told or (estimate_tokens(prompt), estimate_tokens(trace.text))
         usage = self.config.usage(asked, said, estimated=told is None)
         if trace.done and not trace.error and trace.text.strip():
             return Completion(redact(trace.text), usage=usage)
-        why = trace.error or trace.text or err
-        raise_refusal(self.name, why, self._how.sign_in.command)
-        why = redact(" ".join(why.split())[-300:]) or f"no answer, exit status {status}"
+        why = trace.error or trace.text or ended.err
+        raise_refusal(self.name, why, self._sign_in.command)
+        why = redact(" ".join(why.split())[-300:]) or f"no answer, exit status {ended.status}"
         raise ModelFault(why, retry=True, answered=told is not None, usage=usage)
 
-    def _run(self, prompt: str) -> tuple[int, str, str]:
-        """Return exit status, output and errors of one run in an empty folder."""
-        limit, given = self.config.request_timeout, prompt.encode(errors="replace")
-        with contextlib.ExitStack() as stack:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="skillopt-cli-"))
-            argv, env = self._prepared(folder)
-            # Into files, since some programs end before a pipe has taken all that they say.
-            out, err = (stack.enter_context(open(f"{folder}/{n}", "wb+")) for n in ("out", "err"))
-            pipes = subprocess.PIPE, out, err
-            try:
-                process = subprocess.Popen(
-                    argv, 0, None, *pipes, cwd=f"{folder}/work", env=env, start_new_session=True
-                )
-            except OSError as error:
-                raise ModelFault(f"{self._path} cannot be run: {error}", fatal=True) from None
-            try:
-                with self._tracked(process):
-                    process.communicate(given, limit)
-            except subprocess.TimeoutExpired:
-                raise ModelFault(
-                    f"no answer within {limit:g} s (skillopt_request_timeout)",
-                    retry=True,
-                    answered=True,
-                    usage=self.config.usage(estimate_tokens(prompt), 0, estimated=True),
-                ) from None
-            return process.returncode, read_text(out), read_text(err)
-
-    def _prepared(self, folder: str) -> tuple[list[str], dict[str, str]]:
-        """Fill a run's folder; return command line and environment."""
-        for name, text in self._how.files.items():
-            Path(folder, name).write_text(text, encoding="utf-8")
-        Path(folder, "work").mkdir()
-        argv = [self._path, *(word.replace("{folder}", folder) for word in self._how.argv)]
-        argv += ["--model", self._model] if self._model else []
-        ours = {n: text.replace("{folder}", folder) for n, text in self._how.env.items()}
-        return argv, self._env | ours
-
-    @contextlib.contextmanager
-    def _tracked(self, process: subprocess.Popen[bytes]) -> Iterator[None]:
-        """Kill a run that is left before its end."""
-        self._running.add(process)
-        try:
-            yield
-        finally:
-            self._running.discard(process)
-            _kill(process)
-            process.communicate()
+    def _run(self, prompt: str) -> Ended:
+        """Run the program once in an empty folder (ModelFault: it could not, or not in time)."""
+        harness, limit = self._harness, self.config.request_timeout
+        values = {"executable": harness.executable, "model": self._model, "prompt": _ASK, "key": ""}
+        given, env = prompt.encode(errors="replace"), self._env
+        with tempfile.TemporaryDirectory(prefix="skillopt-cli-") as name:
+            folder, run = Path(name), self._runner.run
+            ended = run(harness, values, folder, limit, given=given, env=env)
+        if ended.why == "start":
+            raise ModelFault(f"{harness.executable} cannot be run: {ended.err}", fatal=True)
+        if ended.why == "time":
+            raise ModelFault(
+                f"no answer within {limit:g} s (skillopt_request_timeout)",
+                retry=True,
+                answered=True,
+                usage=self.config.usage(estimate_tokens(prompt), 0, estimated=True),
+            )
+        return ended
 
 
 def make_model(models: Models, role: Role, shared: Mapping[str, str]) -> CommandLineModel:
@@ -224,10 +183,3 @@ def _prompt(messages: Sequence[dict[str, Any]], form: dict[str, Any] | None) -> 
         schema = json.dumps(form.get("json_schema", {}).get("schema", {}))
         parts.append(f"Reply with one JSON object of this schema, and nothing else:\n{schema}")
     return "\n\n".join(parts) + "\n"
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill a run with all that it has started, unless it was waited for: its id may be reused."""
-    with contextlib.suppress(OSError):
-        if process.returncode is None:
-            os.killpg(process.pid, signal.SIGKILL)

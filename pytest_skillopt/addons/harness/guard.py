@@ -115,7 +115,7 @@ def guard(run: socket.socket) -> None:
         soft, hard = (n % 2**64 for n in resource.getrlimit(resource.RLIMIT_NPROC))
         resource.setrlimit(resource.RLIMIT_NPROC, (min(most, soft), min(most, hard)))
     wake, _ = _bell()
-    files = [(0, os.devnull, os.O_RDONLY), (1, f"{folder}/out", written)]
+    files = [(0, f"{folder}/in", os.O_RDONLY), (1, f"{folder}/out", written)]
     own = _oom_score("1000")  # Short of memory, the system ends agents first.
     agent = os.posix_spawn(
         argv[0],

@@ -80,12 +80,15 @@ class Runner:
         fixed: Sequence[Path] = (),
         agent_calls: AgentCalls | None = None,
         folder: str = "",
+        given: bytes = b"",
+        env: Mapping[str, str] | None = None,
     ) -> Ended:
         """Run a harness until it ends, until ``agent_calls.stopped``, or for ``limit`` seconds.
 
         Seconds lost to the infrastructure do not count; without limit if it is 0.
         The paths in ``fixed`` are read-only in bubblewrap; the agent starts in ``folder`` of the
-        workspace.
+        workspace, with ``given`` as its standard input and with ``env``, or else an environment of
+        its own home, beside the harness's own variables.
         """
         started, why, said, agent_calls = time.monotonic(), "exit", b"", agent_calls or AgentCalls()
         with contextlib.ExitStack() as stack:
@@ -95,7 +98,8 @@ class Runner:
                 stack.callback(made.remove)  # If this process is killed, the guard does it.
                 # Opened before the agent can replace them.
                 out, err = (stack.enter_context(open(made.path / n, "xb+")) for n in ("out", "err"))
-                argv, env = self._prepared(harness, values, made.path / "home")
+                (made.path / "in").write_bytes(given)
+                argv, env = self._prepared(harness, values, made.path / "home", env)
                 start = workspace / folder
                 argv[:0] = self._prefix(
                     harness, argv[0], workspace, made.path / "home", fixed, start
@@ -171,12 +175,16 @@ class Runner:
         return ours
 
     def _prepared(
-        self, harness: Harness, values: Mapping[str, str], home: Path
+        self,
+        harness: Harness,
+        values: Mapping[str, str],
+        home: Path,
+        env: Mapping[str, str] | None,
     ) -> tuple[list[str], dict[str, str]]:
         """Fill the home folder; return command line and environment.
 
-        Only the path, the locale and the shared variables of the user's environment are kept: no
-        key and no proxy.
+        Without ``env``, only the path, the locale and the shared variables of the user's
+        environment are kept: no key and no proxy.
         """
         values = {**values, "home": str(home), "python": sys.executable}
         filled = functools.partial(harness.filled, values=values)
@@ -187,10 +195,11 @@ class Runner:
         if harness.unpacks:
             (home / ".cache" / harness.unpacks).parent.mkdir(parents=True)
             (home / ".cache" / harness.unpacks).symlink_to(_unpacked(harness))
-        env = {name: os.environ[name] for name in _KEPT if name in os.environ} | _PLAIN
-        env |= {name: str(home / place) for name, place in _PLACES.items()} | dict(self.passed)
-        env |= {name: filled(text) for name, text in harness.env.items()}
-        return [filled(word) for word in harness.argv.split()], env
+        if env is None:
+            env = {name: os.environ[name] for name in _KEPT if name in os.environ} | _PLAIN
+            env |= {name: str(home / place) for name, place in _PLACES.items()} | dict(self.passed)
+        ours = {name: filled(text) for name, text in harness.env.items()}
+        return [filled(word) for word in harness.argv.split()], {**env, **ours}
 
     def _prefix(
         self,

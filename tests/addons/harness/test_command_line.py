@@ -21,6 +21,7 @@ from pytest_skillopt.model.config import ModelConfig
 from pytest_skillopt.model.types import CapReached, ModelFault
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from chat_server import ChatServer
@@ -251,13 +252,25 @@ def test_what_cannot_be_is_said(
     assert programs.calls == []
 
 
+MADE: list[CommandLineModel] = []
+
+
+@pytest.fixture(autouse=True)
+def closing() -> Iterator[None]:
+    """Close the models that a test has made."""
+    yield
+    while MADE:
+        MADE.pop().close()
+
+
 def make(name: str, **options: Any) -> CommandLineModel:
     timeout = options.pop("timeout", PATIENCE)
     config = ModelConfig(
         "optimizer", "cli", name, "cli", key_env="none", retries=0, request_timeout=timeout
     )
     shared = options.pop("shared", {})
-    return CommandLineModel(config, shared, cache=Replies("off"), **options)
+    MADE.append(CommandLineModel(config, shared, cache=Replies("off"), **options))
+    return MADE[-1]
 
 
 def ask(model: CommandLineModel, text: str = "Think.") -> str:
@@ -372,9 +385,9 @@ def test_the_real_program_answers_without_tools(
         (home / place).write_text(harness.filled(text, values))
     if name == "codex":
         ours = {"name": "loop", "base_url": f"{url}/v1", "wire_api": "responses"}
-        about = ", ".join(f'{key} = "{value}"' for key, value in ours.items())
-        told = ("-c", 'model_provider="loop"', "-c", f"model_providers.loop={{{about}}}")
-        monkeypatch.setitem(_KNOWN, name, replace(how, argv=(*how.argv, *told)))
+        about = ",".join(f'{key}="{value}"' for key, value in ours.items())
+        told = f' -c model_provider="loop" -c model_providers.loop={{{about}}}'
+        monkeypatch.setitem(_KNOWN, name, replace(how, argv=how.argv + told))
     elif name == "opencode":  # A user's provider is in a file; here both are in one variable.
         both = "OPENCODE_CONFIG_CONTENT"
         merged = {**json.loads(shared.pop(both)), **json.loads(how.env[both])}
