@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 STUDY = ("noisy", "adversarial", "placebo", "easy")
 CAPS = (350, 700, 1400)
+TRADES = 0.25
+"""Largest share of trades that a gate may take: some tasks rise as much as others fall."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,8 @@ class Run:
     reason: str
     found: float = 0.0
     """Share that the search ended with, whatever became of it."""
+    testable: float = 0.0
+    """The same times ``power`` with the samples that the search left."""
     rounds: int = 0
     """Times that the training waited for rollouts or replies."""
     width: float = 0.0
@@ -155,6 +159,8 @@ def train(name: str, cap: int, variant: Variant, seed: int, lanes: int = 1) -> R
     ).run()
     text = outcome.after.text
     useless, harmful, leaked = classify(world, text)
+    found, verdict = outcome.proposal.text, outcome.verdict
+    decided = verdict.candidate_samples + verdict.incumbent_samples if verdict else 0
     return Run(
         gain_of(world, text),
         _false_accepts(world, [executor.texts[v] for v in verdicts.accepted] or [text]),
@@ -165,7 +171,8 @@ def train(name: str, cap: int, variant: Variant, seed: int, lanes: int = 1) -> R
         leaked,
         outcome.status,
         outcome.reason,
-        gain_of(world, outcome.proposal.text),
+        gain_of(world, found),
+        gain_of(world, found) * power(world, found, cap - sampler.taken + decided),
         timeline.rounds,
         timeline.width,
         timeline.wall(lanes),
@@ -178,6 +185,19 @@ def gain_of(world: World, text: str) -> float:
     room = world.reachable - start
     gain = world.mean(text, world.unseen) - start
     return gain / room if room > 0.01 else gain
+
+
+def power(world: World, text: str, samples: int) -> float:
+    """Return the chance to accept a text if trades without a net effect pass in ``TRADES``.
+
+    It is that of a test of the suite's mean by so many samples in all, of somebody who knows the
+    noise of every task and gives each task its best share of them (Neyman 1934).
+    """
+    rates = [[world.rate(task.id, doc) for task in world.tasks] for doc in (world.start, text)]
+    noise = sum(math.sqrt(max(0.0, rate * (1 - rate))) for rate in itertools.chain(*rates))
+    effect = (sum(rates[1]) - sum(rates[0])) / noise * math.sqrt(samples)
+    normal = statistics.NormalDist()
+    return normal.cdf(effect - normal.inv_cdf(1 - TRADES))
 
 
 def classify(world: World, text: str) -> tuple[int, int, int]:
@@ -257,8 +277,8 @@ def measure(
 
 def print_worlds(cells: Iterable[Cell]) -> None:
     print("| world | optimizer | calls | share of the gain | false accepts | target calls "
-          "| optimizer calls | useless / harmful / leaked lines | found |")  # fmt: skip
-    print("|---|---|---|---|---|---|---|---|---|")
+          "| optimizer calls | useless / harmful / leaked lines | found | testable |")  # fmt: skip
+    print("|---|---|---|---|---|---|---|---|---|---|")
     for cell in cells:
         print(f"| {cell.world} | {cell.variant.name} | {cell.cap} | {_row(cell)} |")
 
@@ -280,8 +300,8 @@ def print_times(cells: Iterable[Cell], lanes: int) -> None:
 
 def print_mechanisms(cells: Iterable[Cell]) -> None:
     print("| variant | world | share of the gain | false accepts | target calls | optimizer calls "
-          "| useless / harmful / leaked lines | found |")  # fmt: skip
-    print("|---|---|---|---|---|---|---|---|")
+          "| useless / harmful / leaked lines | found | testable |")  # fmt: skip
+    print("|---|---|---|---|---|---|---|---|---|")
     for cell in cells:
         print(f"| {cell.variant.name} | {cell.world} | {_row(cell)} |")
 
@@ -291,7 +311,7 @@ def _row(cell: Cell) -> str:
     return (
         f"{cell.mean('gain'):.2f} ± {cell.spread:.2f} | {cell.mean('false_accepts'):.2f} "
         f"| {cell.mean('samples'):.0f} | {cell.mean('calls'):.0f} | {lines} "
-        f"| {cell.mean('found'):.2f}"
+        f"| {cell.mean('found'):.2f} | {cell.mean('testable'):.2f}"
     )
 
 
