@@ -59,16 +59,16 @@ def caps_of_training(settings: Settings) -> Caps:
     return Caps.of(settings).share(Caps(), 1 + _SHARE * len(settings.more_targets))
 
 
-def kept_back(settings: Settings, tasks: int, part: float = _SHARE) -> int:
+def kept_back(settings: Settings, tasks: int, part: float = _SHARE, most: float = _MOST) -> int:
     """Return the number of samples to reserve for a final comparison of ``tasks`` tasks.
 
-    ``part`` of a cap, in (0, 1]: 1 if nothing is left for the search that is likely to help.
+    It is a part of a cap, ``part`` in (0, 1], but at most ``most`` for each task.
     """
     whole = 2 * settings.final_rollouts * tasks
     caps = [cap for cap in (settings.max_rollouts, settings.max_calls) if cap]
     if not caps:
         return whole
-    share = min(max(_LEAST * tasks, part * min(caps)), _MOST * tasks)
+    share = min(max(_LEAST * tasks, part * min(caps)), most * tasks)
     return min(whole, math.ceil(share))
 
 
@@ -154,14 +154,18 @@ class FinalComparison:
         """Reserve samples for it, for the test split, and ``more`` further ones."""
         self._state.budget.hold(Purpose.FINAL, self.kept + self._test_samples + more)
 
-    def come_first(self) -> None:
+    def come_first(self, *, idle: bool) -> None:
         """If there are edits to compare, reserve the largest part of a cap.
+
+        A single edit moves few tasks: if the search is idle, since the last sampling of all tasks
+        led to no change, its comparison gets all samples that it can use.
 
         Raises:
             OutOfBudget: fewer samples are left for the search than one of each train task.
         """
         state = self._state
-        more = kept_back(state.settings, len(state.suite), 1.0) - self.kept
+        most = math.inf if idle and len(state.edits) == 1 else _MOST
+        more = kept_back(state.settings, len(state.suite), 1.0, most) - self.kept
         if more and state.edits and state.at_the_end:
             self.set_aside(more)
             state.budget.require(len(state.train))

@@ -33,7 +33,8 @@ class TrainTasks:
         order = list(state.train)
         state.context.at(step=0).random("first look").shuffle(order)
         part = max(parameters.least_look, math.ceil(parameters.look * len(order)))
-        self._few = state.width // parameters.few
+        self.few = state.width // parameters.few
+        """Samples or tasks of the least round that is taken by itself."""
         self._size = state.settings.batch_size or part
         self._seen = order[: self._size]
         self._unseen = order[self._size :]
@@ -75,7 +76,7 @@ class TrainTasks:
     def look(self, document: Document) -> bool:
         """Sample tasks without a clear record; return whether there were any."""
         unknown = any(self._is_open(task.id) for task in self._seen)
-        self._state.samples.carry_out(self.sampling(document, self._few))
+        self._state.samples.carry_out(self.sampling(document, self.few))
         return unknown
 
     def sampling(self, document: Document, least: int = 0) -> Activity:

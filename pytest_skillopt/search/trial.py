@@ -58,7 +58,6 @@ class Trial:
         self.after = {task: TaskRecord(record.task) for task, record in self.before.items()}
         self._parameters = parameters
         self._bar = bar
-        self._most = parameters.most_samples
         self._credit = dict.fromkeys(self.before, 0.0)
         """By task, passes, and failures further on in the test as a part of a pass."""
         self._taken = dict.fromkeys(self.before, 0)
@@ -92,7 +91,7 @@ class Trial:
         wanted = dict.fromkeys(self._next_tasks(), 1)
         while ahead and any(self._credit.values()) and self._at_best(wanted) < self._bar:
             left = [t for t in wanted if self._room(t) > wanted[t]]
-            if not left or self._samples + sum(wanted.values()) >= self._most:
+            if not left or self._samples + sum(wanted.values()) >= self._parameters.most_samples:
                 break
             wanted[min(left, key=wanted.__getitem__)] += 1
         return wanted
@@ -159,7 +158,7 @@ class Trial:
 
     def _next_tasks(self) -> list[str]:
         """Return the least sampled tasks; among equals those that do well, to win sooner."""
-        if self._samples >= self._most:
+        if self._samples >= self._parameters.most_samples:
             return []
         open_tasks = [task for task in self._failing if self._room(task)]
         order = sorted(open_tasks, key=lambda t: (self._taken[t], -self._credit[t]))

@@ -100,8 +100,6 @@ class TrialSearch:
         self._settings = state.settings
         self._parameters = parameters
         self._tasks = TrainTasks(state, parameters)
-        self._few = state.width // parameters.few
-        """Samples or tasks of the least round that is taken by itself."""
         self._pool = Pool(parameters.tries)
         self._ablation = Ablation(state, parameters)
         self._harm = Harm(state, parameters)
@@ -190,8 +188,9 @@ class TrialSearch:
         """Do the most promising action; return False if there is none."""
         if self._asks_no_more and not self._state.edits:
             return self._try_waiting() or self._try_together()
+        if not self._wide and self._many_untested and self._leave_out():
+            return True
         actions = (
-            self._leave_out_if_many,
             self._ask,
             self._try_waiting,
             lambda: self._tasks.look(self._state.incumbent),
@@ -207,14 +206,11 @@ class TrialSearch:
     def _many_untested(self) -> bool:
         return self._ablation.untested >= self._parameters.together
 
-    def _leave_out_if_many(self) -> bool:
-        return not self._wide and self._many_untested and self._leave_out()
-
     # Analysts.
 
     def _ask(self) -> bool:
         """Ask analysts about reliably failing tasks, and add their edits to the pool."""
-        if self._wide and self._tasks.unasked < self._few and self._try_waiting():
+        if self._wide and self._tasks.unasked < self._tasks.few and self._try_waiting():
             return True
         batch = self._tasks.next_to_ask(self._state.incumbent, self._room_for_tasks())
         if not batch:
@@ -320,9 +316,9 @@ class TrialSearch:
         """Try the waiting edits, several at once, those with the most support first."""
         tried = False
         while (self._wide or not self._many_untested) and (trials := self._next_trials()):
-            least = self._few if len(trials) > len(self._running) else 0
+            least = self._tasks.few if len(trials) > len(self._running) else 0
             self._running = trials
-            if 2 * len(trials) < self._few:
+            if 2 * len(trials) < self._tasks.few:
                 self._tasks.widen()
             try:
                 # Edits that joined before are left out, and tasks sampled, at the same time.
@@ -529,9 +525,8 @@ class TrialSearch:
 
     def _leave_out(self) -> bool:
         """Leave each untested edit out, and drop those that are of no use."""
-        tested = False
+        tested = self._ablation.untested > 0
         while self._ablation.untested:
-            tested = True
             beside = [self._tasks.sampling(self._state.incumbent)] if self._wide else []
             self._drop(self._ablation.leave_out(*beside))
         if tested:
@@ -564,7 +559,7 @@ class TrialSearch:
         self._idle = 0 if self._state.incumbent != self._last_look else self._idle + 1
         if self._idle >= self._settings.patience or self._epoch >= self._settings.epochs:
             return False
-        self._final.come_first()
+        self._final.come_first(idle=self._idle > 0)
         self._epoch += 1
         self._tasks.discard()
         if self._epoch == 2:

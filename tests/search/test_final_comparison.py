@@ -238,3 +238,26 @@ def test_it_knows_the_samples_with_an_edit_and_without_it(toy: ModuleType) -> No
         assert pairs == others
         assert passed > without
     assert len({seen[0] for seen in begun["seen"]}) == len(begun["seen"])
+
+
+@pytest.mark.parametrize(("edits", "epochs"), [(1, 2), (2, 4)])
+def test_a_single_edit_gets_what_an_idle_search_leaves(
+    toy: ModuleType, edits: int, epochs: int
+) -> None:
+    """Several edits move enough tasks, so that the search may go on for ``skillopt_patience``."""
+    needs = [i % edits for i in range(5)] + [9]
+    world = toy.World(
+        {f"test_toy.py::test_it[t{i}]": (needs[i // 4],) for i in range(24)}, strong=1.0, weak=0.0
+    )
+
+    def propose(form: str, messages: object) -> str:
+        known = [toy.rule(n) for n in range(edits) if f"convention {n} is not" in str(messages)]
+        added = [{"op": "append", "target": "", "content": text} for text in known]
+        return json.dumps({"reasoning": "", "edits": added})
+
+    sampler = toy.ToySampler(world, toy.make_tasks(world))
+    model, settings = toy.ToyOptimizer(script=propose), Settings.make(max_rollouts=260)
+    document = Document.from_bytes(toy.SKILL)
+    outcome = Trainer(document, sampler.tasks, sampler, model, settings).run()
+    assert (outcome.status, len(outcome.accepted)) == ("accepted", edits)
+    assert max(step.epoch for step in outcome.steps) == epochs
