@@ -232,17 +232,6 @@ class Samples:
                 rollouts[draw.arm].setdefault(draw.task, []).append(rollout)
         return asked, rollouts["incumbent"], rollouts["candidate"]
 
-    def first_look(self, gate: Gate, before: Document, after: Document) -> tuple[float, int]:
-        """Take the gate's first samples of the candidate; sum their scores and their tokens."""
-        while not isinstance(asked := gate.ask(), Verdict):
-            self._budget.require(len(asked))
-            answers = self._answer(gate, asked, before, after)
-            seen = [rollout for draw, rollout in answers if draw.arm == "candidate"]
-            if seen:
-                tokens = sum(rollout.usage.tokens for rollout in seen)
-                return sum(rollout.score or 0.0 for rollout in seen), tokens
-        return 0.0, 0
-
     def _answer(
         self, gate: Gate, draws: Sequence[Draw], before: Document, after: Document
     ) -> list[tuple[Draw, Rollout]]:

@@ -166,64 +166,44 @@ class TrainingState:
         candidate, edits = self.incumbent, self.edits
         self.incumbent, self.edits = self.base, []
         try:
-            _, verdict = self.race([(candidate, edits)], epoch, records)
+            verdict = self.take_step(candidate, edits, epoch, records)
         except StopRun:
             self.history.settle(edits, "dropped", "the gate's decision about it was not completed")
             raise
         self.history.decide(edits, verdict)
 
-    def race(
+    def take_step(
         self,
-        candidates: Sequence[tuple[Document, Sequence[Edit]]],
+        candidate: Document,
+        edits: Sequence[Edit],
         epoch: int,
         records: Sequence[TaskRecord],
         about: str = "",
-    ) -> tuple[int, Verdict]:
-        """Take the best of some candidates through the gate, and end a step.
+    ) -> Verdict:
+        """Take a candidate through the gate, and end a step; adopt it if it is accepted.
 
-        If it is accepted, it becomes the incumbent. Each candidate enters its gate with an equal
-        part of alpha, and the best by its first look goes on; in a tie the one whose rollouts took
-        fewer tokens, then the shorter document. A candidate that the checks refuse is not measured,
-        whoever made it.
+        A candidate that the checks refuse is not measured, whoever made it.
 
         Args:
-            candidates: documents, each with the edits that make it out of the incumbent.
+            candidate: document to decide about.
+            edits: make it out of the incumbent.
             epoch: number of the epoch, from 1.
             records: of the train tasks that the step has looked at.
             about: describes the step, if it is not a plain one.
-
-        Returns:
-            Index of the candidate that went on, and its verdict.
         """
-        best, verdict = self._race(candidates)
-        (candidate, edits), reason = candidates[best], verdict.reason
+        verdict = self._vet(candidate, edits) or self._decide(candidate, edits)
         self.history.end_step(
             epoch=epoch,
             records=records,
             candidate=candidate.version,
             edits=len(edits),
             verdict=verdict,
-            reason=f"{about}: {reason}" if about else reason,
+            reason=f"{about}: {verdict.reason}" if about else verdict.reason,
         )
-        return best, verdict
+        return verdict
 
-    def _race(self, candidates: Sequence[tuple[Document, Sequence[Edit]]]) -> tuple[int, Verdict]:
-        objections = [self._vet(document, edits) for document, edits in candidates]
-        running = [i for i, objection in enumerate(objections) if objection is None]
-        if not running:
-            assert objections[0] is not None
-            return 0, objections[0]
-        options = gate_options(self.settings)
-        options = replace(options, alpha=options.alpha / len(running))
-        gates = {i: self.open_gate(options) for i in running}
-        looks = {
-            i: self.samples.first_look(gates[i], self.incumbent, candidates[i][0]) for i in running
-        }
-        best = min(running, key=lambda i: (-looks[i][0], looks[i][1], candidates[i][0].tokens, i))
-        for loser in (i for i in running if i != best):
-            why = "another candidate of the step looked better"
-            self.history.settle(candidates[loser][1], "dropped", why)
-        gate, (candidate, edits) = gates[best], candidates[best]
+    def _decide(self, candidate: Document, edits: Sequence[Edit]) -> Verdict:
+        gate = self.open_gate(gate_options(self.settings))
         verdict = self.samples.decide(gate, self.incumbent, candidate)
         self.verdicts.append(verdict)
         if verdict.decision != "unmeasured":
@@ -231,7 +211,7 @@ class TrainingState:
         self.history.record("verdict", candidate.version, verdict)
         if verdict.accepted:
             self.adopt(candidate, edits)
-        return best, verdict
+        return verdict
 
     def _vet(self, candidate: Document, edits: Sequence[Edit]) -> Verdict | None:
         """Refuse a candidate that no allowed edit could have made; None if it may be measured.

@@ -93,7 +93,7 @@ def slow_update(state: TrainingState, before: Document, pairs: Pairs, context: C
         return False
     if state.judged(candidate):
         return False
-    _, verdict = state.race([(candidate, [edit])], context.epoch, (), "slow update")
+    verdict = state.take_step(candidate, [edit], context.epoch, (), "slow update")
     state.history.decide([edit], verdict)
     return verdict.accepted
 

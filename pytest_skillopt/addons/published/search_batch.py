@@ -142,7 +142,7 @@ class BatchSearch:
             state.history.end_step(epoch=epoch, records=records, reason=reason)
             self._fruitless += 1
             return
-        _, verdict = state.race([(made.document, made.applied)], epoch, records)
+        verdict = state.take_step(made.document, made.applied, epoch, records)
         self._fruitless += 1
         if verdict.gate != VETTING:
             state.history.decide(made.applied, verdict)
