@@ -29,7 +29,7 @@ _BIASING = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Mode:
     """A mode: what it is, and in a session its arguments.
 

@@ -70,7 +70,7 @@ def _quiet(default: Any, **how: Any) -> Any:
     return setting(default, quiet=True, **how)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class AddOnSettings:
     """The settings of an add-on: fields of a subclass, each a ``setting``."""
 
