@@ -150,6 +150,13 @@ class Repository(Git):
                     f"the remote {self._remote} is not on GitLab, which opens a request when it "
                     "receives the push: push only with --no-forge"
                 ) from None
+            if "[remote rejected]" in error.detail:
+                said = re.findall(r"^remote: *(.*\S)", error.detail, re.MULTILINE)
+                said += re.findall(r"\[remote rejected\] \((.*)\)", error.detail)
+                raise UserError(
+                    f"the remote {self._remote} refused {branch}: {'; '.join(said)}: a rule for "
+                    "branches of that name, or missing rights of the token"
+                ) from None
             raise
         return self.clean(done.stderr)
 

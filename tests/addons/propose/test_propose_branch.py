@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,7 @@ from pytest_skillopt.addons.propose.base import read_base
 from pytest_skillopt.addons.propose.git import Repository
 from pytest_skillopt.addons.propose.publish import Plan, plan
 from pytest_skillopt.addons.propose.validate import load, validate
+from pytest_skillopt.errors import UserError
 from pytest_skillopt.skill.document import Document
 
 if TYPE_CHECKING:
@@ -134,6 +136,20 @@ def test_branch_deleted_at_the_same_moment_is_not_brought_back(project: Project)
             push(git, made)
 
     assert BRANCH not in project.branches()
+
+
+def test_a_branch_that_the_remote_protects_is_named_with_the_way_out(project: Project) -> None:
+    project.propose()
+    hook = project.remote / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\necho 'GH006: Protected branch update failed.' >&2\nexit 1\n")
+    hook.chmod(0o755)
+    said = (
+        f"the remote origin refused {BRANCH}: GH006: Protected branch update failed.; pre-receive "
+        "hook declined: a rule for branches of that name, or missing rights of the token"
+    )
+    with pytest.raises(UserError, match=f"^{re.escape(said)}$"):
+        go(project)
 
 
 def test_file_mode_is_kept(project: Project) -> None:
