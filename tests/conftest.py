@@ -97,10 +97,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Compile the package, and have one session keep what pytest makes of the modules of plugins.
 
     If Python may keep nothing, each process of each session that tests start would do both anew.
-    Else workers that begin together would each rewrite the assertions of all tests.
     """
-    if not sys.dont_write_bytecode and config.getoption("numprocesses", None):
-        rewrite_tests(config)
     if sys.dont_write_bytecode and not hasattr(config, "workerinput"):
         compileall.compile_dir(Path(pytest_skillopt.__file__).parent, quiet=2)
         environment = clean_environment()
@@ -112,23 +109,6 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(os, "fork"):
         # execnet has no hook for how a worker is started; mypy allows no other class in its place.
         gateway_io.Popen2IOMaster = warm_sessions.Worker  # type: ignore[misc]
-
-
-def rewrite_tests(config: pytest.Config) -> None:
-    """Have two processes collect half of the modules each if none of them was rewritten before."""
-    here = Path(__file__).parent
-    if config.args_source is pytest.Config.ArgsSource.ARGS or any(
-        here.glob("__pycache__/test_*-pytest-*.pyc")
-    ):
-        return
-    modules = sorted(map(str, here.rglob("test_*.py")))
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
-    collecting = [
-        subprocess.Popen([*command, *half], cwd=config.rootpath, stdout=subprocess.DEVNULL)
-        for half in (modules[::2], modules[1::2])
-    ]
-    for process in collecting:
-        process.wait()
 
 
 @pytest.hookimpl(optionalhook=True)
