@@ -150,17 +150,20 @@ def test_processes_that_live_on_in_new_children_are_ended(
     monkeypatch.setattr(processes, "_PATIENCE", PATIENCE)
     word = f"skillopt-hopper-{os.getpid()}"
     (tmp_path / "hop.py").write_text(
-        "import os, sys, time\n"
-        "for _ in range(20):\n"
+        "import os, sys\n"
+        "for number in range(20):\n"
         "    if os.fork() == 0: break\n"
         "else: sys.exit()\n"
+        "open(f'begun-{number}', 'w').close()\n"
         "while True:\n"
         "    if os.fork(): os._exit(0)\n"
         "    os.setsid()\n"
     )
     runner = processes.Runner("none", tmp_path, {})
     harness = Harness("shell", "/bin/sh -c {prompt}", lambda event, trace: None, "")
-    runner.run(harness, {"prompt": f"{sys.executable} -IS hop.py {word}"}, tmp_path, 0)
+    prompt = f"{sys.executable} -IS hop.py {word}; "
+    prompt += "until [ $(ls | grep -c begun) = 20 ]; do sleep 0.1; done"
+    runner.run(harness, {"prompt": prompt}, tmp_path, 0)
     left = [pid for _ in range(5) for pid in processes_with(word)]
     runner.close()
     while any(processes_with(word) for _ in range(5)):
