@@ -432,20 +432,23 @@ def test_many_connections_of_one_agent_leave_room_for_others(
     monkeypatch.setattr("pytest_skillopt.addons.harness.proxy._MOST_CONNECTIONS", 4)
     proxy, _ = setting.open(requests_per_minute=1)
     ends: list[object] = []
-    with proxy.serving(waiting := AgentCalls()) as url, proxy.serving(AgentCalls()) as other:
-        with contextlib.ExitStack() as held:
-            open_ones = [held.enter_context(dial(url)) for _ in range(20)]
-            for connection in open_ones[:15]:
-                assert connection.recv(1) == b""
-            assert ask(other, *PATHS["chat"])[0] == 200
-            thread = threading.Thread(target=lambda: ends.append(ask(url, *PATHS["chat"])[0]))
-            thread.start()
-            wait_until(lambda: waiting.calls == 1)  # and waits for the next minute
-            for _ in range(20):
-                held.enter_context(dial(url))
-            assert ask(other, "/v1/files", {})[0] == 404
-            waiting.over.set()
-            thread.join(PATIENCE)
+    with (
+        proxy.serving(waiting := AgentCalls()) as url,
+        proxy.serving(AgentCalls()) as other,
+        contextlib.ExitStack() as held,
+    ):
+        open_ones = [held.enter_context(dial(url)) for _ in range(20)]
+        for connection in open_ones[:15]:
+            assert connection.recv(1) == b""
+        assert ask(other, *PATHS["chat"])[0] == 200
+        thread = threading.Thread(target=lambda: ends.append(ask(url, *PATHS["chat"])[0]))
+        thread.start()
+        wait_until(lambda: waiting.calls == 1)  # and waits for the next minute
+        for _ in range(20):
+            held.enter_context(dial(url))
+        assert ask(other, "/v1/files", {})[0] == 404
+        waiting.over.set()
+        thread.join(PATIENCE)
     assert ends == [400]
 
 
