@@ -267,12 +267,17 @@ def resolve(setting: str) -> str:
     return setting
 
 
-@functools.cache
 def find_bwrap() -> tuple[str, ...]:
     """Return the command of a working bubblewrap with its options, empty if there is none."""
+    return _find_bwrap(os.environ.get("PATH", ""))
+
+
+@functools.cache
+def _find_bwrap(search_path: str) -> tuple[str, ...]:
     # In a container, root may need a user namespace as everybody else does.
     ways = [f"{_OF_ROOT} --cap-add CAP_CHOWN", f"{_OF_ROOT} --unshare-user"]
-    paths = shutil.which("bwrap"), bundled_path("codex_cli_bin/codex-resources/bwrap")
+    bundled = bundled_path("codex_cli_bin/codex-resources/bwrap")
+    paths = shutil.which("bwrap", path=search_path), bundled
     for path, options in itertools.product(paths, [_CONFINED] if os.geteuid() else ways):
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             if path:

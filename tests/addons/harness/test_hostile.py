@@ -70,9 +70,17 @@ def test_root_of_a_container_is_confined_as_everybody_is(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    found = processes.find_bwrap.__wrapped__()
+    found = processes.find_bwrap()
     assert found[0] == str(program)
     assert {"--unshare-user", "--cap-drop"} <= {*found}
+
+
+def test_a_search_path_without_commands_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = processes.find_bwrap()
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", "/nowhere")
+        assert processes.find_bwrap() == ()
+    assert processes.find_bwrap() == found
 
 
 def test_sockets_and_tokens_of_the_machine_are_hidden(project: Project) -> None:
