@@ -82,9 +82,11 @@ def classify(error: BaseException) -> ModelFault | None:
             unreached=unreached,
         )
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    inside = [f for f in frames if str(f.f_globals.get("__name__")).startswith("openai.")]
+    of_sdk = [f for f in frames if str(f.f_globals.get("__name__")).startswith("openai.")]
+    inside = {frame.f_code.co_name for frame in of_sdk}
     if isinstance(error, sdk.OpenAIError) or inside:
-        if isinstance(error, ImportError) or any(f.f_code.co_name == "__init__" for f in inside):
+        is_unmade = "__init__" in inside and "request" not in inside  # the client itself
+        if isinstance(error, ImportError) or is_unmade:
             return ModelFault(f"no request can be sent: {brief(str(error))}", fatal=True)
         words = f"unreadable reply ({type(error).__name__}: {brief(str(error))})"
         return ModelFault(words, retry=True, answered=True)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import openai
 import pytest
@@ -92,6 +92,16 @@ def test_an_sdk_that_cannot_send_anything_is_a_fault_that_costs_nothing(
     assert (fault.fatal, fault.answered, fault.usage) == (True, False, Usage())
     assert "no request can be sent: " in fault.message
     assert words in fault.message
+
+
+def test_a_reply_of_which_no_object_can_be_made_may_have_been_paid_for() -> None:
+    sdk: dict[str, Any] = {"__name__": "openai._models"}
+    exec("class Reply:\n def __init__(self): {}['id']\ndef request(): Reply()", sdk)
+    with pytest.raises(KeyError) as caught:
+        sdk["request"]()
+    fault = classify(caught.value)
+    assert fault is not None
+    assert (fault.fatal, fault.answered) == (False, True)
 
 
 @pytest.mark.parametrize(
