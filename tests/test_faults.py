@@ -1,7 +1,7 @@
 """Whatever happens to a training, it ends with the verdicts of an undisturbed one, or says why not.
 
 Here the whole plugin is driven, in processes that are killed for good; ``tests/suite`` has the
-faults of the rollout engine alone, ``tests/model`` those of a single call.
+faults of the rollout engine by itself, ``tests/model`` those of a single call.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]], int, bytes]:
+def baseline(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]], int, bytes]:
     """Result, calls and written skill of the training if nothing happens to it."""
     from chat_server import ChatServer
 
@@ -68,9 +68,9 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def undisturbed(alone: tuple[list[dict[str, Any]], int, bytes]) -> list[dict[str, Any]]:
+def undisturbed(baseline: tuple[list[dict[str, Any]], int, bytes]) -> list[dict[str, Any]]:
     """Result of the training if nothing happens to it."""
-    return alone[0]
+    return baseline[0]
 
 
 @contextlib.contextmanager
@@ -147,9 +147,9 @@ def _check_paid_once(project: FaultProject, *, lost: int) -> None:
 @pytest.mark.addon("reports")
 @pytest.mark.parametrize("is_killed", [False, True], ids=["both", "first-killed"])
 def test_two_trainings_at_once_pay_for_no_reply_twice(
-    project: FaultProject, alone: tuple[list[dict[str, Any]], int, bytes], is_killed: bool
+    project: FaultProject, baseline: tuple[list[dict[str, Any]], int, bytes], is_killed: bool
 ) -> None:
-    undisturbed, calls_of_one, _ = alone
+    undisturbed, calls_of_one, _ = baseline
     first, second = _two_that_wait_for_one_reply(project, project)
     if is_killed:
         first.kill()
@@ -181,9 +181,9 @@ def _two_that_wait_for_one_reply(
 
 
 def test_two_clones_with_one_directory_pay_for_no_reply_twice(
-    project: FaultProject, alone: tuple[list[dict[str, Any]], int, bytes], tmp_path: Path
+    project: FaultProject, baseline: tuple[list[dict[str, Any]], int, bytes], tmp_path: Path
 ) -> None:
-    _, calls_of_one, written = alone
+    _, calls_of_one, written = baseline
     shared = tmp_path / "shared"
     (tmp_path / "clone").mkdir()
     clone = FaultProject(tmp_path / "clone", project.server)

@@ -164,7 +164,7 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What each Python has compiled, which takes most of the time that a worker needs to start."""
+    """Compiled modules by Python: to compile them takes most of the start of a worker."""
     return tmp_path_factory.mktemp("compiled")
 
 

@@ -168,7 +168,7 @@ assert all(one["error"]["code"] == -32601 for one in said[4:]), said
 """
 ODD = {
     "it nests too deeply": {"answer": "print('[' * 100_000, flush=True)"},
-    "it prints what is no text": {"answer": "os.write(1, b'\\xff\\xfe {\\n\\n')"},
+    "it prints bytes that are not text": {"answer": "os.write(1, b'\\xff\\xfe {\\n\\n')"},
     "its modes are none": {"session": "modes = 'abc'; mode = 'yolo'"},
     "it answers other requests": {
         "answer": "[send(id=n, result={'stopReason': 'refusal'}) for n in (0, 1, 99, 'x', None)]"
