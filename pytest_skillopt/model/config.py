@@ -242,14 +242,17 @@ def price_of(model: str, base_url: str, prices: str) -> Price | None:
 
 
 def parse_prices(text: str) -> dict[str, Price]:
-    """Read ``MODEL=IN/OUT, ...``, in US dollars per million tokens; ModelConfigError otherwise."""
+    """Read ``MODEL=IN/OUT, ...``, in US dollars per million tokens; ModelConfigError otherwise.
+
+    A model may be named as in ``skillopt_model``, with its provider.
+    """
     found = {}
     for entry in filter(None, map(str.strip, text.split(","))):
         match = _PRICE.fullmatch(entry)
         if match is None:
             form = "MODEL=IN/OUT, in US dollars per million tokens, e.g. qwen2.5:7b=0.10/0.40"
             raise ModelConfigError(f"skillopt_prices: {entry!r} is not of the form {form}")
-        found[match[1]] = Price(float(match[2]), float(match[3]))
+        found[match[1].removeprefix(f"{PROVIDER}:")] = Price(float(match[2]), float(match[3]))
     return found
 
 

@@ -303,6 +303,7 @@ def test_prices_hold_for_the_providers_own_server_alone() -> None:
     assert price_of("gpt-4o-mini", "http://gateway/v1", "") is None
     assert price_of("unheard-of", own, "") is None
     assert price_of("gpt-4o", own, "gpt-4o=1/2") == Price(1, 2)
+    assert price_of("qwen2.5:7b", "http://own/v1", "openai:qwen2.5:7b=1/2") == Price(1, 2)
 
 
 def test_prices_of_the_user_are_read() -> None:
