@@ -1,4 +1,4 @@
-"""How much the rollout engine costs, in one table: ``python benchmarks/engine.py [--quick]``.
+"""Cost of the rollout engine, in one table: ``python benchmarks/engine.py [--quick]``.
 
 ``--soak`` keeps 64 calls in flight for ten minutes, ``--large`` takes a suite of 10,000 tasks.
 Every figure is measured now, on this machine. CPU seconds are those of the controller and all

@@ -1,4 +1,4 @@
-"""How long the example takes to train: from an empty cache, and once more from the cache.
+"""Time that the example takes to train: from an empty cache, and once more from the cache.
 
 Trains a copy of ``example_project`` twice on two workers and prints both wall times, their ratio
 and the suite's pass rates::

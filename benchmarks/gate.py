@@ -1,4 +1,4 @@
-"""How good the acceptance gates are, by simulation; prints the table of docs/gate.md.
+"""Errors and power of the acceptance gates, by simulation; prints the table of docs/gate.md.
 
     python benchmarks/gate.py                       ours and the peers' rules, about two minutes
     python benchmarks/gate.py --replicates 4000     the figures of the README
@@ -233,7 +233,7 @@ def final_reference(
     cap: int,
     prior: float = 1.0,
 ) -> bool:
-    """Whether the decision of a default training accepts.
+    """Check if the decision of a default training accepts.
 
     Args:
         n: tasks.

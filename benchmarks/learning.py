@@ -59,7 +59,7 @@ class Variant:
     settings: dict[str, Any] = field(default_factory=dict)
     parameters: dict[str, Any] = field(default_factory=dict)
     temper: str = "plain"
-    """How the simulated optimizer goes about it."""
+    """Habits of the simulated optimizer, by name (``worlds/proposer.py``)."""
     causes: bool = False
     """Analysts tell a gap in the skill from a lapse of the agent."""
     agent: bool = False
@@ -104,7 +104,7 @@ class Run:
     gain: float
     """Share of the reachable gain on the unseen tasks; points where nothing is reachable."""
     false_accepts: int
-    """Times that a gate, or where there is none the last comparison, took what is no better."""
+    """Skills not better than before that a gate, or the final comparison without one, accepted."""
     samples: int
     calls: int
     useless: int
@@ -284,7 +284,7 @@ def print_worlds(cells: Iterable[Cell]) -> None:
 
 
 def print_times(cells: Iterable[Cell], lanes: int) -> None:
-    """How wide the trainings are; worlds recorded from a real model have no timeline."""
+    """Print the widths of the trainings; worlds recorded from a real model have no timeline."""
     print(
         f"| world | calls | rounds | rollouts a round | wall, {lanes} lanes | thread pool | ratio |"
     )

@@ -24,7 +24,7 @@ _BOOLEANS = {"yes": True, "true": True, "on": True, "1": True} | {
     "no": False, "false": False, "off": False, "0": False,
 }  # fmt: skip
 _RAW_NUMBER = re.compile(r"(?:could not convert string to float|(invalid literal) .*?): (.*)")
-"""Words of Python for a text that is no number, which pytest passes on."""
+"""Words of Python for a text that is not a number, which pytest passes on."""
 _IniType = Literal["linelist", "bool", "int", "float", "string"]
 _INI_TYPES: dict[type, _IniType] = {bool: "bool", int: "int", float: "float", str: "string"}
 

@@ -1,4 +1,4 @@
-"""Which parts of the package may import which."""
+"""Imports that the layers of the package allow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often the model passes each task under a set of lines, kept as data.
+"""Pass rates of a model on each task under a set of lines, kept as data.
 
 llama.cpp's server tells the probability of each token after all of its sampler's cuts, so the
 chance of an answer to the letter is the product along its tokens, without the noise of samples

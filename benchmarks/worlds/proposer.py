@@ -1,4 +1,4 @@
-"""The simulated optimizer: reads the prompt alone, and is as good as the mix of its world.
+"""The simulated optimizer: reads only the prompt, and is as good as the mix of its world.
 
 It knows what a convention would say once a failure names what is wrong or a rollout that passed
 shows it, and otherwise writes what sounds good. It mostly leaves out what was tried.
@@ -44,7 +44,7 @@ _ADVISED = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Temper:
-    """How an optimizer goes about it."""
+    """Habits of an optimizer."""
 
     obeys: float = 0.8
     """Chance of leaving out what the prompt lists as tried before."""

@@ -1,4 +1,4 @@
-"""How long a training would take with a number of lanes, from what it waited for.
+"""Duration of a training with a number of lanes, estimated from the calls that it waited for.
 
 Calls of one round run at once, as many as there are lanes, of the optimizer at most as many as the
 default of ``skillopt_optimizer_workers``; the next round begins when all have ended. Equal

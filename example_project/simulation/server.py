@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Temper(NamedTuple):
-    """How reliable a model is; all but the latency in seconds are probabilities in [0, 1].
+    """Reliability of a model; all but the latency in seconds are probabilities in [0, 1].
 
     ``luck``: does the right thing unasked. ``lapse``: forgets a stated convention once. ``missed``:
     does not see the cause of a failure. The others: proposes such an edit as well.

@@ -1,4 +1,4 @@
-"""Who sent the document, when, and under which numbers it is filed."""
+"""Sender, dates and reference numbers of a document."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ def describe_run(
 ) -> dict[str, Any]:
     """Describe a run, to tell if it can be continued.
 
-    Of the settings that change no sample, only the caps can change decisions: with a higher cap the
+    Among the settings that change no sample, only caps can change decisions: with a higher cap the
     search continues, possibly differently, but it never adds samples to a final comparison that has
     begun. Models are compared by fingerprints.
     """

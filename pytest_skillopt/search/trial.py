@@ -199,7 +199,7 @@ class Pool:
         """By key, edits that have lost a trial and did not join since."""
         self._losses: Counter[str] = Counter()
         self._banned: set[str] = set()
-        """Keys of edits that are not tried again, alone or with others."""
+        """Keys of edits that are not tried again, by themselves or with others."""
 
     @property
     def waiting(self) -> list[Edit]:
@@ -207,7 +207,7 @@ class Pool:
         return by_support(self._waiting)
 
     def is_spent(self, edit: Edit) -> bool:
-        """Return whether the edit was tried alone often enough."""
+        """Return whether the edit was tried by itself often enough."""
         return edit.key in self._banned or self._losses[edit.key] >= self._tries
 
     def has_lost(self, edit: Edit) -> bool:

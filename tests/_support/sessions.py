@@ -1,4 +1,4 @@
-"""How the tests start sessions of pytest in processes of their own."""
+"""Sessions of pytest in processes of their own, as the tests start them."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def rule(number: int) -> str:
 
 @dataclass
 class World:
-    """Which conventions each task needs, and how the target behaves."""
+    """Conventions that each task needs, and pass rates of the target."""
 
     needs: dict[str, tuple[int, ...]]
     strong: float = 0.95

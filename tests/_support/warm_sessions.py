@@ -317,7 +317,7 @@ def _serve(requests: socket.socket) -> None:
                 _run(streams, **json.loads(data))
             for fd in (*streams, asking):
                 os.close(fd)
-            with contextlib.suppress(BrokenPipeError):  # Who asked may have ended.
+            with contextlib.suppress(BrokenPipeError):  # The process that asked may have ended.
                 os.write(tell, f"{process}\n".encode())
                 os.write(tell, f"{os.waitpid(process, 0)[1]}\n".encode())
             os._exit(0)

@@ -35,7 +35,7 @@ Rates = dict[str, float]
 
 
 def roller(before: Rates, after: Rates, seed: object) -> Callable[[Draw], bool]:
-    """Outcomes that depend on the draw alone, as those of the sampler do."""
+    """Return outcomes that depend only on the draw, as those of the sampler do."""
 
     def roll(draw: Draw) -> bool:
         rates = after if draw.arm == "candidate" else before

@@ -54,7 +54,7 @@ def train(
 
 
 def final_samples(sampler: Any) -> Counter[tuple[str, str]]:
-    """How many there are of each stream and version."""
+    """Count the samples of each stream and version."""
     requests = [rollout.request for rollout in sampler.sampled.values()]
     return Counter((r.stream, r.version) for r in requests if r.stage in ("final", "test"))
 

@@ -373,7 +373,7 @@ def test_an_edit_that_names_a_text_which_is_not_there_is_appended(toy: ModuleTyp
 
 
 def test_a_suite_that_starts_at_zero_is_climbed(toy: ModuleType) -> None:
-    """Every task needs two lines at once, so that no line helps alone; many lines are of no use."""
+    """No line helps by itself, since every task needs two; many other lines are useless."""
     world = toy.make_world(rules=3, weak=0.0, strong=0.95)
     world.needs = {task: (0, 1 + i // 4 % 2) for i, task in enumerate(world.needs)}
     lines = [toy.rule(0), toy.rule(1), toy.rule(2), *(f"- Mind matter {n}." for n in range(4))]
