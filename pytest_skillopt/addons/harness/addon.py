@@ -11,27 +11,27 @@ from pytest_skillopt.addon import AddOn
 from pytest_skillopt.addons.harness.fixtures import check_system
 from pytest_skillopt.addons.harness.settings import MOST_PROPOSALS, HarnessSettings
 from pytest_skillopt.addons.later import Later
+from pytest_skillopt.options import Mode
 from pytest_skillopt.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
     from pytest_skillopt import Context, Model, Patch, Result, Role, Skill, SkillTask, TaskRecord
-    from pytest_skillopt.addons.harness import code, reading
+    from pytest_skillopt.addons.harness import adapters, binding, code, processes, reading
 else:
-    code, reading = Later("harness.code"), Later("harness.reading")
+    adapters, binding = Later("harness.adapters"), Later("harness.binding")
+    code, processes, reading = (Later(f"harness.{n}") for n in ("code", "processes", "reading"))
 
 
 def _other_harness(settings: Settings, name: str) -> tuple[Settings, str]:
     """Return the settings with another harness, and its name with its version."""
-    from pytest_skillopt.addons.harness.adapters import installed
-
     ours = settings.of(HarnessSettings)
     if name == ours.harness:
         raise pytest.UsageError(f"skillopt_verify: harness:{name} is skillopt_harness itself")
     others = (part for part in settings.addons if part is not ours)
     changed = replace(settings, addons=(*others, replace(ours, harness=name)))
-    return changed, str(installed(name))
+    return changed, str(adapters.installed(name))
 
 
 _TOOLS = {"": (".py",), "bash": (".sh", ".bash"), "node": (".js", ".mjs", ".cjs")}
@@ -54,7 +54,6 @@ ADDON = AddOn(
 def pytest_skillopt_agent(item: pytest.Item, source: str, skill: str) -> str | None:
     """Name the agents that a task of ``skill_harness`` runs, with their versions."""
     from pytest_skillopt.model.roles import Models
-    from pytest_skillopt.options import Mode
 
     uses_agent = "skill_harness" in getattr(item, "fixturenames", ())
     mode = Mode.from_config(item.config)
@@ -63,43 +62,28 @@ def pytest_skillopt_agent(item: pytest.Item, source: str, skill: str) -> str | N
     if not uses_agent:
         return None
     check_system()
-    from pytest_skillopt.addons.harness.binding import identify
-
-    return identify(item, Models.of(item.config).settings, source, skill)
+    return binding.identify(item, Models.of(item.config).settings, source, skill)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse a wrong use of the user's own sign-in before any worker is started."""
-    from pytest_skillopt.options import Mode
-
     if hasattr(config, "workerinput") or not Mode.from_config(config):
         return
     settings = Settings.from_config(config)
-    if not settings.of(HarnessSettings).harness_login:
-        return
-    from pytest_skillopt.addons.harness.binding import check_streams
-    from pytest_skillopt.addons.harness.login import refuse_in_ci
-    from pytest_skillopt.model.types import ModelConfigError
-
-    try:
-        refuse_in_ci("skillopt_harness_login")
-    except ModelConfigError as error:
-        raise pytest.UsageError(str(error)) from None
-    check_streams(config, settings, settings.of(HarnessSettings).harness)
+    if settings.of(HarnessSettings).harness_login:
+        binding.check_login(config, settings)
 
 
 def _check_confined(item: pytest.Item, settings: Settings, *, uses_agent: bool) -> None:
     """Raise UsageError unless scripts that a model wrote would only run in a sandbox."""
     if not settings.train_code:
         return
-    from pytest_skillopt.addons.harness.processes import resolve
-
     if not uses_agent:
         raise pytest.UsageError(
             f"skillopt_train_code: {item.nodeid} does not use skill_harness, and a script that a "
             "model wrote may run in its sandbox only; leave the test out, or train no code"
         )
-    if resolve(settings.of(HarnessSettings).sandbox) == "none":
+    if processes.resolve(settings.of(HarnessSettings).sandbox) == "none":
         raise pytest.UsageError(
             "skillopt_train_code: a script that a model wrote may run in a sandbox only; install "
             "bubblewrap, or set skillopt_sandbox to a command that confines"
@@ -118,17 +102,14 @@ def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model | None:
         return make_target(models)
     if provider_of(models.settings, role) != "cli":
         return None
-    from pytest_skillopt.addons.harness.binding import shared_variables
     from pytest_skillopt.addons.harness.command_line import make_model
 
-    return make_model(models, role, shared_variables(models.settings))
+    return make_model(models, role, binding.shared_variables(models.settings))
 
 
 def pytest_skillopt_proxy_url(config: pytest.Config, skill: Skill) -> str:
     """Open a proxy to the target model."""
-    from pytest_skillopt.addons.harness.binding import open_url
-
-    return open_url(config, skill)
+    return binding.open_url(config, skill)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -161,7 +142,6 @@ def pytest_skillopt_notes(config: pytest.Config, result: Result) -> str | None:
 def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) -> str | None:
     """Warn of agents that are not confined or signed in, and of too long a catalogue of skills."""
     from pytest_skillopt.model.roles import Models
-    from pytest_skillopt.options import Mode
 
     ours, mode = Models.of(config).settings.of(HarnessSettings), Mode.from_config(config)
     proposing = ours.proposer and mode and mode.name == "train"
@@ -192,10 +172,8 @@ def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) ->
 
 
 def _confinement(config: pytest.Config, ours: HarnessSettings) -> str | None:
-    from pytest_skillopt.addons.harness.processes import resolve
-
     said = list[str]()
-    confined = resolve(ours.sandbox)
+    confined = processes.resolve(ours.sandbox)
     if confined == "none":
         said.append("ran without a sandbox, with all your permissions (skillopt_sandbox)")
     elif config.option.collectonly:

@@ -19,17 +19,10 @@ from pytest_skillopt.addons.harness.adapters import (
     installed,
     memory_name,
 )
-from pytest_skillopt.addons.harness.login import (
-    SignedIn,
-    check_home,
-    check_sign_in,
-    sign_in,
-    signed_in,
-)
+from pytest_skillopt.addons.harness.login import SignedIn, refuse_in_ci, sign_in
 from pytest_skillopt.addons.harness.processes import Runner, resolve
 from pytest_skillopt.addons.harness.proxy import AgentCalls, Proxy, marks_of
 from pytest_skillopt.addons.harness.settings import HarnessSettings
-from pytest_skillopt.model.config import OPENAI_URL
 from pytest_skillopt.model.roles import Models
 from pytest_skillopt.model.types import ModelConfigError
 from pytest_skillopt.skill.document import SKILL_FILE, Document
@@ -40,7 +33,6 @@ from pytest_skillopt.suite.tasks import chosen_skill
 
 if TYPE_CHECKING:
     from pytest_skillopt.addons.harness.agent import HarnessAgent
-    from pytest_skillopt.model.config import ModelConfig
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.context import Recorder, Skill
 
@@ -83,10 +75,9 @@ def make_agent(
     models, (provider, runner) = Models.of(request.config), _opened(request.config)
 
     def find(name: str) -> Harness:
-        signed = provider if isinstance(provider, SignedIn) else None
-        harness = _checked(name, signed) if signed else served(provider.config, name)
+        harness = provider.find(name)
         _check_kind(skill.file, harness)
-        return signed_in(harness, signed.model) if signed else harness
+        return harness
 
     return HarnessAgent(
         harness=find(_named(request.node, models.settings, getattr(request, "param", None))),
@@ -141,28 +132,24 @@ def _signed_in(config: pytest.Config, settings: Settings, names: list[str]) -> l
         provider = Models.of(config).get("target")
         if not isinstance(provider, SignedIn):
             raise ModelConfigError("skillopt_harness_login: conftest.py must return no target")
-        found = [_checked(name, provider) for name in names]
+        found = [provider.find(name) for name in names]
     except ModelConfigError as error:
         raise pytest.UsageError(str(error)) from None
     for name in names:
-        check_streams(config, settings, name)
+        _check_streams(config, settings, name)
     return found
 
 
-def _checked(name: str, provider: SignedIn) -> Harness:
-    """Find a harness that the user is signed in to.
-
-    Raises:
-        ModelConfigError: there is no sign-in, or the target names another harness.
-    """
-    provider.check(name)
-    harness = installed(name, own=True)
-    check_sign_in(name, harness.executable)
-    check_home(name)
-    return harness
+def check_login(config: pytest.Config, settings: Settings) -> None:
+    """Refuse the user's own sign-in in CI, and several rollouts at once (UsageError)."""
+    try:
+        refuse_in_ci("skillopt_harness_login")
+    except ModelConfigError as error:
+        raise pytest.UsageError(str(error)) from None
+    _check_streams(config, settings, settings.of(HarnessSettings).harness)
 
 
-def check_streams(config: pytest.Config, settings: Settings, name: str) -> None:
+def _check_streams(config: pytest.Config, settings: Settings, name: str) -> None:
     """Refuse several rollouts at once if a sign-in serves one run at a time.
 
     Raises:
@@ -206,18 +193,6 @@ def open_url(config: pytest.Config, skill: Skill) -> str:
 
     (context.at_end.callback if context is not None else config.add_cleanup)(end)
     return _URLS[owner]
-
-
-def served(config: ModelConfig, name: str) -> Harness:
-    """Find a harness for a model; ModelConfigError if the server lacks its protocol."""
-    harness = installed(name)
-    if config.base_url == OPENAI_URL and harness.speaks in ("messages", "gemini"):
-        raise ModelConfigError(
-            f"{name} cannot use {OPENAI_URL}: set a server with its protocol, as in "
-            f"skillopt_{config.role} = openai:MODEL@URL, and the variable that holds its key, as "
-            f"in '{config.role}.key_env = VARIABLE' in skillopt_requests"
-        )
-    return harness
 
 
 def shared_variables(settings: Settings) -> dict[str, str]:

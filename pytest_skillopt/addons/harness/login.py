@@ -110,8 +110,8 @@ def raise_refusal(name: str, words: str, command: str) -> None:
         raise ModelFault(f"{name}: {words}; sign in with: {command}", fatal=True)
 
 
-def check_sign_in(name: str, path: str) -> None:
-    """Check at no cost that a harness, at a path, has a sign-in for unattended use.
+def check_sign_in(name: str, path: str) -> SignIn:
+    """Find the sign-in of a harness, at a path, for unattended use, and check it at no cost.
 
     Raises:
         ModelConfigError: it has none, or only one that is paid for by the call.
@@ -130,7 +130,7 @@ def check_sign_in(name: str, path: str) -> None:
                 "what it prints"
             )
         protect([variable])
-        return
+        return how
     status, said = _status(path, how.home)
     by_key = "API key" in said
     if status or by_key:
@@ -139,6 +139,7 @@ def check_sign_in(name: str, path: str) -> None:
             f"{name} in {how.home}: {redact(said) or 'not signed in'}{paid}; "
             f"run `{how.command}` to use a plan"
         )
+    return how
 
 
 @functools.cache
@@ -159,18 +160,15 @@ def _status(path: str, home: str) -> tuple[int, str]:
     return asked.returncode, (asked.stdout + asked.stderr).strip().rpartition("\n")[2]
 
 
-def check_home(name: str) -> None:
+def _check_home(name: str, how: SignIn) -> None:
     """Raise ModelConfigError if the folder of a sign-in holds texts that the agent would read."""
-    how = sign_in(name)
-    home = Path(how.home) if how and how.home else None
-    if home is None:
-        return
+    home = Path(how.home)
     texts = [home / "AGENTS.md", home / "AGENTS.override.md", home / "hooks.json"]
     texts += [path for path in home.glob("skills/*") if not path.name.startswith(".")]
     if found := next((path for path in texts if path.exists()), None):
         raise ModelConfigError(
             f"skillopt_harness_login: {name} would read {found}, which is not part of the test. "
-            f"Sign in once in a folder of its own: CODEX_HOME={home}-skillopt {how and how.command}"
+            f"Sign in once in a folder of its own: CODEX_HOME={home}-skillopt {how.command}"
         )
 
 
@@ -198,13 +196,11 @@ def stream(how: SignIn, check_open: Callable[[], None]) -> Iterator[None]:
         lock.release()
 
 
-def signed_in(harness: Harness, model: str) -> Harness:
+def _signed_in(harness: Harness, how: SignIn, model: str) -> Harness:
     """Return a harness that uses its vendor's own server with the user's sign-in.
 
     An empty model is the command line's default.
     """
-    how = sign_in(harness.name)
-    assert how is not None
     shared = {n: os.environ[n] for n in (*PROXIES, *how.variables) if n in os.environ}
     if harness.name == "codex":
         more = _ALONE + (" --model {model}" if model else "")
@@ -305,18 +301,28 @@ class SignedIn(Client):
         super().__init__(config, **options)
         self.fingerprint = config.fingerprint
         self.program, _, self.model = config.model.partition("/")
+        self._sign_in = SignIn("", ())
 
     @property
     def throttle(self) -> Any:
         return self._throttle
 
-    def check(self, name: str) -> None:
-        """Raise ModelConfigError unless a harness is the one that the target names."""
+    def find(self, name: str) -> Harness:
+        """Find a harness that the user is signed in to.
+
+        Raises:
+            ModelConfigError: the target names another one, or there is no usable sign-in.
+        """
         if name != self.program:
             raise ModelConfigError(
                 f"skillopt_target = {self.config.name} is for {self.program}, and a test uses "
                 f"{name}: leave skillopt_target out, or set it to {PROVIDER}:{name}"
             )
+        harness = installed(name, own=True)
+        how = self._sign_in = check_sign_in(name, harness.executable)
+        if how.home:
+            _check_home(name, how)
+        return _signed_in(harness, how, self.model)
 
     def complete(self, *messages: Any, **options: Any) -> Completion:
         raise ModelFault(self._no_chat, fatal=True)
@@ -353,14 +359,12 @@ class SignedIn(Client):
             "start": lambda: done.append(start("")),
         }
         self._call(request, agent_calls.account, lambda reply: None)
-        how = sign_in(agent_calls.harness.name)
-        agent_calls.end(done[0], how.command if how else "")
+        agent_calls.end(done[0], self._sign_in.command)
         return done[0]
 
     def _send(self, request: dict[str, Any]) -> Completion:
-        agent_calls, how = request["agent_calls"], sign_in(request["agent_calls"].harness.name)
-        assert how is not None
-        with stream(how, self._check_open):
+        agent_calls = request["agent_calls"]
+        with stream(self._sign_in, self._check_open):
             try:
                 request["start"]()
             except BaseException:

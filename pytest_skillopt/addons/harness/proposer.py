@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from pytest_skillopt.addons.harness.agent import judged
-from pytest_skillopt.addons.harness.binding import open_runner, served
+from pytest_skillopt.addons.harness.binding import open_runner
 from pytest_skillopt.addons.harness.command_line import CommandLineModel
 from pytest_skillopt.addons.harness.proposal import SOCKET, Folder, proposed
 from pytest_skillopt.addons.harness.proxy import AgentCalls, Proxy
@@ -137,10 +137,9 @@ def open_proposer(config: pytest.Config) -> None:
             f"skillopt_proposer = {ours.proposer} calls the optimizer's server, and "
             f"{optimizer.name} is not a model on one: set skillopt_optimizer = openai:MODEL[@URL]"
         )
-    harness = served(target, name)
-    runner = open_runner(config, models.settings)
     proxy = Proxy(target, models.throttle, models.replies)
     config.add_cleanup(proxy.close)
+    harness, runner = proxy.find(name), open_runner(config, models.settings)
     config.stash[PROPOSER] = Proposer(harness, proxy, runner, models.settings.timeout)
 
 

@@ -19,12 +19,15 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from pytest_skillopt.addons.harness.adapters import installed
 from pytest_skillopt.addons.harness.protocols import read_reply
 from pytest_skillopt.model.client import Client
+from pytest_skillopt.model.config import OPENAI_URL
 from pytest_skillopt.model.faults import classify, estimate_tokens
 from pytest_skillopt.model.types import (
     NO_KEY,
     Completion,
+    ModelConfigError,
     ModelError,
     ModelFault,
     Usage,
@@ -190,6 +193,18 @@ class Proxy:
     @property
     def model(self) -> str:
         return self.config.model
+
+    def find(self, name: str) -> Harness:
+        """Find a harness; ModelConfigError if the server lacks its protocol."""
+        harness = installed(name)
+        if self.config.base_url == OPENAI_URL and harness.speaks in ("messages", "gemini"):
+            role = self.config.role
+            raise ModelConfigError(
+                f"{name} cannot use {OPENAI_URL}: set a server with its protocol, as in "
+                f"skillopt_{role} = openai:MODEL@URL, and the variable that holds its key, as "
+                f"in '{role}.key_env = VARIABLE' in skillopt_requests"
+            )
+        return harness
 
     def agent_calls(
         self, harness: Harness, skill: str, prompt: str, is_document: bool, **how: Any

@@ -359,7 +359,7 @@ def test_a_wrong_proposer_is_known_before_anything_is_paid(
     greeting.settings["skillopt_proposer"] = name
     if name == "agent:claude":
         claude = KNOWN["claude"]
-        monkeypatch.setattr("pytest_skillopt.addons.harness.binding.installed", lambda _: claude)
+        monkeypatch.setattr("pytest_skillopt.addons.harness.proxy.installed", lambda _: claude)
         monkeypatch.setattr("pytest_skillopt.model.roles.Models.probe", lambda *_: None)
         greeting.settings["skillopt_base_url"] = ""
     status, shown = greeting.train()
