@@ -137,14 +137,15 @@ class Tree:
         if stat.S_ISLNK(about.st_mode):
             self.write(path, os.fsencode(os.readlink(source)), about.st_mode)
         elif stat.S_ISREG(about.st_mode):
-            self.write(path, b"", 0o600)
-            with self.at(path) as (fd, name), open(source, "rb") as given:
-                flags = os.O_WRONLY | os.O_NOFOLLOW
-                with open(os.open(name, flags, dir_fd=fd), "wb") as file:
-                    shutil.copyfileobj(given, file)
-                    file.flush()
-                    os.fchmod(file.fileno(), stat.S_IMODE(about.st_mode))
-                    os.utime(file.fileno(), ns=(about.st_atime_ns, about.st_mtime_ns))
+            with (
+                self.at(path) as (fd, name),
+                open(source, "rb") as given,
+                open(os.open(name, _MAKE, 0o600, dir_fd=fd), "wb") as file,
+            ):
+                shutil.copyfileobj(given, file)
+                file.flush()
+                os.fchmod(file.fileno(), stat.S_IMODE(about.st_mode))
+                os.utime(file.fileno(), ns=(about.st_atime_ns, about.st_mtime_ns))
         else:
             raise OSError(f"{source} is neither a file nor a folder nor a link")
 
@@ -188,39 +189,31 @@ class Tree:
         """
         found: dict[str, Entry] = {}
         unread = _MOST_READ if content else -1
-        with self.folder(below) as top, contextlib.ExitStack() as held:
-            stack = [(top, "", sorted(os.listdir(top), reverse=True), held)]
-            while stack:
-                fd, here, names, opened = stack[-1]
-                if not names:
-                    stack.pop()
-                    opened.close()
-                    continue
-                path = f"{here}{(name := names.pop())}"
-                if path in left_out:
-                    continue
-                with contextlib.suppress(FileNotFoundError):
-                    about = os.lstat(name, dir_fd=fd)
-                    if stat.S_ISDIR(about.st_mode):
-                        found[path] = Entry(about.st_mode)
-                        if len(stack) > _DEEPEST:
-                            raise OSError(f"folders are nested deeper than {_DEEPEST}: {path[:99]}")
-                        opened = held.enter_context(contextlib.ExitStack())
-                        try:
-                            child = os.open(name, _FOLDER, dir_fd=fd)
-                        except PermissionError:
-                            found[path] = Entry(about.st_mode, "unreadable", None, False)
-                            continue
-                        opened.callback(os.close, child)
-                        inside = sorted(os.listdir(child), reverse=True)
-                        stack.append((child, f"{path}/", inside, opened))
-                    else:
-                        entry = found[path] = _entry(fd, name, about, room, unread, path)
+        with self.folder(below) as top:
+            for folder, inner, names, fd in os.fwalk(".", onerror=_pass_over, dir_fd=top):
+                here = f"{folder}/"[2:]
+                if here.count("/") > _DEEPEST:
+                    raise OSError(f"folders are nested deeper than {_DEEPEST}: {here[:99]}")
+                if here:
+                    found[here[:-1]] = Entry(os.fstat(fd).st_mode)
+                for listed in (inner, names):
+                    listed[:] = sorted(name for name in listed if here + name not in left_out)
+                for name in (*inner, *names):
+                    with contextlib.suppress(FileNotFoundError):
+                        about = os.lstat(name, dir_fd=fd)
+                        entry = _entry(fd, name, about, room, unread, here + name)
+                        found[here + name] = entry
                         room -= len(entry.data or b"")
                         unread -= about.st_size if entry.is_known else 0
-                if len(found) > _MOST_ENTRIES:
-                    raise OSError(f"more than {_MOST_ENTRIES} files")
+                    if len(found) > _MOST_ENTRIES:
+                        raise OSError(f"more than {_MOST_ENTRIES} files")
         return found
+
+
+def _pass_over(error: OSError) -> None:
+    """Leave a folder out that cannot be read, or is no longer there."""
+    if not isinstance(error, PermissionError | FileNotFoundError):
+        raise error
 
 
 def _entry(fd: int, name: str, about: os.stat_result, room: int, unread: int, path: str) -> Entry:
@@ -228,6 +221,8 @@ def _entry(fd: int, name: str, about: os.stat_result, room: int, unread: int, pa
     if stat.S_ISLNK(mode):
         data = os.fsencode(os.readlink(name, dir_fd=fd))
         return Entry(mode, hashlib.sha256(data).hexdigest(), data)
+    if stat.S_ISDIR(mode):  # unless it can be opened afterwards
+        return Entry(mode, "unreadable", None, False)
     if not stat.S_ISREG(mode):
         return Entry(mode, "special", None)
     if size > min(unread, _LARGEST_READ):
