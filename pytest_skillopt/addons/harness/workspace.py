@@ -217,11 +217,11 @@ class Workspace:
 
     def _hide_from_git(self) -> None:
         """Exclude skills and documents from commits that an agent makes."""
-        with contextlib.ExitStack() as opened:
-            try:
-                opened.enter_context(self.tree.folder(".git"))
-            except OSError:
-                return
+        try:
+            with self.tree.folder(".git"):
+                pass
+        except OSError:
+            return
         lines = (f"/{path}{'' if path in self._documents else '/'}\n" for path in self.placed)
         self.tree.append(".git/info/exclude", "".join(lines))
 
@@ -326,12 +326,10 @@ def pack(run: Run, laid: Workspace) -> str | None:
     plain = json.dumps([told, changes], ensure_ascii=False)
     marks = (f"{{skillopt-workspace{number or ''}}}" for number in itertools.count())
     mark = next(mark for mark in marks if mark not in plain)
-    whole = {
-        "mark": mark,
-        "run": _replaced(told, str(laid.root), mark),
-        "changes": _replaced(changes, root.decode("latin-1"), mark),
-    }
-    text = json.dumps(whole, ensure_ascii=False)
+    text = (
+        f'{{"mark": {json.dumps(mark)}, "run": {_placeless(told, str(laid.root), mark)}, '
+        f'"changes": {_placeless(changes, root.decode("latin-1"), mark)}}}'
+    )
     return text if len(text) <= _ROOM and encodable(text) == text else None
 
 
@@ -343,7 +341,8 @@ def replay(text: str, laid: Workspace) -> Run:
         OSError: it failed halfway.
     """
     kept = _Kept.model_validate_json(text)
-    root = os.fsencode(laid.root).decode("latin-1")
+    whole, root = str(laid.root), os.fsencode(laid.root).decode("latin-1")
+    run = Run.model_validate_json(_placeless(kept.run.model_dump(), kept.mark, whole))
     changes: Changes = {}
     for name, change in kept.changes.items():
         path = os.fsdecode(name.replace(kept.mark, root).encode("latin-1"))
@@ -359,7 +358,7 @@ def replay(text: str, laid: Workspace) -> Run:
         for new, old in zip(made.values(), changes.values(), strict=True)
     ):
         raise OSError(f"{laid.root}: repeating a cached run gave other files")
-    return Run.model_validate(_replaced(kept.run.model_dump(), kept.mark, str(laid.root)))
+    return run
 
 
 def _check(changes: Changes, laid: Workspace) -> None:
@@ -419,12 +418,7 @@ def _may_hide(name: str, data: bytes) -> bool:
     return redact(whole) != whole
 
 
-def _replaced(value: Any, old: str, new: str) -> Any:
-    """Replace a text in all strings of a JSON value."""
-    if isinstance(value, str):
-        return value.replace(old, new)
-    if isinstance(value, dict):
-        return {_replaced(k, old, new): _replaced(v, old, new) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return tuple(_replaced(part, old, new) for part in value)
-    return value
+def _placeless(value: Any, old: str, new: str) -> str:
+    """Write a value as JSON, with a text replaced in all its strings."""
+    written, *texts = (json.dumps(part, ensure_ascii=False) for part in (value, old, new))
+    return written.replace(texts[0][1:-1], texts[1][1:-1])
