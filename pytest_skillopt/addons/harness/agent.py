@@ -366,15 +366,14 @@ class HarnessAgent:
             stop_when_read=only_trigger,
             on_usage=self.recorder.add_usage,
         )
-        folder = self._folder
-        values = {"executable": harness.executable, "prompt": prompt}
-        values |= {"workspace": os.path.join(root, folder).rstrip("/")}
-        values |= {"model": self.provider.model, "key": "skillopt"}
         fixed = [laid.root / path for path in laid.placed]
 
         def start(url: str) -> Ended:
-            given = values | {"url": url}
-            return self.runner.run(harness, given, laid.root, limit, fixed, agent_calls, folder)
+            given, inside = (
+                {"prompt": prompt, "model": self.provider.model, "url": url},
+                self._folder,
+            )
+            return self.runner.run(harness, given, laid.root, limit, fixed, agent_calls, inside)
 
         ended = self.provider.serve(agent_calls, prompt, start)
         if not laid.is_intact:
@@ -382,19 +381,13 @@ class HarnessAgent:
                 f"{harness}: the agent changed the skill under test, so this sample does not count "
                 "for its version; skillopt_sandbox = bwrap makes the skill read-only"
             )
-        if (
-            self.is_document
-            and agent_calls.marks
-            and agent_calls.calls
-            and not agent_calls.skill_read
-        ):
-            names = ", ".join(laid.placed)
-            if not (agent_calls.failure or agent_calls.fault):
-                raise ModelFault(
-                    f"{harness} did not read {names}: its text was in no request, so this sample "
-                    "tells nothing about it",
-                    fatal=True,
-                )
+        has_called = agent_calls.calls and not (agent_calls.failure or agent_calls.fault)
+        if self.is_document and agent_calls.marks and has_called and not agent_calls.skill_read:
+            raise ModelFault(
+                f"{harness} did not read {', '.join(laid.placed)}: its text was in no request, so "
+                "this sample tells nothing about it",
+                fatal=True,
+            )
         trace, problem = judged(harness, agent_calls, ended, limit)
 
         def placeless(text: str) -> str:

@@ -135,7 +135,7 @@ class CommandLineModel(ChatModel):
     def _run(self, prompt: str) -> Ended:
         """Run the program once in an empty folder (ModelFault: it could not, or not in time)."""
         harness, limit = self._harness, self.config.request_timeout
-        values = {"executable": harness.executable, "model": self._model, "prompt": _ASK, "key": ""}
+        values = {"prompt": _ASK, "model": self._model, "key": ""}
         given, env = prompt.encode(errors="replace"), self._env
         with tempfile.TemporaryDirectory(prefix="skillopt-cli-") as name:
             folder, run = Path(name), self._runner.run

@@ -85,6 +85,7 @@ class Runner:
     ) -> Ended:
         """Run a harness until it ends, until ``agent_calls.stopped``, or for ``limit`` seconds.
 
+        ``values`` are the prompt, the model, the proxy's URL and, if it is another, the key.
         Seconds lost to the infrastructure do not count; without limit if it is 0.
         The paths in ``fixed`` are read-only in bubblewrap; the agent starts in ``folder`` of the
         workspace, with ``given`` as its standard input and with ``env``, or else an environment of
@@ -99,11 +100,9 @@ class Runner:
                 # Opened before the agent can replace them.
                 out, err = (stack.enter_context(open(made.path / n, "xb+")) for n in ("out", "err"))
                 (made.path / "in").write_bytes(given)
-                argv, env = self._prepared(harness, values, made.path / "home", env)
-                start = workspace / folder
-                argv[:0] = self._prefix(
-                    harness, argv[0], workspace, made.path / "home", fixed, start
-                )
+                start, home = workspace / folder, made.path / "home"
+                argv, env = self._prepared(harness, {"workspace": str(start), **values}, home, env)
+                argv[:0] = self._prefix(harness, argv[0], workspace, home, fixed, start)
                 told = json.dumps([argv, env, str(start), str(made.path)])
                 _LOG.debug("%s begins, with %g s to run", harness.name, limit)
                 guard.sendall(f"{told}\n".encode())
@@ -186,7 +185,8 @@ class Runner:
         Without ``env``, only the path, the locale and the shared variables of the user's
         environment are kept: no key and no proxy.
         """
-        values = {**values, "home": str(home), "python": sys.executable}
+        ours = {"executable": harness.executable, "home": str(home), "python": sys.executable}
+        values = {"key": "skillopt", **values, **ours}
         filled = functools.partial(harness.filled, values=values)
         (home / "tmp").mkdir(parents=True)
         for name, text in harness.files.items():
@@ -198,8 +198,8 @@ class Runner:
         if env is None:
             env = {name: os.environ[name] for name in _KEPT if name in os.environ} | _PLAIN
             env |= {name: str(home / place) for name, place in _PLACES.items()} | dict(self.passed)
-        ours = {name: filled(text) for name, text in harness.env.items()}
-        return [filled(word) for word in harness.argv.split()], {**env, **ours}
+        own = {name: filled(text) for name, text in harness.env.items()}
+        return [filled(word) for word in harness.argv.split()], {**env, **own}
 
     def _prefix(
         self,

@@ -60,9 +60,7 @@ class Proposer:
         if leak := leaking(folder.root, self.runner.hidden):
             raise ModelFault(f"{leak} is above the agent's folder: set TMPDIR", fatal=True)
         agent_calls = AgentCalls(account=("optimizer", "agent", ""), most_calls=_MOST_CALLS)
-        values = {"executable": self.harness.executable, "prompt": folder.prompt}
-        values |= {"workspace": str(folder.root), "key": "skillopt"}
-        values["model"] = self.proxy.config.model
+        values = {"prompt": folder.prompt, "model": self.proxy.model}
         with contextlib.ExitStack() as stack:
             values["url"] = stack.enter_context(self.proxy.serving(agent_calls))
             server = stack.enter_context(socket.socket(socket.AF_UNIX))
