@@ -201,9 +201,6 @@ _BASH: _Language = (partial(_parse_with, "bash", "-n"), _reach_of_bash, _help_of
 _NODE: _Language = (_parse_node, _reach_of_node, _help_of_text)
 _LANGUAGES: dict[str, _Language] = {
     ".py": (_parse_python, _reach_of_python, _help_of_python),
-    ".sh": _BASH,
-    ".bash": _BASH,
-    ".js": _NODE,
-    ".mjs": _NODE,
-    ".cjs": _NODE,
+    **dict.fromkeys((".sh", ".bash"), _BASH),
+    **dict.fromkeys((".js", ".mjs", ".cjs"), _NODE),
 }

@@ -38,28 +38,22 @@ def opened(result: Result) -> list[list[str]]:
     total.pop("", None)
     names = [name for name, _ in total.most_common(_MOST)]
     rest = total.keys() - {*names}
-    head = ["wanted", *map(one_line, names), *(["another"] if rest else []), "none"]
-    columns = [[name] for name in names] + ([list(rest)] if rest else []) + [[""]]
-    return [head] * bool(counts) + [
-        [
-            wanted,
-            *(
-                " -> ".join(
-                    number(sum(arm[name] for name in column))
-                    for arm in ((old, new) if compared else (old,))
-                )
-                for column in columns
-            ),
-        ]
-        for wanted, (old, new) in counts.items()
-    ]
+    columns = [(one_line(name), [name]) for name in names]
+    columns += [("another", [*rest])] if rest else []
+    columns += [("none", [""])]
+
+    def cell(arms: tuple[Counter[str], Counter[str]], column: list[str]) -> str:
+        shown = [number(sum(arm[name] for name in column)) for arm in arms]
+        return " -> ".join(shown if compared else shown[:1])
+
+    rows = [[wanted, *(cell(arms, c) for _, c in columns)] for wanted, arms in counts.items()]
+    return [["wanted", *(title for title, _ in columns)], *rows] if counts else []
 
 
 def notes_on_reading(skills: Iterable[SkillResult]) -> Iterator[str]:
     """Note tasks that need the skill but that a coding agent did without reading it."""
     for skill in skills:
-        rows = [row for row in skill.tasks if row.trigger is not False]
-        arms = [(row.id, row.after or row.before) for row in rows]
+        arms = [(t.id, t.after or t.before) for t in skill.tasks if t.trigger is not False]
         told = [(name, arm) for name, arm in arms if arm.read is not None and arm.n]
         unread = [name for name, arm in told if not arm.read]
         if told and len(unread) == len(told):
