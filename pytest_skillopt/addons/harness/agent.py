@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import hashlib
 import json
 import os
@@ -22,7 +21,7 @@ from pytest_skillopt.addons.harness.workspace import Run, Workspace, leaking, pa
 from pytest_skillopt.model.agent import Reply, ReplyError, ToolRun
 from pytest_skillopt.model.types import CacheMiss, Completion, ModelFault
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
-from pytest_skillopt.skill.files import skill_files
+from pytest_skillopt.skill.files import is_outside, skill_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -153,7 +152,7 @@ class HarnessAgent:
 
     async def aio(self, prompt: str, **options: Any) -> HarnessReply:
         """Call the agent without blocking the event loop."""
-        return await asyncio.to_thread(functools.partial(self, prompt, **options))
+        return await asyncio.to_thread(self, prompt, **options)
 
     def trigger(
         self,
@@ -203,21 +202,14 @@ class HarnessAgent:
         project = self.runner.project
         with _reached(root):
             tested = "" if self.is_document else self._own_name
-            files = {tested: _files(self.skill.path, project)} if tested else {}
-            for folder in (project / other for other in others or ()):
-                files[_name(folder)] = _files(folder, project)
+            paths = {tested: self.skill.path} if tested else {}
+            paths |= {_name(folder): folder for folder in (project / path for path in others or ())}
+            files = {name: skill_files(p / SKILL_FILE, project) for name, p in paths.items()}
             for name, document in self.rivals().items() if others is None else ():
                 files.setdefault(name, {SKILL_FILE: document.data})
-            documents, replaced = self._documents(harness)
-            laid = Workspace(
-                root,
-                harness.skills,
-                files,
-                None if copy is None else project / copy,
-                tested=tested,
-                documents=documents,
-                replaced=replaced,
-            )
+            copied = None if copy is None else project / copy
+            documents, replaced = self._documents()
+            laid = Workspace(root, harness.skills, files, copied, tested, documents, replaced)
         given = (said, max_turns, self.limit if timeout is None else timeout, only_trigger)
         rivals = {
             name: Document(parts[SKILL_FILE]).body
@@ -263,18 +255,16 @@ class HarnessAgent:
         start = self.skill.file.removesuffix(memory_name(self.harness, self.skill.file))
         return start.rstrip("/") if self.is_document else ""
 
-    def _documents(self, harness: Harness) -> tuple[dict[str, bytes], list[str]]:
+    def _documents(self) -> tuple[dict[str, bytes], list[str]]:
         """Return the documents to write, by path in the workspace, and what they replace."""
-        above = posixpath.dirname(self.skill.file)
-        texts = {posixpath.join(above, name): text for name, text in self.skill.files.items()}
-        if self.is_document:
-            texts[self.skill.file] = self.skill.text
-        else:
-            texts = {p: t for p, t in texts.items() if posixpath.relpath(p, above)[:2] == ".."}
+        above, inside = posixpath.dirname(self.skill.file), self.is_document
+        given = {n: text for n, text in self.skill.files.items() if inside or is_outside(n)}
+        texts = {posixpath.join(above, name): text for name, text in given.items()}
+        texts |= {self.skill.file: self.skill.text} if inside else {}
         found: dict[str, bytes] = {}
         replaced: list[str] = []
         for path, text in texts.items():
-            place, instead = placed(harness, posixpath.normpath(path))
+            place, instead = placed(self.harness, posixpath.normpath(path))
             found[place] = text.encode()
             replaced += instead
         return found, replaced
@@ -302,17 +292,10 @@ class HarnessAgent:
 
     def _key(self, laid: Workspace, *parts: Any) -> str:
         """Return the cache key of a run: a hash of everything it depends on."""
-        given = [self.provider.config.fingerprint, self.runner.sandbox, dict(self.runner.passed)]
         before = [laid.digest, self.recorder.request.sample]
-        whole = [
-            REVISION,
-            str(self.harness),
-            *parts,
-            *before,
-            *given,
-            *filter(None, [self._folder]),
-        ]
-        text = json.dumps(whole, sort_keys=True)
+        given = [self.provider.config.fingerprint, self.runner.sandbox, dict(self.runner.passed)]
+        given += filter(None, [self._folder])
+        text = json.dumps([REVISION, str(self.harness), *parts, *before, *given], sort_keys=True)
         self.asked[text] += 1
         return "run-" + hashlib.sha256(f"{text}#{self.asked[text]}".encode()).hexdigest()
 
@@ -369,11 +352,9 @@ class HarnessAgent:
         fixed = [laid.root / path for path in laid.placed]
 
         def start(url: str) -> Ended:
-            given, inside = (
-                {"prompt": prompt, "model": self.provider.model, "url": url},
-                self._folder,
-            )
-            return self.runner.run(harness, given, laid.root, limit, fixed, agent_calls, inside)
+            given = {"prompt": prompt, "model": self.provider.model, "url": url}
+            how = limit, fixed, agent_calls, self._folder
+            return self.runner.run(harness, given, laid.root, *how)
 
         ended = self.provider.serve(agent_calls, prompt, start)
         if not laid.is_intact:
@@ -455,10 +436,6 @@ def _reached(root: Path) -> Iterator[None]:
         yield
     except (OSError, SkillError) as error:
         raise ModelFault(f"{root}: the workspace cannot be used ({error})") from error
-
-
-def _files(skill: Path, project: Path) -> dict[str, bytes]:
-    return skill_files(skill / SKILL_FILE, project)
 
 
 def _name(skill: Path) -> str:

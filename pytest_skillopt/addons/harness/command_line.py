@@ -28,7 +28,7 @@ from pytest_skillopt.addons.harness.login import (
     stream,
     without_key,
 )
-from pytest_skillopt.addons.harness.processes import Runner
+from pytest_skillopt.addons.harness.processes import KEPT, Runner
 from pytest_skillopt.model.client import ChatModel
 from pytest_skillopt.model.faults import estimate_tokens
 from pytest_skillopt.model.types import Completion, ModelConfigError, ModelFault
@@ -43,13 +43,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.types import Role
 
 _ASK = "You answer one prompt with one text, and nothing else is done with it."
-_KEPT: tuple[str, ...] = (
-    *("PATH", "HOME", "USER", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "XDG_CONFIG_HOME"),
-    *PROXIES,
-    *("SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"),
-)
-
-
+_KEPT = (*KEPT, "HOME", "USER", "TMPDIR", "XDG_CONFIG_HOME", *PROXIES)
 _KNOWN: dict[str, Harness] = {}
 _SIGN_INS: dict[str, SignIn] = {}
 for _name, _table in tomllib.loads(

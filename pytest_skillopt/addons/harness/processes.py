@@ -39,7 +39,7 @@ MOST_PRINTED = 64 << 20  # bytes of output after which a run is ended
 LEAST_FREE = 256 << 20  # free bytes on the workspace's disk below which it is ended
 _LOOK_MS = 100  # interval at which these limits are checked
 _PATIENCE = 15.0  # seconds that a guard has to end a run; it needs at most 12
-_KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS")
+KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS")
 _PLAIN = {"TERM": "dumb", "NO_COLOR": "1", "CI": "1", "DO_NOT_TRACK": "1"}
 _XDG = {"CONFIG": ".config", "DATA": ".local/share", "STATE": ".local/state", "CACHE": ".cache"}
 _PLACES = {"HOME": "", "TMPDIR": "tmp", "XDG_RUNTIME_DIR": "tmp"}
@@ -196,7 +196,7 @@ class Runner:
             (home / ".cache" / harness.unpacks).parent.mkdir(parents=True)
             (home / ".cache" / harness.unpacks).symlink_to(_unpacked(harness))
         if env is None:
-            env = {name: os.environ[name] for name in _KEPT if name in os.environ} | _PLAIN
+            env = {name: os.environ[name] for name in KEPT if name in os.environ} | _PLAIN
             env |= {name: str(home / place) for name, place in _PLACES.items()} | dict(self.passed)
         own = {name: filled(text) for name, text in harness.env.items()}
         return [filled(word) for word in harness.argv.split()], {**env, **own}

@@ -67,11 +67,10 @@ class Workspace:
         root: Path,
         skills: str,
         laid: Mapping[str, Mapping[str, bytes]],
-        copied: Path | None = None,
-        *,
-        tested: str = "",
-        documents: Mapping[str, bytes] = {},
-        replaced: Collection[str] = (),
+        copied: Path | None,
+        tested: str,
+        documents: Mapping[str, bytes],
+        replaced: Collection[str],
     ) -> None:
         root.mkdir(parents=True, exist_ok=True)
         self.root, self.tree, self.placed = root, Tree(root), list[str]()
