@@ -116,28 +116,26 @@ def identify(item: pytest.Item, settings: Settings, text: str, skill: str) -> st
     params = getattr(getattr(item, "callspec", None), "params", {})
     named = {_named(item, settings, params.get("skill_harness")), *_USE.findall(text)}
     named |= {value for value in params.values() if isinstance(value, str) and value in KNOWN}
-    resolve(settings.of(HarnessSettings).sandbox)
-    if settings.of(HarnessSettings).harness_login:
-        found = _signed_in(item.config, settings, sorted(named))
-    else:
-        found = [installed(name) for name in sorted(named)]
+    ours = settings.of(HarnessSettings)
+    resolve(ours.sandbox)
+    try:
+        find = _own_sign_in(item.config).find if ours.harness_login else installed
+        found = [find(name) for name in sorted(named)]
+    except ModelConfigError as error:
+        raise pytest.UsageError(str(error)) from None
     for harness in found:
         _check_kind(skill, harness)
+        if ours.harness_login:
+            _check_streams(item.config, settings, harness.name)
     return ", ".join(map(str, found))
 
 
-def _signed_in(config: pytest.Config, settings: Settings, names: list[str]) -> list[Harness]:
-    """Find the harnesses of a task, which the user is signed in to (UsageError)."""
-    try:
-        provider = Models.of(config).get("target")
-        if not isinstance(provider, SignedIn):
-            raise ModelConfigError("skillopt_harness_login: conftest.py must return no target")
-        found = [provider.find(name) for name in names]
-    except ModelConfigError as error:
-        raise pytest.UsageError(str(error)) from None
-    for name in names:
-        _check_streams(config, settings, name)
-    return found
+def _own_sign_in(config: pytest.Config) -> SignedIn:
+    """Return the target under the user's own sign-in (ModelConfigError: it is another)."""
+    provider = Models.of(config).get("target")
+    if not isinstance(provider, SignedIn):
+        raise ModelConfigError("skillopt_harness_login: conftest.py must return no target")
+    return provider
 
 
 def check_login(config: pytest.Config, settings: Settings) -> None:

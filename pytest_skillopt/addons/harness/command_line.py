@@ -82,10 +82,9 @@ class CommandLineModel(ChatModel):
         argv = f"{{executable}} {harness.argv}{' --model {model}' * bool(self._model)}"
         self._harness = replace(harness, argv=argv, executable=path)
         self._sign_in = _SIGN_INS[self._program]
-        variables = self._sign_in.variables
-        kept = (*_KEPT, *variables)
+        kept = (*_KEPT, *self._sign_in.variables)
         self._env = {name: os.environ[name] for name in kept if name in os.environ} | dict(shared)
-        protect(name for name in variables if name.endswith("_TOKEN"))
+        protect(name for name in self._sign_in.variables if name.endswith("_TOKEN"))
         self._runner = Runner("none", Path(), {})
 
     def check(self) -> None:

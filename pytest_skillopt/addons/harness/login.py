@@ -181,15 +181,13 @@ def stream(how: SignIn, check_open: Callable[[], None]) -> Iterator[None]:
     if not os.path.isdir(how.home):
         raise ModelFault(f"{how.home} is missing; sign in with: {how.command}", fatal=True)
     lock = FileLock(Path(how.home) / ".skillopt.lock")
-    while True:
-        check_open()
-        try:
-            lock.acquire(timeout=0.2)
-            break
-        except Timeout:
-            continue
-        except OSError as error:
-            raise ModelFault(f"{how.home} cannot be used: {error}", fatal=True) from None
+    try:
+        while not lock.is_locked:
+            check_open()
+            with contextlib.suppress(Timeout):
+                lock.acquire(timeout=0.2)
+    except OSError as error:
+        raise ModelFault(f"{how.home} cannot be used: {error}", fatal=True) from None
     try:
         yield
     finally:
@@ -352,21 +350,17 @@ class SignedIn(Client):
 
     def serve(self, agent_calls: Followed, prompt: str, start: Callable[[str], Ended]) -> Ended:
         """Run an agent, as one call that the caps and rates allow; count what its events tell."""
-        done: list[Ended] = []
-        request = {
-            "messages": prompt,
-            "agent_calls": agent_calls,
-            "start": lambda: done.append(start("")),
-        }
+        request: dict[str, Any] = {"messages": prompt, "agent_calls": agent_calls, "start": start}
         self._call(request, agent_calls.account, lambda reply: None)
-        agent_calls.end(done[0], self._sign_in.command)
-        return done[0]
+        ended: Ended = request["ended"]
+        agent_calls.end(ended, self._sign_in.command)
+        return ended
 
     def _send(self, request: dict[str, Any]) -> Completion:
         agent_calls = request["agent_calls"]
         with stream(self._sign_in, self._check_open):
             try:
-                request["start"]()
+                request["ended"] = request["start"]("")
             except BaseException:
                 self._throttle.note(
                     agent_calls.used(self.config, request["messages"]), agent_calls.account

@@ -386,11 +386,11 @@ def _apply(changes: Changes, laid: Workspace) -> None:
     new = [(name, entry) for name, entry in sorted(changes.items()) if entry is not None]
     files = [(name, entry) for name, entry in new if not stat.S_ISDIR(entry.mode)]
     folders = [(name, entry) for name, entry in new if stat.S_ISDIR(entry.mode)]
+    places = {name: f"{aside}/{n}/{posixpath.basename(name)}" for n, (name, _) in enumerate(files)}
     try:
         tree.make_folder(aside, 0o700)
-        for number, (name, entry) in enumerate(files):
-            place = f"{aside}/{number}/{name.rpartition('/')[2]}"
-            tree.write(place, entry.data or b"", entry.mode)
+        for name, entry in files:
+            tree.write(places[name], entry.data or b"", entry.mode)
     except OSError as error:
         tree.remove(aside)
         raise ValueError(str(error)) from None
@@ -399,8 +399,8 @@ def _apply(changes: Changes, laid: Workspace) -> None:
         tree.remove(name)
     for name, _ in folders:
         tree.make_folder(name, 0o700)
-    for number, (name, _) in enumerate(files):
-        tree.move(f"{aside}/{number}/{name.rpartition('/')[2]}", name)
+    for name, place in places.items():
+        tree.move(place, name)
     for name, entry in reversed(folders):
         tree.make_folder(name, entry.mode)
     tree.remove(aside)
