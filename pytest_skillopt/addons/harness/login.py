@@ -299,11 +299,7 @@ class SignedIn(Client):
         super().__init__(config, **options)
         self.fingerprint = config.fingerprint
         self.program, _, self.model = config.model.partition("/")
-        self._sign_in = SignIn("", ())
-
-    @property
-    def throttle(self) -> Any:
-        return self._throttle
+        self.throttle, self._sign_in = self._throttle, SignIn("", ())
 
     def find(self, name: str) -> Harness:
         """Find a harness that the user is signed in to.

@@ -172,7 +172,7 @@ class Proxy:
     def __init__(
         self, config: ModelConfig, throttle: Throttle, replies: Replies | None = None
     ) -> None:
-        self.config, self.throttle = config, throttle
+        self.config, self.throttle, self.model = config, throttle, config.model
         self.upstream = _Upstream(config, throttle, replies)
         self.compare_names = self.upstream.compare_names
         self.served: dict[str, AgentCalls] = {}
@@ -189,10 +189,6 @@ class Proxy:
         finally:
             del self.served[agent_calls.name]
             agent_calls.over.set()
-
-    @property
-    def model(self) -> str:
-        return self.config.model
 
     def find(self, name: str) -> Harness:
         """Find a harness; ModelConfigError if the server lacks its protocol."""

@@ -25,7 +25,7 @@ from pytest_skillopt.addons.harness.tree import Entry, Tree, is_git
 from pytest_skillopt.model.agent import ToolRun  # noqa: TC001 - pydantic reads it
 from pytest_skillopt.model.types import Usage  # noqa: TC001
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
-from pytest_skillopt.skill.files import MAX_SKILL_BYTES
+from pytest_skillopt.skill.files import AGENT_FOLDERS, MAX_SKILL_BYTES
 from pytest_skillopt.untrusted import encodable, redact
 
 if TYPE_CHECKING:
@@ -33,9 +33,8 @@ if TYPE_CHECKING:
 
     Changes = dict[str, Entry | None]
 
-_AGENTS = "agents claude codex copilot cursor gemini github opencode pi qwen"
 _UNASKED = (
-    *(f".{agent}/{name}" for agent in _AGENTS.split() for name in ("skills", "skill")),
+    *(f"{place}/{name}" for place in (*AGENT_FOLDERS, ".copilot") for name in ("skills", "skill")),
     *(f"{name}.md" for name in ("CLAUDE", "CLAUDE.local", "AGENTS", "GEMINI", "QWEN", "COPILOT")),
 )
 """Files and folders that harnesses read by themselves, also in parent folders."""
