@@ -20,7 +20,7 @@ TESTS = """
 import pytest
 
 @pytest.mark.skill_task
-@pytest.mark.parametrize("name", "Ada Ben Cleo Dan Eve Finn Gus Hal Ida Jo Kim Lea".split())
+@pytest.mark.parametrize("name", "Ada Ben Cleo Dan Eve Finn Gus Hal".split())
 def test_greeting(skill_agent, name):
     assert skill_agent(f"Greet {name}.").endswith("!")
 """
@@ -33,6 +33,7 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
     pytester.makeini(
         "[pytest]\nskillopt_target = openai:worker\nskillopt_optimizer = openai:thinker\n"
         f"skillopt_base_url = {chat_server.url}\nskillopt_patience = 2\n"
+        "skillopt_rollouts = 2\nskillopt_final_rollouts = 8\nskillopt_gate_alpha = 0.2\n"
     )
     return pytester
 

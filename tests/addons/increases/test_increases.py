@@ -25,34 +25,32 @@ def reply(edit: dict[str, str]) -> Callable[[dict[str, Any]], str]:
     return lambda body: answer if body["model"] == "thinker" else greet(body)
 
 
-@pytest.mark.parametrize(("bound", "written"), [("20%", False), ("900", True)])
-def test_a_better_skill_that_costs_too_much_is_not_written(
-    project: pytest.Pytester, chat_server: ChatServer, bound: str, written: bool
-) -> None:
-    (project.path / "SKILL.md").write_text(f"{HEAD}Say hello.\n")
-    chat_server.reply = reply({"op": "append", "content": f"{RULE} " + "So do it. " * 20})
-    project.runpytest_inprocess(
-        "--skillopt-train", "-p", "no:xdist", "-o", f"skillopt_max_cost_increase={bound}"
-    )
-    skill = result_of(project.path)
-    assert skill["written"] is written
-    assert ("skillopt_max_cost_increase" in skill["reason"]) is not written
+COST, TIME = "skillopt_max_cost_increase", "skillopt_max_time_increase"
 
 
-@pytest.mark.parametrize(("bound", "written"), [("50%", False), ("", True)])
-def test_a_better_skill_that_takes_too_long_is_not_written(
+@pytest.mark.parametrize(
+    ("setting", "bound", "said"),
+    [
+        (COST, "20%", "% more tokens ("),
+        (TIME, "50%", "100 % more seconds (1 before, 2 after)"),
+        (COST, "900", ""),
+    ],
+)
+def test_a_better_skill_that_costs_or_takes_too_much_is_not_written(
     project: pytest.Pytester,
     chat_server: ChatServer,
     monkeypatch: pytest.MonkeyPatch,
+    setting: str,
     bound: str,
-    written: bool,
+    said: str,
 ) -> None:
     """By a clock that only answers advance: by two seconds under the new rule, else by one."""
     now = 0.0
     clock = SimpleNamespace(**{**vars(time), "perf_counter": lambda: now})
     monkeypatch.setattr(runner, "time", clock)
     (project.path / "SKILL.md").write_text(f"{HEAD}Say hello.\n")
-    play = reply({"op": "append", "content": RULE})
+    rule = f"{RULE} " + "So do it. " * 20
+    play = reply({"op": "append", "content": rule})
 
     def slow(body: dict[str, Any]) -> str:
         nonlocal now
@@ -60,13 +58,12 @@ def test_a_better_skill_that_takes_too_long_is_not_written(
         return str(play(body))
 
     chat_server.reply = slow
-    project.runpytest_inprocess(
-        "--skillopt-train", "-p", "no:xdist", "-o", f"skillopt_max_time_increase={bound}"
-    )
+    project.runpytest_inprocess("--skillopt-train", "-p", "no:xdist", "-o", f"{setting}={bound}")
     skill = result_of(project.path)
-    assert skill["written"] is written
-    assert ("100 % more seconds (1 before, 2 after)" in skill["reason"]) is not written
-    assert ("skillopt_max_time_increase" in skill["reason"]) is not written
+    assert skill["written"] is not bool(said)
+    refused = {name for name in (COST, TIME) if name in skill["reason"]}
+    assert refused == ({setting} if said else set())
+    assert said in skill["reason"]
 
 
 @pytest.mark.parametrize("bound", ["much", "-5%", "nan"])
