@@ -38,6 +38,9 @@ SKILL = "---\nname: greet\ndescription: Greets.\n---\n# Greeting\n\nEnd with an 
 PLACE = "skills/greet/SKILL.md"
 WHOLE = 2 * 5 * len(NAMES)
 """Rollouts of one look."""
+BRIEFLY = ("-o", "skillopt_final_rollouts=2")
+BRIEF = 2 * 2 * len(NAMES)
+"""Rollouts of one look with these arguments."""
 
 
 class Project:
@@ -153,18 +156,18 @@ def test_a_skill_that_a_model_needs_and_the_next_one_does_not(
 
 
 def test_a_skill_that_confuses_a_model_hurts(project: Project) -> None:
-    status, shown = project.measure("bad")
+    status, shown = project.measure("bad", *BRIEFLY)
     assert status == 1
     assert "Hurts" in shown
     assert [each["changed"] for each in project.history()] == [True]
-    project.measure("bad")
+    project.measure("bad", *BRIEFLY)
     assert [each["changed"] for each in project.history()] == [True, False]
-    assert len(project.asked) == 2 * WHOLE, "a measurement after a receipt draws afresh"
+    assert len(project.asked) == 2 * BRIEF, "a measurement after a receipt draws afresh"
 
 
 def test_without_an_earlier_model_no_need_is_not_said(project: Project) -> None:
-    status, shown = project.measure("new")
-    assert (status, len(project.asked)) == (0, 2 * WHOLE), "it looks twice"
+    status, shown = project.measure("new", *BRIEFLY)
+    assert (status, len(project.asked)) == (0, 2 * BRIEF), "it looks twice"
     assert shown.count("Cannot tell") == 1
     assert "no earlier model was helped on the same tasks" in shown
     (receipt,) = project.history()
@@ -172,13 +175,13 @@ def test_without_an_earlier_model_no_need_is_not_said(project: Project) -> None:
 
 
 def test_other_tasks_are_not_compared(project: Project) -> None:
-    project.measure("old", "-k", "Ada or Ben or Cleo")
-    project.measure("new")
+    project.measure("old", *BRIEFLY, "-k", "Ada or Ben or Cleo")
+    project.measure("new", *BRIEFLY)
     assert [each["verdict"] for each in project.history()] == ["still helps", "cannot tell"]
     project.pytester.makepyfile(test_greeting=TESTS.replace("it should", "it must"))
-    project.measure("old")
+    project.measure("old", *BRIEFLY)
     project.pytester.makepyfile(test_greeting=TESTS)
-    project.measure("new")
+    project.measure("new", *BRIEFLY)
     assert [each["verdict"] for each in project.history()][2:] == ["still helps", "cannot tell"]
 
 

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 def test_smallest_gain_falls_with_the_size_of_the_suite(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(power, "REPLICATES", 20)
+    monkeypatch.setattr(power, "REPLICATES", 8)
 
     def mixed(n: int) -> list[tuple[float, int]]:
         return [(3.0, 3)] * (n // 2) + [(0.0, 3)] * (n // 4) + [(1.0, 3)] * (n // 4)
 
-    small, large = smallest_gain(mixed(8)), smallest_gain(mixed(20))
+    small, large = smallest_gain(mixed(8)), smallest_gain(mixed(16))
     assert small is not None
     assert large is not None
     assert 0 < large < small <= 1

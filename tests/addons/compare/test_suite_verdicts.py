@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from chat_server import ChatServer
 
 COMPARE = ("--skillopt-compare", "none", "words/SKILL.md")
+BRIEFLY = ("-o", "skillopt_final_rollouts=1")
 SUITE = """
 import pytest
 
@@ -63,7 +64,7 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
 
 def test_a_comparison_with_no_skill_gives_each_task_a_verdict(project: pytest.Pytester) -> None:
     project.makepyfile(test_words=SUITE)
-    result = project.runpytest_inprocess(*COMPARE, "--skillopt-rollouts=6")
+    result = project.runpytest_inprocess(*COMPARE, "-o", "skillopt_final_rollouts=4")
     said = " ".join(result.stdout.str().split())
     note = said[said.index("note: what a task tells") :]
     for verdict in (
@@ -148,7 +149,7 @@ def test_only_a_failure_on_a_verdict_is_decided_by_the_judge(
 
     chat_server.reply = reply
     project.makepyfile(test_words=JUDGED)
-    run = project.runpytest_inprocess(*COMPARE, "--skillopt-rollouts=2")
+    run = project.runpytest_inprocess(*COMPARE, *BRIEFLY)
     said = " ".join(run.stdout.str().split())
     names = ("in_a_helper", "on_score", "on_statements", "one_by_one")
     listed = ", ".join(f"test_words.py::test_{name}" for name in names)
@@ -189,7 +190,7 @@ def test_a_case_of_promptfoo_that_a_script_refuses_is_not_decided_by_the_judge(
     chat_server.reply = reply
     (project.path / "promptfooconfig.yaml").write_text(PROMPTFOO)
     project.makepyfile(test_words=FROM_PROMPTFOO)
-    run = project.runpytest_inprocess(*COMPARE, "--skillopt-rollouts=2")
+    run = project.runpytest_inprocess(*COMPARE, *BRIEFLY)
     said = " ".join(run.stdout.str().split())
     assert "is decided only by the judge (1): test_words.py::test_case[judged] - " in said
 
@@ -212,7 +213,7 @@ def test_an_eval_that_a_script_refuses_is_not_decided_by_the_judge(
         for name, scripted in (("plain", ["contains 'no'"]), ("judged", ["contains 'yes'"]))
     ]
     file.write_text(json.dumps({"evals": rows}))
-    run = project.runpytest_inprocess(*COMPARE, "--skillopt-evals", "--skillopt-rollouts=2")
+    run = project.runpytest_inprocess(*COMPARE, *BRIEFLY, "--skillopt-evals")
     said = " ".join(run.stdout.str().split())
     assert "never passes (2)" in said
     found = said[said.index("is decided only by the judge") :]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -12,9 +13,13 @@ import pytest
 
 from pytest_skillopt import cli
 from pytest_skillopt.addons.compare import tries as measure
+from pytest_skillopt.edits.vetting import Refusal
+from pytest_skillopt.skill.document import Document
+from pytest_skillopt.skill.edits import Edit
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from types import ModuleType
 
     from chat_server import ChatServer
 
@@ -30,6 +35,8 @@ def test_greeting(skill_agent, name):
 SKILL = "---\nname: greet\ndescription: Greets.\n---\n# Greeting\n\nSay hello.\n"
 RULE = "Greetings end with an exclamation mark.\n"
 PLACE = "skills/greet/SKILL.md"
+BRIEFLY = ("--skillopt-max-calls=2",)
+"""A probe and a rollout, which are enough for a try to have its number."""
 
 
 class Project:
@@ -105,7 +112,7 @@ def test_a_gain_is_accepted_on_train_and_val_tasks_only(
 
 
 def test_the_same_change_is_one_try_in_whatever_form(project: Project) -> None:
-    """As a file, a folder, a patch of git and one of another tool; the second time is free."""
+    """As a file, a folder, a patch of git and one of another tool, of a folder above."""
     better = project.write(SKILL + RULE)
     _, first, _ = project.attempt(better)
     calls = len(project.asked)
@@ -117,32 +124,35 @@ def test_the_same_change_is_one_try_in_whatever_form(project: Project) -> None:
     patch = git(project.root, "diff")
     project.skill.write_text(SKILL)
     plain = "\n".join(line for line in patch.split("\n") if not line.startswith(("diff", "index")))
-    deeper = patch.replace("a/skills", "a/monorepo/skills").replace("b/skills", "b/monorepo/skills")
-    forms = [folder, *(project.write(p, f"{len(p)}.patch") for p in (patch, plain, deeper))]
+    deeper = plain.replace("a/skills", "a/monorepo/skills").replace("b/skills", "b/monorepo/skills")
+    forms = [folder, project.write(patch, "1.patch"), project.write(deeper, "2.patch")]
     for form in forms:
         status, found, shown = project.attempt(form)
         assert status == 0, shown
         assert found["verdict"] == first["verdict"]
         assert found["reason"] == first["reason"]
-    assert len(project.asked) == calls
-    assert len(forms) == 4
+    assert len(project.asked) == calls, "the second time is free"
 
 
 def test_all_tries_of_a_day_share_one_alpha(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alphas = []
-    for number in (1, 2):
-        text = f"{SKILL}\nBe polite, variant {'I' * number}.\n"
-        status, found, shown = project.attempt(project.write(text))
-        assert (status, found["status"]) == (1, "rejected")
-        assert f"try {number} of " in found["reason"]
-        assert "Keep the skill as it is" in shown
-        alphas.append(found["verdict"]["alpha"])
-    assert alphas == pytest.approx([0.05 / 2, 0.05 / 6])
+    polite, kind = (project.write(f"{SKILL}\nBe {w}.\n", f"{w}.md") for w in ("polite", "kind"))
+    status, found, shown = project.attempt(polite)
+    assert (status, found["status"]) == (1, "rejected")
+    assert "Keep the skill as it is" in shown
+    assert found["verdict"]["alpha"] == pytest.approx(0.05 / 2)
+    _, second, _ = project.attempt(kind, *BRIEFLY)
     better = project.write(SKILL + RULE)
-    _, again, _ = project.attempt(better)
-    assert again["verdict"]["alpha"] == pytest.approx(0.05 / 12)
+    _, third, _ = project.attempt(better, *BRIEFLY)
+    _, again, _ = project.attempt(polite, *BRIEFLY)
+    for number, alpha, tried in (
+        (1, "0.025", found),
+        (2, "0.0083", second),
+        (3, "0.0042", third),
+        (1, "0.025", again),
+    ):
+        assert re.search(rf"\(try {number} of [-\d]{{10}}, alpha {alpha}\)", tried["reason"])
     calls = len(project.asked)
 
     class Tomorrow(datetime):
@@ -153,13 +163,13 @@ def test_all_tries_of_a_day_share_one_alpha(
     monkeypatch.setattr(measure, "datetime", Tomorrow)
     _, next_day, _ = project.attempt(better)
     assert next_day["verdict"]["alpha"] == pytest.approx(0.05 / 2)
-    assert len(project.asked) > calls, "another day draws samples of its own"
+    assert len(project.asked) == calls + 18, "another day draws samples of its own"
 
 
 def test_another_selection_of_tasks_is_another_try(project: Project) -> None:
     name = project.write(SKILL + RULE)
-    project.attempt(name)
-    _, found, _ = project.attempt(name, "-k", " or ".join(NAMES[:9]))
+    project.attempt(name, *BRIEFLY)
+    _, found, _ = project.attempt(name, *BRIEFLY, "-k", " or ".join(NAMES[:9]))
     assert "try 2 of " in found["reason"]
 
 
@@ -172,10 +182,7 @@ def test_a_cap_leaves_it_open_and_the_same_command_goes_on(project: Project) -> 
     status, found, _ = project.attempt(name)
     assert (status, found["status"]) == (0, "accepted")
     assert "try 1 of " in found["reason"]
-    whole = len(project.asked)
-    project.attempt(name)
-    assert len(project.asked) == whole
-    assert len(project.asked) == whole == 18, "nothing is asked twice"
+    assert len(project.asked) == 18, "nothing is asked twice"
 
 
 def test_what_changes_nothing_is_free(project: Project) -> None:
@@ -189,7 +196,7 @@ def test_what_the_lint_refuses_is_refused_before_anything_is_run(project: Projec
     assert (status, found["status"], project.asked) == (1, "rejected", [])
     assert "(secret)" in found["reason"]
     assert key not in found["reason"]
-    _, found, _ = project.attempt(project.write(SKILL + RULE))
+    _, found, _ = project.attempt(project.write(SKILL + RULE), *BRIEFLY)
     assert "try 1 of " in found["reason"], "it spent no alpha"
 
 
@@ -223,7 +230,7 @@ def test_the_scanner_sees_the_change_before_anything_is_run(project: Project, st
     assert (ret, found["status"], project.asked) == (1, "rejected", [])
     assert "ended with status 3, and nothing was run" in found["reason"]
     assert not project.server.probes
-    _, found, _ = project.attempt(project.write(SKILL + RULE))
+    _, found, _ = project.attempt(project.write(SKILL + RULE), *BRIEFLY)
     assert "try 1 of " in found["reason"], "it spent no alpha"
 
 
@@ -295,6 +302,25 @@ KEY = "kappa-7f3Qz91Lm-x02Vbn8"
 
 
 @pytest.mark.addon("added_text")
+def test_a_secret_in_pieces_is_refused_before_anything_is_run(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEPLOY_TOKEN", KEY)
+    text = f"{SKILL}{RULE}Log in with **{KEY[:9]}** `{KEY[9:]}`\n"
+    status, found, shown = project.attempt(project.write(text))
+    assert (status, found["status"]) == (1, "rejected"), shown
+    assert "the value of DEPLOY_TOKEN" in found["reason"]
+    assert not project.asked
+
+
+def why_refused(toy: ModuleType, before: str, after: str) -> str:
+    """Return why the checks of a try refuse a version; empty if they do not."""
+    old, new = Document.from_text(before), Document.from_text(after)
+    found = toy.make_context(document=old).vetting.check(old, new, Edit("replace"))
+    return found.why if isinstance(found, Refusal) else ""
+
+
+@pytest.mark.addon("added_text")
 @pytest.mark.parametrize(
     "form",
     [
@@ -313,14 +339,12 @@ KEY = "kappa-7f3Qz91Lm-x02Vbn8"
     ],
     ids=ascii,
 )
-def test_a_secret_in_pieces_is_refused(
-    project: Project, monkeypatch: pytest.MonkeyPatch, form: str
+def test_the_pieces_of_a_secret_are_found(
+    toy: ModuleType, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
     monkeypatch.setenv("DEPLOY_TOKEN", KEY)
-    status, found, shown = project.attempt(project.write(f"{SKILL}{RULE}Log in with {form}\n"))
-    assert (status, found["status"]) == (1, "rejected"), shown
-    assert "the value of DEPLOY_TOKEN" in found["reason"]
-    assert not project.asked
+    why = why_refused(toy, SKILL, f"{SKILL}{RULE}Log in with {form}\n")
+    assert "the value of DEPLOY_TOKEN" in why
 
 
 @pytest.mark.addon("added_text")
@@ -328,20 +352,17 @@ def test_a_secret_in_pieces_is_refused(
     "value", ["exclamation-mark-at-the-end", "2026-01-31-2026-01-31", "a1b2c3d4"]
 )
 def test_words_and_figures_are_no_secret_in_pieces(
-    project: Project, monkeypatch: pytest.MonkeyPatch, value: str
+    toy: ModuleType, monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
     monkeypatch.setenv("DEPLOY_TOKEN", value)
     text = f"{SKILL}{RULE}Write {' '.join(value.split('-'))}, or a1 b2 c3 d4.\n"
-    status, found, shown = project.attempt(project.write(text))
-    assert (status, found["status"]) == (0, "accepted"), shown
+    assert why_refused(toy, SKILL, text) == ""
 
 
 @pytest.mark.addon("added_text")
 def test_a_value_that_the_skill_had_is_its_own(
-    project: Project, monkeypatch: pytest.MonkeyPatch
+    toy: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DEPLOY_TOKEN", KEY)
-    project.skill.write_text(f"{SKILL}Not {KEY[:9]} {KEY[9:]}!\n")
-    (project.root / "better.md").write_text(f"{project.skill.read_text()}{RULE}")
-    done = project.pytester.runpytest_inprocess("--skillopt-try=better.md")
-    assert done.ret == 0, done.stdout.str()
+    before = f"{SKILL}Not {KEY[:9]} {KEY[9:]}!\n"
+    assert why_refused(toy, before, before + RULE) == ""

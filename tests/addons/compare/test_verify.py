@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import signal
+import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import warm_sessions
 from chat_server import Answer
-from patience import wait_until
+from patience import PATIENCE, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -138,11 +140,12 @@ def test_an_accepted_skill_is_compared_on_each_target_and_every_report_has_a_row
 
 def test_with_none_worse_a_credible_loss_refuses_the_write(project: Project) -> None:
     before = project.skill.read_text()
-    status, shown = project.run(*BOTH, "-o", "skillopt_verify_rule=none_worse")
+    none_worse = ("-o", "skillopt_verify=openai:odd", "-o", "skillopt_verify_rule=none_worse")
+    status, shown = project.run(*none_worse)
     (skill,) = project.result["skills"]
     assert (status, skill["status"], skill["written"]) == (0, "rejected", False)
     assert skill["reason"].startswith("better, but it is worse on openai:odd (skillopt_verify_rule")
-    assert [row["verdict"] for row in skill["targets"]] == ["not worse", "worse"]
+    assert [row["verdict"] for row in skill["targets"]] == ["worse"]
     assert skill["after"] == skill["before"]
     assert project.skill.read_text() == before
     assert "Nothing to merge" in shown
@@ -201,23 +204,28 @@ def test_a_cap_holds_over_all_and_leaves_room_for_every_target(project: Project)
 
 
 def test_a_run_killed_while_it_verifies_pays_nothing_twice(project: Project) -> None:
-    server, before = project.server, project.skill.read_text()
+    started = threading.Event()
+
+    def kill_at_twelve(body: dict[str, Any]) -> str:
+        if body["model"] == "dear" and project.asked["dear"] == 12:
+            assert started.wait(PATIENCE)
+            process.kill()
+        return answer(body)
+
+    project.server.reply = kill_at_twelve
     arguments = (*NONE_WORSE, "--skillopt-cache=off")
-    project.run(*arguments)
-    once, calls = project.result, server.calls
-    (project.path / ".skillopt").rename(project.path / "once")
-    project.skill.write_text(before)
-    server.hold(2 * calls - 20)
     process = project.start(*arguments)
-    wait_until(lambda: server.calls > 2 * calls - 20)
-    process.kill()
-    process.wait()
-    server.release()
+    started.set()
+    assert process.wait(PATIENCE) == -signal.SIGKILL
+    wait_until(lambda: project.asked["dear"] == 12, "the last call has not arrived")
+    project.server.reply, before = answer, project.server.calls
     status, shown = project.run(*arguments, f"--skillopt-resume={project.runs[-1].name}")
     assert status == 0, shown
     assert project.skill.read_text().endswith(f"{RULE}\n")
-    assert server.calls == 2 * calls + 1, "only the call that was under way is repeated"
-    assert project.result["skills"][0]["targets"] == once["skills"][0]["targets"]
+    assert project.server.calls == before + 13, "only the call that was under way is repeated"
+    (row,) = project.result["skills"][0]["targets"]
+    assert (row["verdict"], row["rollouts"]) == ("not worse", 24)
+    assert (row["suite"]["before"]["rate"], row["suite"]["after"]["rate"]) == (0, 1)
 
 
 WRONG = [
