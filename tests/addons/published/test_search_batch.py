@@ -92,7 +92,7 @@ def test_the_minibatch_size_sets_the_calls(toy: ModuleType) -> None:
     counts = []
     for size in (1, 4):
         model = toy.ToyOptimizer()
-        train(toy, toy.make_world(), model, minibatch_size=size, patience=1, epochs=1)
+        train(toy, toy.make_world(20), model, minibatch_size=size, patience=1, epochs=1)
         counts.append(asked_of(model, "reflect_failures"))
     assert counts[0] > 2 * counts[1]
 
@@ -127,7 +127,7 @@ def test_the_slow_update_writes_its_block_through_the_gate(toy: ModuleType) -> N
 
 
 def test_useless_guidance_does_not_pass_the_gate(toy: ModuleType) -> None:
-    outcome = train(toy, toy.make_world(), toy.ToyOptimizer(useful=1.0, harmful=0.0))
+    outcome = train(toy, toy.make_world(24), toy.ToyOptimizer(useful=1.0, harmful=0.0))
     slow = [step for step in outcome.steps if step.reason.startswith("slow update")]
     assert slow
     assert {step.verdict for step in slow} == {"rejected"}
@@ -165,9 +165,9 @@ def listed(model: Any) -> list[list[str]]:
 
 
 def test_the_slow_update_samples_as_many_tasks_as_set(toy: ModuleType) -> None:
-    for count in (3, 20):
-        model = toy.ToyOptimizer(useful=1.0, harmful=0.0)
-        train(toy, toy.make_world(), model, slow_update_samples=count, meta_skill=False)
+    for count in (3, 10):
+        model, more = toy.ToyOptimizer(useful=1.0, harmful=0.0), {"meta_skill": False, "epochs": 1}
+        train(toy, toy.make_world(20), model, slow_update_samples=count, **more)
         assert [len(lines) for lines in listed(model)][:1] == [count]
 
 
@@ -210,7 +210,7 @@ def test_the_meta_skill_advises_the_editors_and_is_not_shipped(toy: ModuleType) 
     for on in (True, False):
         model = toy.ToyOptimizer(useful=0.0)
         outcome = train(
-            toy, toy.make_world(), model, meta_skill=on, slow_update=False, patience=9, epochs=2
+            toy, toy.make_world(20), model, meta_skill=on, slow_update=False, patience=9, epochs=2
         )
         assert ("Guidance" in model.forms()) is on
         last = next(prompt for form, _, prompt in reversed(model.asked) if form == "Edits")
@@ -293,7 +293,7 @@ def test_what_a_stage_hands_over_is_checked_like_an_edit(toy: ModuleType, rule: 
         return Update(Document.from_text(text), patch.edits)
 
     kept = toy.SKILL + b"\n<!-- skillopt:keep -->\nNever say never.\n<!-- /skillopt:keep -->\n"
-    world = toy.make_world()
+    world = toy.make_world(20)
     tasks = toy.make_tasks(world)
     sampler = toy.ToySampler(world, tasks)
     outcome = Trainer(
@@ -318,7 +318,7 @@ def test_a_stage_may_hand_over_any_good_document(toy: ModuleType) -> None:
         return Update(Document.from_text(f"{context.document.text}\n{rules}\n"))
 
     model = toy.ToyOptimizer(useful=1.0)
-    outcome = train(toy, toy.make_world(), model, stages=Stages(update=add_all))
+    outcome = train(toy, toy.make_world(24), model, stages=Stages(update=add_all))
     assert outcome.status == "accepted"
     assert toy.rule(3) in outcome.after.text
 
