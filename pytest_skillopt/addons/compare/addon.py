@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_skillopt import Document, Result, SkillTask
-    from pytest_skillopt.addons.compare import compare
+    from pytest_skillopt.addons.compare import check, compare, comparison, targets
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import SkillResult
 else:
-    compare = Later("compare.compare")
+    check, compare = Later("compare.check"), Later("compare.compare")
+    comparison, targets = Later("compare.comparison"), Later("compare.targets")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,21 +122,15 @@ _MODES = (
 
 
 def _by_target(result: Result) -> list[list[str]]:
-    if not any(skill.targets for skill in result.skills):
-        return []  # to look at a run is not to load what compares
-    from pytest_skillopt.addons.compare.targets import by_target
-
-    return by_target(result)
+    compared = any(skill.targets for skill in result.skills)
+    return targets.by_target(result) if compared else []  # a look at a run loads no comparison
 
 
 def _compared(run: Run, result: SkillResult, before: Document, after: Document) -> SkillResult:
     """Compare the two versions on every further target."""
-    if not run.settings.more_targets:
-        return result
-    from pytest_skillopt.addons.compare.targets import compare_on_targets
-
     rule = run.settings.of(VerifySettings).verify_rule
-    return compare_on_targets(run, result, before, after, rule)
+    again = run.settings.more_targets
+    return targets.compare_on_targets(run, result, before, after, rule) if again else result
 
 
 ADDON = AddOn(
@@ -166,13 +161,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if file and not (config.rootpath / file).exists():
         raise pytest.UsageError(f"--skillopt-try={file}: there is no such file or folder")
     if named:
-        from pytest_skillopt.addons.compare.compare import check_names
-
-        check_names(config)
+        compare.check_names(config)
     if ref and not config.option.collectonly:
-        from pytest_skillopt.addons.compare.comparison import at_revision
-
-        at_revision(config.rootpath, "the project", ref)  # any path: only the revision matters
+        # Any path: only the revision matters.
+        comparison.at_revision(config.rootpath, "the project", ref)
 
 
 def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) -> str | None:
@@ -182,9 +174,7 @@ def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) ->
     mode, models = Mode.from_config(config), Models.of(config)
     if not mode or not mode.on_targets or not models.settings.more_targets:
         return None
-    from pytest_skillopt.addons.compare.targets import check_targets
-
-    return check_targets(models, tasks)
+    return targets.check_targets(models, tasks)
 
 
 def pytest_skillopt_notes(config: pytest.Config, result: Result) -> str | None:
@@ -195,12 +185,8 @@ def pytest_skillopt_notes(config: pytest.Config, result: Result) -> str | None:
     rows = [row for skill in result.skills for row in skill.tasks]
     if not wanted or any(not row.before.n and not row.skipped for row in rows):
         return None
-    from pytest_skillopt.addons.compare.check import BASELINE, write_baseline
-    from pytest_skillopt.run.directory import Home
-
-    home = Home(config.rootpath / Settings.from_config(config).dir)
-    write_baseline(config.rootpath, home, result)
-    return f"the counts were saved in {BASELINE}"
+    saved = check.write_baseline(config.rootpath, Settings.from_config(config).dir, result)
+    return f"the counts were saved in {saved}"
 
 
 def _saves_baseline(config: pytest.Config) -> bool:

@@ -53,11 +53,15 @@ def _check_skill(run: Run, skill: str) -> SkillResult:
     return of_one_version(skill, now, status, reason)
 
 
-def write_baseline(root: Path, home: Home, result: Result) -> None:
-    """Write the outcomes and scores of an evaluation, read from its journal, by skill and task."""
+def write_baseline(root: Path, folder: str, result: Result) -> str:
+    """Write the outcomes and scores of an evaluation, read from its journal, by skill and task.
+
+    Returns:
+        The name of the file in ``root``.
+    """
     model, versions = "", {skill.path: skill.after for skill in result.skills}
     tasks: dict[str, dict[str, Any]] = {skill: {} for skill in versions}
-    entries = entries_of(home.runs / result.run / JOURNAL, "rollout")
+    entries = entries_of(Home(root / folder).runs / result.run / JOURNAL, "rollout")
     for rollout in sorted(map(Rollout.from_json, entries), key=lambda found: found.request.index):
         request = rollout.request
         model = request.model
@@ -70,6 +74,7 @@ def write_baseline(root: Path, home: Home, result: Result) -> None:
     skills = {skill: {"version": versions[skill], "tasks": tasks[skill]} for skill in versions}
     saved = {"schema_version": 1, "model": model, "skills": skills}
     (root / BASELINE).write_text(json.dumps(saved, indent=1) + "\n", encoding="utf-8")
+    return BASELINE
 
 
 def read_baseline(run: Run, skill: str, version: str) -> dict[str, list[tuple[bool, float]]]:

@@ -113,23 +113,18 @@ def compared(
     incumbent = run.sampler.add_version(skill, before.packed)
     candidate = run.sampler.add_version(skill, after.packed)
     versions = {"incumbent": incumbent, "candidate": candidate}
+    prefix = "targets/" if target else ""
     rollouts: dict[str, dict[str, list[Rollout]]] = {"incumbent": {}, "candidate": {}}
 
     def take(draws: Sequence[Draw]) -> list[Sample]:
-        requests = {
-            draw: run.sampler.request(
-                draw.task,
-                versions[draw.arm],
-                f"targets/{draw.stream}" if target else draw.stream,
-                draw.index,
-                target,
-            )
-            for draw in draws
-        }
-        recalled = {draw: found for draw in draws if (found := recall(draw, requests[draw]))}
-        fresh = [request for draw, request in requests.items() if draw not in recalled]
+        requests = [
+            run.sampler.request(d.task, versions[d.arm], f"{prefix}{d.stream}", d.index, target)
+            for d in draws
+        ]
+        recalled = list(map(recall, draws, requests))
+        fresh = [r for r, known in zip(requests, recalled, strict=True) if known is None]
         sampled = iter(run.sampler.take(fresh))
-        taken = [recalled.get(draw) or next(sampled) for draw in draws]
+        taken = [known or next(sampled) for known in recalled]
         for draw, rollout in zip(draws, taken, strict=True):
             rollouts[draw.arm].setdefault(draw.task, []).append(rollout)
         return list(map(sample_of, draws, taken))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -52,14 +52,14 @@ def drift(run: Run, display: Display) -> Result:
         decision=known[-1].run if known else "first",
         then={row.id: row.counts for row in rows if hashes.get(row.id) == row.sha256},
     )
-    found = compared(run, skill, gate, NO_SKILL, document).model_copy(update={"patch": ""})
+    found = compared(run, skill, gate, NO_SKILL, document)
+    said: dict[str, Any] = {"verdict": {**(found.verdict or {}), "drift": gate.word}}
     if gate.word is None:
-        reason = f"{found.reason}; repeat the same command to go on"
-        found = found.model_copy(update={"reason": reason})
-        return run.result(found.status, found.reason, [found])
-    verdict = {**(found.verdict or {}), "drift": gate.word}
-    found = found.model_copy(update={"verdict": verdict})
+        said = {"reason": f"{found.reason}; repeat the same command to go on"}
+    found = found.model_copy(update={"patch": "", **said})
     result = run.result(found.status, found.reason, [found])
+    if gate.word is None:
+        return result
     used = then.run if then and gate.then.keys() >= set(gate.tasks) else ""
     receipt = _receipt(run, result, found, gate, hashes, known, used)
     path = receipts.write(run.root, receipt, known).relative_to(run.root)
@@ -82,18 +82,17 @@ def _receipt(
     known: Sequence[Receipt],
     used: str,
 ) -> Receipt:
-    arms = [(row.id, row.after, row.before) for row in found.tasks]
     rows = [
         TaskCounts(
-            id=name,
-            sha256=hashes[name],
+            id=row.id,
+            sha256=hashes[row.id],
             with_passed=new.passed,
             with_n=new.n,
-            without_passed=old.passed,
-            without_n=old.n,
+            without_passed=row.before.passed,
+            without_n=row.before.n,
         )
-        for name, new, old in arms
-        if new and new.n and old.n
+        for row in found.tasks
+        if (new := row.after) and new.n and row.before.n
     ]
     assert gate.word is not None, "it has decided, so both arms were measured"
     assert found.suite is not None

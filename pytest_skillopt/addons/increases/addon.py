@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,12 +32,10 @@ class IncreaseSettings(AddOnSettings):
         """Raise UsageError for a setting that is not a percentage."""
         for name in ("max_cost_increase", "max_time_increase"):
             given = getattr(self, name)
-            try:
-                is_share = _percent(given) >= 0
-            except ValueError:
-                is_share = False
-            if not is_share:
-                raise pytest.UsageError(f"skillopt_{name}: {given!r} is not a share such as 20%")
+            with suppress(ValueError):
+                if _percent(given) >= 0:
+                    continue
+            raise pytest.UsageError(f"skillopt_{name}: {given!r} is not a share such as 20%")
 
 
 def _objection(state: TrainingState, measured: Measured) -> str:

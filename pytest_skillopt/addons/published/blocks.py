@@ -82,10 +82,6 @@ def reminders_of(document: Document) -> list[str]:
     return [line.removeprefix("- ") for line in lines if line.strip()]
 
 
-def set_reminders(document: Document, lines: Iterable[str]) -> Document:
-    return set_block(document, REMINDERS, "\n".join(f"- {line}" for line in lines))
-
-
 def with_reminders(result: Update, reminders: Sequence[Edit], context: Context) -> Update:
     """Add the reminders to the update's appendix.
 
@@ -97,10 +93,10 @@ def with_reminders(result: Update, reminders: Sequence[Edit], context: Context) 
     lines = list(dict.fromkeys([*reminders_of(before), *new]))
     limit = context.settings.of(PublishedSettings).appendix_threshold
     if 0 < limit < len(lines):
-        lines, note = _consolidate(lines, context)
+        lines, note = _consolidate(lines, limit, context)
     noted = replace(result, note="; ".join(filter(None, (result.note, note))))
     try:
-        document = set_reminders(before, lines)
+        document = set_block(before, REMINDERS, _listed(lines))
         checked = context.vetting.check(before, document, reminders[0])
         why = checked.why if isinstance(checked, Refusal) else ""
     except SkillError as error:
@@ -113,9 +109,12 @@ def with_reminders(result: Update, reminders: Sequence[Edit], context: Context) 
     return replace(noted, document=document, applied=(*result.applied, *reminders))
 
 
-def _consolidate(lines: list[str], context: Context) -> tuple[list[str], str]:
-    limit = context.settings.of(PublishedSettings).appendix_threshold
-    shown = ("Reminders", quote("\n".join(f"- {line}" for line in lines)))
+def _listed(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _consolidate(lines: list[str], limit: int, context: Context) -> tuple[list[str], str]:
+    shown = ("Reminders", quote(_listed(lines)))
     answer = context.ask("update", "appendix", Reminders, shown, limit=limit)
     merged = [" ".join(line.split()) for line in answer.reminders] if answer else []
     if merged:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pytest_skillopt.run.result import EditRow, Result, SkillResult
 
 _APPLIED = ("accepted", "rejected", "dropped")
+_ACTIONS = {"accepted": "accept_new_best", "none": "skip_no_patches"}
+"""Names of verdicts; any other is ``reject``."""
 
 
 def add_export(commands: argparse._SubParsersAction[Any]) -> None:
@@ -73,7 +75,7 @@ def _write_skill(
         record = {
             "step": row.step,
             "epoch": row.epoch,
-            "action": _action(row.verdict),
+            "action": _ACTIONS.get(row.verdict, "reject"),
             "rollout_hard": row.train,
             "rollout_n": row.tasks,
             "n_edits_merged": len(edits),
@@ -111,10 +113,6 @@ def _write_skill(
         "total_wall_time_s": round(result.seconds, 1),
     }
     _put_json(folder / "summary.json", summary)
-
-
-def _action(verdict: str) -> str:
-    return {"accepted": "accept_new_best", "none": "skip_no_patches"}.get(verdict, "reject")
 
 
 def _patch(edits: Sequence[EditRow]) -> dict[str, Any]:

@@ -45,8 +45,8 @@ def aggregate_edits(patches: Sequence[Patch], context: Context) -> Patch:
     reminders = [e for patch in patches for e in patch.edits if e.origin == "appendix"]
     groups = [
         by_levels(own, context, f"merge/{name}", _merge_edits)
-        for name in ("failures", "successes")
-        if (own := _from(patches, successes=name == "successes"))
+        for name, successes in (("failures", False), ("successes", True))
+        if (own := _from(patches, successes))
     ]
     merged = groups[0] if groups else Patch()
     if len(groups) > 1:
@@ -60,14 +60,12 @@ def aggregate_edits(patches: Sequence[Patch], context: Context) -> Patch:
     )
 
 
-def _from(patches: Sequence[Patch], *, successes: bool) -> list[Patch]:
-    kept = []
-    for patch in patches:
-        edits = (e for e in patch.edits if e.origin != "appendix")
-        own = tuple(e for e in edits if (e.origin == "success") == successes)
-        if own:
-            kept.append(replace(patch, edits=own))
-    return kept
+def _from(patches: Sequence[Patch], successes: bool) -> list[Patch]:
+    def belong(edit: Edit) -> bool:
+        return edit.origin != "appendix" and (edit.origin == "success") == successes
+
+    own = (replace(patch, edits=tuple(filter(belong, patch.edits))) for patch in patches)
+    return [patch for patch in own if patch.edits]
 
 
 def by_levels(

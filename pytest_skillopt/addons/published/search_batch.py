@@ -258,9 +258,6 @@ def update_published(patch: Patch, context: Context) -> Update:
     return with_reminders(result, reminders, context) if reminders else result
 
 
-def _stages() -> Stages:
-    return Stages(reflect_published, aggregate_published, select_published, update_published)
-
-
 def search() -> Search:
-    return Search(make=BatchSearch, most=most_of_search, stages=_stages)
+    stages = (reflect_published, aggregate_published, select_published, update_published)
+    return Search(make=BatchSearch, most=most_of_search, stages=lambda: Stages(*stages))

@@ -186,11 +186,10 @@ class ShortenSearch:
     def _try(self, edit: Edit, context: Context) -> bool:
         state = self._state
         candidate = context.vetting.try_edit(state.incumbent, edit)
+        if not isinstance(candidate, Refusal) and candidate.size >= state.incumbent.size:
+            candidate = Refusal(edit, "the skill would be no shorter")
         if isinstance(candidate, Refusal):
             state.history.refuse([candidate])
-            return False
-        if candidate.size >= state.incumbent.size:
-            state.history.refuse([Refusal(edit, "the skill would be no shorter")])
             return False
         gate = _gate(state, candidate.version[:12])
         verdict = state.samples.decide(gate, state.incumbent, candidate)
