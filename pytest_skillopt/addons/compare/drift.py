@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pytest_skillopt import Result, SkillTask
     from pytest_skillopt.report.live import Display
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import SkillResult
 
 
 def drift(run: Run, display: Display) -> Result:
@@ -61,7 +60,7 @@ def drift(run: Run, display: Display) -> Result:
     if gate.word is None:
         return result
     used = then.run if then and gate.then.keys() >= set(gate.tasks) else ""
-    receipt = _receipt(run, result, found, gate, hashes, known, used)
+    receipt = _receipt(run, result, gate, hashes, known, used)
     path = receipts.write(run.root, receipt, known).relative_to(run.root)
     found = found.model_copy(update={"history": receipts.chart([*known, receipt])})
     notes = [*result.notes, f"the receipt is {path}: commit it"]
@@ -76,12 +75,12 @@ def _hash(task: SkillTask) -> str:
 def _receipt(
     run: Run,
     result: Result,
-    found: SkillResult,
     gate: DriftGate,
     hashes: dict[str, str],
     known: Sequence[Receipt],
     used: str,
 ) -> Receipt:
+    (found,) = result.skills
     rows = [
         TaskCounts(
             id=row.id,

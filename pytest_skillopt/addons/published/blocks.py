@@ -19,7 +19,7 @@ from pytest_skillopt.skill.document import SkillError, split_lines, to_lf
 from pytest_skillopt.skill.edits import Edit, protected_texts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from pytest_skillopt import TaskRecord
     from pytest_skillopt.edits.combine import Patch
@@ -88,25 +88,30 @@ def with_reminders(result: Update, reminders: Sequence[Edit], context: Context) 
     Above ``appendix_threshold`` lines (0: no bound) the list is consolidated in one call; if that
     fails, the oldest lines are dropped.
     """
-    before, note = result.document, ""
+    before, note, first = result.document, "", reminders[0]
     new = [" ".join(edit.content.split()) for edit in reminders]
     lines = list(dict.fromkeys([*reminders_of(before), *new]))
     limit = context.settings.of(PublishedSettings).appendix_threshold
     if 0 < limit < len(lines):
         lines, note = _consolidate(lines, limit, context)
     noted = replace(result, note="; ".join(filter(None, (result.note, note))))
-    try:
-        document = set_block(before, REMINDERS, _listed(lines))
-        checked = context.vetting.check(before, document, reminders[0])
-        why = checked.why if isinstance(checked, Refusal) else ""
-    except SkillError as error:
-        why = str(error)
-    if why:
-        refused = [Refusal(edit, why) for edit in reminders]
+    made = checked(lambda: set_block(before, REMINDERS, _listed(lines)), before, first, context)
+    if isinstance(made, Refusal):
+        refused = [Refusal(edit, made.why) for edit in reminders]
         return replace(noted, refused=(*result.refused, *refused))
-    if document == before:
+    if made == before:
         return noted
-    return replace(noted, document=document, applied=(*result.applied, *reminders))
+    return replace(noted, document=made, applied=(*result.applied, *reminders))
+
+
+def checked(
+    make: Callable[[], Document], before: Document, edit: Edit, context: Context
+) -> Document | Refusal:
+    """Make a document from ``before`` and check it; a SkillError refuses the edit, too."""
+    try:
+        return context.vetting.check(before, make(), edit)
+    except SkillError as error:
+        return Refusal(edit, str(error))
 
 
 def _listed(lines: Iterable[str]) -> str:

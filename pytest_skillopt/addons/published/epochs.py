@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_skillopt import TaskRecord
-from pytest_skillopt.addons.published.blocks import GUIDANCE, get_block, set_block
+from pytest_skillopt.addons.published.blocks import GUIDANCE, checked, get_block, set_block
 from pytest_skillopt.addons.published.settings import PublishedSettings
 from pytest_skillopt.edits.calls import Form
 from pytest_skillopt.edits.context import evidence, quote
 from pytest_skillopt.edits.vetting import Refusal
-from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.edits import Edit
 
 if TYPE_CHECKING:
@@ -83,11 +82,8 @@ def slow_update(state: TrainingState, before: Document, pairs: Pairs, context: C
     edit = _ask_for_guidance(pairs, before, here)
     if edit is None:
         return False
-    try:
-        after = set_block(state.incumbent, GUIDANCE, edit.content)
-        candidate = here.vetting.check(state.incumbent, after, edit)
-    except SkillError as error:
-        candidate = Refusal(edit, str(error))
+    now, text = state.incumbent, edit.content
+    candidate = checked(lambda: set_block(now, GUIDANCE, text), now, edit, here)
     if isinstance(candidate, Refusal):
         state.history.refuse([candidate])
         return False

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from pytest_skillopt.addons.published.blocks import checked
 from pytest_skillopt.addons.published.merging import ask_to_merge
 from pytest_skillopt.edits.calls import Form
 from pytest_skillopt.edits.combine import Patch, deduplicate, notes, whole_body
@@ -79,7 +80,8 @@ def rewritten(body: str | None, edits: Sequence[Edit], context: Context) -> Upda
             return replace(update(Patch(tuple(edits)), context), note=note)
         body = answer.body
     made = tuple(edits) or (whole_body(step=context.step),)
-    result = _try_body(body, made[0], context)
+    before, first = context.document, made[0]
+    result = checked(lambda: rewrite_body(before, body), before, first, context)
     if isinstance(result, Refusal) and result.terms:
         general = context.ask(
             "update",
@@ -88,19 +90,12 @@ def rewritten(body: str | None, edits: Sequence[Edit], context: Context) -> Upda
             ("Body", quote(body, _BODY_CHARS)),
             ("Terms to do without", quote("\n".join(result.terms))),
         )
-        result = _try_body(general.body, made[0], context) if general else result
+        if general:
+            result = checked(lambda: rewrite_body(before, general.body), before, first, context)
     if isinstance(result, Refusal):
         refused = tuple(replace(result, edit=edit, terms=()) for edit in made)
         return Update(context.document, refused=refused)
     return Update(result, made)
-
-
-def _try_body(body: str, edit: Edit, context: Context) -> Document | Refusal:
-    try:
-        document = rewrite_body(context.document, body)
-    except SkillError as error:
-        return Refusal(edit, str(error))
-    return context.vetting.check(context.document, document, edit)
 
 
 def rewrite_body(document: Document, new_body: str) -> Document:

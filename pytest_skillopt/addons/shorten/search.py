@@ -40,8 +40,8 @@ LOOKS = 4
 """Number of times that the samples are tested."""
 
 
-def non_inferior(strata: Sequence[tuple[int, int, int, int]], margin: float = MARGIN) -> float:
-    """Return the one-sided p-value of "the first arm's mean is lower by ``margin`` or more".
+def non_inferior(strata: Sequence[tuple[int, int, int, int]]) -> float:
+    """Return the one-sided p-value of "the first arm's mean is lower by ``MARGIN`` or more".
 
     The normal test of Blackwelder (Controlled Clinical Trials 3, 1982, "Proving the null
     hypothesis") with tasks as strata of equal weight. So that a task that always passed has a
@@ -51,13 +51,12 @@ def non_inferior(strata: Sequence[tuple[int, int, int, int]], margin: float = MA
 
     Args:
         strata: passed and n of the first arm, passed and n of the second arm, for each task; n > 0.
-        margin: fall of the mean that counts as worse, in (0, 1).
     """
     new = [(passed, n) for passed, n, _, _ in strata]
     old = [(passed, n) for _, _, passed, n in strata]
     moved = math.fsum(passed / n for passed, n in new) - math.fsum(passed / n for passed, n in old)
     deviation = math.sqrt(_variance(new) + _variance(old))
-    return NormalDist().cdf(-(moved + margin * len(strata)) / deviation)
+    return NormalDist().cdf(-(moved + MARGIN * len(strata)) / deviation)
 
 
 def not_shown(counts: Sequence[tuple[int, int, int, int]]) -> str:
