@@ -59,9 +59,9 @@ def test_a_loss_that_may_be_chance_is_not_enough_evidence() -> None:
 
 
 def test_an_unchanged_skill_is_seldom_called_worse() -> None:
-    outcomes = [check(noisy(seed, 0.0), n=20).decision for seed in range(60)]
-    assert outcomes.count("rejected") <= 3
-    assert outcomes.count("accepted") >= 45
+    outcomes = [check(noisy(seed, 0.0)).decision for seed in range(30)]
+    assert outcomes.count("rejected") <= 1
+    assert outcomes.count("accepted") >= 24
 
 
 def test_a_dead_task_makes_nothing_worse_in_a_check() -> None:

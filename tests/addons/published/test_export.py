@@ -37,7 +37,7 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
         import pytest
 
         @pytest.mark.skill_task
-        @pytest.mark.parametrize("name", [f"name{n}" for n in range(12)])
+        @pytest.mark.parametrize("name", [f"name{n}" for n in range(8)])
         def test_name(skill_agent, name):
             assert skill_agent(name) == name.upper()
         """

@@ -6,7 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_skillopt.addons.published.merging import select_published as select
@@ -69,6 +69,7 @@ def test_reminders_do_not_use_up_the_budget(toy: ModuleType) -> None:
     assert len(select(patch, toy.make_context(budget=2)).edits) == 3
 
 
+@settings(max_examples=30)
 @given(
     st.integers(1, 6),
     st.integers(0, 8),
