@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 qa: Any = pytest.importorskip("skillrl.envs.qa")
 configuration: Any = pytest.importorskip("skillrl.config")
-NAMES = ["Ada", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hal", "Ida", "Jo", "Kim", "Lea"]
+NAMES = ["Ada", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hal"]
 RULE = "Answer in capitals."
 SKILL = "---\nname: names\ndescription: Repeats names.\n---\nRepeat the name.\n"
 
@@ -38,7 +38,7 @@ def items(names):
     return [{{"id": n, "question": f"Name {{n}}", "answers": [f"<{{n}}>"]}} for n in names]
 
 test_qa = tasks_of(SimpleQAEnv(
-    train_items=items(NAMES[:6]), val_items=items(NAMES[6:]), test_items=[]))
+    train_items=items(NAMES[:4]), val_items=items(NAMES[4:]), test_items=[]))
 """
 
 ADAPTER = f"""
@@ -53,7 +53,8 @@ def chat_target(system, user, max_completion_tokens=16384, retries=5, stage="rol
 class Loader:
     '''As SkillOpt's documentation states it: a SplitDataLoader after setup.'''
     def setup(self, cfg):
-        items = [{{"id": name, "question": name}} for name in NAMES]
+        items = [{{"id": name, "question": name, "task_type": f"{{len(name)}} letters"}}
+                 for name in NAMES]
         at = cfg["train"]
         self.train_items, self.val_items, self.test_items = items[:at], items[at:], []
 
@@ -70,6 +71,9 @@ class Adapter:
         assert (batch.batch_size, batch.metadata) == (1, {{}})
         return list(batch.payload)
 
+    def build_reference_text(self, item):
+        return f"the name is {{item['task_type']}} long"
+
     def one(self, item, skill):
         try:
             answer, usage = chat_target(system=skill, user=item["question"])
@@ -83,7 +87,7 @@ class Adapter:
         with ThreadPoolExecutor(4) as pool:
             return list(pool.map(lambda item: self.one(item, skill_content), env_manager))
 
-test_names = tasks_of(Adapter(), cfg={{"train": 6}}, chat=f"{{__name__}}:chat_target")
+test_names = tasks_of(Adapter(), cfg={{"train": 4}}, chat=f"{{__name__}}:chat_target")
 """
 
 
@@ -114,14 +118,29 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
     return pytester
 
 
-@pytest.mark.parametrize("source", [QA, ADAPTER], ids=["skillrl", "skillopt"])
-def test_an_environment_trains_in_its_own_splits(project: pytest.Pytester, source: str) -> None:
+REFERENCE = "Reference, never to be quoted in the skill: the name is 4 letters long"
+
+
+@pytest.mark.parametrize(
+    ("source", "shown", "soft"),
+    [(QA, "", 0), (ADAPTER, REFERENCE, 0.25)],
+    ids=["skillrl", "skillopt"],
+)
+def test_an_environment_trains_in_its_own_splits(
+    project: pytest.Pytester, chat_server: ChatServer, source: str, shown: str, soft: float
+) -> None:
+    """Analysts see the reference of an item, if there is one; soft scores arrive."""
     project.makepyfile(test_env=source)
     plan = project.runpytest_inprocess("--collect-only", "-q", "--skillopt-train")
-    plan.stdout.fnmatch_lines(["test_env.py::test_*[[]Ada[]]", "*12 tasks (6 train, 6 val)*"])
+    plan.stdout.fnmatch_lines(["test_env.py::test_*[[]Ada[]]", "*8 tasks (4 train, 4 val)*"])
     result = project.runpytest_inprocess("--skillopt-train", "-oskillopt_final_rollouts=3")
     assert result.ret == 0, result.stdout.str()
     assert RULE in (project.path / "SKILL.md").read_text()
+    asked = [b["messages"][-1]["content"] for b in chat_server.bodies if "response_format" in b]
+    assert any(shown in text for text in asked)
+    (journal,) = (project.path / ".skillopt" / "runs").glob("*/journal.jsonl")
+    entries = [json.loads(line) for line in journal.read_text().splitlines()]
+    assert {e["data"]["score"] for e in entries if e["kind"] == "rollout"} == {soft, 1}
 
 
 @pytest.mark.parametrize("source", [QA, ADAPTER], ids=["skillrl", "skillopt"])
@@ -136,18 +155,6 @@ def test_a_fault_is_no_wrong_answer_even_where_the_environment_swallows_it(
     assert result.ret != 0
     assert "swallowed" not in said
     assert "401" in said or "no such key" in said
-
-
-def test_soft_scores_arrive(project: pytest.Pytester) -> None:
-    project.makepyfile(test_env=ADAPTER)
-    project.runpytest_inprocess("--skillopt", "--skillopt-rollouts=1", "-k", "Ada")
-    (journal,) = (project.path / ".skillopt" / "runs").glob("*/journal.jsonl")
-    scores = [
-        entry["data"]["score"]
-        for entry in map(json.loads, journal.read_text().splitlines())
-        if entry["kind"] == "rollout"
-    ]
-    assert scores == [0.25]
 
 
 @pytest.mark.parametrize(
@@ -207,13 +214,6 @@ def test_a_list_of_messages_with_tools_is_passed_on(
     assert [m["role"] for m in second["messages"]] == ["system", "user", "assistant", "tool"]
 
 
-OWN = """
-    def get_task_types(self):
-        return ["short", "long"]
-
-    def build_reference_text(self, item):
-        return f"the name is {len(item['question'])} letters long"
-"""
 REFLECT = """
 import json
 from pathlib import Path
@@ -235,19 +235,13 @@ pytest_skillopt_reflect = reflect_with(Adapter(), chat=f"{__name__}:chat_optimiz
 """
 
 
-def with_own(source: str) -> str:
-    typed = '"question": name, "task_type": "long" if len(name) > 3 else "short"'
-    assert '"question": name' in source
-    return source.replace('"question": name', typed).replace("    def one(", f"{OWN}\n    def one(")
+OWN_REFLECT = ADAPTER.replace("    def one(", "    def reflect(self): ...\n\n    def one(")
 
 
 def test_an_adapters_reflect_takes_the_place_of_the_analysts(
     project: pytest.Pytester, chat_server: ChatServer
 ) -> None:
-    adapter = with_own(ADAPTER).replace(
-        "    def one(", "    def reflect(self): ...\n\n    def one("
-    )
-    project.makepyfile(test_env=adapter)
+    project.makepyfile(test_env=OWN_REFLECT)
     project.makeconftest(REFLECT)
     reply = chat_server.reply
     chat_server.reply = lambda body: (
@@ -258,7 +252,7 @@ def test_an_adapters_reflect_takes_the_place_of_the_analysts(
     assert RULE in (project.path / "SKILL.md").read_text()
     assert not [body for body in chat_server.bodies if "response_format" in body]
     said = " ".join(result.stdout.str().split())
-    assert "pass rates by kind of task (tasks): long 0.0 -> 100.0 % (2), short" in said
+    assert "pass rates by kind of task (tasks): 3 letters 0.0 -> 100.0 % (6), 4" in said
     (run,) = (project.path / ".skillopt" / "runs").iterdir()
     assert "pass rates by kind of task" in (run / "report.html").read_text()
     usage = json.loads((run / "result.json").read_text())["usage"]
@@ -268,21 +262,11 @@ def test_an_adapters_reflect_takes_the_place_of_the_analysts(
 
 
 def test_tools_of_a_reflect_end_the_run_and_are_not_dropped(project: pytest.Pytester) -> None:
-    theirs = "    def reflect(self): ...\n\n    def one("
-    project.makepyfile(test_env=with_own(ADAPTER).replace("    def one(", theirs))
+    project.makepyfile(test_env=OWN_REFLECT)
     project.makeconftest(REFLECT.replace('f"{len(failed)} failed")', '"x", tools=[{}])'))
     result = project.runpytest_inprocess("--skillopt-train")
     assert "calls its optimizer with tools" in " ".join(result.stdout.str().split())
     assert RULE not in (project.path / "SKILL.md").read_text()
-
-
-def test_analysts_see_the_reference_of_an_item(
-    project: pytest.Pytester, chat_server: ChatServer
-) -> None:
-    project.makepyfile(test_env=with_own(ADAPTER))
-    project.runpytest_inprocess("--skillopt-train", "--skillopt-max-rollouts=60")
-    asked = [b["messages"][-1]["content"] for b in chat_server.bodies if "response_format" in b]
-    assert any("Reference, never to be quoted in the skill: the name is 4" in a for a in asked)
 
 
 PLANNED = """
@@ -346,22 +330,17 @@ class Recorded:
         self.scores.append(value)
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("tasks_of(object())", "object is neither a skillrl SkillEnv*"),
-        ("tasks_of(Empty())", "the environment has no item in train, val or test"),
-        ("tasks_of(Simulator())", "Simulator has no data loader with train_items*"),
-        (
-            "tasks_of(Loaded(), chat='nowhere:chat')",
-            "chat='nowhere:chat' is not an existing 'module:function'*",
+def test_what_cannot_become_tasks_says_why(project: pytest.Pytester) -> None:
+    lines = {
+        "tasks_of(object())": "object is neither a skillrl SkillEnv*",
+        "tasks_of(Empty())": "the environment has no item in train, val or test",
+        "tasks_of(Simulator())": "Simulator has no data loader with train_items*",
+        "tasks_of(Loaded(), chat='nowhere:chat')": (
+            "chat='nowhere:chat' is not an existing 'module:function'*"
         ),
-    ],
-)
-def test_what_cannot_become_tasks_says_why(project: pytest.Pytester, line: str, said: str) -> None:
+    }
     project.makepyfile(
-        test_env=f"""
-        from pytest_skillopt.addons.bridges import tasks_of
+        kinds="""
         class Empty:
             def get_items(self, split): return []
             def rollout_one(self, **kwargs): pass
@@ -370,13 +349,14 @@ def test_what_cannot_become_tasks_says_why(project: pytest.Pytester, line: str, 
             def build_env_from_batch(self, batch): pass
             def rollout(self, *args): pass
         class Loaded(Simulator):
-            train_items = val_items = test_items = [{{"id": 1}}]
+            train_items = val_items = test_items = [{"id": 1}]
             def get_dataloader(self): return self
-        test_it = {line}
         """
     )
+    head = "from kinds import *\nfrom pytest_skillopt.addons.bridges import tasks_of\n"
+    project.makepyfile(**{f"test_{n}": f"{head}test_it = {line}" for n, line in enumerate(lines)})
     result = project.runpytest_inprocess()
-    result.stdout.fnmatch_lines([f"*tasks_of: {said}"])
+    result.stdout.fnmatch_lines([f"*UsageError: tasks_of: {said}" for said in lines.values()])
     assert result.ret == 2
 
 
