@@ -210,8 +210,8 @@ def test_a_group_counts_once() -> None:
 
 def test_long_texts_take_no_more_than_a_moment() -> None:
     start = time.process_time()
-    INDEX.check("word 1234.5 XK-99 Some Name " * 4_000)
-    assert time.process_time() - start < 5
+    INDEX.check("word 1234.5 XK-99 Some Name " * 2_000)
+    assert time.process_time() - start < 1.25
 
 
 @pytest.mark.parametrize("answer", ["EN-44317", "CP-95063", "ISO-730214", "X47851"])

@@ -182,20 +182,20 @@ def test_an_allowed_rule_does_not_apply() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "http://" * 4_000,
-        "<" * 30_000,
-        "https://a" * 1_000,
-        "[" * 30_000,
-        "a." * 15_000,
-        "`" * 99_999,
-        "~~~\n" + " " * 50_000 + "y",
-        "x" + " " * 50_000 + "y",
-        "\n" * 50_000 + "y",
-        "\\" * 50_000,
+        "http://" * 2_000,
+        "<" * 15_000,
+        "https://a" * 500,
+        "[" * 15_000,
+        "a." * 8_000,
+        "`" * 50_000,
+        "~~~\n" + " " * 25_000 + "y",
+        "x" + " " * 25_000 + "y",
+        "\n" * 25_000 + "y",
+        "\\" * 25_000,
     ],
     ids=lambda text: ascii(text[:9]),
 )
 def test_hostile_text_takes_no_more_than_a_moment(text: str) -> None:
     start = time.process_time()
     judge(text)
-    assert time.process_time() - start < 5
+    assert time.process_time() - start < 1.25

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import random
+import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import warm_sessions
 from sessions import call
 
+from pytest_skillopt.addons.mine import drafts
 from pytest_skillopt.addons.mine.sessions import clean, distinct, read_requests
 from pytest_skillopt.errors import UserError
 
@@ -125,9 +129,9 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
             asked = "Request 1" in body["messages"][-1]["content"]
             draft = {"name": "Release notes", "statements": ["Names 2.1", 'Says "done"']}
             own = {**draft, "number": 0, "prompt": "Write notes for 3.0, mail bob@corp.example"}
-            drafts = [{**draft, "number": 1, "prompt": ""} if asked else own]
+            drafted = [{**draft, "number": 1, "prompt": ""} if asked else own]
             queries = {"should_trigger": ["Note 3.1"], "near_misses": ["Sing a note", "Draw 3.1"]}
-            return json.dumps({"drafts": drafts, **queries})
+            return json.dumps({"drafts": drafted, **queries})
         if "numbered statements" in system:
             grades = [{"number": n, "evidence": "", "holds": True} for n in (1, 2)]
             return json.dumps({"grades": grades})
@@ -234,12 +238,21 @@ def test_nothing_is_sent_before_it_was_agreed_to(
 
 
 def test_a_starter_suite_runs_at_once(
-    project: pytest.Pytester, capfd: pytest.CaptureFixture[str]
+    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    said: list[str] = []
+
+    def run(command: list[str], cwd: Path) -> warm_sessions.Session:
+        assert command[:3] == [sys.executable, "-m", "pytest"]
+        session = warm_sessions.start(*command[3:], cwd=cwd)
+        said.append(session.communicate()[0])
+        return session
+
+    monkeypatch.setattr(drafts, "subprocess", SimpleNamespace(run=run))
     result = call("init", "notes", "--yes", "--run", "--tests", "3")
     assert result.ret == 0, result.stderr.str()
     result.stdout.fnmatch_lines(["1 draft in *test_notes.py; review each*"])
-    assert "1 passed" in capfd.readouterr().out
+    assert "1 passed" in said[0]
     text = (project.path / "tests" / "test_notes.py").read_text()
     assert "bob@corp.example" not in text
 
@@ -280,8 +293,8 @@ def test_without_a_model_it_says_what_to_set(project: pytest.Pytester) -> None:
 
 
 def test_large_sessions_are_read_in_time_that_grows_with_their_size(tmp_path: Path) -> None:
-    """A pasted wall of letters, and 4,000 different requests: either took forever."""
-    requests = [f"please look at case{n} in part{n} of file{n}, {ASKED}" for n in range(4_000)]
+    """A pasted wall of letters, and 2,000 different requests: either took forever."""
+    requests = [f"please look at case{n} in part{n} of file{n}, {ASKED}" for n in range(2_000)]
     turns = [
         {"role": "user", "content": text}
         for text in ("a" * 200_000, "<user_query>" * 20_000, *requests)
