@@ -79,13 +79,21 @@ def statement(text: str) -> Statement:
     return Statement(text)
 
 
-def pattern(text: str, regex: str, *, lacks: bool = False, flags: int = 0) -> Statement:
-    """Make a statement that a regular expression is found, or with ``lacks`` that it is not.
+def pattern(verb: str, value: str, text: str = "") -> Statement:
+    """Make a statement about a value, which is a regular expression if it is to (not) match.
+
+    Args:
+        verb: ``matches``, ``contains``, ``does not match`` or ``does not contain``.
+        value: what is looked for; ``^`` and ``$`` are the ends of a line.
+        text: the statement; by default verb and value.
 
     Raises:
         ValueError: the regular expression is invalid.
     """
-    return Statement(text, ((_compiled(regex, flags, lacks),),))
+    is_regex = "match" in verb
+    regex, shown = (value, f"/{value}/") if is_regex else (re.escape(value), repr(value))
+    test = _compiled(regex, re.MULTILINE, "not" in verb)
+    return Statement(text or f"{verb} {shown}", ((test,),))
 
 
 def _test(match: re.Match[str]) -> Test:

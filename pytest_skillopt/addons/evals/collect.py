@@ -115,18 +115,7 @@ class EvalFile(pytest.Module):
     def __init__(self, *, harness: str, **options: Any) -> None:
         super().__init__(**options)
         self._harness = harness
-        self._module: ModuleType | None = None
-
-    @property
-    def obj(self) -> ModuleType:
-        """Module of the file, always the same object."""
-        if self._module is None:
-            self._module = ModuleType(self.path.stem)
-        return self._module
-
-    @obj.setter
-    def obj(self, value: ModuleType) -> None:
-        self._module = value
+        self.obj = ModuleType(self.path.stem)
 
     def istestfunction(self, obj: object, name: str) -> bool:
         """Accept this module's functions, whatever the project's ``python_functions`` says."""
@@ -164,7 +153,7 @@ class EvalFile(pytest.Module):
             )
 
     def _without_triggers(self, cases: list[Case]) -> list[Case]:
-        others = [case for case in cases if case.should_trigger is None]
+        others = [case for case in cases if case.kind != "trigger"]
         if left := len(cases) - len(others):
             self._tell(
                 f"{self.path}: {left} of {len(cases)} evals are skipped: whether a skill is loaded "
@@ -178,24 +167,19 @@ def _functions(
     cases: Sequence[Case], harness: str
 ) -> Iterable[tuple[str, Callable[..., None], list[str], list[Case]]]:
     """Group the evals of a file by the fixtures that they need, besides ``rollout``."""
-    agent = ["skill_harness", "workspace"] if harness else ["skill_agent"]
-    groups: dict[str, list[Case]] = {"trigger": [], "graded": [], "scripted": []}
-    for case in cases:
-        judged = any(statement.judged for statement in case.statements)
-        kind = "trigger" if case.should_trigger is not None else "graded" if judged else "scripted"
-        groups[kind].append(case)
-    if groups["trigger"]:
-        yield "trigger", _trigger, ["skill_harness"], groups["trigger"]
-    if groups["graded"]:
-        yield "graded", _graded, ["request", *agent, "skill_judge"], groups["graded"]
-    if groups["scripted"]:
-        yield "scripted", _graded, ["request", *agent], groups["scripted"]
+    agent = ["request", "skill_harness", "workspace"] if harness else ["request", "skill_agent"]
+    kinds: dict[str, tuple[Callable[..., None], list[str]]] = {
+        "trigger": (_trigger, ["skill_harness"]),
+        "graded": (_graded, [*agent, "skill_judge"]),
+        "scripted": (_graded, agent),
+    }
+    for kind, (function, fixtures) in kinds.items():
+        if chosen := [case for case in cases if case.kind == kind]:
+            yield kind, function, fixtures, chosen
 
 
 def _parameter(case: Case) -> Any:
-    marks = (
-        () if case.should_trigger is None else pytest.mark.skill_task(trigger=case.should_trigger)
-    )
+    marks = [pytest.mark.skill_task(trigger=case.should_trigger)] if case.kind == "trigger" else []
     return pytest.param(case, id=case.slug, marks=marks)
 
 
@@ -291,8 +275,8 @@ def _files_at(folder: Path, name: str) -> list[str]:
     Links that leave the folder are left out.
     """
     walked = os.walk(folder / name)
-    paths = [Path(found, file) for found, _, files in walked for file in files]
-    inside = (path for path in paths or [folder / name] if is_inside(path, folder))
+    paths = [Path(found, file) for found, _, files in walked for file in files] or [folder / name]
+    inside = (path for path in paths if is_inside(path, folder))
     return sorted(path.relative_to(folder).as_posix() for path in inside)
 
 

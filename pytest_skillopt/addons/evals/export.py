@@ -68,9 +68,11 @@ def write_benchmarks(run: Path, result: Result) -> list[Path]:
 def _write(folder: Path, rollouts: Sequence[Rollout], skill: SkillResult, result: Result) -> Path:
     tasks = sorted({rollout.request.task for rollout in rollouts})
     numbers = {task: number for number, task in enumerate(tasks, 1)}
+    configurations = {skill.before: "old_skill", skill.after: "with_skill"}
+    configurations[NO_SKILL.version] = "without_skill"  # and rejected candidates have none
     sides: dict[str, dict[str, list[Rollout]]] = defaultdict(lambda: defaultdict(list))
     for rollout in rollouts:
-        if configuration := _configuration(rollout.request.version, skill):
+        if configuration := configurations.get(rollout.request.version):
             sides[configuration][rollout.request.task].append(rollout)
     taken = {task: min(len(side[task]) for side in sides.values()) for task in tasks if sides}
     left_out = sum(len(side[t]) - taken[t] for side in sides.values() for t in tasks)
@@ -109,15 +111,6 @@ def _write(folder: Path, rollouts: Sequence[Rollout], skill: SkillResult, result
             "notes": [*filter(None, [result.reason]), *([omitted] if left_out else [])],
         },
     )
-
-
-def _configuration(version: str, skill: SkillResult) -> str | None:
-    """Name the configuration of a version; None for a rejected candidate."""
-    if version == NO_SKILL.version:
-        return "without_skill"
-    if version == skill.after:
-        return "with_skill"
-    return "old_skill" if version == skill.before else None
 
 
 def _run(rollout: Rollout, number: int, configuration: str, run_number: int) -> dict[str, Any]:

@@ -35,6 +35,12 @@ _IGNORED = frozenset(
     }
 )  # fmt: skip
 _JUDGED = ("expected_behavior", "success_criteria", "assertions", "expectations", "checks")
+_VERBS = {
+    **dict.fromkeys(("regex", "matches"), "matches"),
+    **dict.fromkeys(("not_regex", "regex_absent"), "does not match"),
+    **dict.fromkeys(("contains", "includes"), "contains"),
+    **dict.fromkeys(("not_contains", "contains_not"), "does not contain"),
+}
 _WORDS = ("description", "text", "assertion", "criterion", "statement", "check", "expectation")
 
 
@@ -56,6 +62,13 @@ class Case:
     """Paths relative to the skill's folder, with ``/``."""
     should_trigger: bool | None = None
     """Whether the skill should be loaded, for a trigger query."""
+
+    @property
+    def kind(self) -> str:
+        """``trigger``, ``graded`` (a model judges a statement) or ``scripted``."""
+        if self.should_trigger is not None:
+            return "trigger"
+        return "graded" if any(each.judged for each in self.statements) else "scripted"
 
     @property
     def slug(self) -> str:
@@ -186,29 +199,21 @@ def _statements(row: dict[str, Any], aside: Callable[[str], None]) -> Iterator[S
         if not isinstance(element, dict):
             raise ValueError("'scorers' may hold only objects")
         yield from _object(element, aside)
-    for key, lacks in (("must_have", False), ("must_not_have", True)):
+    for key, verb in (("must_have", "matches"), ("must_not_have", "does not match")):
         for element in _listed(row, key):
             if not isinstance(element, str):
                 raise ValueError(f"{key!r} may hold only regular expressions")
-            verb = "does not match" if lacks else "matches"
-            yield pattern(f"{verb} /{element}/", element, lacks=lacks, flags=re.MULTILINE)
+            yield pattern(verb, element)
 
 
 def _object(element: dict[str, Any], aside: Callable[[str], None]) -> Iterator[Statement]:
     words = next((element[k] for k in _WORDS if isinstance(element.get(k), str)), "")
-    kind = str(element.get("type", "")).lower().replace("-", "_")
+    verb = _VERBS.get(str(element.get("type", "")).lower().replace("-", "_"))
     value = next((element[k] for k in ("pattern", "value", "regex") if k in element), None)
     listed = value if isinstance(value, list) else [] if value is None else [value]
     values = [v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for v in listed]
-    if kind in ("regex", "matches", "not_regex", "regex_absent") and values:
-        for each in values:
-            lacks = kind.startswith("not") or kind.endswith("absent")
-            yield pattern(words or f"matches /{each}/", each, lacks=lacks, flags=re.MULTILINE)
-    elif kind in ("contains", "includes", "not_contains", "contains_not") and values:
-        for each in values:
-            lacks = "not" in kind
-            said = words or f"{'does not contain' if lacks else 'contains'} {each!r}"
-            yield pattern(said, re.escape(each), lacks=lacks)
+    if verb and values:
+        yield from (pattern(verb, each, words) for each in values)
     elif words.strip():
         yield statement(words.strip())
     elif isinstance(element.get("name"), str) and element["name"].strip():

@@ -56,7 +56,10 @@ def test_objects_say_their_statement_under_any_name(tmp_path: Path) -> None:
 def test_scorers_and_patterns_need_no_model(tmp_path: Path) -> None:
     row = {
         "prompt": "Convert",
-        "scorers": [{"type": "regex", "name": "module", "pattern": r"^module\b"}],
+        "scorers": [
+            {"type": "regex", "name": "module", "pattern": r"^module\b"},
+            {"type": "not-regex", "value": "endx$"},
+        ],
         "must_have": ["always_ff"],
         "must_not_have": [r"\binitial\b"],
         "assertions": [{"type": "contains", "value": "end.", "description": "has an end"}],
@@ -64,8 +67,9 @@ def test_scorers_and_patterns_need_no_model(tmp_path: Path) -> None:
     (case,) = read(tmp_path, [row])
     assert texts(case, judged=True) == []
     good = "x\nmodule a\nalways_ff\nend."
-    assert holding(case, good) == [True, True, True, True]
-    assert holding(case, "initial endx") == [False, False, False, False]
+    assert holding(case, good) == [True] * 5
+    assert holding(case, "initial endx") == [False] * 5
+    assert "does not match /endx$/" in texts(case, judged=False)
 
 
 def test_expected_output_alone_is_a_statement(tmp_path: Path) -> None:
