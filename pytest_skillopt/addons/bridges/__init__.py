@@ -18,12 +18,10 @@ if TYPE_CHECKING:
 
 __all__ = ["edits_of", "initial_skill", "prompts_of", "reflect_with", "settings_of", "tasks_of"]
 
-_MODULES = dict.fromkeys(("edits_of", "prompts_of", "settings_of"), "config")
-_MODULES |= dict.fromkeys(("initial_skill", "reflect_with", "tasks_of"), "environments")
-
 
 def __getattr__(name: str) -> Any:
     """Import a name when it is used: the add-on's declaration is loaded in every session."""
-    if name not in _MODULES:
+    if name not in __all__:
         raise AttributeError(name)
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    module = "config" if name in ("edits_of", "prompts_of", "settings_of") else "environments"
+    return getattr(import_module(f"{__name__}.{module}"), name)

@@ -185,10 +185,12 @@ def as_test(
     found: list[Any] = []
     for split, items in splits.items():
         for number, item in enumerate(items):
-            kind = str(item.get("task_type") or item.get("subtype") or "") or None
-            about = {"skill": skill or None, "kind": kind}
-            about = {name: value for name, value in about.items() if value}
-            mark = pytest.mark.skill_task(split=split, **about)
+            about = {
+                "skill": skill,
+                "kind": str(item.get("task_type") or item.get("subtype") or ""),
+            }
+            given = {name: value for name, value in about.items() if value}
+            mark = pytest.mark.skill_task(split=split, **given)
             identity = str(item.get("id") or f"{split}-{number}")
             found.append(pytest.param(item, marks=mark, id=identity))
     if not found:
@@ -325,7 +327,7 @@ def _plan(loader: Any, split: str, seed: int) -> Any:
 def _reflects(adapter: Any) -> bool:
     """Tell whether an adapter has a ``reflect`` that is not SkillOpt's own."""
     method = getattr(type(adapter), "reflect", None)
-    return method is not None and getattr(method, "__module__", "") != "skillopt.envs.base"
+    return getattr(method, "__module__", "skillopt.envs.base") != "skillopt.envs.base"
 
 
 def reflect_with(
@@ -355,8 +357,8 @@ def reflect_with(
     ) -> list[Patch] | None:
         tasks = tuple(record.task.id for record in records if record.failed)
         with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-            rows = [_row(r, Path(folder)) for record in records for r in record.rollouts[:1]]
-            rows = [row for row in rows if row]
+            firsts = (rollout for record in records for rollout in record.rollouts[:1])
+            rows = [row for rollout in firsts if (row := _row(rollout, Path(folder)))]
             if not rows:
                 return None  # tasks of another kind
             if redirect is not None:
@@ -447,39 +449,42 @@ class _Redirect:
         chat = self._mine.get(None)
         with self._lock:
             callers = [chat] if chat else list(self._current)
-        words = ""
-        if len(callers) != 1:
-            words = (
-                "an adapter that calls its model from its own threads needs skillopt_lanes = 1: "
-                "use -n to run rollouts in parallel"
-            )
         names = ("messages",) if given and isinstance(given[0], list) else ("system", "user")
-        asked = {**dict(zip(names, given, strict=False)), **options}
+        asked = dict(zip(names, given, strict=False)) | options
         messages = asked.pop("messages", None)
         texts = asked.pop("system", ""), asked.pop("user", "")
         tools, whole = asked.pop("tools", None) or [], asked.pop("return_message", False)
         if asked.get("tool_choice") in (None, "auto"):
             asked.pop("tool_choice", None)
-        odd = sorted(asked.keys() - _OPTIONS)
         if messages is None and any(texts) and all(isinstance(text, str) for text in texts):
             messages = two_messages(*texts)
-        if odd or not messages:
-            given_as = f"with {', '.join(odd)}" if odd else "without a prompt"
-            words = (
-                f"the adapter calls its model {given_as}; chat= supports functions of a system and "
-                "a user prompt, or of messages and tools, such as chat_target_messages"
-            )
-        if not words:
-            message, used = callers[0].messages(messages, tools)
-            if not whole:
-                return str(message["content"] or ""), used
-            from openai.types.chat import ChatCompletionMessage
+        if words := _unsupported(sorted(asked.keys() - _OPTIONS), messages, len(callers)):
+            fault = ModelFault(words, fatal=True)
+            for caller in callers:  # An adapter may catch it and score a wrong answer.
+                caller.fault = fault
+            raise fault
+        message, used = callers[0].messages(messages, tools)
+        if not whole:
+            return str(message["content"] or ""), used
+        from openai.types.chat import ChatCompletionMessage
 
-            return ChatCompletionMessage.model_validate(message), used
-        fault = ModelFault(words, fatal=True)
-        for caller in callers:  # An adapter may catch it and score a wrong answer.
-            caller.fault = fault
-        raise fault
+        return ChatCompletionMessage.model_validate(message), used
+
+
+def _unsupported(odd: list[str], messages: Any, callers: int) -> str:
+    """Say why a call cannot be passed on; empty if it can."""
+    if odd or not messages:
+        given_as = f"with {', '.join(odd)}" if odd else "without a prompt"
+        return (
+            f"the adapter calls its model {given_as}; chat= supports functions of a system and "
+            "a user prompt, or of messages and tools, such as chat_target_messages"
+        )
+    if callers == 1:
+        return ""
+    return (
+        "an adapter that calls its model from its own threads needs skillopt_lanes = 1: "
+        "use -n to run rollouts in parallel"
+    )
 
 
 class _Optimizer(Chat):
