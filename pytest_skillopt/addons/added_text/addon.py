@@ -61,4 +61,4 @@ def faults(
         yield from ((rule, text) for text in excerpts if text not in own and not known(text))
 
 
-ADDON = AddOn(rules=RULES, faults=faults, edit_check=task_words.refusals)
+ADDON = AddOn(rules=RULES, faults=faults, edit_check=task_words.LeakIndex)

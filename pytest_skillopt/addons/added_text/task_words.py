@@ -22,7 +22,7 @@ from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.untrusted import strip_invisible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+    from collections.abc import Container, Iterable, Iterator
 
     from pytest_skillopt import Edit, SkillTask
 
@@ -86,11 +86,6 @@ _LARGEST_GAP = 3
 """Maximum characters between the pieces of a code or word."""
 
 
-def refusals(tasks: Sequence[SkillTask], skill: str) -> Callable[[Edit, str], Refusal | None]:
-    """Index the tasks; words of the skill at the start are the user's own."""
-    return LeakIndex(tasks, skill).refusal
-
-
 @dataclass(frozen=True, slots=True)
 class Leak:
     """Text of a task in the added text."""
@@ -104,9 +99,9 @@ class Leak:
 
 
 class LeakIndex:
-    """Index of the text that is specific to each task of a suite.
+    """Index of the text that is specific to each task of a suite, which refuses edits for leaks.
 
-    Words of ``skill``, its text at the start, are not leaks.
+    Words of ``skill``, its text at the start, are the user's own and not leaks.
     """
 
     def __init__(self, tasks: Iterable[SkillTask], skill: str = "") -> None:
@@ -143,7 +138,7 @@ class LeakIndex:
                 found.setdefault(excerpt, holders)
         return [self._leak(excerpt, holders) for excerpt, holders in found.items()]
 
-    def refusal(self, edit: Edit, added: str) -> Refusal | None:
+    def __call__(self, edit: Edit, added: str) -> Refusal | None:
         """Refuse an edit for leaks in its text; only the report sees those of hidden tasks."""
         leaks = self.check(added)
         why = "it carries words of a particular task instead of a rule"

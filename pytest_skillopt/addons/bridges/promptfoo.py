@@ -126,10 +126,8 @@ def read_config(path: Path) -> Iterator[tuple[str, PromptfooCase]]:
         given = {**(default.get("vars") or {}), **(test.get("vars") or {})}
         values = {name: _value(value, path, where) for name, value in given.items()}
         case = PromptfooCase({"id": str(test.get("description") or number), **values})
-        lines = [f"{name}: {value}" for name, value in values.items()]
-        case.setdefault(
-            "prompt", lines[0].partition(": ")[2] if len(lines) == 1 else "\n".join(lines)
-        )
+        named = [f"{name}: {value}" for name, value in values.items()]
+        case.setdefault("prompt", "\n".join(values.values() if len(values) == 1 else named))
         case.skill = str(skill)
         rows = [*(default.get("assert") or ()), *(test.get("assert") or ())]
         case.asserts = [_assertion(row, values, where) for row in rows]
