@@ -94,8 +94,7 @@ def _addresses(text: str) -> Iterator[str]:
         if not host.startswith("["):
             host = host.partition(":")[0]
             yield from _outside(host.strip(".,;:!*_`'").removeprefix("www."))
-    for match in _COMPUTED.finditer(text):
-        yield match[0]
+    yield from _COMPUTED.findall(text)
     for match in _MAIL.finditer(text):
         if not _RESERVED.fullmatch(match[1]):
             yield match[0]

@@ -104,11 +104,10 @@ def hidden_characters(text: str) -> Iterator[str]:
 
 def disguised_words(text: str) -> Iterator[str]:
     """Yield words that mix scripts, or are in mathematical, enclosed or raised letters."""
-    for match in _ENCLOSED.finditer(text):
-        yield match[0]
-    for match in _WORD.finditer(text):
-        if _FOREIGN.search(match[0]) and _is_disguised(match[0]):
-            yield match[0]
+    yield from _ENCLOSED.findall(text)
+    for word in _WORD.findall(text):
+        if _FOREIGN.search(word) and _is_disguised(word):
+            yield word
 
 
 def _is_disguised(word: str) -> bool:
@@ -138,15 +137,12 @@ def _script(char: str) -> str:
 def encoded_texts(text: str) -> Iterator[str]:
     """Yield parts that decode to plain text, runs of escapes that do, and large encoded blobs."""
     for pattern, decode in _ENCODINGS:
-        for match in pattern.finditer(text):
-            if _is_text(decode, match[0]):
-                yield match[0]
+        yield from (run for run in pattern.findall(text) if _is_text(decode, run))
     for match in _ESCAPES.finditer(text):
         codes = [int(first or second, 16) for first, second in _ESCAPE.findall(match[0])]
         if all(0x20 <= code < 0x7F for code in codes):
             yield match[0]
-    for match in _BLOB.finditer(text):
-        yield match[0]
+    yield from _BLOB.findall(text)
 
 
 def _padded(run: str, size: int) -> str:
@@ -192,5 +188,4 @@ def unsafe_links(text: str) -> Iterator[str]:
         elsewhere = match[1] and (target.startswith("//") or "://" in target)
         if elsewhere or _SCHEME.match(target):
             yield match[0]
-    for match in _HTML_LINK.finditer(text):
-        yield match[0]
+    yield from _HTML_LINK.findall(text)

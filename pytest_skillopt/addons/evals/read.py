@@ -188,42 +188,41 @@ def _case(row: Any, number: int, beside: Path, folder: Path, aside: Callable[[st
 
 def _statements(row: dict[str, Any], aside: Callable[[str], None]) -> Iterator[Statement]:
     for key in _JUDGED:
-        for element in _listed(row, key):
+        for element in _listed(row.get(key)):
             if isinstance(element, str) and element.strip():
                 yield statement(element.strip())
             elif isinstance(element, dict):
                 yield from _object(element, aside)
             else:
                 raise ValueError(f"{key!r} holds {json.dumps(element)[:40]}: a text is expected")
-    for element in _listed(row, "scorers"):
+    for element in _listed(row.get("scorers")):
         if not isinstance(element, dict):
             raise ValueError("'scorers' may hold only objects")
         yield from _object(element, aside)
     for key, verb in (("must_have", "matches"), ("must_not_have", "does not match")):
-        for element in _listed(row, key):
+        for element in _listed(row.get(key)):
             if not isinstance(element, str):
                 raise ValueError(f"{key!r} may hold only regular expressions")
             yield pattern(verb, element)
 
 
 def _object(element: dict[str, Any], aside: Callable[[str], None]) -> Iterator[Statement]:
+    name = element.get("name")
     words = next((element[k] for k in _WORDS if isinstance(element.get(k), str)), "")
     verb = _VERBS.get(str(element.get("type", "")).lower().replace("-", "_"))
     value = next((element[k] for k in ("pattern", "value", "regex") if k in element), None)
-    listed = value if isinstance(value, list) else [] if value is None else [value]
-    values = [v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for v in listed]
+    values = [
+        v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for v in _listed(value)
+    ]
     if verb and values:
         yield from (pattern(verb, each, words) for each in values)
-    elif words.strip():
-        yield statement(words.strip())
-    elif isinstance(element.get("name"), str) and element["name"].strip():
-        yield statement(element["name"].strip())
+    elif said := words.strip() or (name.strip() if isinstance(name, str) else ""):
+        yield statement(said)
     else:
         aside(f"the statement {json.dumps(element)[:60]}")
 
 
-def _listed(row: dict[str, Any], key: str) -> list[Any]:
-    value = row.get(key)
+def _listed(value: Any) -> list[Any]:
     if value is None:
         return []
     return value if isinstance(value, list) else [value]

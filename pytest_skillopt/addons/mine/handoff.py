@@ -123,12 +123,10 @@ def command(folder: Path, key: str, answer: str) -> int:
     Raises:
         UserError: there is no such prompt, or the answer cannot be read or is empty.
     """
-    prompts = waiting(folder)
     if not key:
-        if not prompts:
-            sys.stdout.write("no prompt is waiting for an answer\n")
-        else:
-            sys.stdout.write(f"waiting in {folder}:\n")
+        prompts = waiting(folder)
+        said = f"waiting in {folder}:" if prompts else "no prompt is waiting for an answer"
+        sys.stdout.write(f"{said}\n")
         for path in prompts:
             title = path.read_text(encoding="utf-8").partition("\n")[0]
             sys.stdout.write(shown(f"  {path.stem}  {title.removeprefix('# ')}\n"))
