@@ -11,7 +11,6 @@ import os
 import re
 import subprocess
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.errors import UserError
@@ -19,6 +18,7 @@ from pytest_skillopt.untrusted import environment, printable, redact, secret_var
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
 TIMEOUT = 180.0
 """Time limit of one git command, in seconds."""
@@ -144,7 +144,7 @@ class Git:
 
 
 class Clone(Git):
-    """The user's repository around ``directory``; it is only read.
+    """The user's repository around ``directory``; it is only read. ``hashes``: sha1 or sha256.
 
     Raises:
         GitError: git is not installed, or the directory is not in a repository.
@@ -153,7 +153,8 @@ class Clone(Git):
     def __init__(self, directory: Path, environ: Mapping[str, str] | None = None) -> None:
         super().__init__(directory, environment() if environ is None else environ)
         try:
-            top, self.prefix = map(self._path, ("--show-toplevel", "--show-prefix"))
+            # A path may hold any character, a line break too: the way up has only dots and slashes.
+            asked = self.run("rev-parse", "--show-object-format", "--show-cdup", "--show-prefix")
         except GitFailed as error:
             if "not a git repository" in error.detail:
                 raise GitError(
@@ -161,11 +162,9 @@ class Clone(Git):
                     "this in a clone"
                 ) from None
             raise
-        self.directory = Path(top)
-
-    def _path(self, option: str) -> str:
-        """Ask for a path by itself: it may hold any character, a line break too."""
-        return os.fsdecode(self.run("rev-parse", option)).removesuffix("\n")
+        self.hashes, up, prefix = os.fsdecode(asked).split("\n", 2)
+        self.prefix = prefix.removesuffix("\n")
+        self.directory = (directory.resolve() / up).resolve()
 
     def is_shallow(self) -> bool:
         return self.run("rev-parse", "--is-shallow-repository").strip() == b"true"

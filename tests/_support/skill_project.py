@@ -8,6 +8,8 @@ import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pytest_skillopt.addons.git import Clone
+from pytest_skillopt.addons.propose.git import Repository, find_remote
 from pytest_skillopt.addons.propose.proposal import leave_proposal
 from pytest_skillopt.run.directory import Home
 from pytest_skillopt.run.result import Arm, Result, SkillResult, TaskRow
@@ -49,6 +51,12 @@ def leave(root: Path, result: Result, versions: Mapping[str, bytes]) -> bool:
     for name, text in versions.items():
         (run / "skills" / f"{name}.md").write_bytes(text)
     return leave_proposal(root, Home(root / ".skillopt"), run, result)
+
+
+def bare(root: Path) -> Repository:
+    """The bare repository in which a proposal of a project is built."""
+    clone = Clone(root)
+    return Repository(clone, find_remote(clone, "origin"), {})
 
 
 @dataclass

@@ -84,9 +84,7 @@ def _propose(args: argparse.Namespace) -> int:
         write_outputs({"pull-request-url": ""})
         return 0
     root = Path.cwd() if args.dir else home.path.parent
-    labels = tuple(args.label or ["skillopt"])
-    publisher = Publisher(root, args)
-    outcomes = publisher.publish(proposal, draft=not args.ready, labels=labels)
+    outcomes = Publisher(root, args).publish(proposal)
     for outcome in outcomes:
         with_text = args.dry_run or args.forge == "none"
         _report(outcome, _SENTENCES | _WOULD if args.dry_run else _SENTENCES, with_text=with_text)

@@ -13,6 +13,7 @@ import contextlib
 import os
 import re
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -41,9 +42,18 @@ _MOVED = (
 )
 """Messages of git if the branch was changed before or during a push."""
 
-_REMOTE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]*")
+_REMOTE_LINE = re.compile(r"^(.*)\t(.*) \((fetch|push)\)", re.MULTILINE)
 _FORGE_TOKENS = ("GITHUB_TOKEN", "GH_TOKEN", "GITLAB_TOKEN", "CI_JOB_TOKEN")
 _ALONE = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A remote of a clone. A URL is the absolute path if it is a local folder."""
+
+    name: str
+    fetch_url: str
+    push_url: str
 
 
 class Repository(Git):
@@ -51,26 +61,22 @@ class Repository(Git):
 
     It fetches from and pushes to a remote of ``clone``. ``headers`` maps a URL prefix to an HTTP
     header with a token; git gets them in its environment, never in its arguments.
-
-    Raises:
-        UserError: the remote does not exist.
     """
 
-    def __init__(self, clone: Clone, remote: str, headers: Mapping[str, str]) -> None:
+    def __init__(self, clone: Clone, remote: Remote, headers: Mapping[str, str]) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="skillopt-")
         super().__init__(Path(self._folder.name, "repository.git"), clone.environ)
         self.prefix = clone.prefix
-        self._remote = remote
+        self._remote = remote.name
         self._fetch_url, self._push_url = (
             # Redirects are not followed with a token, and GitLab redirects a URL without .git.
             f"{url.rstrip('/')}.git" if headers and not url.endswith(".git") else url
-            for url in (remote_url(clone, remote), remote_url(clone, remote, push=True))
+            for url in (remote.fetch_url, remote.push_url)
         )
         self._remote_env = self._reach(headers)
         self.directory.mkdir()
         self._env |= _ALONE
-        hashes = clone.run("rev-parse", "--show-object-format").decode().strip()
-        self.run("init", "--quiet", "--bare", "--template=", f"--object-format={hashes}")
+        self.run("init", "--quiet", "--bare", "--template=", f"--object-format={clone.hashes}")
         for env in (self._env, self._remote_env):
             env["GIT_DIR"] = str(self.directory)
 
@@ -106,11 +112,6 @@ class Repository(Git):
         Raises:
             UserError: the remote cannot be reached or has no such branch.
         """
-        try:
-            self.run("check-ref-format", f"refs/heads/{base}")
-        except GitFailed:
-            raise UserError(f"{base!r} cannot be a branch: name one with --base") from None
-        self.run("update-ref", "-d", BASE)
         args = ["fetch", "--quiet", "--depth=1", "--prune", "--no-tags", "--no-write-fetch-head"]
         specs = [f"+refs/heads/{base}:{BASE}", f"+refs/heads/skillopt/*:{BRANCHES}*"]
         try:
@@ -121,6 +122,8 @@ class Repository(Git):
                     f"the remote {self._remote} has no branch {base!r}: push it, or name the "
                     "target branch with --base"
                 ) from None
+            if "invalid refspec" in error.detail:
+                raise UserError(f"{base!r} cannot be a branch: name one with --base") from None
             raise
         return self.run("rev-parse", "--verify", f"{BASE}^{{commit}}").decode().strip()
 
@@ -182,15 +185,15 @@ def check_out(git: Git, commit: str, directory: Path) -> None:
         git.run("checkout-index", "--all", f"--prefix={directory}/", env=env)
 
 
-def tree_with(git: Git, commit: str, files: Mapping[str, Entry]) -> str:
-    """Write the tree of ``commit`` with some files replaced; return its id."""
-    with _index(git, commit) as env:
+def commit_head(git: Git, parent: str, files: Mapping[str, Entry]) -> bytes:
+    """Write the tree of a commit with some files replaced; return how a commit of it begins."""
+    with _index(git, parent) as env:
         lines = [
             f"{entry.mode} {entry.id}\t".encode() + os.fsencode(path) + b"\0"
             for path, entry in files.items()
         ]
         git.run("update-index", "-z", "--index-info", input=b"".join(lines), env=env)
-        return git.run("write-tree", env=env).decode().strip()
+        return b"tree " + git.run("write-tree", env=env) + f"parent {parent}\n".encode()
 
 
 @contextlib.contextmanager
@@ -201,28 +204,25 @@ def _index(git: Git, commit: str) -> Iterator[dict[str, str]]:
         yield env
 
 
-def branch_of(clone: Clone) -> str:
-    """Return the branch that is checked out, ``""`` if the head is detached."""
-    return clone.run("symbolic-ref", "-q", "--short", "HEAD", ok=True).decode().strip()
-
-
-def remote_url(clone: Clone, remote: str, *, push: bool = False) -> str:
-    """Return the URL of a remote; the absolute path if it is a local folder.
+def find_remote(clone: Clone, name: str) -> Remote:
+    """Return a remote; of several URLs the first.
 
     Raises:
         GitError: there is no remote of that name.
     """
-    known = clone.run("remote").decode().split()
-    if not _REMOTE.fullmatch(remote) or remote not in known:
-        there = f"known: {', '.join(known)}" if known else "there is none"
+    listed = _REMOTE_LINE.findall(clone.run("remote", "--verbose").decode())
+    urls = {use: url for remote, url, use in reversed(listed) if remote == name}
+    if len(urls) < 2:
+        known = ", ".join(dict.fromkeys(remote for remote, _, _ in listed))
+        there = f"known: {known}" if known else "there is none"
         raise GitError(
-            f"no git remote named {remote!r} ({there}): `git remote add {remote} URL`, or name "
+            f"no git remote named {name!r} ({there}): `git remote add {name} URL`, or name "
             "another with --remote"
         )
-    flags = ["--push"] if push else []
-    url = clone.run("remote", "get-url", *flags, "--", remote).decode().strip()
-    local = is_local(url) and not url.startswith("file://")
-    return str((clone.directory / url).resolve()) if local else url
+    for use, url in urls.items():
+        if is_local(url) and not url.startswith("file://"):
+            urls[use] = str((clone.directory / url).resolve())
+    return Remote(name, urls["fetch"], urls["push"])
 
 
 def is_local(url: str) -> bool:

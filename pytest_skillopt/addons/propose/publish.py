@@ -33,21 +33,19 @@ from pytest_skillopt.addons.propose.forges import (
 from pytest_skillopt.addons.propose.git import (
     BRANCHES,
     Repository,
-    branch_of,
-    remote_url,
-    tree_with,
+    commit_head,
+    find_remote,
     write,
 )
 from pytest_skillopt.addons.propose.validate import beside, load, validate
 from pytest_skillopt.errors import UserError
-from pytest_skillopt.untrusted import environment
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
     from pathlib import Path
 
-    from pytest_skillopt.addons.git import Git
+    from pytest_skillopt.addons.propose.base import Base
     from pytest_skillopt.addons.propose.forges import Place
     from pytest_skillopt.addons.propose.validate import Checked, Proposal
 
@@ -87,29 +85,27 @@ class Publisher:
         args: arguments of a command: ``base``, target branch of requests (``""``: the one that is
             checked out); ``remote``, name of the git remote; ``forge``, service that opens requests
             (None: that of the CI or the remote's host); ``dry_run``: check and plan, but push
-            nothing and call no forge.
+            nothing and call no forge; ``ready`` and ``label``: not as a draft, and labels.
 
     Raises:
         UserError: git, the remote, the base branch, or a repository or token is missing.
     """
 
     def __init__(self, root: Path, args: argparse.Namespace) -> None:
-        environ = environment()
-        forge: ForgeName | None = args.forge
-        self._environ = environ
-        self._dry_run: bool = args.dry_run
-        self._clone = Clone(root, environ)
-        self._base: str = args.base or self._checked_out()
-        where = place(remote_url(self._clone, args.remote))
-        pushed = place(remote_url(self._clone, args.remote, push=True))
-        self._forge = forge or _forge(where, environ)
-        called = self._forge == "github" and not self._dry_run
+        clone = Clone(root)
+        self._args = args
+        self._environ = environ = clone.environ
+        self._base: str = args.base or _checked_out(clone)
+        remote = find_remote(clone, args.remote)
+        where, pushed = place(remote.fetch_url), place(remote.push_url)
+        self._forge: ForgeName = args.forge or _forge(where, environ)
+        called = self._forge == "github" and not args.dry_run
         self._github = GitHub(where, environ) if called else None
         pushes = self._forge != "none"
         headers = push_headers(self._forge, environ, where, pushed) if pushes else {}
-        self._git = Repository(self._clone, args.remote, headers)
+        self._git = Repository(clone, remote, headers)
 
-    def publish(self, directory: Path, *, draft: bool, labels: tuple[str, ...]) -> list[Outcome]:
+    def publish(self, directory: Path) -> list[Outcome]:
         """Check the proposal in a directory and publish it.
 
         Raises:
@@ -118,23 +114,21 @@ class Publisher:
         """
         with self._git:
             proposal = load(directory)
-            return [self._publish(s, proposal, draft, labels) for s in self._check(proposal)]
+            return [self._publish(skill, proposal) for skill in self._check(proposal)]
 
     def _check(self, proposal: Proposal) -> list[Checked]:
-        self._tip = self._git.fetch(self._base)
-        return validate(proposal, read_base(self._git, self._tip))
+        self._tip = read_base(self._git, self._git.fetch(self._base))
+        return validate(proposal, self._tip)
 
-    def _publish(
-        self, skill: Checked, proposal: Proposal, draft: bool, labels: tuple[str, ...]
-    ) -> Outcome:
+    def _publish(self, skill: Checked, proposal: Proposal) -> Outcome:
         request = Request(
             branch=f"skillopt/{skill.name}",
             base=self._base,
             title=title(skill),
             body=compose(skill, proposal.result, run_url(self._environ)),
             marker=marker(skill),
-            draft=draft,
-            labels=labels,
+            draft=not self._args.ready,
+            labels=tuple(self._args.label or ["skillopt"]),
         )
         try:
             return self._act(skill, request)
@@ -144,33 +138,29 @@ class Publisher:
             return self._act(again[skill.name], request)
 
     def _act(self, skill: Checked, request: Request) -> Outcome:
-        made = plan(self._git, self._tip, skill, f"{request.title}\n\n{_MESSAGE}")
-        if made.action == "human" or self._dry_run:
+        made = plan(self._tip, skill, f"{request.title}\n\n{_MESSAGE}")
+        ends = made.action in ("delete", "nothing")
+        if made.action == "human" or self._args.dry_run:
             return Outcome(skill, request, made.action)
-        if made.action in ("delete", "nothing"):
-            self._push(made)
-            url = self._github.close(made.branch) if self._github else ""
-        elif self._github:
-            if url := self._github.declined(request):
-                return Outcome(skill, request, "declined", url)
-            self._push(made)
-            url = self._github.publish(request)
+        if self._github and not ends and (url := self._github.declined(request)):
+            return Outcome(skill, request, "declined", url)
+        said = ""
+        if made.action in ("create", "update", "delete"):
+            options = push_options(request) if self._forge == "gitlab" and not ends else ()
+            said = self._git.push(made.commit, request.branch, seen=made.seen, options=options)
+        if self._github:
+            url = self._github.close(request.branch) if ends else self._github.publish(request)
         else:
-            options = push_options(request) if self._forge == "gitlab" else ()
-            url = request_url(self._push(made, options))
+            url = "" if ends else request_url(said)
         return Outcome(skill, request, made.action, url)
 
-    def _push(self, made: Plan, options: tuple[str, ...] = ()) -> str:
-        if not made.pushes:
-            return ""
-        return self._git.push(made.commit, made.branch, seen=made.seen, options=options)
 
-    def _checked_out(self) -> str:
-        branch = branch_of(self._clone)
-        if branch and not branch.startswith("skillopt/"):
-            return branch
-        problem = f"{branch} is itself a proposal" if branch else "HEAD is detached"
-        raise UserError(f"{problem}: name the target branch, e.g. --base main")
+def _checked_out(clone: Clone) -> str:
+    branch = clone.run("symbolic-ref", "-q", "--short", "HEAD", ok=True).decode().strip()
+    if branch and not branch.startswith("skillopt/"):
+        return branch
+    problem = f"{branch} is itself a proposal" if branch else "HEAD is detached"
+    raise UserError(f"{problem}: name the target branch, e.g. --base main")
 
 
 def _forge(where: Place | None, environ: Mapping[str, str]) -> ForgeName:
@@ -198,41 +188,35 @@ class Plan:
     action: Action
     """``keep``: the branch has this proposal already; ``delete``: nothing is left to propose;
     ``nothing``: the same without a branch; ``human``: somebody else has changed the branch."""
-    branch: str
     seen: str
     """Id of the branch's fetched tip, ``""`` without a branch."""
     commit: str = ""
-    """Id of the branch's tip afterwards, ``""`` without a branch."""
-
-    @property
-    def pushes(self) -> bool:
-        return self.action in ("create", "update", "delete")
+    """Id of the commit to push, ``""`` without one."""
 
 
-def plan(git: Git, base: str, skill: Checked, message: str) -> Plan:
+def plan(base: Base, skill: Checked, message: str) -> Plan:
     """Decide about a skill's branch, and make its commit if it needs one.
 
-    ``git`` must have fetched; ``base`` is the id of the base branch's tip; ``message`` has no
-    trailers.
+    ``message`` has no trailers.
     """
-    name = f"skillopt/{skill.name}"
+    git = base.git
     seen = git.resolve(f"{BRANCHES}{skill.name}") or ""
     tip = git.run("cat-file", "commit", seen) if seen else b""
     if tip and not is_ours(tip):
-        return Plan("human", name, seen, seen)
+        return Plan("human", seen)
     if not skill.changed:
-        return Plan("delete" if tip else "nothing", name, seen)
-    blobs, known = {}, git.files(base)
+        return Plan("delete" if tip else "nothing", seen)
+    blobs = {}
     for file in skill.changed:
         place, data = beside(skill.path, file), skill.after.file(file).data
-        mode = "100755" if data.startswith(b"#!") else "100644"
-        blobs[place] = Entry(known[place].mode if place in known else mode, write(git, data))
-    head = f"tree {tree_with(git, base, blobs)}\nparent {base}\n".encode()
+        new = Entry("100755" if data.startswith(b"#!") else "100644", "")
+        blobs[place] = Entry(base.files.get(place, new).mode, write(git, data))
+    head = commit_head(git, base.commit, blobs)
     if tip.startswith(head):
-        return Plan("keep", name, seen, seen)
+        return Plan("keep", seen)
     made = commit_object(head, message.rstrip("\n") + "\n")
     commit = write(git, made + _trailer(made), "commit")
-    return Plan("update" if tip else "create", name, seen, commit)
+    return Plan("update" if tip else "create", seen, commit)
 
 
 def is_ours(commit: bytes) -> bool:

@@ -17,7 +17,7 @@ from pytest_skillopt.addons.git import Entry
 from pytest_skillopt.addons.markup import code, prose
 from pytest_skillopt.addons.propose import BranchMoved, Refused
 from pytest_skillopt.addons.propose.forges import GitLab
-from pytest_skillopt.addons.propose.git import tree_with, write
+from pytest_skillopt.addons.propose.git import commit_head, write
 from pytest_skillopt.addons.propose.publish import (
     Publisher,
     add_arguments,
@@ -55,13 +55,13 @@ def add_receipts(commands: argparse._SubParsersAction[Any]) -> None:
 
 
 def _publish(args: argparse.Namespace) -> int:
-    for line in _Receipts(Path.cwd(), args).receipts(args.label):
+    for line in _Receipts(Path.cwd(), args).receipts():
         sys.stdout.write(f"{shown(line)}\n")
     return 0
 
 
 class _Receipts(Publisher):
-    def receipts(self, label: str) -> list[str]:
+    def receipts(self) -> list[str]:
         """Publish the new receipts in the current folder; return a line for each thing done.
 
         Raises:
@@ -70,11 +70,11 @@ class _Receipts(Publisher):
         """
         with self._git:
             try:
-                return list(self._publish_receipts(label))
+                return list(self._publish_receipts())
             except BranchMoved:
-                return list(self._publish_receipts(label))
+                return list(self._publish_receipts())
 
-    def _publish_receipts(self, label: str) -> Iterator[str]:
+    def _publish_receipts(self) -> Iterator[str]:
         tip = self._git.fetch(self._base)
         there = self._git.files(tip)
         found = {path.parent.name: path for path in sorted(Path(FOLDER).glob("*/history.json"))}
@@ -88,22 +88,24 @@ class _Receipts(Publisher):
             latest = history[-1]
             if latest.verdict not in ("cannot tell", before):
                 title, marker = _title(latest), f"<!-- skillopt-drift {latest.run} {folder} -->"
-                url = "" if self._dry_run else self._issue(title, latest, before, marker, label)
+                url = "" if self._args.dry_run else self._issue(title, latest, before, marker)
                 yield f"{title}\n  {url or 'no issue was opened'}"
             else:
                 yield f"{latest.skill}: {latest.verdict}, as before"
             for name, data in contents(history).items():
                 place = f"{self._git.prefix}{FOLDER}/{folder}/{name}"
                 blobs[place] = Entry("100644", write(self._git, data))
-        if not self._dry_run:
-            self._git.push(self._commit(tip, blobs), self._base, seen=tip)
+        if not self._args.dry_run:
+            made = commit_object(commit_head(self._git, tip, blobs), "Add receipts of the skills")
+            self._git.push(write(self._git, made, "commit"), self._base, seen=tip)
             yield f"the receipts were pushed to {self._base}"
 
-    def _issue(self, title: str, latest: Receipt, before: str, marker: str, label: str) -> str:
+    def _issue(self, title: str, latest: Receipt, before: str, marker: str) -> str:
         if self._forge == "none":
             return ""
         forge = self._github or GitLab(self._environ)
-        return forge.open_issue(title, _text(latest, before, run_url(self._environ)), marker, label)
+        text = _text(latest, before, run_url(self._environ))
+        return forge.open_issue(title, text, marker, self._args.label)
 
     def _checked(self, path: Path, there: dict[str, Entry]) -> tuple[list[Receipt], Word] | None:
         """Check a skill's history; return it with the verdict before its latest receipt.
@@ -127,10 +129,6 @@ class _Receipts(Publisher):
         if any(each not in past for each in now[:-1]):
             raise Refused(f"{folder} is not the history of {self._base} with one receipt more")
         return now, told(past)
-
-    def _commit(self, tip: str, blobs: dict[str, Entry]) -> str:
-        head = f"tree {tree_with(self._git, tip, blobs)}\nparent {tip}\n".encode()
-        return write(self._git, commit_object(head, "Add receipts of the skills"), "commit")
 
 
 def _title(latest: Receipt) -> str:

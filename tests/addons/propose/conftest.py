@@ -54,6 +54,6 @@ def project(template: Path, tmp_path: Path) -> Project:
     """A project on ``main`` whose one commit is pushed."""
     for name in ("project", "remote.git"):
         shutil.copytree(template / name, tmp_path / name, symlinks=True)
-    made = Project(tmp_path / "project", tmp_path / "remote.git")
-    made.git("remote", "set-url", "origin", str(made.remote))
-    return made
+    config = tmp_path / "project" / ".git" / "config"
+    config.write_text(config.read_text().replace(str(template), str(tmp_path)))
+    return Project(tmp_path / "project", tmp_path / "remote.git")

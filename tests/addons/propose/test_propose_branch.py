@@ -7,11 +7,10 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
+from skill_project import bare
 
-from pytest_skillopt.addons.git import Clone
 from pytest_skillopt.addons.propose import BranchMoved, Refused
 from pytest_skillopt.addons.propose.base import read_base
-from pytest_skillopt.addons.propose.git import Repository
 from pytest_skillopt.addons.propose.publish import Plan, plan
 from pytest_skillopt.addons.propose.validate import load, validate
 from pytest_skillopt.errors import UserError
@@ -22,21 +21,23 @@ if TYPE_CHECKING:
 
     from skill_project import Project
 
+    from pytest_skillopt.addons.propose.git import Repository
+
 BRANCH = "skillopt/invoices"
 
 
 @contextlib.contextmanager
 def look(project: Project) -> Iterator[tuple[Repository, Plan]]:
     """Fetch, check the proposal, plan."""
-    with Repository(Clone(project.root), "origin", {}) as git:
-        base = git.fetch("main")
-        (skill,) = validate(load(project.proposal), read_base(git, base))
-        yield git, plan(git, base, skill, "Train invoices\n\nMore tasks pass.")
+    with bare(project.root) as git:
+        base = read_base(git, git.fetch("main"))
+        (skill,) = validate(load(project.proposal), base)
+        yield git, plan(base, skill, "Train invoices\n\nMore tasks pass.")
 
 
 def push(git: Repository, made: Plan) -> None:
-    if made.pushes:
-        git.push(made.commit, made.branch, seen=made.seen)
+    if made.action not in ("keep", "human"):
+        git.push(made.commit, BRANCH, seen=made.seen)
 
 
 def go(project: Project) -> Plan:

@@ -16,12 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fake_github import TOKEN, Fault
-from skill_project import AFTER
+from skill_project import AFTER, bare
 
-from pytest_skillopt.addons.git import Clone
 from pytest_skillopt.addons.propose import forges as api
 from pytest_skillopt.addons.propose.forges import Request, place, push_headers, push_options
-from pytest_skillopt.addons.propose.git import Repository
 from pytest_skillopt.cli import main
 
 if TYPE_CHECKING:
@@ -768,7 +766,7 @@ def test_hostile_body_is_inert(project: Project, github: FakeGitHub) -> None:
 def test_git_carries_a_text_of_any_size_to_gitlab(project: Project, text: str) -> None:
     project.remote_git("config", "receive.advertisePushOptions", "true")
     request = Request("skillopt/long", "main", "Long", text, "", draft=True, labels=())
-    with Repository(Clone(project.root), "origin", {}) as git:
+    with bare(project.root) as git:
         tip = git.fetch("main")
         git.push(tip, request.branch, seen="", options=push_options(request))
     assert request.branch in project.branches()

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skill_project import AFTER, BEFORE, Project, sha256
+from skill_project import AFTER, BEFORE, Project, bare, sha256
 
 from pytest_skillopt.addons.git import Clone
 from pytest_skillopt.addons.propose import Refused
 from pytest_skillopt.addons.propose.base import read_base
 from pytest_skillopt.addons.propose.body import compose
-from pytest_skillopt.addons.propose.git import Repository
 from pytest_skillopt.addons.propose.validate import Checked, load, pass_rates, validate
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.gate.data import TaskEvidence, Verdict
@@ -44,7 +43,7 @@ class Unchanged(Project):
 def base(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Base]:
     root = tmp_path_factory.mktemp("base") / "project"
     shutil.copytree(template / "project", root, symlinks=True)
-    with Repository(Clone(root), "origin", {}) as git:
+    with bare(root) as git:
         yield read_base(git, git.fetch("main"))
 
 
@@ -58,7 +57,7 @@ def unchanged(template: Path, base: Base, tmp_path: Path) -> Unchanged:
 def check(project: Project) -> list[Checked]:
     if isinstance(project, Unchanged):
         return validate(load(project.proposal), project.base)
-    with Repository(Clone(project.root), "origin", {}) as git:
+    with bare(project.root) as git:
         return validate(load(project.proposal), read_base(git, git.fetch("main")))
 
 
