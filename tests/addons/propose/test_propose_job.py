@@ -114,7 +114,7 @@ def test_nightly_job_ends_in_a_branch_whose_only_change_is_the_skill(
         clone(remote, "train"),
         artifact,
         mode="train",
-        args="-q tests/test_references.py --skillopt-rollouts=1 "
+        args="-q tests/test_references.py -k 'po_number or absent' --skillopt-rollouts=1 "
         "-oskillopt_final_rollouts=2 -oskillopt_patience=1",
         **{"max-calls": "5000"},
     )
@@ -125,10 +125,9 @@ def test_nightly_job_ends_in_a_branch_whose_only_change_is_the_skill(
     result = json.loads((artifact / "proposal" / "result.json").read_bytes())
     assert result["skills"][0]["tasks"]
 
-    for name, said in (("first", "pushed to the new branch"), ("again", "nothing was pushed")):
-        propose = Action(clone(remote, name), artifact, mode="propose", base="main", token=TOKEN)
-        assert said in propose.run(environ)
-        assert propose.outputs() == {"pull-request-url": "https://github.com/octo/repo/pull/1"}
+    propose = Action(clone(remote, "propose"), artifact, mode="propose", base="main", token=TOKEN)
+    assert "pushed to the new branch" in propose.run(environ)
+    assert propose.outputs() == {"pull-request-url": "https://github.com/octo/repo/pull/1"}
 
     assert run_git(remote, "diff", "--name-only", "main", BRANCH) == SKILL
     assert run_git(remote, "rev-list", "--count", f"main..{BRANCH}") == "1"
