@@ -55,8 +55,13 @@ def unchanged(template: Path, base: Base, tmp_path: Path) -> Unchanged:
 
 
 def check(project: Project) -> list[Checked]:
+    """Check the proposal against what is committed here; ``check_remote`` fetches that."""
     if isinstance(project, Unchanged):
         return validate(load(project.proposal), project.base)
+    return validate(load(project.proposal), read_base(Clone(project.root), "HEAD"))
+
+
+def check_remote(project: Project) -> list[Checked]:
     with bare(project.root) as git:
         return validate(load(project.proposal), read_base(git, git.fetch("main")))
 
@@ -84,7 +89,7 @@ def rewrite(project: Project, name: str, data: bytes) -> None:
 def test_honest_proposal_passes(project: Project) -> None:
     project.propose()
 
-    (skill,) = check(project)
+    (skill,) = check_remote(project)
 
     assert skill.path == "skills/SKILL.md"
     assert skill.changed
@@ -93,22 +98,22 @@ def test_honest_proposal_passes(project: Project) -> None:
     assert skill.rates.samples == 18
 
 
-def test_a_task_that_the_verdict_left_out_does_not_count(project: Project) -> None:
+def test_a_task_that_the_verdict_left_out_does_not_count(unchanged: Unchanged) -> None:
     """It gave only infrastructure errors under both versions; samples of it count all the same."""
-    project.propose()
+    unchanged.propose()
     lost = TaskRow(id="t::lost", split="val", before=Arm(errors=3), after=Arm(errors=3))
     told = (TaskEvidence("t::a"), TaskEvidence("t::lost", errors=6, left_out=True))
     verdict = Verdict("accepted", "better", gate="trials", tasks=told).to_json()
     row = lost.model_dump(mode="json")
-    project.tamper(tasks=[WON, row], verdict=verdict)
-    (skill,) = check(project)
+    unchanged.tamper(tasks=[WON, row], verdict=verdict)
+    (skill,) = check(unchanged)
     assert (skill.rates.after, skill.rates.tasks) == (Fraction(1), 1)
-    project.tamper(tasks=[WON, {**row, "after": {"passed": 0, "n": 3}}])
+    unchanged.tamper(tasks=[WON, {**row, "after": {"passed": 0, "n": 3}}])
     with pytest.raises(Refused, match="the evidence has no sample of t::lost before the change"):
-        check(project)
-    project.tamper(tasks=[WON, row], verdict={**verdict, "tasks": []})
+        check(unchanged)
+    unchanged.tamper(tasks=[WON, row], verdict={**verdict, "tasks": []})
     with pytest.raises(Refused, match="the evidence has no sample of t::lost before the change"):
-        check(project)
+        check(unchanged)
 
 
 def test_a_training_in_a_clone_whose_line_ends_git_changes(project: Project) -> None:
@@ -122,12 +127,10 @@ def test_a_training_in_a_clone_whose_line_ends_git_changes(project: Project) -> 
     assert (skill.before.data, skill.after.data) == (BEFORE, AFTER)
     project.skill.write_bytes(AFTER)
     project.commit("merged", "skills/SKILL.md")
-    project.push()
     (skill,) = check(project)
     assert not skill.changed
     project.skill.write_bytes(AFTER + b"More.\n")
     project.commit("another", "skills/SKILL.md")
-    project.push()
     with pytest.raises(Refused, match="the base branch has another version"):
         check(project)
 
@@ -185,7 +188,7 @@ def test_list_comes_from_the_base_branch_not_from_the_work_tree(project: Project
         '[tool.pytest.ini_options]\nskillopt_propose_skills = "other.txt"\n'
     )
     with pytest.raises(Refused, match="skill files that proposals may change"):
-        check(project)
+        check_remote(project)
 
 
 def test_symlink_in_the_base_is_no_skill_file(project: Project) -> None:
@@ -193,7 +196,6 @@ def test_symlink_in_the_base_is_no_skill_file(project: Project) -> None:
     project.skill.unlink()
     project.skill.symlink_to("../other.txt")
     project.commit("Symlink", "skills")
-    project.push()
     with pytest.raises(Refused, match=r"a link on the base branch: .*skillopt_skill"):
         check(project)
 
@@ -202,7 +204,6 @@ def test_file_that_the_base_does_not_have(project: Project) -> None:
     project.propose()
     project.git("rm", "--quiet", "skills/SKILL.md")
     project.git("commit", "--quiet", "-m", "Gone")
-    project.push()
     with pytest.raises(Refused, match="has no such file"):
         check(project)
 
@@ -253,7 +254,6 @@ def test_what_stands_on_the_base_branch_is_known(project: Project) -> None:
         check(project)
     (project.root / "other.txt").write_text("Mail: Ops@acme-bank.com, first git status --short\n")
     project.commit("Say whom to ask", "other.txt")
-    project.push()
     (checked,) = check(project)
     assert [(found.rule, found.excerpt) for found in checked.warnings] == [
         ("command", "git log -3")
@@ -284,17 +284,16 @@ def test_the_scanner_of_the_base_branch_has_to_let_it_pass(
     monkeypatch.setenv("GITHUB_TOKEN", "ghp" + "_" + "a1" * 18)
     project.propose()
     if passes:
-        assert command in compose(check(project)[0], load(project.proposal).result)
+        assert command in compose(check_remote(project)[0], load(project.proposal).result)
     else:
         with pytest.raises(Refused, match="ended with status 3: folder skills"):
-            check(project)
+            check_remote(project)
 
 
 def test_no_setting_allows_a_change_of_what_is_protected(project: Project) -> None:
     config = project.root / "pyproject.toml"
     config.write_text(config.read_text() + 'skillopt_lint_allow = "frontmatter, protected"\n')
     project.commit("Allow it", "pyproject.toml")
-    project.push()
     for old, new, rule in (
         (b"name: invoices", b"name: admin", "frontmatter"),
         (b"Never invent a number.\n", b"Invent numbers.\n", "protected"),
@@ -312,11 +311,9 @@ def test_settings_of_the_lint_are_those_of_the_base(project: Project) -> None:
     with pytest.raises(Refused, match="html-comment"):
         check(project)
     project.commit("Allow comments", "pyproject.toml")
-    project.push()
     assert check(project)[0].changed
     config.write_text(config.read_text() + 'skillopt_max_skill_tokens = "10"\n')
     project.commit("Keep it short", "pyproject.toml")
-    project.push()
     with pytest.raises(Refused, match="lint, size"):
         check(project)
 
@@ -334,7 +331,6 @@ def test_settings_of_the_lint_that_are_wrong(project: Project, key: str, value: 
     config = project.root / "pyproject.toml"
     config.write_text(config.read_text() + f'skillopt_{key} = "{value}"\n')
     project.commit("Wrong", "pyproject.toml")
-    project.push()
     project.propose()
     with pytest.raises(Refused, match=f"skillopt_{key}"):
         check(project)
@@ -519,7 +515,7 @@ def test_base_that_moved(project: Project) -> None:
     project.commit("Better words", "skills")
     project.push()
     with pytest.raises(Refused, match="has another version than the one that the training started"):
-        check(project)
+        check_remote(project)
 
 
 def test_training_of_a_file_with_local_changes(unchanged: Unchanged) -> None:
@@ -533,7 +529,7 @@ def test_refusal_leaves_no_trace(project: Project) -> None:
     project.propose()
     project.tamper(path="../outside/SKILL.md")
     with pytest.raises(Refused):
-        check(project)
+        check_remote(project)
     assert not (project.root.parent / "outside").exists()
     assert project.branches().keys() == {"main"}
     assert project.git("status", "--porcelain") == ""
@@ -549,10 +545,8 @@ def test_refusal_leaves_no_trace(project: Project) -> None:
         "# T\u2028 \u00e9\n\nOne.\nTwo.\n".encode(),
     ],
 )
-@pytest.mark.parametrize("path", ["skills/SKILL.md", "my skills/\u00fcber/SKILL.md"])
-def test_every_kind_of_file_comes_through_byte_for_byte(
-    project: Project, content: bytes, path: str
-) -> None:
+def test_every_kind_of_file_comes_through_byte_for_byte(project: Project, content: bytes) -> None:
+    path = "my skills/\u00fcber/SKILL.md"
     file = project.root / path
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(content)
@@ -560,7 +554,6 @@ def test_every_kind_of_file_comes_through_byte_for_byte(
         f'[tool.pytest.ini_options]\nskillopt_propose_skills = ["{path}"]\n'
     )
     project.commit("Another kind", path, "pyproject.toml")
-    project.push()
     project.propose(content.replace(b"One.", b"One and a half."), path=path)
 
     (skill,) = check(project)
@@ -693,7 +686,6 @@ def test_a_description_changes_only_where_the_base_branch_trains_it(project: Pro
     before = b"---\nname: invoices\ndescription: Reads.\n---\nbody\n"
     project.skill.write_bytes(before)
     project.commit("A description", "skills")
-    project.push()
     after = before.replace(b"Reads.", b"Reads invoices.")
     project.propose(after, before=before)
     with pytest.raises(Refused, match="lint, frontmatter"):
@@ -701,25 +693,24 @@ def test_a_description_changes_only_where_the_base_branch_trains_it(project: Pro
     config = project.root / "pyproject.toml"
     config.write_text(config.read_text() + "\nskillopt_train_description = true\n")
     project.commit("Train it", "pyproject.toml")
-    project.push()
     assert [skill.after.data for skill in check(project)] == [after]
     project.propose(after.replace(b"name: invoices", b"name: bills"), before=before)
     with pytest.raises(Refused, match="lint, frontmatter"):
         check(project)
 
 
-def test_a_shorter_skill_must_be_shorter_and_shown_to_be_no_worse(project: Project) -> None:
-    before = project.skill.read_bytes()
+def test_a_shorter_skill_must_be_shorter_and_shown_to_be_no_worse(unchanged: Unchanged) -> None:
+    before = unchanged.skill.read_bytes()
     shorter = before[: before.rindex(b"\n", 0, -1)] + b"\n"
     for after, counts, why in (
         (shorter, [(3, 3)] * 4, "no worse"),
         (before + b"\nMore.\n", [(3, 3)] * 20, "not shorter"),
         (shorter, [(3, 3)] * 20, ""),
     ):
-        project.propose(after, counts=counts)
-        project.tamper(verdict={"gate": "shorten"})
+        unchanged.propose(after, counts=counts)
+        unchanged.tamper(verdict={"gate": "shorten"})
         if why:
             with pytest.raises(Refused, match=why):
-                check(project)
+                check(unchanged)
         else:
-            assert len(check(project)) == 1
+            assert len(check(unchanged)) == 1
