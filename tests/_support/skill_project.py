@@ -96,7 +96,8 @@ class Project:
     def someone(self, name: str = "someone") -> Project:
         """A second clone of the remote, of another person."""
         clone = self.root.parent / name
-        run_git(self.root.parent, "clone", "--quiet", str(self.remote), str(clone))
+        if not clone.exists():
+            run_git(self.root.parent, "clone", "--quiet", str(self.remote), str(clone))
         return Project(clone, self.remote)
 
     def propose(

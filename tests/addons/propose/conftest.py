@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from fake_github import TOKEN, FakeGitHub
 from skill_project import BEFORE, Project, run_git
+
+from pytest_skillopt.cli import main
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,13 +20,18 @@ if TYPE_CHECKING:
 @pytest.fixture
 def github(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGitHub]:
     """A GitHub on loopback, named in the environment as in GitHub Actions, with a token."""
+    server = start_github(monkeypatch)
+    yield server
+    server.stop()
+
+
+def start_github(monkeypatch: pytest.MonkeyPatch) -> FakeGitHub:
     server = FakeGitHub()
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.setenv("GITHUB_REPOSITORY", "octo/repo")
     monkeypatch.setenv("GITHUB_API_URL", server.url)
     monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
-    yield server
-    server.stop()
+    return server
 
 
 @pytest.fixture(scope="session")
@@ -49,11 +57,52 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def copied(folder: Path, target: Path) -> Project:
+    shutil.copytree(folder, target, symlinks=True, dirs_exist_ok=True)
+    for name in ("project", "someone"):
+        config = target / name / ".git" / "config"
+        if config.exists():
+            config.write_text(config.read_text().replace(str(folder), str(target)))
+    return Project(target / "project", target / "remote.git")
+
+
 @pytest.fixture
-def project(template: Path, tmp_path: Path) -> Project:
-    """A project on ``main`` whose one commit is pushed."""
-    for name in ("project", "remote.git"):
-        shutil.copytree(template / name, tmp_path / name, symlinks=True)
-    config = tmp_path / "project" / ".git" / "config"
-    config.write_text(config.read_text().replace(str(template), str(tmp_path)))
-    return Project(tmp_path / "project", tmp_path / "remote.git")
+def project(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A project on ``main`` whose one commit is pushed, worked in."""
+    made = copied(template, tmp_path)
+    monkeypatch.chdir(made.root)
+    return made
+
+
+@pytest.fixture(scope="session")
+def published(
+    template: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, list[dict[str, Any]]]:
+    """The same with a proposal, its branch and a clone of somebody else; the request for it."""
+    folder = tmp_path_factory.mktemp("published")
+    made = copied(template, folder)
+    made.propose()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(made.root)
+        server = start_github(patch)
+        assert main(["propose"]) == 0
+        server.stop()
+    made.someone()
+    return folder, server.pulls
+
+
+@pytest.fixture
+def proposed(
+    published: tuple[Path, list[dict[str, Any]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Project:
+    """A project with a proposal whose branch is pushed, worked in."""
+    made = copied(published[0], tmp_path)
+    monkeypatch.chdir(made.root)
+    return made
+
+
+@pytest.fixture
+def asked(github: FakeGitHub, published: tuple[Path, list[dict[str, Any]]]) -> FakeGitHub:
+    """The server with the request for the proposal of ``proposed``."""
+    github.pulls = copy.deepcopy(published[1])
+    return github

@@ -63,28 +63,24 @@ def test_new_branch_is_a_single_commit_that_changes_only_the_skill(project: Proj
     assert project.git("branch", "--list") == "* main"
 
 
-def test_branch_is_rebuilt_when_the_base_moves_elsewhere(project: Project) -> None:
-    project.propose()
-    go(project)
-    (project.root / "other.txt").write_text("moved on\n")
-    project.commit("Unrelated", "other.txt")
-    project.push()
+def test_branch_is_rebuilt_when_the_base_moves_elsewhere(proposed: Project) -> None:
+    (proposed.root / "other.txt").write_text("moved on\n")
+    proposed.commit("Unrelated", "other.txt")
+    proposed.push()
 
-    assert go(project).action == "update"
+    assert go(proposed).action == "update"
 
-    assert project.remote_git("rev-parse", f"{BRANCH}^") == project.branches()["main"]
+    assert proposed.remote_git("rev-parse", f"{BRANCH}^") == proposed.branches()["main"]
 
 
 @pytest.mark.parametrize("how", ["commit", "amend", "amend-message", "rebase", "merge"])
-def test_branch_that_a_human_worked_on_is_left_alone(project: Project, how: str) -> None:
-    project.propose()
-    go(project)
-    ada = project.someone()
+def test_branch_that_a_human_worked_on_is_left_alone(proposed: Project, how: str) -> None:
+    ada = proposed.someone()
     ada.git("checkout", "--quiet", "skillopt/invoices")
     if how in ("rebase", "merge"):
-        (project.root / "other.txt").write_text("moved on\n")
-        project.commit("Unrelated", "other.txt")
-        project.push()
+        (proposed.root / "other.txt").write_text("moved on\n")
+        proposed.commit("Unrelated", "other.txt")
+        proposed.push()
         ada.git("fetch", "--quiet")
         ada.git(how, "--quiet", "origin/main")
     elif how == "amend-message":
@@ -96,47 +92,44 @@ def test_branch_that_a_human_worked_on_is_left_alone(project: Project, how: str)
         amend = ["--amend", "--no-edit"] if how == "amend" else ["-m", "Better words"]
         ada.git("commit", "--quiet", *amend)
     ada.git("push", "--quiet", "--force", "origin", BRANCH)
-    theirs = project.branches()[BRANCH]
+    theirs = proposed.branches()[BRANCH]
 
-    assert go(project).action == "human"
-    assert project.branches()[BRANCH] == theirs
+    assert go(proposed).action == "human"
+    assert proposed.branches()[BRANCH] == theirs
 
 
 @pytest.mark.parametrize("case", ["create", "update", "delete"])
-def test_concurrent_push_is_never_lost(project: Project, case: str) -> None:
-    project.propose()
-    if case != "create":
-        go(project)
+def test_concurrent_push_is_never_lost(proposed: Project, case: str) -> None:
+    if case == "create":
+        proposed.remote_git("update-ref", "-d", f"refs/heads/{BRANCH}")
     if case == "update":
-        project.propose(project.skill.read_bytes() + b"\nRound to cents.\n")
+        proposed.propose(proposed.skill.read_bytes() + b"\nRound to cents.\n")
     if case == "delete":
-        project.skill.write_bytes((project.proposal / "invoices" / "SKILL.md").read_bytes())
-        project.commit("Merge by hand", "skills")
-        project.push()
-    with look(project) as (git, made):
+        proposed.skill.write_bytes((proposed.proposal / "invoices" / "SKILL.md").read_bytes())
+        proposed.commit("Merge by hand", "skills")
+        proposed.push()
+    with look(proposed) as (git, made):
         assert made.action == case
-        ada = project.someone()
+        ada = proposed.someone()
         ada.git("commit", "--quiet", "--allow-empty", "-m", "At the same moment")
         ada.git("push", "--quiet", "--force", "origin", f"HEAD:refs/heads/{BRANCH}")
 
         with pytest.raises(BranchMoved, match="their push was kept"):
             push(git, made)
 
-    assert project.branches()[BRANCH] == ada.git("rev-parse", "HEAD")
-    assert go(project).action == "human"
+    assert proposed.branches()[BRANCH] == ada.git("rev-parse", "HEAD")
+    assert go(proposed).action == "human"
 
 
-def test_branch_deleted_at_the_same_moment_is_not_brought_back(project: Project) -> None:
-    project.propose()
-    go(project)
-    project.propose(project.skill.read_bytes() + b"\nRound to cents.\n")
-    with look(project) as (git, made):
-        project.remote_git("update-ref", "-d", f"refs/heads/{BRANCH}")
+def test_branch_deleted_at_the_same_moment_is_not_brought_back(proposed: Project) -> None:
+    proposed.propose(proposed.skill.read_bytes() + b"\nRound to cents.\n")
+    with look(proposed) as (git, made):
+        proposed.remote_git("update-ref", "-d", f"refs/heads/{BRANCH}")
 
         with pytest.raises(BranchMoved):
             push(git, made)
 
-    assert BRANCH not in project.branches()
+    assert BRANCH not in proposed.branches()
 
 
 def test_a_branch_that_the_remote_protects_is_named_with_the_way_out(project: Project) -> None:

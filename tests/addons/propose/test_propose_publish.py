@@ -104,9 +104,8 @@ def listen(redirect: str = "") -> Iterator[tuple[str, list[dict[str, str]]]]:
 
 
 @pytest.fixture(autouse=True)
-def naps(project: Project, monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Work in the project; seconds that were slept."""
-    monkeypatch.chdir(project.root)
+def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds that were slept."""
     taken: list[float] = []
     monkeypatch.setattr(api, "time", SimpleNamespace(sleep=taken.append, time=time.time))
     return taken
@@ -135,92 +134,81 @@ def test_options_of_the_request(project: Project, github: FakeGitHub) -> None:
 
 
 def test_running_again_changes_nothing(
-    project: Project, github: FakeGitHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    proposed: Project, asked: FakeGitHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    project.propose()
-    main(["propose"])
-    before = project.branches()
-    github.calls.clear()
+    before = proposed.branches()
     monkeypatch.setenv("GITHUB_OUTPUT", str(tmp_path / "outputs"))
 
     assert main(["propose"]) == 0
 
-    assert project.branches() == before
-    assert github.writes == []
+    assert proposed.branches() == before
+    assert asked.writes == []
     assert "\nhttps://github.com/octo/repo/pull/1\n" in (tmp_path / "outputs").read_text()
 
 
-def test_new_proposal_updates_the_open_request(project: Project, github: FakeGitHub) -> None:
-    project.propose()
-    main(["propose"])
-    github.pulls[0]["draft"] = False
-    project.propose(AFTER + b"\nRound to cents.\n", counts=[(0, 3)])
+def test_new_proposal_updates_the_open_request(proposed: Project, asked: FakeGitHub) -> None:
+    asked.pulls[0]["draft"] = False
+    proposed.propose(AFTER + b"\nRound to cents.\n", counts=[(0, 3)])
 
     assert main(["propose"]) == 0
 
-    (pull,) = github.pulls
+    (pull,) = asked.pulls
     assert "0.0 % to 100.0 %" in pull["title"]
     assert pull["draft"] is False
-    assert project.remote_git("rev-list", "--count", f"main..{BRANCH}") == "1"
-    assert "Round to cents." in project.remote_git("show", f"{BRANCH}:skills/SKILL.md")
+    assert proposed.remote_git("rev-list", "--count", f"main..{BRANCH}") == "1"
+    assert "Round to cents." in proposed.remote_git("show", f"{BRANCH}:skills/SKILL.md")
 
 
 def test_request_is_closed_when_nothing_is_left(
-    project: Project, github: FakeGitHub, capsys: pytest.CaptureFixture[str]
+    proposed: Project, asked: FakeGitHub, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    project.propose()
-    main(["propose"])
-    project.skill.write_bytes(AFTER)
-    project.commit("By hand", "skills")
-    project.push()
+    proposed.skill.write_bytes(AFTER)
+    proposed.commit("By hand", "skills")
+    proposed.push()
 
     assert main(["propose"]) == 0
 
-    assert github.pulls[0]["state"] == "closed"
-    assert BRANCH not in project.branches()
+    assert asked.pulls[0]["state"] == "closed"
+    assert BRANCH not in proposed.branches()
     assert main(["propose"]) == 0
     assert "the base branch has this text already" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("left", [True, False])
 def test_human_push_is_left_alone(
-    project: Project, github: FakeGitHub, capsys: pytest.CaptureFixture[str], left: bool
+    proposed: Project, asked: FakeGitHub, capsys: pytest.CaptureFixture[str], left: bool
 ) -> None:
-    project.propose()
-    main(["propose"])
-    ada = project.someone()
+    ada = proposed.someone()
     ada.git("checkout", "--quiet", BRANCH)
     ada.git("commit", "--quiet", "--allow-empty", "-m", "Mine")
     ada.git("push", "--quiet", "origin", BRANCH)
     if left:
-        project.propose(AFTER + b"\nRound to cents.\n")
+        proposed.propose(AFTER + b"\nRound to cents.\n")
     else:
-        project.skill.write_bytes(AFTER)
-        project.commit("By hand", "skills")
-        project.push()
+        proposed.skill.write_bytes(AFTER)
+        proposed.commit("By hand", "skills")
+        proposed.push()
 
     assert main(["propose"]) == 0
 
-    assert project.branches()[BRANCH] == ada.git("rev-parse", "HEAD")
+    assert proposed.branches()[BRANCH] == ada.git("rev-parse", "HEAD")
     assert (
         "somebody else has changed skillopt/invoices, so it was not touched"
         in capsys.readouterr().out
     )
-    assert github.pulls[0]["state"] == "open"
+    assert asked.pulls[0]["state"] == "open"
 
 
-def test_declined_change_is_not_proposed_again(project: Project, github: FakeGitHub) -> None:
-    project.propose()
-    main(["propose"])
-    github.pulls[0]["state"] = "closed"
-    project.git("push", "--quiet", "origin", "--delete", BRANCH)
+def test_declined_change_is_not_proposed_again(proposed: Project, asked: FakeGitHub) -> None:
+    asked.pulls[0]["state"] = "closed"
+    proposed.git("push", "--quiet", "origin", "--delete", BRANCH)
 
     assert main(["propose"]) == 0
-    assert (len(github.pulls), BRANCH in project.branches()) == (1, False)
+    assert (len(asked.pulls), BRANCH in proposed.branches()) == (1, False)
 
-    project.propose(AFTER + b"\nAnother change.\n")
+    proposed.propose(AFTER + b"\nAnother change.\n")
     assert main(["propose"]) == 0
-    assert (len(github.pulls), BRANCH in project.branches()) == (2, True)
+    assert (len(asked.pulls), BRANCH in proposed.branches()) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -595,24 +583,22 @@ def test_remote_that_is_not_there(project: Project, capsys: pytest.CaptureFixtur
 
 
 def test_shallow_clone_is_enough(
-    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    proposed: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    project.propose()
-    main(["propose", "--no-forge"])
-    (project.root / "other.txt").write_text("more\n")
-    project.commit("More", "other.txt")
-    project.push()
+    (proposed.root / "other.txt").write_text("more\n")
+    proposed.commit("More", "other.txt")
+    proposed.push()
     shallow = tmp_path / "shallow"
     subprocess.run(
-        ["git", "clone", "--quiet", "--depth=1", f"file://{project.remote}", str(shallow)],
+        ["git", "clone", "--quiet", "--depth=1", f"file://{proposed.remote}", str(shallow)],
         check=True,
     )
-    (project.root / ".skillopt").rename(shallow / ".skillopt")
+    (proposed.root / ".skillopt").rename(shallow / ".skillopt")
     monkeypatch.chdir(shallow)
 
     assert main(["propose", "--no-forge"]) == 0
 
-    assert project.remote_git("rev-parse", f"{BRANCH}^") == project.branches()["main"]
+    assert proposed.remote_git("rev-parse", f"{BRANCH}^") == proposed.branches()["main"]
 
 
 def test_programs_that_the_clone_names_do_not_run(
@@ -717,25 +703,22 @@ def test_gitlab_token_is_for_its_own_server(name: str) -> None:
     assert push_headers("gitlab", environ, place("http://gitlab.com/a/b.git")) == {}
 
 
-def test_two_at_once_end_well(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_at_once_end_well(proposed: Project, capsys: pytest.CaptureFixture[str]) -> None:
     """The branch of the other one is there once the server takes the first push."""
-    project.propose()
-    main(["propose", "--no-forge"])
-    theirs = project.branches()[BRANCH]
-    project.remote_git("update-ref", "-d", f"refs/heads/{BRANCH}")
-    hook = project.remote / "hooks" / "pre-receive"
+    theirs = proposed.branches()[BRANCH]
+    proposed.remote_git("update-ref", "-d", f"refs/heads/{BRANCH}")
+    hook = proposed.remote / "hooks" / "pre-receive"
     hook.parent.mkdir(exist_ok=True)
     hook.write_text(
         f"#!/bin/sh\nrm -f {hook}\nunset GIT_QUARANTINE_PATH\n"
         f"git update-ref refs/heads/{BRANCH} {theirs}\n"
     )
     hook.chmod(0o755)
-    capsys.readouterr()
     assert main(["propose", "--no-forge"]) == 0
     assert not hook.exists()
     assert "nothing was pushed" in capsys.readouterr().out
-    assert project.branches()[BRANCH] == theirs
-    assert project.remote_git("rev-list", "--count", f"main..{BRANCH}") == "1"
+    assert proposed.branches()[BRANCH] == theirs
+    assert proposed.remote_git("rev-list", "--count", f"main..{BRANCH}") == "1"
 
 
 def test_hooks_of_the_repository_do_not_run(project: Project) -> None:

@@ -53,11 +53,6 @@ def measure(project: Project, run: str, verdict: str, **more: Any) -> Path:
     return folder
 
 
-@pytest.fixture(autouse=True)
-def here(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(project.root)
-
-
 def publish(*arguments: str) -> int:
     return main(["publish-receipts", *arguments])
 
