@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import plistlib
 import shlex
 import subprocess
@@ -74,34 +75,32 @@ def test_command_runs_in_the_project_and_logs_there(
     assert len(log.read_text().splitlines()) == 3
 
 
-def test_the_line_pipes_into_a_crontab(project: Path, tmp_path: Path) -> None:
+def test_the_line_pipes_into_a_crontab_and_out_again(
+    project: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """As the page on CI says it, with a stand-in for the program ``crontab``."""
+    other = line(capsys).replace("o'\"'\"'clock", "bell")
     table = tmp_path / "table"
-    table.write_text("5 4 * * * backup --all\n")
+    table.write_text(f"5 4 * * * backup --all\n{other}\n")
     program = tmp_path / "crontab"
     new = shlex.quote(f"{table}.new")
     program.write_text(
         f"#!/bin/sh\ncase $1 in\n-l) cat {table};;\n-) cat >{new} && mv {new} {table};;\nesac\n"
     )
     program.chmod(0o755)
-    tool = f"{shlex.quote(sys.executable)} -m pytest_skillopt schedule {CAP}"
-    pipe = f"({program} -l; {tool}) | {program} -"
+    tool = f"{shlex.quote(sys.executable)} -m pytest_skillopt"
+    pipe = f"({program} -l; {tool} schedule {CAP}) | {program} -"
     subprocess.run(["/bin/sh", "-c", pipe], check=True, cwd=project)
-    lines = table.read_text().splitlines()
-    assert lines[0] == "5 4 * * * backup --all"
-    assert "--skillopt-train" in lines[1]
-
-
-def test_a_line_is_taken_out_of_a_crontab_again(
-    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    mine = line(capsys)
-    other = mine.replace("o'\"'\"'clock", "bell")
-    assert other != mine
-    tool = [sys.executable, "-m", "pytest_skillopt", "unschedule"]
-    table = f"5 4 * * * backup --all\n{mine}\n{other}\n"
-    done = subprocess.run(tool, input=table, cwd=project, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, f"5 4 * * * backup --all\n{other}\n")
+    before, (mine,) = table.read_text().splitlines()[:2], table.read_text().splitlines()[2:]
+    assert before == ["5 4 * * * backup --all", other]
+    assert "--skillopt-train" in mine
+    assert mine != other
+    monkeypatch.setattr(sys, "stdin", io.StringIO(table.read_text()))
+    assert main(["unschedule"]) == 0
+    assert capsys.readouterr().out.splitlines() == before
 
 
 def test_launchd_and_windows_get_the_same_commands(
