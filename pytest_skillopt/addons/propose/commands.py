@@ -34,7 +34,7 @@ _SENTENCES = {
     "declined": "{path}: this change was declined before, nothing was pushed",
 }
 
-_WOULD = {
+_WOULD = _SENTENCES | {
     "create": "{path}: would be pushed to the new branch {branch}",
     "update": "{path}: the branch {branch} would be rebuilt",
     "keep": "{path}: {branch} has this proposal already, nothing would be pushed",
@@ -86,17 +86,17 @@ def _propose(args: argparse.Namespace) -> int:
     root = Path.cwd() if args.dir else home.path.parent
     outcomes = Publisher(root, args).publish(proposal)
     for outcome in outcomes:
-        with_text = args.dry_run or args.forge == "none"
-        _report(outcome, _SENTENCES | _WOULD if args.dry_run else _SENTENCES, with_text=with_text)
+        _report(outcome, args)
     open_ = [o.url for o in outcomes if o.url and o.action in ("create", "update", "keep", "human")]
     write_outputs({"pull-request-url": open_[0] if open_ else ""})
     return 0
 
 
-def _report(outcome: Outcome, sentences: Mapping[str, str], *, with_text: bool) -> None:
-    sentence = sentences[outcome.action]
+def _report(outcome: Outcome, args: argparse.Namespace) -> None:
+    sentence = (_WOULD if args.dry_run else _SENTENCES)[outcome.action]
     said = sentence.format(path=outcome.skill.path, branch=outcome.request.branch)
     sys.stdout.write(shown(f"{said}\n  {outcome.url}" if outcome.url else said) + "\n")
+    with_text = args.dry_run or args.forge == "none"
     if with_text and outcome.action in ("create", "update", "keep"):
         # Not through shown(): it would remove the characters that make the body inert.
         sys.stdout.write(no_command(f"\n{outcome.request.title}\n\n{outcome.request.body}\n"))

@@ -153,14 +153,16 @@ class Reply:
         return limited or self.status in (0, 429) or self.status >= 500
 
 
-class _NotFollowed(urllib.request.HTTPRedirectHandler):
-    """Handler that follows no redirect: urllib would send the token to its target."""
+class _AsItIs(urllib.request.HTTPErrorProcessor):
+    """Handler that follows no redirect, whose target would get the token, and raises no error."""
 
-    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-        return None
+    def http_response(self, request: Any, response: Any) -> Any:
+        return response
+
+    https_response = http_response
 
 
-_OPENER = urllib.request.build_opener(_NotFollowed)
+_OPENER = urllib.request.build_opener(_AsItIs)
 
 
 class GitHub:
@@ -206,10 +208,12 @@ class GitHub:
         api = first(environ, "GITHUB_API_URL") or (
             "https://api.github.com" if server == "https://github.com" else f"{server}/api/v3"
         )
-        if not encrypted(api):
-            raise UserError(f"{api} is not encrypted: no token is sent there")
-        self._url = f"{api.rstrip('/')}/repos/{quote(repository)}"
-        self._token = token
+        self._connect(f"{api.rstrip('/')}/repos/{quote(repository)}", token)
+
+    def _connect(self, url: str, token: str) -> None:
+        if not encrypted(url):
+            raise UserError(f"{url} is not encrypted: no token is sent there")
+        self._url, self._token = url, token
 
     def declined(self, request: Request) -> str:
         """Return the URL of a request for the same change that was closed unmerged, or ``""``."""
@@ -226,18 +230,15 @@ class GitHub:
         if any(pull.get(key) != value for key, value in wanted.items()):
             self._call("PATCH", f"/pulls/{number}", wanted)
         there = {label.get("name") for label in pull.get("labels") or ()}
-        missing = [label for label in request.labels if label not in there]
-        if missing:
+        if missing := [label for label in request.labels if label not in there]:
             self._call("POST", f"/issues/{number}/labels", {"labels": missing})
         return _url(pull)
 
     def close(self, branch: str) -> str:
         """Close the open request of a branch; return its URL, ``""`` if there is none."""
-        pull = self._open(branch)
-        if pull is None:
-            return ""
-        self._call("PATCH", f"/pulls/{pull['number']}", {"state": "closed"})
-        return _url(pull)
+        if pull := self._open(branch):
+            self._call("PATCH", f"/pulls/{pull['number']}", {"state": "closed"})
+        return _url(pull or {})
 
     def open_issue(self, title: str, text: str, marker: str, label: str) -> str:
         """Open an issue unless one, open or closed, has the marker; return its URL."""
@@ -261,11 +262,9 @@ class GitHub:
         if reply.status == 422 and request.draft and "draft" in reply.message.lower():
             # Some plans have no drafts in private repositories.
             reply = self._send("POST", "/pulls", {**payload, "draft": False})
-        if reply.status == 422 and "already exists" in reply.message:
-            # An earlier call succeeded, but its answer was lost.
-            pull = self._open(request.branch)
-            if pull is not None:
-                return pull
+        # An earlier call may have succeeded, and its answer was lost.
+        if "already exists" in reply.message and (pull := self._open(request.branch)):
+            return pull
         made: dict[str, Any] = self._checked(reply, "POST /pulls").data
         return made
 
@@ -317,9 +316,6 @@ class GitHub:
         try:
             with _OPENER.open(request, timeout=TIMEOUT) as response:
                 return Reply.of(response.status, response.read())
-        except urllib.error.HTTPError as error:
-            with error:
-                return Reply.of(error.code, error.read())
         except (http.client.HTTPException, OSError) as error:
             return Reply(0, str(getattr(error, "reason", error)) or type(error).__name__)
 
@@ -343,16 +339,14 @@ class GitLab(GitHub):
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         api, project = first(environ, "CI_API_V4_URL"), first(environ, "CI_PROJECT_ID")
-        self._token = first(environ, "GITLAB_TOKEN")
-        if not (api and project.isdecimal() and self._token):
+        token = first(environ, "GITLAB_TOKEN")
+        if not (api and project.isdecimal() and token):
             raise UserError(
                 "an issue on GitLab needs CI_API_V4_URL, CI_PROJECT_ID, which its jobs have, and "
                 "GITLAB_TOKEN, a project access token with the scopes api and write_repository"
             )
-        if not encrypted(api):
-            raise UserError(f"{api} is not encrypted: no token is sent there")
         self._repository = f"project {project}"
-        self._url = f"{api.rstrip('/')}/projects/{project}"
+        self._connect(f"{api.rstrip('/')}/projects/{project}", token)
 
 
 def push_options(request: Request) -> tuple[str, ...]:

@@ -17,14 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from pytest_skillopt.addons.git import Clone, Git, GitError, GitFailed, scrub
+from pytest_skillopt.addons.git import Git, GitError, GitFailed, scrub
 from pytest_skillopt.addons.propose import BranchMoved
 from pytest_skillopt.errors import UserError
+from pytest_skillopt.untrusted import environment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from pytest_skillopt.addons.git import Entry
+    from pytest_skillopt.addons.git import Clone, Entry
 
 BASE = "refs/skillopt/base"
 BRANCHES = "refs/skillopt/branches/"
@@ -73,12 +74,11 @@ class Repository(Git):
             f"{url.rstrip('/')}.git" if headers and not url.endswith(".git") else url
             for url in (remote.fetch_url, remote.push_url)
         )
-        self._remote_env = self._reach(headers)
         self.directory.mkdir()
-        self._env |= _ALONE
+        there = {"GIT_DIR": str(self.directory)}
+        self._remote_env = self._reach(headers) | there
+        self._env |= _ALONE | there
         self.run("init", "--quiet", "--bare", "--template=", f"--object-format={clone.hashes}")
-        for env in (self._env, self._remote_env):
-            env["GIT_DIR"] = str(self.directory)
 
     def __enter__(self) -> Self:
         return self
@@ -97,11 +97,13 @@ class Repository(Git):
         if not headers:
             env = {k: v for k, v in scrub(self.environ).items() if k not in _FORGE_TOKENS}
             return env | allowed
-        pairs = [(f"http.{prefix}.extraheader", header) for prefix, header in headers.items()]
-        pairs.append(("http.followRedirects", "false"))
         helpers = ("GIT_ASKPASS", "GIT_SSH", "SSH_ASKPASS", "GIT_CONFIG")
-        env = {k: v for k, v in self._env.items() if not k.startswith(helpers)}
-        return env | allowed | _ALONE | _config(pairs)
+        env = {k: v for k, v in self._env.items() if not k.startswith(helpers)} | allowed | _ALONE
+        config = {f"http.{prefix}.extraheader": header for prefix, header in headers.items()}
+        config["http.followRedirects"] = "false"
+        for number, (key, value) in enumerate(config.items()):
+            env |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+        return env | {"GIT_CONFIG_COUNT": str(len(config))}
 
     def fetch(self, base: str) -> str:
         """Fetch the tips of the base branch and of ``skillopt/*``; return the id of the former.
@@ -234,14 +236,6 @@ def is_local(url: str) -> bool:
 
 def has_commit(root: Path) -> bool:
     """Tell whether a project is in a git repository with a commit."""
-    try:
-        return bool(Clone(root).resolve("HEAD"))
-    except GitError:
-        return False
-
-
-def _config(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
-    env = {"GIT_CONFIG_COUNT": str(len(pairs))}
-    for number, (key, value) in enumerate(pairs):
-        env |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
-    return env
+    with contextlib.suppress(GitError):
+        return bool(Git(root, environment()).resolve("HEAD"))
+    return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import os
@@ -52,7 +53,7 @@ def _schedule(args: argparse.Namespace) -> int:
     """Print the entry of a scheduler.
 
     It trains with ``--skillopt-write=no``, so that the next night starts from the merged skill, not
-    from the proposed one.
+    from the proposed one. Advice goes to the standard error, so that a pipe gets only the entry.
     """
     match = _TIME.fullmatch(args.at)
     if match is None:
@@ -64,10 +65,9 @@ def _schedule(args: argparse.Namespace) -> int:
     options = split_arguments("--propose", args.propose)
     propose = [sys.executable, "-m", "pytest_skillopt", "propose", *options]
     if args.system == "windows":
-        _say(_windows_task(hour, minute, home.parent, log, (train, propose)))
-        _advise(
-            f"save it as task.xml, then: schtasks /Create /TN {_label(home.parent)} /XML task.xml"
-        )
+        sys.stdout.write(_windows_task(hour, minute, home.parent, log, (train, propose)))
+        way = f"schtasks /Create /TN {_label(home.parent)} /XML task.xml"
+        sys.stderr.write(f"save it as task.xml, then: {way}\n")
         return 0
     command = (
         f"{_beginning(home.parent)}mkdir -p {shlex.quote(str(log.parent))} && "
@@ -81,20 +81,22 @@ def _schedule(args: argparse.Namespace) -> int:
         }
         sys.stdout.write(plistlib.dumps(entry, sort_keys=False).decode())
         place = _property_list(home.parent)
-        _advise(f"save it as {place}, then: launchctl bootstrap gui/$(id -u) {place}")
+        way = f"launchctl bootstrap gui/$(id -u) {place}"
+        sys.stderr.write(f"save it as {place}, then: {way}\n")
         return 0
     if "\n" in command or "\r" in command:
         raise UserError(f"a crontab line cannot contain a line break: {command!r}")
-    _say(f"{minute} {hour} * * * {_escaped(command)}")
+    sys.stdout.write(f"{minute} {hour} * * * {_escaped(command)}\n")
     return 0
 
 
 def _unschedule(args: argparse.Namespace) -> int:
     project = find_home(Path.cwd()).path.resolve().parent
     if args.system == "launchd":
-        _say(f"launchctl bootout gui/$(id -u)/{_label(project)}; rm {_property_list(project)}")
+        way = f"launchctl bootout gui/$(id -u)/{_label(project)}; rm {_property_list(project)}"
+        sys.stdout.write(f"{way}\n")
     elif args.system == "windows":
-        _say(f"schtasks /Delete /F /TN {_label(project)}")
+        sys.stdout.write(f"schtasks /Delete /F /TN {_label(project)}\n")
     else:
         if sys.stdin.isatty():
             way = "crontab -l | pytest-skillopt unschedule | crontab -"
@@ -103,15 +105,6 @@ def _unschedule(args: argparse.Namespace) -> int:
             if f" * * * {_escaped(_beginning(project))}" not in line:
                 sys.stdout.write(line)
     return 0
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-
-
-def _advise(line: str) -> None:
-    """Write to the standard error, so that the entry can be piped into a file."""
-    sys.stderr.write(f"{line}\n")
 
 
 def _property_list(project: Path) -> str:
@@ -140,7 +133,7 @@ def _windows_task(
     command = f'{folder} && ({lines}) >>"{log}" 2>&1'
     if "%" in command or "\n" in command:
         raise UserError(f"a task of Windows cannot contain % or a line break: {command!r}")
-    task = Path(__file__).with_name("task.xml").read_text(encoding="utf-8").rstrip()
+    task = Path(__file__).with_name("task.xml").read_text(encoding="utf-8")
     texts = {"command": escape(command), "folder": escape(str(project))}
     return task.format(hour=hour, minute=minute, **texts)
 
@@ -173,7 +166,6 @@ def split_arguments(option: str, text: str) -> list[str]:
 
 
 def _is_positive(value: str) -> bool:
-    try:
+    with contextlib.suppress(ValueError):
         return 0 < float(value) < math.inf
-    except ValueError:
-        return False
+    return False
