@@ -108,8 +108,8 @@ class AddOn(NamedTuple):
         lambda run, result, before, after: result
     )
     """Completes the result of an accepted training before it is written, and of a comparison."""
-    vet_folder: Callable[[str, Path, Path], ScanRow] | None = None
-    """Runs a command, in a root directory, on a folder with a version of a skill."""
+    vet_folder: Callable[[str, Path, str, Document], ScanRow] | None = None
+    """Runs a command, in a root directory, on a copy of a skill's folder with a version of it."""
 
     reports: Mapping[str, Callable[[Result], str]] = {}
     """Reports of a run, by file; the first is named to readers who look for transcripts."""

@@ -150,8 +150,8 @@ class Clone(Git):
         GitError: git is not installed, or the directory is not in a repository.
     """
 
-    def __init__(self, directory: Path, environ: Mapping[str, str] | None = None) -> None:
-        super().__init__(directory, environment() if environ is None else environ)
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, environment())
         try:
             # A path may hold any character, a line break too: the way up has only dots and slashes.
             asked = self.run("rev-parse", "--show-object-format", "--show-cdup", "--show-prefix")

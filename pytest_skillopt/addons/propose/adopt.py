@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.run.result import SkillResult
 
-Change = tuple[str, Document, Document]
-"""Path of a skill relative to the root directory, the version to replace, and the new one."""
-
 
 def add_adopt(commands: argparse._SubParsersAction[Any]) -> None:
     """Declare the command."""
@@ -50,19 +47,18 @@ def _adopt(args: argparse.Namespace) -> int:
     if not accepted:
         raise UserError(f"run {run.id} accepted nothing: {result.reason}")
     receipt = home.path / "adopted" / f"{run.id}.json"
-    if args.undo and not receipt.exists():
-        raise UserError(f"run {run.id} was not adopted: there is no {receipt}")
     pins = {path: {"before": s.before, "after": s.after} for path, s in accepted.items()}
     root = home.path.resolve().parent
-    changes: list[Change] = []
-    if args.undo and _pinned(receipt) != pins:
+    if args.undo and _pinned(receipt, run.id) != pins:
         raise UserError(f"{receipt} pins other versions than those of run {run.id}")
     check_consistent(result, accepted.values())
+    due: list[tuple[str, Document, Document]] = []
     for path, skill in accepted.items():
         before, after = (version_of_run(home, run.id, name) for name in (skill.before, skill.after))
         _check(root / path, skill, before, after)
-        changes.append((path, after, before) if args.undo else (path, before, after))
-    due = [change for change in changes if not _is_done(root, *change)]
+        old, new = (after, before) if args.undo else (before, after)
+        if not _is_done(root, path, old, new):
+            due.append((path, old, new))
     for path, old, new in due:
         try:
             write_skill(root, home, path, old, new)
@@ -78,25 +74,22 @@ def _adopt(args: argparse.Namespace) -> int:
     receipt.parent.mkdir(exist_ok=True)
     text = json.dumps({"run": run.id, "adopted": now, "skills": pins}, indent=1)
     replace_file(receipt, text.encode())
-    sys.stdout.write(
-        shown(f"receipt: {receipt}; to undo it: pytest-skillopt adopt {run.id} --undo\n")
-    )
+    way = f"to undo it: pytest-skillopt adopt {run.id} --undo"
+    sys.stdout.write(shown(f"receipt: {receipt}; {way}\n"))
     return 0
 
 
-def _pinned(receipt: Path) -> Any:
+def _pinned(receipt: Path, run: str) -> Any:
     try:
         return json.loads(receipt.read_bytes())["skills"]
+    except FileNotFoundError:
+        raise UserError(f"run {run} was not adopted: there is no {receipt}") from None
     except (ValueError, TypeError, KeyError):
         raise UserError(f"{receipt} is not a receipt: restore it with git") from None
 
 
 def _check(path: Path, skill: SkillResult, before: Document, after: Document) -> None:
-    """Check the claims about a skill and its new text, as far as no base branch is needed.
-
-    Raises:
-        Refused: the counts or the text do not allow it.
-    """
+    """Check the claims about a skill and its new text, as far as no base branch is needed."""
     check_evidence(skill)
     try:
         for name in (path.name, *({*before.names, *after.names} - {SKILL_FILE})):

@@ -27,7 +27,7 @@ from pytest_skillopt.run.result import Result
 from pytest_skillopt.search.extensions import search_with_gate
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
-from pytest_skillopt.skill.files import Trained, is_outside, materialise
+from pytest_skillopt.skill.files import Trained, is_outside
 from pytest_skillopt.skill.lint import allowed, lint, refused, warned
 
 if TYPE_CHECKING:
@@ -349,15 +349,13 @@ def _check_scan(path: str, base: Base, after: Document) -> str:
     with tempfile.TemporaryDirectory(prefix="skillopt-scan-") as parent:
         top = Path(parent, "base")
         check_out(base.git, base.commit, top)
-        file = top / path
-        inside = {name: data for name, data in after.files if not is_outside(name)}
-        materialise(file.parent, inside, file.name, after.data)
         scanners = [addon.vet_folder for addon in addons() if addon.vet_folder]
         if not scanners:
             raise Refused("skillopt_scan of the base branch names a scanner, but nothing runs it")
         for scan in scanners:
             try:
-                said = scan(command, top / base.git.prefix, file.parent)
+                skill = path.removeprefix(base.git.prefix)
+                said = scan(command, top / base.git.prefix, skill, after)
             except SkillError as error:
                 raise Refused(str(error)) from None
             if said.why:

@@ -54,4 +54,4 @@ def _vetted(run: Run, result: SkillResult, after: Document) -> SkillResult:
     return result.model_copy(update=refused) if said.why else result
 
 
-ADDON = AddOn(settings=ScanSettings, vetted=_vetted, vet_folder=scanner.scan)
+ADDON = AddOn(settings=ScanSettings, vetted=_vetted, vet_folder=scanner.scan_candidate)

@@ -31,17 +31,9 @@ PLACE = "{skill}"
 
 _OUTPUT = 6_000
 """Maximum characters of the stored output."""
-_OF_WINDOWS = ("PATHEXT", "SYSTEMROOT", "USERPROFILE", "TEMP", "TMP")
 _PASSED_ON = (
-    "PATH",
-    "HOME",
-    "LANG",
-    "LANGUAGE",
-    "TZ",
-    "TMPDIR",
-    "TERM",
-    "VIRTUAL_ENV",
-    *_OF_WINDOWS,
+    *("PATH", "HOME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TERM", "VIRTUAL_ENV"),
+    *("PATHEXT", "SYSTEMROOT", "USERPROFILE", "TEMP", "TMP"),  # of Windows
 )
 """Environment variables of the scanner, besides those that begin with ``LC_``."""
 
@@ -81,15 +73,14 @@ def scan_candidate(command: str, root: Path, skill: str, candidate: Document) ->
 def scan(command: str, root: Path, folder: Path, *, timeout: float = TIMEOUT) -> ScanRow:
     """Run the command in ``root`` on ``folder`` for at most ``timeout`` seconds."""
     given = environment()
-    hidden = secret_variables(given)
-    passed_on = {k: v for k, v in given.items() if k in _PASSED_ON or k.startswith("LC_")}
+    passed_on = {name for name in given if name in _PASSED_ON or name.startswith("LC_")}
     words = [word.replace(PLACE, str(folder)) for word in check_command(command, root)]
     with tempfile.TemporaryFile() as stream:
         try:
             process = subprocess.Popen(
                 words,
                 cwd=root,
-                env={k: v for k, v in passed_on.items() if k not in hidden},
+                env={name: given[name] for name in passed_on - secret_variables(given).keys()},
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
