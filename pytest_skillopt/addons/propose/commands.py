@@ -48,13 +48,11 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     propose = commands.add_parser("propose", help="open a pull request for a trained skill")
     add = propose.add_argument
     add("--dir", type=Path, metavar="DIR", help="folder (default: the latest proposal)")
-    add_arguments(propose, base="target branch")
+    no_forge = "push the branch and only print the text of the request"
+    dry_run = "check the proposal and print branch and text of the request; push and open nothing"
+    add_arguments(propose, "target branch", no_forge, dry_run)
     text = "kind of host (default: as the CI or the remote's name tells)"
     add("--forge", choices=("github", "gitlab", "none"), help=text)
-    text = "push the branch and only print the text of the request"
-    add("--no-forge", dest="forge", action="store_const", const="none", help=text)
-    text = "check the proposal and print branch and text of the request; push and open nothing"
-    add("--dry-run", action="store_true", help=text)
     add("--ready", action="store_true", help="open it for review, not as a draft")
     add("--label", metavar="LABEL", action="append", help="label, repeatable (default: skillopt)")
     propose.set_defaults(handle=_propose)

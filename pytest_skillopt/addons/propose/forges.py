@@ -97,6 +97,16 @@ def first(environ: Mapping[str, str], *names: str) -> str:
     return next((environ[name].strip() for name in names if environ.get(name, "").strip()), "")
 
 
+def run_url(environ: Mapping[str, str]) -> str:
+    """Return the address of this CI run, ``""`` outside of CI."""
+    if run := first(environ, "GITHUB_RUN_ID"):
+        server, repository = server_of("github", environ), first(environ, "GITHUB_REPOSITORY")
+        url = f"{server}/{repository}/actions/runs/{run}"
+    else:
+        url = first(environ, "CI_PIPELINE_URL")
+    return url if url.startswith("https://") and not set(url) & set(" ()<>\n") else ""
+
+
 def push_headers(forge: str, environ: Mapping[str, str], *places: Place | None) -> dict[str, str]:
     """Map URL prefixes to the HTTP header with the token, only for git over HTTPS to its server."""
     server = server_of(forge, environ)

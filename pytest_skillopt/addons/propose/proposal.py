@@ -32,19 +32,17 @@ _ARMS = {"before": {"sample"}, "after": {"sample"}}
 _TRANSCRIPTS: Any = {"skills": {"__all__": {"tasks": {"__all__": _ARMS}}}}
 
 
-def leave_proposal(root: Path, home: Home, run: Path, result: Result) -> bool:
+def leave_proposal(root: Path, home: Home, run: Path, result: Result) -> None:
     """Replace the project's proposal by that of a run, or remove it if nothing was accepted.
 
-    Returns whether there is a proposal now; outside of git there is none. ``root`` is the project's
-    root directory, ``run`` the run's directory; the proposal is written to ``home``.
+    Outside of git there is none. ``root`` is the project's root directory, ``run`` the run's
+    directory; the proposal is written to ``home``.
 
     Raises:
         OSError: a file cannot be read or written.
     """
     accepted = proposed(result) if has_commit(root) else {}
-    files = {}
-    if accepted:
-        files[RESULT] = result.dump(_TRANSCRIPTS).encode()
+    files = {RESULT: result.dump(_TRANSCRIPTS).encode()} if accepted else {}
     for name, row in accepted.items():
         after = Document.unpack((run / "skills" / f"{row.after}.md").read_bytes())
         named = {file: file.replace("../", UP) for file in after.names}
@@ -52,7 +50,6 @@ def leave_proposal(root: Path, home: Home, run: Path, result: Result) -> bool:
     folder = home.path / FOLDER
     if files or os.path.lexists(folder):
         _replace(folder, files)
-    return bool(files)
 
 
 def proposed(result: Result) -> dict[str, SkillResult]:

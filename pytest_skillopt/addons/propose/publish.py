@@ -17,26 +17,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from pytest_skillopt.addons.git import Clone, Entry
-from pytest_skillopt.addons.propose import BranchMoved
+from pytest_skillopt.addons.propose import BranchMoved, forges
 from pytest_skillopt.addons.propose.base import read_base
 from pytest_skillopt.addons.propose.body import compose, marker, title
-from pytest_skillopt.addons.propose.forges import (
-    GitHub,
-    Request,
-    first,
-    place,
-    push_headers,
-    push_options,
-    request_url,
-    server_of,
-)
-from pytest_skillopt.addons.propose.git import (
-    BRANCHES,
-    Repository,
-    commit_head,
-    find_remote,
-    write,
-)
+from pytest_skillopt.addons.propose.git import BRANCHES, Repository, commit_head, find_remote, write
 from pytest_skillopt.addons.propose.validate import beside, load, validate
 from pytest_skillopt.errors import UserError
 
@@ -46,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_skillopt.addons.propose.base import Base
-    from pytest_skillopt.addons.propose.forges import Place
+    from pytest_skillopt.addons.propose.forges import Place, Request
     from pytest_skillopt.addons.propose.validate import Checked, Proposal
 
 _AUTHOR = "pytest-skillopt <pytest-skillopt@users.noreply.invalid>"
@@ -70,11 +54,13 @@ class Outcome:
     """Address of the request, ``""`` if there is none or it is unknown."""
 
 
-def add_arguments(parser: argparse.ArgumentParser, *, base: str) -> None:
-    """Declare the arguments of a publisher; ``base`` describes the branch."""
+def add_arguments(parser: argparse.ArgumentParser, base: str, no_forge: str, dry_run: str) -> None:
+    """Declare the arguments of a publisher; the texts describe the branch and two options."""
     add = parser.add_argument
     add("--base", metavar="BRANCH", default="", help=f"{base} (default: the current one)")
     add("--remote", metavar="NAME", default="origin", help="the git remote (default: origin)")
+    add("--no-forge", dest="forge", action="store_const", const="none", help=no_forge)
+    add("--dry-run", action="store_true", help=dry_run)
 
 
 class Publisher:
@@ -97,12 +83,12 @@ class Publisher:
         self._environ = environ = clone.environ
         self._base: str = args.base or _checked_out(clone)
         remote = find_remote(clone, args.remote)
-        where, pushed = place(remote.fetch_url), place(remote.push_url)
+        where, pushed = forges.place(remote.fetch_url), forges.place(remote.push_url)
         self._forge: ForgeName = args.forge or _forge(where, environ)
         called = self._forge == "github" and not args.dry_run
-        self._github = GitHub(where, environ) if called else None
+        self._github = forges.GitHub(where, environ) if called else None
         pushes = self._forge != "none"
-        headers = push_headers(self._forge, environ, where, pushed) if pushes else {}
+        headers = forges.push_headers(self._forge, environ, where, pushed) if pushes else {}
         self._git = Repository(clone, remote, headers)
 
     def publish(self, directory: Path) -> list[Outcome]:
@@ -121,11 +107,11 @@ class Publisher:
         return validate(proposal, self._tip)
 
     def _publish(self, skill: Checked, proposal: Proposal) -> Outcome:
-        request = Request(
+        request = forges.Request(
             branch=f"skillopt/{skill.name}",
             base=self._base,
             title=title(skill),
-            body=compose(skill, proposal.result, run_url(self._environ)),
+            body=compose(skill, proposal.result, forges.run_url(self._environ)),
             marker=marker(skill),
             draft=not self._args.ready,
             labels=tuple(self._args.label or ["skillopt"]),
@@ -146,12 +132,12 @@ class Publisher:
             return Outcome(skill, request, "declined", url)
         said = ""
         if made.action in ("create", "update", "delete"):
-            options = push_options(request) if self._forge == "gitlab" and not ends else ()
+            options = forges.push_options(request) if self._forge == "gitlab" and not ends else ()
             said = self._git.push(made.commit, request.branch, seen=made.seen, options=options)
         if self._github:
             url = self._github.close(request.branch) if ends else self._github.publish(request)
         else:
-            url = "" if ends else request_url(said)
+            url = "" if ends else forges.request_url(said)
         return Outcome(skill, request, made.action, url)
 
 
@@ -167,18 +153,8 @@ def _forge(where: Place | None, environ: Mapping[str, str]) -> ForgeName:
     """Return GitLab if the CI or the remote's host is GitLab, else GitHub."""
     if environ.get("GITHUB_ACTIONS") == "true":
         return "github"
-    there = where is not None and where.is_on(server_of("gitlab", environ))
+    there = where is not None and where.is_on(forges.server_of("gitlab", environ))
     return "gitlab" if environ.get("GITLAB_CI") == "true" or there else "github"
-
-
-def run_url(environ: Mapping[str, str]) -> str:
-    """Return the address of this CI run, ``""`` outside of CI."""
-    if run := first(environ, "GITHUB_RUN_ID"):
-        server, repository = server_of("github", environ), first(environ, "GITHUB_REPOSITORY")
-        url = f"{server}/{repository}/actions/runs/{run}"
-    else:
-        url = first(environ, "CI_PIPELINE_URL")
-    return url if url.startswith("https://") and not set(url) & set(" ()<>\n") else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,14 +16,9 @@ from pydantic import ValidationError
 from pytest_skillopt.addons.git import Entry
 from pytest_skillopt.addons.markup import code, prose
 from pytest_skillopt.addons.propose import BranchMoved, Refused
-from pytest_skillopt.addons.propose.forges import GitLab
+from pytest_skillopt.addons.propose.forges import GitLab, run_url
 from pytest_skillopt.addons.propose.git import commit_head, write
-from pytest_skillopt.addons.propose.publish import (
-    Publisher,
-    add_arguments,
-    commit_object,
-    run_url,
-)
+from pytest_skillopt.addons.propose.publish import Publisher, add_arguments, commit_object
 from pytest_skillopt.addons.propose.validate import read_file
 from pytest_skillopt.addons.receipts import FOLDER, HISTORY, Receipt, contents, told
 from pytest_skillopt.report.words import percent
@@ -45,12 +40,10 @@ def add_receipts(commands: argparse._SubParsersAction[Any]) -> None:
     """Declare the command."""
     text = "push the receipts of --skillopt-drift, open an issue if a verdict has changed"
     parser = commands.add_parser("publish-receipts", help=text)
-    add = parser.add_argument
-    add_arguments(parser, base="branch to push to")
-    add("--label", metavar="LABEL", default="skillopt", help="label of issues (default: skillopt)")
-    text = "only push; open no issue"
-    add("--no-forge", dest="forge", action="store_const", const="none", help=text)
-    add("--dry-run", action="store_true", help="only check and print; push and open nothing")
+    text = "only check and print; push and open nothing"
+    add_arguments(parser, "branch to push to", "only push; open no issue", text)
+    text = "label of issues (default: skillopt)"
+    parser.add_argument("--label", metavar="LABEL", default="skillopt", help=text)
     parser.set_defaults(handle=_publish)
 
 

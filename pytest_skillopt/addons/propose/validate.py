@@ -13,6 +13,7 @@ import stat
 import tempfile
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -96,7 +97,7 @@ def load(directory: Path) -> Proposal:
         Refused: a file is missing, unexpected, too large or not regular, or the result is invalid
             or contradicts itself.
     """
-    found = set(_listed(directory))
+    found = _listed(directory)
     if RESULT not in found:
         raise Refused(f"{directory} has no {RESULT}")
     try:
@@ -363,17 +364,15 @@ def _check_scan(path: str, base: Base, after: Document) -> str:
     return command
 
 
-def _listed(directory: Path) -> Iterator[str]:
-    """List the files of a proposal by relative path, without opening any."""
+def _listed(directory: Path) -> set[str]:
+    """List the files and links of a proposal by relative path, without opening any."""
     if directory.is_symlink() or not directory.is_dir():
         raise Refused(f"{directory} is not a directory")
-    entries = 0
-    for folder, names, files in os.walk(directory):
-        relative = os.path.relpath(folder, directory)
-        entries += len(names) + len(files)
-        if entries > _MAX_ENTRIES:
-            raise Refused(f"{directory} has more files than a proposal can have")
-        yield from (name if relative == "." else f"{relative}/{name}" for name in files)
+    found = list(islice(directory.rglob("*"), _MAX_ENTRIES + 1))
+    if len(found) > _MAX_ENTRIES:
+        raise Refused(f"{directory} has more files than a proposal can have")
+    files = (path for path in found if path.is_symlink() or not path.is_dir())
+    return {path.relative_to(directory).as_posix() for path in files}
 
 
 def read_file(directory: Path, name: str, limit: int) -> bytes:
