@@ -147,12 +147,9 @@ class Reply:
     @property
     def message(self) -> str:
         """Error message of the server, in one line."""
-        parts: list[Any] = [self.data]
-        if isinstance(self.data, dict):
-            errors = self.data.get("errors")
-            rows = errors if isinstance(errors, list) else []
-            parts = [self.data.get("message")]
-            parts += [row.get("message") if isinstance(row, dict) else row for row in rows]
+        errors = self.data.get("errors") if isinstance(self.data, dict) else None
+        rows = [self.data, *(errors if isinstance(errors, list) else ())]
+        parts = [row.get("message") if isinstance(row, dict) else row for row in rows]
         text = "; ".join(str(part) for part in parts if part) or "no message"
         return " ".join(printable(redact(text)).split())[:500]
 

@@ -19,6 +19,7 @@ from skill_project import AFTER, bare
 from pytest_skillopt.addons.propose import forges as api
 from pytest_skillopt.addons.propose.forges import Request, place, push_headers, push_options
 from pytest_skillopt.cli import main
+from pytest_skillopt.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -284,18 +285,21 @@ def test_server_that_stays_broken(
         (Fault(422, "No commits between main and skillopt/invoices"), "422: No commits between"),
     ],
 )
-def test_refusals_of_the_server(
-    project: Project,
-    github: FakeGitHub,
-    capsys: pytest.CaptureFixture[str],
-    fault: Fault,
-    message: str,
+def test_refusals_of_the_server(github: FakeGitHub, fault: Fault, message: str) -> None:
+    github.faults = [fault]
+    with pytest.raises(UserError, match=message):
+        api.GitHub(None, os.environ).close(BRANCH)
+
+
+def test_a_refusal_of_the_server_is_shown_without_the_token(
+    project: Project, github: FakeGitHub, capsys: pytest.CaptureFixture[str]
 ) -> None:
     project.propose()
-    github.faults = [fault]
+    github.faults = [Fault(404, f"Not Found for {TOKEN}")]
     assert main(["propose"]) == 1
     shown = capsys.readouterr()
-    assert message in shown.err
+    assert "404: Not Found for [redacted" in shown.err
+    assert "needs contents: write" in shown.err
     assert TOKEN not in shown.out + shown.err
 
 
@@ -479,8 +483,10 @@ def test_no_token_and_no_gh(
     assert "no token for GitHub: set GITHUB_TOKEN" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("url", ["{}", "file://{}", "../remote.git"])
-@pytest.mark.parametrize("arguments", [(), ("--forge=github",)])
+@pytest.mark.parametrize(
+    ("url", "arguments"),
+    [("{}", ()), ("file://{}", ()), ("../remote.git", ()), ("{}", ("--forge=github",))],
+)
 def test_remote_that_is_not_on_github(
     project: Project, capsys: pytest.CaptureFixture[str], url: str, arguments: tuple[str, ...]
 ) -> None:

@@ -455,6 +455,10 @@ def test_file_too_many(unchanged: Unchanged) -> None:
     (unchanged.proposal / "run.sh").write_text("echo\n")
     with pytest.raises(Refused, match=r"unexpected or missing files: run\.sh"):
         check(unchanged)
+    for number in range(200):
+        (unchanged.proposal / f"{number}").touch()
+    with pytest.raises(Refused, match="has more files than a proposal can have"):
+        check(unchanged)
 
 
 def test_file_missing(unchanged: Unchanged) -> None:
