@@ -28,7 +28,11 @@ TIMEOUT = 30.0
 """Maximum seconds of one call."""
 ATTEMPTS = 5
 """Attempts of one call, after pauses of 1, 2, 4 and 8 s."""
-_TOKENS = ("GITHUB_TOKEN", "GH_TOKEN")
+TOKENS = {
+    "github": {"GITHUB_TOKEN": "x-access-token", "GH_TOKEN": "x-access-token"},
+    "gitlab": {"GITLAB_TOKEN": "oauth2", "CI_JOB_TOKEN": "gitlab-ci-token"},
+}
+"""By forge, the variables that may hold a token, and the name of the user for git with it."""
 _SERVERS = {
     "github": ("GITHUB_SERVER_URL", "https://github.com"),
     "gitlab": ("CI_SERVER_URL", "https://gitlab.com"),
@@ -109,14 +113,12 @@ def run_url(environ: Mapping[str, str]) -> str:
 
 def push_headers(forge: str, environ: Mapping[str, str], *places: Place | None) -> dict[str, str]:
     """Map URL prefixes to the HTTP header with the token, only for git over HTTPS to its server."""
-    server = server_of(forge, environ)
-    user, token = "x-access-token", first(environ, *_TOKENS)
-    if forge == "gitlab":
-        token = first(environ, "GITLAB_TOKEN", "CI_JOB_TOKEN")
-        user = "oauth2" if first(environ, "GITLAB_TOKEN") else "gitlab-ci-token"
-    if not token or not encrypted(server):
+    users = TOKENS.get(forge, {})
+    tokens = {name: token for name in users if (token := first(environ, name))}
+    if not tokens or not encrypted(server := server_of(forge, environ)):
         return {}
-    value = base64.b64encode(f"{user}:{token}".encode()).decode()
+    name, token = next(iter(tokens.items()))
+    value = base64.b64encode(f"{users[name]}:{token}".encode()).decode()
     return {
         f"{where.scheme}://{where.host}/": f"Authorization: Basic {value}"
         for where in places
@@ -206,7 +208,7 @@ class GitHub:
         if not _REPOSITORY.fullmatch(repository):
             raise UserError(f"{repository!r} is not a GitHub repository: write owner/name")
         self._repository = repository
-        token = first(environ, *_TOKENS) or _login(urlsplit(server).netloc)
+        token = first(environ, *TOKENS["github"]) or _login(urlsplit(server).netloc)
         if not token:
             raise UserError(
                 "no token for GitHub: set GITHUB_TOKEN (contents and pull-requests: write), log in "

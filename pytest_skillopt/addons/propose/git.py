@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Self
 
 from pytest_skillopt.addons.git import Git, GitError, GitFailed, scrub
 from pytest_skillopt.addons.propose import BranchMoved
+from pytest_skillopt.addons.propose.forges import TOKENS
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.untrusted import environment
 
@@ -44,7 +45,6 @@ _MOVED = (
 """Messages of git if the branch was changed before or during a push."""
 
 _REMOTE_LINE = re.compile(r"^(.*)\t(.*) \((fetch|push)\)", re.MULTILINE)
-_FORGE_TOKENS = ("GITHUB_TOKEN", "GH_TOKEN", "GITLAB_TOKEN", "CI_JOB_TOKEN")
 _ALONE = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
 
 
@@ -95,8 +95,8 @@ class Repository(Git):
         local = is_local(self._fetch_url) or is_local(self._push_url)
         allowed = {"GIT_ALLOW_PROTOCOL": "https:http:ssh:git" + (":file" if local else "")}
         if not headers:
-            env = {k: v for k, v in scrub(self.environ).items() if k not in _FORGE_TOKENS}
-            return env | allowed
+            tokens = {name for names in TOKENS.values() for name in names}
+            return {k: v for k, v in scrub(self.environ).items() if k not in tokens} | allowed
         helpers = ("GIT_ASKPASS", "GIT_SSH", "SSH_ASKPASS", "GIT_CONFIG")
         env = {k: v for k, v in self._env.items() if not k.startswith(helpers)} | allowed | _ALONE
         config = {f"http.{prefix}.extraheader": header for prefix, header in headers.items()}

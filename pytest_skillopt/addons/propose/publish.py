@@ -87,8 +87,7 @@ class Publisher:
         self._forge: ForgeName = args.forge or _forge(where, environ)
         called = self._forge == "github" and not args.dry_run
         self._github = forges.GitHub(where, environ) if called else None
-        pushes = self._forge != "none"
-        headers = forges.push_headers(self._forge, environ, where, pushed) if pushes else {}
+        headers = forges.push_headers(self._forge, environ, where, pushed)
         self._git = Repository(clone, remote, headers)
 
     def publish(self, directory: Path) -> list[Outcome]:
