@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from skill_project import bare
 
+from pytest_skillopt.addons.git import Clone
 from pytest_skillopt.addons.propose import BranchMoved, Refused
 from pytest_skillopt.addons.propose.base import read_base
 from pytest_skillopt.addons.propose.publish import Plan, plan
@@ -33,6 +34,11 @@ def look(project: Project) -> Iterator[tuple[Repository, Plan]]:
         base = read_base(git, git.fetch("main"))
         (skill,) = validate(load(project.proposal), base)
         yield git, plan(base, skill, "Train invoices\n\nMore tasks pass.")
+
+
+def check(project: Project) -> None:
+    """Check the proposal against what is committed here."""
+    validate(load(project.proposal), read_base(Clone(project.root), "HEAD"))
 
 
 def push(git: Repository, made: Plan) -> None:
@@ -177,7 +183,7 @@ def test_a_skill_with_references_is_proposed_whole(project: Project) -> None:
 
 
 def _with_script(project: Project) -> Document:
-    """Push a skill with a script and a memory document, and settings that train them."""
+    """Commit a skill with a script and a memory document, and settings that train them."""
     script = project.skill.parent / "scripts" / "run.py"
     script.parent.mkdir()
     script.write_text("#!/usr/bin/env python3\nprint(1)\n")
@@ -187,13 +193,13 @@ def _with_script(project: Project) -> Document:
     with (project.root / "pyproject.toml").open("a") as file:
         file.write('skillopt_files = "scripts/*.py, ../AGENTS.md"\nskillopt_train_code = "yes"\n')
     project.commit("A script", "skills", "AGENTS.md", "pyproject.toml")
-    project.push()
     files = {"../AGENTS.md": b"Be brief.\n", "scripts/run.py": script.read_bytes()}
     return Document(project.skill.read_bytes(), tuple(sorted(files.items())))
 
 
 def test_a_script_and_a_memory_document_are_proposed(project: Project) -> None:
     before = _with_script(project)
+    project.push()
     script = Document(before.file("scripts/run.py").data.replace(b"1", b"2"))
     after = before.with_file("scripts/run.py", script).with_file(
         "../AGENTS.md", Document(b"Kind.\n")
@@ -221,7 +227,7 @@ def test_a_proposed_script_passes_the_checks_again(
     after = before.with_file(name, Document(text.encode()))
     project.propose(after.packed, before=before.packed)
     with pytest.raises(Refused, match=why):
-        go(project)
+        check(project)
 
 
 @pytest.mark.parametrize(
@@ -238,4 +244,4 @@ def test_a_proposal_names_no_file_that_the_base_branch_does_not(
     after = Document(before.data + b"\nMore.\n", ((name, b"x\n"),))
     project.propose(after.packed, before=before.packed)
     with pytest.raises(Refused, match=why):
-        go(project)
+        check(project)
