@@ -33,7 +33,7 @@ class FakeGitHub:
         self.comments: dict[int, list[dict[str, Any]]] = {}
         self.calls: list[str] = []
         self.headers: list[dict[str, str]] = []
-        self.faults: list[Fault] = []
+        self.faults: list[Fault | None] = []
         self.drafts = True
         outer = self
 

@@ -365,14 +365,13 @@ def _check_scan(path: str, base: Base, after: Document) -> str:
 
 
 def _listed(directory: Path) -> set[str]:
-    """List the files and links of a proposal by relative path, without opening any."""
+    """List the files of a proposal by relative path, without opening any."""
     if directory.is_symlink() or not directory.is_dir():
         raise Refused(f"{directory} is not a directory")
     found = list(islice(directory.rglob("*"), _MAX_ENTRIES + 1))
     if len(found) > _MAX_ENTRIES:
         raise Refused(f"{directory} has more files than a proposal can have")
-    files = (path for path in found if path.is_symlink() or not path.is_dir())
-    return {path.relative_to(directory).as_posix() for path in files}
+    return {path.relative_to(directory).as_posix() for path in found if not path.is_dir()}
 
 
 def read_file(directory: Path, name: str, limit: int) -> bytes:

@@ -305,6 +305,14 @@ def test_a_refusal_of_the_server_is_shown_without_the_token(
     assert TOKEN not in shown.out + shown.err
 
 
+def test_a_request_whose_answer_was_lost_is_found(github: FakeGitHub) -> None:
+    github.faults = [None, Fault(502, lost=True)]
+    request = Request(BRANCH, "main", "Train", "text", "", draft=True, labels=("a",))
+    assert api.GitHub(None, os.environ).publish(request).endswith("/pull/1")
+    (pull,) = github.pulls
+    assert pull["labels"] == [{"name": "a"}]
+
+
 def test_repository_without_drafts(project: Project, github: FakeGitHub) -> None:
     project.propose()
     github.drafts = False
@@ -379,7 +387,7 @@ def test_login_of_gh_is_used_where_there_is_no_token(
 def test_no_forge_pushes_and_prints(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     """The text can be pasted into a forge, and starts no command of the CI that prints it."""
     project.propose(
-        reason="\x1b[31mThanks @octocat, fixes #1\n::error::x\n\n"
+        reason="::error::\x1b[31mThanks @octocat, fixes #1\n\n"
         "```\n::set-output name=a::b\n##[error]c\n```\n"
     )
     assert main(["propose", "--no-forge"]) == 0
