@@ -47,7 +47,7 @@ class Browser:
         self._buffer = b""
         self._count = 0
         self.events: list[dict[str, Any]] = []
-        self._session = ""
+        self._session = self._url = ""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
         self._session = attached["sessionId"]
@@ -69,12 +69,15 @@ class Browser:
             self.events.append(answer)
 
     def open(self, file: Path, *, width: int, height: int = 900, dark: bool = False) -> None:
-        """Load a file as a device of this size shows it and wait until it has been laid out."""
+        """Load a file, unless it is the open one, and lay it out as a device of this size does."""
         self.open_url(file.resolve().as_uri(), width=width, height=height, dark=dark)
 
     def open_url(self, url: str, *, width: int, height: int = 900, dark: bool = False) -> None:
         """Likewise an address."""
         self.show(width=width, height=height, dark=dark)
+        if url == self._url:
+            return
+        self._url = url
         self.events.clear()
         self.call("Page.navigate", url=url)
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):

@@ -98,6 +98,7 @@ def start(
     cwd: Path,
     env: Mapping[str, str] | None = None,
     quiet: bool = False,
+    terminal: int | None = None,
     largest_file: int = 0,
 ) -> Session:
     """Start ``python -m pytest`` with these arguments.
@@ -106,9 +107,14 @@ def start(
         cwd: folder in which it starts.
         env: its environment, that of this process by default.
         quiet: discard its output.
+        terminal: file descriptor that gets its output instead.
         largest_file: bytes beyond which no file may grow: a write fails as on a full disk.
     """
-    out, put = (None, os.open(os.devnull, os.O_WRONLY)) if quiet else os.pipe()
+    out, put = None, terminal
+    if quiet:
+        put = os.open(os.devnull, os.O_WRONLY)
+    elif put is None:
+        out, put = os.pipe()
     nothing = os.open(os.devnull, os.O_RDONLY)
     stdout = None if out is None else os.fdopen(out, encoding="utf-8", errors="replace")
     told = _ask(
@@ -118,7 +124,8 @@ def start(
         env=dict(os.environ if env is None else env),
         largest_file=largest_file,
     )
-    os.close(put)
+    if put != terminal:
+        os.close(put)
     os.close(nothing)
     return Session(told, stdout)
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import pty
 import re
-import subprocess
-import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
+import warm_sessions
 from fault_project import play
 
 from pytest_skillopt.options import mode_named
@@ -42,8 +41,7 @@ def test_a_terminal_has_a_line_that_is_gone_at_the_end(
     above, below = pty.openpty()
     options = ["--skillopt", "--skillopt-rollouts=5", "--skillopt-max-calls=500", "-p", "no:xdist"]
     models = ["--skillopt-model=openai:worker", f"--skillopt-base-url={chat_server.url}"]
-    command = [sys.executable, "-m", "pytest", *options, *models]
-    process = subprocess.Popen(command, cwd=pytester.path, stdout=below, stderr=below)
+    process = warm_sessions.start(*options, *models, cwd=pytester.path, terminal=below)
     os.close(below)
     shown = b""
     while True:

@@ -8,8 +8,9 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
+import made_results
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_skillopt.addons.reports import page as html
@@ -175,11 +176,15 @@ def test_curve_of_steps_without_any_measurement_is_left_out(make_result: MakeRes
     assert "no edits" in plain(source)
 
 
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.fixture(scope="module")
+def plain_page() -> Page:
+    return Page(html.render_html(with_text("plain")))
+
+
+@settings(max_examples=10)
 @given(evil=st.text(max_size=60) | st.sampled_from(["<script>", "\"'><svg onload=x>", "]]>-->"]))
-def test_any_text_stays_text(make_result: MakeResult, evil: str) -> None:
-    plain_page = Page(html.render_html(with_text(make_result, "plain")))
-    page = Page(html.render_html(with_text(make_result, evil or "x")))
+def test_any_text_stays_text(plain_page: Page, evil: str) -> None:
+    page = Page(html.render_html(with_text(evil or "x")))
     # The place at which a long id may be broken depends on its text.
     assert elements(page) == elements(plain_page)
     assert [a[:2] for a in page.attributes] == [a[:2] for a in plain_page.attributes]
@@ -189,9 +194,9 @@ def elements(page: Page) -> list[str]:
     return [tag for tag in page.tags if tag not in ("wbr", "bdi")]
 
 
-def with_text(make_result: MakeResult, text: str) -> Result:
+def with_text(text: str) -> Result:
     """A result with ``text`` wherever a model or a test could have put it."""
-    result = make_result(tasks=3)
+    result = made_results.build(tasks=3)
     skill = result.skills[0]
     tasks = [row.model_copy(update={"id": f"t::{i}{text}"}) for i, row in enumerate(skill.tasks)]
     hunk = skill.hunks[0].model_copy(

@@ -4,8 +4,9 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import made_results
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -94,14 +95,17 @@ def test_fence_holds_whatever_is_in_it(text: str) -> None:
     assert blocks[3].content.strip("\n") == printable(text).strip("\n")
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(texts)
-@pytest.mark.parametrize("mode", ["train", "evaluate"])
-def test_a_report_full_of_hostile_text_is_inert(
-    make_result: MakeResult, mode: str, text: str
-) -> None:
-    source = render_summary(with_text(make_result, mode, text))
-    same = render_summary(with_text(make_result, mode, "harmless"))
+@pytest.fixture(scope="module", params=["train", "evaluate"])
+def harmless(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """A mode, and its report of harmless text."""
+    return request.param, render_summary(with_text(request.param, "harmless"))
+
+
+@settings(max_examples=15)
+@given(text=texts)
+def test_a_report_full_of_hostile_text_is_inert(harmless: tuple[str, str], text: str) -> None:
+    mode, same = harmless
+    source = render_summary(with_text(mode, text))
     assert effects(rendered_text(source)) == []
     assert headings(source) == headings(same)
     assert html(source) == html(same)
@@ -119,9 +123,9 @@ def html(source: str) -> list[str]:
     return [t.content.split("<summary>")[0] for t in tokens(source) if t.type == "html_block"]
 
 
-def with_text(make_result: MakeResult, mode: str, text: str) -> Result:
+def with_text(mode: str, text: str) -> Result:
     """A result with ``text`` wherever a model or a test could have put it."""
-    result = make_result(mode=mode, tasks=4)
+    result = made_results.build(mode=mode, tasks=4)
     skill = result.skills[0]
     rows = [
         row.model_copy(update={"id": f"t::{i}{text}", "change": "fixed"})

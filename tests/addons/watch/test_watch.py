@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -15,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
+import warm_sessions
 from fault_project import play
 from journals import START, write_journal
 from patience import PATIENCE, wait_until
@@ -169,7 +167,7 @@ def test_a_training_is_followed_and_stopped_from_the_page(
     chat_server: ChatServer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A shell without job control has a command in the background ignore SIGINT."""
+    """A shell without job control has a command in the background ignore SIGINT, as here."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
     chat_server.reply = play
     chat_server.hold(after=20)  # it goes on until it is stopped
@@ -184,15 +182,14 @@ def test_a_training_is_followed_and_stopped_from_the_page(
             assert skill_agent(f"Greet {name}.").endswith("!"), "no exclamation mark"
         """
     )
-    options = ("--skillopt-train", "--skillopt-target=openai:worker", "-n1")
-    training = subprocess.Popen(
-        ["sh", "-c", '"$@" & wait $!', "sh", sys.executable, "-m", "pytest", *options,
-         "--skillopt-optimizer=openai:thinker", f"--skillopt-base-url={chat_server.url}"],
-        cwd=pytester.path, stdout=subprocess.PIPE, text=True, start_new_session=True,
+    pytester.makeconftest("import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)")
+    training = warm_sessions.start(
+        "--skillopt-train", "--skillopt-target=openai:worker", "-n1",
+        "--skillopt-optimizer=openai:thinker", f"--skillopt-base-url={chat_server.url}",
+        cwd=pytester.path,
     )  # fmt: skip
     runs = pytester.path / ".skillopt" / "runs"
     wait_until(lambda: list(runs.glob("*/journal.jsonl")) or training.poll() is not None)
-    assert training.poll() is None, training.communicate()[0]
     command = [sys.executable, "-m", "pytest_skillopt", "watch", "--no-open"]
     watcher = subprocess.Popen(command, cwd=pytester.path, stdout=subprocess.PIPE, text=True)
     try:
@@ -203,13 +200,11 @@ def test_a_training_is_followed_and_stopped_from_the_page(
         assert state["stoppable"]
         stopped = page.ask("stop", "POST", Origin=f"http://{page.host}")
         assert json.loads(stopped.read()) == {"stopped": True}
-        said = training.communicate(timeout=PATIENCE)[0]
-        assert training.returncode == 2, said
+        assert training.wait(PATIENCE) == 2
         state = next(state for state in page.events() if state["said"])
         assert state["said"][0] == "Stopped early"
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(training.pid, signal.SIGKILL)
+        training.kill()
+        sys.stdout.write(training.communicate()[0])
         watcher.kill()
         watcher.communicate()
-        training.wait()

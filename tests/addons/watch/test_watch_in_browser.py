@@ -45,7 +45,7 @@ def show(browser: Browser, url: str, *, width: int, dark: bool = False) -> None:
     wait_for(browser, "document.querySelectorAll('.cells i').length > 0")
 
 
-@pytest.mark.parametrize(("tasks", "rollouts"), [(10, 100), (300, 5_000)])
+@pytest.mark.parametrize(("tasks", "rollouts"), [(2, 300), (150, 600)])
 def test_any_size_fits_the_screen(
     browser: Browser, watched: tuple[Path, Watch], tasks: int, rollouts: int
 ) -> None:
@@ -57,32 +57,31 @@ def test_any_size_fits_the_screen(
     for width in (1280, 390):
         browser.show(width=width, dark=width < 1000)
         assert browser.evaluate("document.documentElement.scrollWidth") <= width
+        assert browser.evaluate("document.querySelector('.cells i').offsetWidth") == 10
     assert browser.complaints() == []
 
 
 def test_it_follows_by_itself_and_opens_a_transcript(
     browser: Browser, watched: tuple[Path, Watch]
 ) -> None:
+    """Before and after the gate was asked, the legend speaks of what is drawn."""
     run, server = watched
-    write_journal(run, rollouts=6).close()
+    write_journal(run, rollouts=6, gated=False).close()
     show(browser, server.url, width=1280)
+    assert _legend(browser) == (False, False, False)
     write_journal(run, rollouts=12).close()
-    wait_for(browser, "document.querySelectorAll('.cells i').length > 7")
+    wait_for(browser, "document.querySelectorAll('.cells i').length === 20")
+    assert _legend(browser) == (True, True, True)
     browser.evaluate("document.querySelector('.cells i').click()")
     wait_for(browser, "document.getElementById('panel').open")
     assert "reply 0: plain" in browser.evaluate("document.getElementById('panel').textContent")
 
 
-@pytest.mark.parametrize("gated", [True, False])
-def test_the_legend_speaks_of_what_is_drawn(
-    browser: Browser, watched: tuple[Path, Watch], gated: bool
-) -> None:
-    run, server = watched
-    write_journal(run, gated=gated).close()
-    show(browser, server.url, width=1280)
+def _legend(browser: Browser) -> tuple[bool, bool, bool]:
+    """Whether a verdict is drawn, and whether circles and val are spoken of."""
     circles = browser.evaluate("document.querySelectorAll('#plot circle:not(.train)').length")
     said = browser.evaluate("document.getElementById('curve').textContent")
-    assert (circles > 0, "ircle" in said, "val" in said) == (gated, gated, gated)
+    return circles > 0, "ircle" in said, "val" in said
 
 
 def test_two_skills_have_steps_edits_and_a_line_each(
@@ -117,20 +116,19 @@ def test_hostile_text_is_text(browser: Browser, watched: tuple[Path, Watch]) -> 
     assert browser.complaints() == []
 
 
-@pytest.mark.parametrize("text", ["hurts (openai:m)", HOSTILE])
 def test_a_finished_measurement_shows_the_ones_before_it(
-    browser: Browser, watched: tuple[Path, Watch], text: str
+    browser: Browser, watched: tuple[Path, Watch]
 ) -> None:
     run, server = watched
     write_journal(run).close()
     history = [
         PastRow(
-            step=text if text == HOSTILE else f"2026-0{month}-02",
+            step=f"2026-0{month}-02" if month < 3 else HOSTILE,
             train=0.5,
             before=0.5,
             after=1 - month / 10,
             verdict="accepted" if month < 5 else "rejected",
-            reason=text,
+            reason=HOSTILE,
         )
         for month in range(1, 7)
     ]
@@ -148,7 +146,7 @@ def test_a_finished_measurement_shows_the_ones_before_it(
     assert browser.evaluate("document.querySelectorAll('#plot circle.rejected').length") == 2
     assert "over time" in browser.evaluate("document.getElementById('curve').textContent")
     key = browser.evaluate("document.getElementById('key').textContent")
-    assert text.removesuffix("\u202e") in key
+    assert HOSTILE.removesuffix("\u202e") in key
     assert browser.evaluate("document.querySelectorAll('main img, main script').length") == 0
     assert browser.evaluate("document.documentElement.scrollWidth") <= 390
     assert browser.complaints() == []
