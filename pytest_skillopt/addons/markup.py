@@ -37,6 +37,15 @@ def hash_source(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
+def policy(css: str, *more: str) -> str:
+    """Return the policy of a page: it fetches and runs nothing, and has only the given style.
+
+    ``more`` are further directives.
+    """
+    first = ["default-src 'none'", f"style-src {hash_source(css)}", *more]
+    return "; ".join([*first, "img-src data:", "base-uri 'none'", "form-action 'none'"])
+
+
 def short(text: str, most: int = 1_200) -> str:
     """Shorten a text to its beginning and end, ``most`` characters together."""
     return bound(text, most * 3 // 4, most // 4)

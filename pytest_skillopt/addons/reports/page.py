@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 
 from pytest_skillopt.addons import figures
 from pytest_skillopt.addons.advice import advise, headline
-from pytest_skillopt.addons.markup import hash_source, short, style
+from pytest_skillopt.addons.markup import policy, short, style
 from pytest_skillopt.addons.reports.rendering import common, environment, hunks, not_kept, settings
 from pytest_skillopt.report.words import clip, full_stop, one_line
 from pytest_skillopt.untrusted import printable
@@ -55,7 +55,7 @@ def render_html(result: Result) -> str:
         "command": shlex.join(result.command),
         "settings": settings(result),
         "css": Markup(css),
-        "csp": _policy(css),
+        "csp": policy(css),
     }
     return _environment().get_template("report.html.j2").render(common(result) | given)
 
@@ -83,14 +83,6 @@ def _breakable(text: str) -> Markup:
     """Allow line breaks only between the parts of a node id, and in a part wider than the line."""
     parts = re.split(r"(?<=/)|(?<=::)|(?=\[)", printable(text))
     return Markup("<wbr>").join(Markup("<bdi>{}</bdi>").format(part) for part in parts)
-
-
-def _policy(css: str) -> str:
-    """Return a policy that allows only the given style: nothing is fetched or run."""
-    return (
-        f"default-src 'none'; style-src {hash_source(css)}; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
 
 
 _Shown = dict[str, Any]

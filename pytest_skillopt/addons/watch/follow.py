@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import socket
 from collections import Counter
 from dataclasses import asdict
@@ -49,7 +49,7 @@ class Follower:
         self._about: dict[str, Any] = {}
         self._plan: dict[str, Any] = {}
         self._tasks: dict[str, int] = {}
-        self._splits: list[str] = []
+        self._splits: dict[str, str] = {}
         self._versions: dict[str, int] = {}
         self._samples: list[tuple[int, float | None, int, int]] = []
         self._outcomes: Counter[str] = Counter()
@@ -63,25 +63,20 @@ class Follower:
         self._first = self._last = self._session = 0.0
         self._in_session = 0
 
-    def read(self) -> bool:
-        """Read the new complete lines; return whether there were any."""
-        try:
-            with (self._run / JOURNAL).open("rb") as file:
-                file.seek(self._end)
-                began = self._end
-                for line in file:
-                    if not line.endswith(b"\n"):
-                        break
-                    entry = unseal(line)
-                    if entry is not None:
-                        self._take(entry, self._end)
-                    self._end += len(line)
-        except OSError:
-            return False
-        return self._end > began
+    def read(self) -> None:
+        """Read the new complete lines, if there are any."""
+        with contextlib.suppress(OSError), (self._run / JOURNAL).open("rb") as file:
+            file.seek(self._end)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                entry = unseal(line)
+                if entry is not None:
+                    self._take(entry, self._end)
+                self._end += len(line)
 
     def _take(self, entry: Mapping[str, Any], offset: int) -> None:
-        self._last = _seconds(entry["at"])
+        self._last = datetime.fromisoformat(entry["at"]).timestamp()
         self._first = self._first or self._last
         kind, data = entry["kind"], entry["data"]
         if kind == "run":
@@ -117,9 +112,7 @@ class Follower:
     def _rollout(self, data: Mapping[str, Any], offset: int) -> None:
         request, outcome = data["request"], data["outcome"]
         self._phase = _PHASES.get(request["stream"].split("/")[0], request["stream"])
-        score = data["score"] if outcome in ("passed", "failed") else None
-        if outcome == "passed":
-            score = 1.0
+        score = 1.0 if outcome == "passed" else data["score"] if outcome == "failed" else None
         self._samples.append(
             (self._task(request["task"]), score, self._version(request["version"]), offset)
         )
@@ -135,12 +128,8 @@ class Follower:
             self._faults[f"{request['task']}: {(data['error'] or {}).get('message', '')}"] += 1
 
     def _task(self, task: str, split: str = "") -> int:
-        if task not in self._tasks:
-            self._tasks[task] = len(self._tasks)
-            self._splits.append(split)
-        elif split:
-            self._splits[self._tasks[task]] = split
-        return self._tasks[task]
+        self._splits[task] = split or self._splits.get(task, "")
+        return self._tasks.setdefault(task, len(self._tasks))
 
     def _version(self, version: str) -> int:
         return self._versions.setdefault(version, len(self._versions))
@@ -148,19 +137,17 @@ class Follower:
     def _spend(self, role: str, usage: Mapping[str, Any]) -> None:
         self._spent[role] = self._spent.get(role, Usage()) + Usage(**usage)
 
-    # Data for the page.
+    def state(self, since: int) -> dict[str, Any]:
+        """Return what the page shows as JSON values; texts are printable and bounded.
 
-    def samples(self, since: int) -> list[tuple[int, float | None, int, int]]:
-        """List samples: task, score in [0, 1] or None (not measured), version, journal offset."""
-        return self._samples[since:]
-
-    def summary(self) -> dict[str, Any]:
-        """Return everything except the samples as JSON values; texts are printable and bounded."""
+        ``samples`` begin with number ``since``; each is task, score in [0, 1] or None (not
+        measured), version and journal offset.
+        """
         result = self._result()
         done = self._outcomes["passed"] + self._outcomes["failed"] + self._outcomes["skipped"]
         running = result is None and is_held(self._run)
         state = "running" if running else "finished" if result else "not running"
-        summary = {
+        told = {
             "run": self._run.name,
             "mode": self._about.get("mode", ""),
             "state": state,
@@ -175,7 +162,7 @@ class Follower:
             "caps": self._plan.get("caps", {}),
             "models": self._plan.get("models", {}),
             "spent": {role: asdict(usage) for role, usage in self._spent.items()},
-            "tasks": list(zip(self._tasks, self._splits, strict=True)),
+            "tasks": list(self._splits.items()),
             "starts": len(set(self._about.get("skills", {}).values())),
             "steps": list(self._steps.values()),
             "edits": list(self._edits.values())[-MOST_EDITS:],
@@ -188,7 +175,7 @@ class Follower:
             "said": result["said"] if result else None,
             "history": result["history"] if result else [],
         }
-        return _clean(summary)  # type: ignore[no-any-return]
+        return {**_clean(told), "samples": self._samples[since:]}
 
     def _left(self, done: int) -> float | None:
         """Estimate the seconds left, by the pace of this session."""
@@ -216,38 +203,29 @@ class Follower:
 
     def transcript(self, offset: int) -> dict[str, Any] | None:
         """Return one rollout, by its offset in the journal."""
-        if (offset not in {sample[3] for sample in self._samples}) or offset < 0:
+        if all(offset != sample[3] for sample in self._samples):
             return None
         with (self._run / JOURNAL).open("rb") as file:
             file.seek(offset)
             entry = unseal(file.readline())
         if entry is None:
             return None
-        data = entry["data"]
+        data, request = entry["data"], entry["data"]["request"]
         error = data.get("error") or {}
-        return _clean(  # type: ignore[no-any-return]
-            {
-                "task": data["request"]["task"],
-                "stream": data["request"]["stream"],
-                "index": data["request"]["index"],
-                "version": data["request"]["version"],
-                "outcome": data["outcome"],
-                "message": error.get("message") or data["message"],
-                "worker": data.get("worker", ""),
-                "duration": data.get("duration", 0.0),
-                "turns": [[turn["role"], turn["content"]] for turn in data["transcript"]],
-            }
-        )
+        told = {name: request[name] for name in ("task", "stream", "index", "version")} | {
+            "outcome": data["outcome"],
+            "message": error.get("message") or data["message"],
+            "worker": data.get("worker", ""),
+            "duration": data.get("duration", 0.0),
+            "turns": [[turn["role"], turn["content"]] for turn in data["transcript"]],
+        }
+        return _clean(told)  # type: ignore[no-any-return]
 
     def controller(self) -> int | None:
         """Return the id of the process that works on the run, if it is on this machine."""
         pid = self._plan.get("pid")
         local = self._plan.get("host") == socket.gethostname() and is_held(self._run)
         return pid if local and isinstance(pid, int) and pid > 1 else None
-
-
-def _seconds(at: str) -> float:
-    return datetime.fromisoformat(at).timestamp()
 
 
 def _clean(value: Any) -> Any:
@@ -259,8 +237,3 @@ def _clean(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_clean(item) for item in value]
     return value
-
-
-def encoded(value: Any) -> bytes:
-    """Encode a value as JSON on one line."""
-    return json.dumps(value, separators=(",", ":")).encode()

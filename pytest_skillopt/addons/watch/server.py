@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import secrets
 import signal
@@ -12,10 +14,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from threading import Lock
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
-from pytest_skillopt.addons.markup import hash_source, style
-from pytest_skillopt.addons.watch.follow import Follower, encoded
+from pytest_skillopt.addons.markup import hash_source, policy, style
+from pytest_skillopt.addons.watch.follow import Follower
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +47,7 @@ class Watch(ThreadingHTTPServer):
         """Return the current state, with the samples from number ``since`` on."""
         with self._lock:
             self._follower.read()
-            return {**self._follower.summary(), "samples": self._follower.samples(since)}
+            return self._follower.state(since)
 
     def transcript(self, offset: int) -> dict[str, Any] | None:
         with self._lock:
@@ -59,13 +61,11 @@ class Watch(ThreadingHTTPServer):
         with self._lock:
             self._follower.read()
             pid = self._follower.controller()
-        if pid is None:
-            return False
-        try:
-            os.kill(pid, signal.SIGTERM)
-        except OSError:
-            return False
-        return True
+        with contextlib.suppress(OSError):
+            if pid is not None:
+                os.kill(pid, signal.SIGTERM)
+                return True
+        return False
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore errors, such as a closed connection."""
@@ -76,43 +76,40 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "skillopt"
     sys_version = ""
 
+    def parse_request(self) -> bool:
+        """Refuse requests without the token, and for other host names (DNS rebinding)."""
+        if not super().parse_request():
+            return False
+        port = self.server.server_address[1]
+        parts = urlsplit(self.path)
+        token, _, self.path = parts.path.lstrip("/").partition("/")
+        self.query = dict(parse_qsl(parts.query))
+        known = self.headers.get("Host") in (f"127.0.0.1:{port}", f"localhost:{port}")
+        if known and secrets.compare_digest(token.encode(), self.server.token.encode()):
+            return True
+        self.send_error(HTTPStatus.NOT_FOUND)
+        return False
+
     def do_GET(self) -> None:
-        place = self._place()
-        if place is None:
-            return
-        path, query = place
-        if path == "":
-            self._send(_page(), "text/html; charset=utf-8", csp=_policy())
-        elif path == "events":
-            self._follow(int(query.get("since", ["0"])[0]))
-        elif path == "transcript":
-            found = self.server.transcript(int(query.get("at", ["-1"])[0]))
+        if self.path == "":
+            page, allowed = _page()
+            self._send(page, "text/html; charset=utf-8", csp=allowed)
+        elif self.path == "events":
+            self._follow(int(self.query.get("since", 0)))
+        elif self.path == "transcript":
+            found = self.server.transcript(int(self.query.get("at", -1)))
             self._send_json(found) if found else self.send_error(HTTPStatus.NOT_FOUND)
-        elif path == "report" and (report := self.server.run / "report.html").is_file():
+        elif self.path == "report" and (report := self.server.run / "report.html").is_file():
             self._send(report.read_bytes(), "text/html; charset=utf-8")
         else:
             self.send_error(HTTPStatus.NOT_FOUND)
 
     def do_POST(self) -> None:
-        place = self._place()
-        if place is None:
-            return
         ours = self.headers.get("Origin") == f"http://{self.headers.get('Host')}"
-        if place[0] != "stop" or not ours:
+        if self.path == "stop" and ours:
+            self._send_json({"stopped": self.server.stop()})
+        else:
             self.send_error(HTTPStatus.FORBIDDEN)
-            return
-        self._send_json({"stopped": self.server.stop()})
-
-    def _place(self) -> tuple[str, dict[str, list[str]]] | None:
-        """Return path and query after the token; refuse other host names (DNS rebinding)."""
-        port = self.server.server_address[1]
-        parts = urlsplit(self.path)
-        token, _, path = parts.path.lstrip("/").partition("/")
-        known = self.headers.get("Host") in (f"127.0.0.1:{port}", f"localhost:{port}")
-        if not known or not secrets.compare_digest(token.encode(), self.server.token.encode()):
-            self.send_error(HTTPStatus.NOT_FOUND)
-            return None
-        return path, parse_qs(parts.query)
 
     def _follow(self, since: int) -> None:
         """Send the state as server-sent events whenever it has changed."""
@@ -121,19 +118,16 @@ class _Handler(BaseHTTPRequestHandler):
         told = b""
         while True:
             state = self.server.look(since)
-            samples = len(state["samples"])
-            data = encoded(state)
+            data = json.dumps(state).encode()
             if data != told:
-                self.wfile.write(b"id: %d\ndata: %b\n\n" % (since + samples, data))
-                self.wfile.flush()
-                told, since = data, since + samples
+                told, since = data, since + len(state["samples"])
+                self.wfile.write(b"id: %d\ndata: %b\n\n" % (since, data))
             else:
                 self.wfile.write(b":\n\n")
-                self.wfile.flush()
             time.sleep(_EVERY)
 
     def _send_json(self, value: Any) -> None:
-        self._send(encoded(value), "application/json")
+        self._send(json.dumps(value).encode(), "application/json")
 
     def _send(self, body: bytes, kind: str, *, csp: str = "") -> None:
         self.send_response(HTTPStatus.OK)
@@ -155,23 +149,14 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @cache
-def _part(name: str) -> str:
-    found = (files("pytest_skillopt.addons.watch") / "templates" / name).read_text(encoding="utf-8")
-    return style() + found if name == "watch.css" else found
-
-
-@cache
-def _page() -> bytes:
-    page = _part("watch.html")
-    return page.replace("/*css*/", _part("watch.css")).replace("/*js*/", _part("watch.js")).encode()
-
-
-@cache
-def _policy() -> str:
-    """Return a policy that allows only the page's own style, script and connections."""
-    style, script = (hash_source(_part(name)) for name in ("watch.css", "watch.js"))
-    return (
-        f"default-src 'none'; style-src {style}; script-src {script}; "
-        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
-        "frame-ancestors 'none'"
+def _page() -> tuple[bytes, str]:
+    """Return the page, and a policy that allows only its own style, script and connections."""
+    folder = files("pytest_skillopt.addons.watch") / "templates"
+    page, css, script = (
+        (folder / f"watch.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js")
     )
+    css = style() + css
+    allowed = policy(
+        css, f"script-src {hash_source(script)}", "connect-src 'self'", "frame-ancestors 'none'"
+    )
+    return page.replace("/*css*/", css).replace("/*js*/", script).encode(), allowed
