@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.addon import AddOn
 from pytest_skillopt.addons.later import Later
+from pytest_skillopt.options import Mode
+from pytest_skillopt.settings import Settings
 
 if TYPE_CHECKING:
     import argparse
@@ -23,9 +25,6 @@ def pytest_configure(config: pytest.Config) -> None:
     """With a mode on, show its plan if pytest only collects."""
     if not config.option.collectonly or hasattr(config, "workerinput"):
         return
-    from pytest_skillopt.options import Mode
-    from pytest_skillopt.settings import Settings
-
     if mode := Mode.from_config(config):
         from pytest_skillopt.addons.doctor.plan import Plan
 
@@ -35,9 +34,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) -> str | None:
     """Note what makes a training of these tasks hopeless or blind."""
-    from pytest_skillopt.options import Mode
-    from pytest_skillopt.settings import Settings
-
     mode = Mode.from_config(config)
     if not mode or mode.name != "train":
         return None
@@ -48,13 +44,10 @@ def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) ->
 
 def _add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     """Declare the command."""
-    parser = commands.add_parser(
-        "doctor",
-        help="check settings, skills and suite, and call each model once, before a training",
-    )
-    parser.add_argument(
-        "arguments", nargs="*", metavar="PYTEST", help="arguments for pytest, after --"
-    )
+    text = "check settings, skills and suite, and call each model once, before a training"
+    parser = commands.add_parser("doctor", help=text)
+    text = "arguments for pytest, after --"
+    parser.add_argument("arguments", nargs="*", metavar="PYTEST", help=text)
     parser.set_defaults(handle=examine.examine)
 
 

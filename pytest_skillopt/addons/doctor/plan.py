@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_skillopt.model.config import model_config, retargeted
 from pytest_skillopt.model.limits import Caps
-from pytest_skillopt.model.types import ROLES, ModelConfigError
-from pytest_skillopt.modes.opening import hooked_notes
+from pytest_skillopt.model.types import ModelConfigError
+from pytest_skillopt.modes.opening import hooked_notes, wanted_roles
 from pytest_skillopt.modes.plan import expected, on_each_target
 from pytest_skillopt.modes.skills import judged, skills_of, split_tasks
 from pytest_skillopt.report import words
@@ -60,39 +61,115 @@ class Plan:
             self.tasks, notes = split_tasks(tasks, self.settings, self.mode)
         except SplitError as error:
             raise pytest.UsageError(str(error)) from None
-        home = Home(self._config.rootpath / self.settings.dir)
-        self._lines = list(plan_lines(self.tasks, self.mode, self.settings, notes, others, home))
-        self._lines += hooked_notes(self._config, self.tasks)
+        self._lines = [*self._plan(notes, others), *hooked_notes(self._config, self.tasks)]
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("skillopt plan")
         for line in self._lines:
             terminalreporter.write_line(no_command(line))
 
+    def _plan(self, notes: Sequence[str], others: int) -> Iterator[str]:
+        tasks = self.tasks
+        if not tasks:
+            yield "no test is marked skill_task, or all are skipped: nothing would be done"
+            return
+        for skill in skills_of(tasks):
+            group = [task for task in tasks if task.skill == skill]
+            splits = Counter(task.split for task in group)
+            named = ", ".join(f"{splits[name]} {name}" for name in (*SPLITS, BOTH) if splits[name])
+            yield f"{skill}: {words.plural(len(group), 'task')}" + (f" ({named})" if named else "")
+        if others:
+            yield f"deselected, not marked skill_task or always skipped: {others}"
+        yield from notes
+        if self.mode.name == "train":
+            yield from notes_on_search(self.settings)
+            yield from _hopeless(tasks, self.settings)
+        yield from self._forecast()
 
-def plan_lines(
-    tasks: Sequence[SkillTask],
-    mode: Mode,
-    settings: Settings,
-    notes: Sequence[str],
-    others: int,
-    home: Home,
-) -> Iterator[str]:
-    if not tasks:
-        yield "no test is marked skill_task, or all are skipped: nothing would be done"
-        return
-    for skill in skills_of(tasks):
-        group = [task for task in tasks if task.skill == skill]
-        splits = Counter(task.split for task in group)
-        named = ", ".join(f"{splits[name]} {name}" for name in (*SPLITS, BOTH) if splits[name])
-        yield f"{skill}: {words.plural(len(group), 'task')}" + (f" ({named})" if named else "")
-    if others:
-        yield f"deselected, not marked skill_task or always skipped: {others}"
-    yield from notes
-    if mode.name == "train":
-        yield from notes_on_search(settings)
-        yield from _hopeless(tasks, settings)
-    yield from _forecast(tasks, mode, settings, home)
+    def _forecast(self) -> Iterator[str]:
+        tasks, settings = self.tasks, self.settings
+        plan = expected(tasks, self.mode, settings)
+        yield f"rollouts: {_of(plan.typical, plan.most)}; skillopt_max_rollouts caps them"
+        if any(task.agent for task in tasks):
+            yield "a rollout of a coding agent is a whole run of it, often 10 to 50 model calls"
+        if any("target" in task.roles and not task.agent for task in tasks):
+            yield (
+                "a rollout makes one model call for each skill_agent, or with tools one a turn, up "
+                f"to {settings.max_turns}; skillopt_max_calls caps all model calls together"
+            )
+        if own := sum("target" not in task.roles for task in tasks):
+            shown = words.plural(own, "task")
+            yield f"{shown} without skill_agent: report their tokens by rollout.usage"
+        if self.mode.name == "train":
+            calls = _of(plan.typical_calls, plan.calls)
+            yield f"optimizer calls: {calls}; plus repairs of unreadable replies"
+        if judged := sum("judge" in task.roles for task in tasks) / max(1, len(tasks)):
+            calls = _of(round(judged * plan.typical), round(judged * plan.most))
+            yield f"judge calls: {calls}, if a rollout of a task with skill_judge makes one"
+        yield from self._costs(plan)
+
+    def _costs(self, plan: Expected) -> Iterator[str]:
+        """Price the rollouts on the target, then those on further ones."""
+        settings = self.settings
+        prices, unpriced = self._prices()
+        most, each = on_each_target(self.tasks, self.mode, settings), prices.get("target")
+        yield from _money(plan, most * len(settings.more_targets), prices, settings.max_cost)
+        if unpriced and (prices or settings.max_cost):
+            refused = "; skillopt_max_cost needs one: the run would be refused"
+            names = ", ".join(sorted(unpriced))
+            yield (
+                f"no price is known for {names}, which is in no figure above (see skillopt_prices)"
+                + refused * bool(settings.max_cost)
+            )
+        for name in settings.more_targets if most else ():
+            price = model_config(retargeted(settings, name)[0], "target").price if each else None
+            cost = f", {_about(most * price.cost(*each.tokens))}" if price and each else ""
+            after = " after an acceptance" if self.mode.name == "train" else ""
+            yield f"on {name}{after}: at most {words.plural(most, 'rollout')} of these{cost}"
+
+    def _prices(self) -> tuple[dict[Role, _Each], set[str]]:
+        """Estimate the cost by role; return also the models whose price is not known."""
+        found: dict[Role, _Each] = {}
+        unpriced: set[str] = set()
+        for role in wanted_roles(self.mode, self.tasks):
+            with contextlib.suppress(ModelConfigError):
+                model = model_config(self.settings, role)
+                if model.price is None:
+                    unpriced.add(model.model)
+                else:
+                    tokens, source = self._tokens(role)
+                    found[role] = _Each(model.price.cost(*tokens), tokens, source)
+        return found, unpriced
+
+    def _tokens(self, role: Role) -> tuple[_Tokens, str]:
+        """Estimate the tokens of an optimizer call or a rollout of a mean task; name the source."""
+        if role == "optimizer":
+            return _ASSUMED[role], "an assumption"
+        if measured := self._measured(role):
+            return measured, "as in earlier runs of these tasks"
+        source = "an assumption"
+        if role == "target" and any(task.agent for task in self.tasks):
+            calls, (read, said) = _AGENT_CALLS, _AGENT_CALL
+            source += f": an agent makes {calls} calls of {read:,} in and {said:,} out"
+        return _mean([_assumed(task, role) for task in self.tasks]), source
+
+    def _measured(self, role: Role) -> _Tokens | None:
+        """Return the mean tokens of these tasks' paid rollouts in the latest run with enough."""
+        home = Home(self._config.rootpath / self.settings.dir)
+        sources = {(task.id, task.source) for task in self.tasks}
+        name = "judge_usage" if role == "judge" else "usage"
+        for run in reversed(home.run_names()):
+            with contextlib.suppress(OSError, KeyError, TypeError):
+                found = [
+                    (data[name]["input_tokens"], data[name]["output_tokens"])
+                    for data in entries_of(home.runs / run / JOURNAL, "rollout")
+                    if (data["request"]["task"], data["request"]["source"]) in sources
+                    and data["usage"]["calls"]
+                    and not data["request"].get("target")
+                ]
+                if len(found) >= _ENOUGH:
+                    return _mean(found)
+        return None
 
 
 def notes_on_tasks(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[str]:
@@ -122,47 +199,6 @@ def _hopeless(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[str]:
             yield f"{skill}: nothing would be trained: {said}"
 
 
-def _forecast(
-    tasks: Sequence[SkillTask], mode: Mode, settings: Settings, home: Home
-) -> Iterator[str]:
-    plan = expected(tasks, mode, settings)
-    yield (f"rollouts: {_of(plan.typical, plan.most)}; skillopt_max_rollouts caps them")
-    if any(task.agent for task in tasks):
-        yield "a rollout of a coding agent is a whole run of it, often 10 to 50 model calls"
-    if any("target" in task.roles and not task.agent for task in tasks):
-        yield (
-            "a rollout makes one model call for each skill_agent, or with tools one a turn, up to "
-            f"{settings.max_turns}; skillopt_max_calls caps all model calls together"
-        )
-    own = sum("target" not in task.roles for task in tasks)
-    if own:
-        shown = words.plural(own, "task")
-        yield f"{shown} without skill_agent: report their tokens by rollout.usage"
-    if mode.name == "train":
-        calls = _of(plan.typical_calls, plan.calls)
-        yield f"optimizer calls: {calls}; plus repairs of unreadable replies"
-    judged = sum("judge" in task.roles for task in tasks) / max(1, len(tasks))
-    if judged:
-        calls = _of(round(judged * plan.typical), round(judged * plan.most))
-        yield f"judge calls: {calls}, if a rollout of a task with skill_judge makes one"
-    prices, unpriced = _prices(tasks, mode, settings, home)
-    most, each = on_each_target(tasks, mode, settings), prices.get("target")
-    yield from _money(plan, most * len(settings.more_targets), prices, settings.max_cost)
-    if unpriced and (prices or settings.max_cost):
-        refused = "; skillopt_max_cost needs one: the run would be refused"
-        names = ", ".join(sorted(unpriced))
-        yield (
-            f"no price is known for {names}, which is in no figure above (see skillopt_prices)"
-            + refused * bool(settings.max_cost)
-        )
-    for name in settings.more_targets if most else ():
-        other = retargeted(settings, name)[0]
-        price = model_config(other, "target").price if each else None
-        cost = f", {_about(most * price.cost(*each.tokens))}" if price and each else ""
-        after = " after an acceptance" if mode.name == "train" else ""
-        yield f"on {name}{after}: at most {words.plural(most, 'rollout')} of these{cost}"
-
-
 def _of(typical: int, most: int) -> str:
     if typical >= most:
         return words.number(most)
@@ -174,78 +210,29 @@ def _about(cost: float) -> str:
     return shown if shown.startswith("below") else f"about {shown}"
 
 
+_Tokens = tuple[float, float]
+"""Tokens in and out."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Each:
-    """Expected tokens and cost of a rollout or an optimizer call."""
+    """Expected cost of a rollout or an optimizer call, in US dollars, and its tokens."""
 
     cost: float
-    """US dollars."""
-    tokens: tuple[float, float]
-    """In and out."""
+    tokens: _Tokens
     source: str
 
 
-def _prices(
-    tasks: Sequence[SkillTask], mode: Mode, settings: Settings, home: Home
-) -> tuple[dict[Role, _Each], set[str]]:
-    """Estimate the cost by role: per call for the optimizer, else per rollout of a mean task.
-
-    Returns:
-        The costs of the roles whose price is known, and the other models.
-    """
-    used = {role for task in tasks for role in task.roles} - {"optimizer"}
-    used |= {"optimizer"} if mode.name == "train" else set()
-    found: dict[Role, _Each] = {}
-    unpriced: set[str] = set()
-    for role in (role for role in ROLES if role in used):
-        with contextlib.suppress(ModelConfigError):
-            model = model_config(settings, role)
-            if (price := model.price) is None:
-                unpriced.add(model.model)
-                continue
-            tokens: tuple[float, float] = _ASSUMED[role]
-            source = "an assumption"
-            if role != "optimizer" and (measured := _measured(home, tasks, role)):
-                tokens, source = measured, "as in earlier runs of these tasks"
-            elif role != "optimizer":
-                ours = [_assumed(task, role) for task in tasks]
-                tokens = sum(o[0] for o in ours) / len(ours), sum(o[1] for o in ours) / len(ours)
-                if role == "target" and any(task.agent for task in tasks):
-                    calls, (read, said) = _AGENT_CALLS, _AGENT_CALL
-                    source += f": an agent makes {calls} calls of {read:,} in and {said:,} out"
-            found[role] = _Each(price.cost(*tokens), tokens, source)
-    return found, unpriced
+def _mean(found: Sequence[_Tokens]) -> _Tokens:
+    return fmean(read for read, _ in found), fmean(said for _, said in found)
 
 
-def _assumed(task: SkillTask, role: Role) -> tuple[float, float]:
+def _assumed(task: SkillTask, role: Role) -> _Tokens:
     if role not in task.roles:
         return 0.0, 0.0
     if role == "target" and task.agent:
         return _AGENT_CALLS * _AGENT_CALL[0], _AGENT_CALLS * _AGENT_CALL[1]
     return _ASSUMED[role]
-
-
-def _measured(home: Home, tasks: Sequence[SkillTask], role: Role) -> tuple[float, float] | None:
-    """Return mean tokens in and out of these tasks' paid rollouts in the latest run with enough."""
-    sources = {(task.id, task.source) for task in tasks}
-    name = "judge_usage" if role == "judge" else "usage"
-    for run in reversed(home.run_names()):
-        with contextlib.suppress(OSError, KeyError, TypeError):
-            rollouts = entries_of(home.runs / run / JOURNAL, "rollout")
-            found = [
-                data[name]
-                for data in rollouts
-                if (data["request"]["task"], data["request"]["source"]) in sources
-                and data["usage"]["calls"]
-                and not data["request"].get("target")
-            ]
-            if len(found) >= _ENOUGH:
-                read, said = (
-                    sum(usage[part] for usage in found) / len(found)
-                    for part in ("input_tokens", "output_tokens")
-                )
-                return read, said
-    return None
 
 
 def _money(plan: Expected, others: int, prices: Mapping[Role, _Each], cap: float) -> Iterator[str]:
