@@ -103,10 +103,7 @@ def version(digest: str) -> str:
 
 def total(rows: Iterable[UsageRow]) -> Usage:
     """Sum over roles and stages; ``cost`` is None if no row has one."""
-    summed = Usage()
-    for row in rows:
-        summed += Usage(**row.model_dump(exclude={"role", "stage"}))
-    return summed
+    return sum((Usage(**row.model_dump(exclude={"role", "stage"})) for row in rows), Usage())
 
 
 def calls(rows: Sequence[UsageRow]) -> str:
@@ -202,8 +199,7 @@ def explained(skill: SkillResult, mode: str) -> str:
 def tables(result: Result) -> list[tuple[str, list[list[str]]]]:
     """Make the tables that add-ons bring: title and rows, the head first."""
     makers = merged(lambda addon: addon.tables)
-    made = ((title, make(result)) for title, make in makers.items())
-    return [(title, rows) for title, rows in made if rows]
+    return [(title, rows) for title, make in makers.items() if (rows := make(result))]
 
 
 def marks(row: TaskRow) -> list[str]:

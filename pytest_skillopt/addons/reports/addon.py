@@ -13,15 +13,16 @@ from pytest_skillopt.addons.later import Later
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from pytest_skillopt import Result
+    from pytest_skillopt.addons import figures
     from pytest_skillopt.addons.reports import commands, hunks, openings, page, summary
-    from pytest_skillopt.addons.reports.terminal import Line
     from pytest_skillopt.run.result import Arm, TaskRow
 else:
     commands, hunks = Later("reports.commands"), Later("reports.hunks")
     openings, page, summary = (Later(f"reports.{n}") for n in ("openings", "page", "summary"))
+    figures = Later("figures")
 
 PAGE = "report.html"
 
@@ -42,21 +43,14 @@ def pytest_terminal_summary(
     verbose = config.option.verbose > 0
     shown = list(lines(result, width, verbose=verbose, live=True))
     last = -2 if result.resume else len(shown)  # which other plugins would be below
-    config.pluginmanager.register(_Last(terminalreporter, shown[last:]))
     for line in shown[:last]:
         terminalreporter.write_line(line.text, **line.markup)
 
+    def write_last() -> None:
+        for line in shown[last:]:
+            terminalreporter.write_line(line.text, **line.markup)
 
-class _Last:
-    """pytest plugin that prints lines below those of all others."""
-
-    def __init__(self, terminal: pytest.TerminalReporter, lines: Sequence[Line]) -> None:
-        self._terminal, self._lines = terminal, lines
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_unconfigure(self) -> None:
-        for line in self._lines:
-            self._terminal.write_line(line.text, **line.markup)
+    config.add_cleanup(write_last)
 
 
 def _properties(row: TaskRow) -> list[tuple[str, str]]:
@@ -65,13 +59,11 @@ def _properties(row: TaskRow) -> list[tuple[str, str]]:
     Rates are in [0, 1] with four decimals, costs in US dollars with six; a missing measurement has
     no property. With two versions, ``_after`` marks the figures of the second.
     """
-    from pytest_skillopt.addons.figures import marks
-
     said = [("split", row.split)] if row.split else []
     said += _arm_properties(row.before, "")
     if row.after is not None:
         said += [*_arm_properties(row.after, "_after"), ("change", row.change)]
-    if own := marks(row):
+    if own := figures.marks(row):
         said.append(("marks", ", ".join(own)))
     said += [("calls", str(row.calls)), ("tokens", str(row.tokens))]
     if row.cost is not None:
@@ -80,9 +72,7 @@ def _properties(row: TaskRow) -> list[tuple[str, str]]:
 
 
 def _arm_properties(arm: Arm, suffix: str) -> Iterator[tuple[str, str]]:
-    from pytest_skillopt.addons.figures import pass_rate
-
-    rate = pass_rate(arm)
+    rate = figures.pass_rate(arm)
     if rate is not None:
         yield f"pass_rate{suffix}", f"{rate:.4f}"
     yield f"passed{suffix}", str(arm.passed)
@@ -123,19 +113,18 @@ ADDON = AddOn(
 )
 
 
+_LINK = pytest.StashKey[str]()
+"""Link for the page of pytest-html, if that plugin writes one."""
+
+
 def pytest_skillopt_finished(config: pytest.Config, result: Result, folder: Path) -> None:
-    """Have the page of pytest-html link to the report, if that plugin writes one."""
+    """Make the link from that page to the report."""
     if name := config.getoption("htmlpath", None):
         its_page = config.invocation_params.dir / name
-        config.pluginmanager.register(_Link(page.summary_link(result, folder / PAGE, its_page)))
+        config.stash[_LINK] = page.summary_link(result, folder / PAGE, its_page)
 
 
-class _Link:
-    """pytest plugin that adds the link."""
-
-    def __init__(self, html: str) -> None:
-        self._html = html
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_html_results_summary(self, prefix: list[str]) -> None:
-        prefix.append(self._html)
+@pytest.hookimpl(optionalhook=True)
+def pytest_html_results_summary(prefix: list[str], session: pytest.Session) -> None:
+    if link := session.config.stash.get(_LINK, None):
+        prefix.append(link)

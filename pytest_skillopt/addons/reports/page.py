@@ -15,7 +15,7 @@ from pytest_skillopt.addons import figures
 from pytest_skillopt.addons.advice import advise, headline
 from pytest_skillopt.addons.markup import policy, short, style
 from pytest_skillopt.addons.reports.rendering import common, environment, hunks, not_kept, settings
-from pytest_skillopt.report.words import clip, full_stop, one_line
+from pytest_skillopt.report.words import clip, one_line
 from pytest_skillopt.untrusted import printable
 
 if TYPE_CHECKING:
@@ -65,7 +65,6 @@ def _environment() -> jinja2.Environment:
     # _clean gets every value that the template prints, before it is escaped.
     made = environment(_clean)
     made.filters |= {
-        "sentence": full_stop,
         "short": short,
         "breakable": _breakable,
         "rate": figures.pass_rate,

@@ -105,8 +105,6 @@ _FILTERS = (
     figures.tables,
     figures.ordered,
     words.percent,
-    figures.precision,
-    figures.rollouts,
     figures.scanned,
     verdict,
     figures.version,

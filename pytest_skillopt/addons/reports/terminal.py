@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.untrusted import no_command, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_skillopt.addons.advice import Advice
     from pytest_skillopt.run.result import EditRow, Rate, Result, SkillResult, TaskRow
@@ -37,25 +38,24 @@ MOST_EDIT = 100
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line with its markup: keywords of pytest's ``TerminalWriter.line``.
+    """One line with its markup: keywords of pytest's ``TerminalWriter.line``, with spaces between.
 
     The text never starts a command of a CI service.
     """
 
     text: str = ""
-    markup: Mapping[str, bool] = field(default_factory=dict)
+    look: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "text", no_command(self.text))
 
+    @property
+    def markup(self) -> dict[str, bool]:
+        return dict.fromkeys(self.look.split(), True)
+
 
 def paragraph(
-    text: str,
-    width: int,
-    markup: Mapping[str, bool] | None = None,
-    *,
-    indent: str = "",
-    hang: str = "",
+    text: str, width: int, look: str = "", *, indent: str = "", hang: str = ""
 ) -> Iterator[Line]:
     """Wrap untrusted text into lines; ``hang`` indents those after the first further.
 
@@ -70,7 +70,7 @@ def paragraph(
         break_long_words="::" not in text,
     )
     for line in wrapped or [""]:
-        yield Line(line, markup or {})
+        yield Line(line, look)
 
 
 def lines(
@@ -82,8 +82,7 @@ def lines(
     ``live``: the run has just ended, so that it can be continued if it ended early.
     """
     top = headline(result)
-    colour = _TONES.get(top.tone)
-    yield Line(f"{top.answer}.", {"bold": True, colour: True} if colour else {"bold": True})
+    yield Line(f"{top.answer}.", f"bold {_TONES.get(top.tone, '')}")
     yield from paragraph(top.sentence, width)
     yield from _cautions(top.cautions, width)
     for skill in result.skills:
@@ -103,7 +102,7 @@ def lines(
 
 def _cautions(cautions: Iterable[str], width: int) -> Iterator[Line]:
     for caution in cautions:
-        yield from paragraph(f"caution: {caution}", width, {"yellow": True}, hang="  ")
+        yield from paragraph(f"caution: {caution}", width, "yellow", hang="  ")
 
 
 def _skill(
@@ -113,7 +112,7 @@ def _skill(
     if skill.after != skill.before:
         now += f" -> {figures.version(skill.after)}"
     called = f"{skill.path} ({skill.name})" if skill.name else skill.path
-    yield from paragraph(f"{called}, version {now}", width, {"bold": True}, hang="  ")
+    yield from paragraph(f"{called}, version {now}", width, "bold", hang="  ")
     if len(result.skills) > 1:
         said = advise(result, skill)
         yield from paragraph(said.sentence, width)
@@ -182,7 +181,7 @@ def _table(
     laid = columns([head, *rows], align)
     yield Line(laid[0])
     for text, colour in zip_longest(laid[1:], colours, fillvalue=""):
-        yield Line(text, {colour: True} if colour else {})
+        yield Line(text, colour)
 
 
 def _rates_lines(skill: SkillResult, mode: str, width: int) -> Iterator[Line]:
@@ -280,8 +279,7 @@ def diff(patch: str, *, verbose: bool) -> Iterator[Line]:
     for row in shown:
         text = printable(row).replace("\n", " ")
         header = row.startswith(("---", "+++"))
-        colour = "bold" if header else _DIFF.get(row[:1], "")
-        yield Line(text, {colour: True} if colour else {})
+        yield Line(text, "bold" if header else _DIFF.get(row[:1], ""))
     if len(rows) > len(shown):
         yield Line(f"... {words.plural(len(rows) - len(shown), 'more line')} of the diff")
 
@@ -292,10 +290,10 @@ def _warning_lines(skill: SkillResult, width: int) -> Iterator[Line]:
         yield Line()
     for warning in skill.warnings:
         said = f"look at ({warning.rule}): {one_line(warning.excerpt or warning.message)}"
-        yield from paragraph(said, width, {"yellow": True}, indent="  ", hang="  ")
+        yield from paragraph(said, width, "yellow", indent="  ", hang="  ")
     if skill.scan:
         said = f"scanner: {one_line(skill.scan.command)}: {figures.scanned(skill.scan)}"
-        yield from paragraph(said, width, {} if skill.scan.status == 0 else {"red": True})
+        yield from paragraph(said, width, "" if skill.scan.status == 0 else "red")
         for row in printable(skill.scan.output).split("\n")[:MOST_SCAN_LINES]:
             yield Line(f"    {row}".rstrip())
 
@@ -304,17 +302,14 @@ def _edit_lines(rows: Sequence[EditRow], width: int, *, verbose: bool) -> Iterat
     """Count the edits by outcome; with ``verbose`` show each with its reason."""
     if not rows:
         return
-    counts = dict.fromkeys(("accepted", "rejected", "lost", "dropped", "refused"), 0)
-    for row in rows:
-        counts[row.status] += 1
-    said = ", ".join(f"{n} {status}" for status, n in counts.items() if n)
+    counts: Counter[str] = Counter(row.status for row in rows)
+    order = ("accepted", "rejected", "lost", "dropped", "refused")
+    said = ", ".join(f"{counts[status]} {status}" for status in order if counts[status])
     yield Line()
     yield Line(f"  edits: {said}")
-    if not verbose:
-        return
-    for row in rows:
-        markup = {"green": True} if row.status == "accepted" else {}
-        yield from paragraph(_edit(row), width, markup, indent="    ", hang="  ")
+    for row in rows if verbose else ():
+        look = "green" if row.status == "accepted" else ""
+        yield from paragraph(_edit(row), width, look, indent="    ", hang="  ")
 
 
 def _edit(row: EditRow) -> str:
