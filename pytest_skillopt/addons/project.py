@@ -37,11 +37,12 @@ def configured(work: Callable[[pytest.Config], int]) -> int:
     Raises:
         UserError: as ``work``, or a model failed.
     """
-    project = _Project(work)
-    code = int(pytest.main(["-p", "no:cacheprovider", "-q"], plugins=[project]))
-    if project.error is not None:
-        raise project.error
-    return code if project.code is None else project.code
+    from pytest_skillopt.model.types import ModelConfigError, ModelError
+
+    try:
+        return int(pytest.main(["-p", "no:cacheprovider", "-q"], plugins=[_Project(work)]))
+    except (ModelError, ModelConfigError) as error:
+        raise UserError(str(error)) from None
 
 
 class _Project:
@@ -49,15 +50,7 @@ class _Project:
 
     def __init__(self, work: Callable[[pytest.Config], int]) -> None:
         self._work = work
-        self.code: int | None = None
-        self.error: Exception | None = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> int:
-        from pytest_skillopt.model.types import ModelConfigError, ModelError
-
-        try:
-            self.code = self._work(config)
-        except (UserError, ModelError, ModelConfigError) as error:
-            self.error = error if isinstance(error, UserError) else UserError(str(error))
-        return 0
+        return self._work(config)
