@@ -11,6 +11,8 @@ from pytest_skillopt.report import words
 from pytest_skillopt.report.words import full_stop
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pytest_skillopt.options import Tone
     from pytest_skillopt.run.result import Comparison, Result, SkillResult
 
@@ -89,12 +91,12 @@ def _sentence(result: Result, skill: SkillResult) -> str:
         # The reason of a successful evaluation is the same figure.
         said = mode_named(result.mode).judges_tasks and skill.status == "measured"
         return _single(measured) if said else f"{_single(measured)} {reason}"
-    if result.mode == "train" and skill.status == "accepted":
-        where = "on" if skill.from_search else "on fresh samples of"
-        return f"{_change(measured, where)} {_fixed_and_broken(skill)}"
     mode = mode_named(result.mode)
-    if not mode.answers and skill.status == "accepted":
-        return f"{_change(measured, 'on')} {_fixed_and_broken(skill)}"
+    if skill.status == "accepted" and (mode.name == "train" or not mode.answers):
+        fresh = mode.name == "train" and not skill.from_search
+        where = "on fresh samples of" if fresh else "on"
+        counted = figures.counted(row for row in skill.tasks if row.split != "test")
+        return f"{_change(measured, where)} {full_stop(counted)}"
     without = result.mode == "train" or mode.noise or words.percent(measured.after.rate) in reason
     return reason if without else f"{_change(measured, 'on')} {reason}"
 
@@ -110,9 +112,9 @@ def _single(measured: Comparison) -> str:
 def _change(measured: Comparison, where: str) -> str:
     before, after = measured.before, measured.after
     assert after is not None
-    verb = "rose" if after.rate > before.rate else "fell" if after.rate < before.rate else "stayed"
-    if verb == "stayed":
+    if after.rate == before.rate:
         return f"The suite's pass rate stayed at {words.percent(after.rate)}."
+    verb = "rose" if after.rate > before.rate else "fell"
     return (
         f"The suite's pass rate {verb} from {words.percent(before.rate)} to "
         f"{words.percent(after.rate)} ({figures.points(before.rate, after.rate)} points) "
@@ -120,12 +122,7 @@ def _change(measured: Comparison, where: str) -> str:
     )
 
 
-def _fixed_and_broken(skill: SkillResult) -> str:
-    return full_stop(figures.counted(row for row in skill.tasks if row.split != "test"))
-
-
-def _cautions(result: Result, skill: SkillResult) -> list[str]:
-    found = []
+def _cautions(result: Result, skill: SkillResult) -> Iterator[str]:
     broken = list({t.id for t in skill.tasks if t.change == "broken"})
     # A rejection that fails the session names them in its reason.
     if broken and not (skill.status == "rejected" and "rejected" in mode_named(result.mode).fails):
@@ -133,14 +130,14 @@ def _cautions(result: Result, skill: SkillResult) -> list[str]:
         test = " of the test split" * (unseen == len(broken))
         some = f", {unseen} of the test split" if 0 < unseen < len(broken) else ""
         tasks = words.plural(len(broken), "task").capitalize()
-        found.append(f"{tasks}{test} broken{some}: {figures.some(broken)}.")
+        yield f"{tasks}{test} broken{some}: {figures.some(broken)}."
     if result.simulated:
-        found.append(_SIMULATED)
+        yield _SIMULATED
     unvalidated = skill.verdict is not None and not skill.verdict.get("validated", True)
     if unvalidated or any(s.gate == "off" and s.verdict == "accepted" for s in skill.steps):
-        found.append("The gate was off: no edit was tested before it was kept.")
+        yield "The gate was off: no edit was tested before it was kept."
     if skill.shared_train_val and result.mode == "train":
-        found.append(
+        yield (
             "Too few tasks for splits: the gain is measured on the very tasks that the edits came "
             "from, so expect less on new ones."
         )
@@ -148,21 +145,20 @@ def _cautions(result: Result, skill: SkillResult) -> list[str]:
         before, after = skill.test.before.rate, skill.test.after.rate
         if after < before or after == before < 1:
             moved = f"fell from {words.percent(before)} to" if after < before else "stayed at"
-            found.append(
+            yield (
                 f"On the test split, which no edit has seen, the pass rate {moved} "
                 f"{words.percent(after)}."
             )
     if skill.warnings:
         rules = ", ".join(dict.fromkeys(warning.rule for warning in skill.warnings))
-        found.append(f"The edits add text to look at, shown below ({rules}).")
+        yield f"The edits add text to look at, shown below ({rules})."
     if mode_named(result.mode).judges_tasks and skill.status == "measured":
         unknown = sum(not row.before.n and not row.skipped for row in skill.tasks)
         if unknown:
-            found.append(
+            yield (
                 f"{unknown} of {words.plural(len(skill.tasks), 'task')} were not measured: a cap "
                 "ended the run."
             )
     wanted = result.settings.get("write", True)
     if result.mode == "train" and skill.status == "accepted" and wanted and not skill.written:
-        found.append(f"{skill.path} was not written; the edit is kept as a patch.")
-    return found
+        yield f"{skill.path} was not written; the edit is kept as a patch."

@@ -15,7 +15,7 @@ from pytest_skillopt.skill.document import NO_SKILL
 from pytest_skillopt.suite.sampler import OWN_AGENT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_skillopt.run.result import (
         Arm,
@@ -153,18 +153,17 @@ def ordered(names: Iterable[str]) -> list[str]:
     return sorted(names, key=in_order)
 
 
-def precision(skill: SkillResult, mode: str) -> list[str]:
-    """Write sentences on the origin and precision of the figures, unless these are the result."""
-    said: list[str] = []
+def precision(skill: SkillResult, mode: str) -> Iterator[str]:
+    """Yield sentences on the origin and precision of the figures, unless these are the result."""
     if mode_named(mode).noise:
-        return said
+        return
     if skill.from_search:
         tasks = plural(skill.from_search, "task")
-        said.append(f"The rate before of {tasks} is that of the search; all else is fresh.")
+        yield f"The rate before of {tasks} is that of the search; all else is fresh."
     if skill.none is not None:
-        said.append(f"Without any skill: as run {skill.none_from} has measured it.")
+        yield f"Without any skill: as run {skill.none_from} has measured it."
     if (suite := skill.suite) and (suite.before.k or 0) > 1:
-        said.append(
+        yield (
             f"All {suite.before.k} of {suite.before.k} rollouts of a task pass (pass^k): "
             f"{move(suite.before.all_k, suite.after.all_k if suite.after else None)}."
         )
@@ -174,15 +173,14 @@ def precision(skill: SkillResult, mode: str) -> list[str]:
             then = _took(cost.tokens_after, cost.dollars_after, cost.seconds_after)
             one, other = sides(mode)
             took += f" {one}, {then} {other} (tokens {cost.increase:+.0f} %)"
-        said.append(f"A rollout took {took}.")
+        yield f"A rollout took {took}."
     if skill.noise_floor is not None:
-        said.append(
+        yield (
             f"Two evaluations of one version differ by {100 * skill.noise_floor:.1f} points "
             "(standard deviation)."
         )
     if skill.test is not None and skill.test_openings > 1:
-        said.append(f"The test split has been measured {skill.test_openings} times over all runs.")
-    return said
+        yield f"The test split has been measured {skill.test_openings} times over all runs."
 
 
 def _took(tokens: float, dollars: float | None, seconds: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import re
 from functools import cache
 from importlib.resources import files
@@ -12,7 +13,6 @@ from pytest_skillopt.report.words import one_line
 from pytest_skillopt.untrusted import bound, printable
 
 _GAP = "\u200b"
-_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _MARKS = re.compile(r"([\\`*_\[\]|~$])")
 _REFERENCES = re.compile(
     r"([@#!%~$&^*])(?=[\w\"])"  # people, issues, requests, milestones, labels, snippets, epics
@@ -23,7 +23,8 @@ _REFERENCES = re.compile(
     r"|([0-9a-f]{6})(?=[0-9a-f])",  # commits
     re.IGNORECASE,
 )
-_START = re.compile(r"^(?:([-+=/#])|(\d{1,9})([.)]))")
+_START = re.compile(r"^(?:(?=[-+=/#])|(\d{1,9})(?=[.)]))")
+"""Start of a line that would begin a list, a heading or a command."""
 
 
 @cache
@@ -56,8 +57,7 @@ def prose(text: str, most: int = 600) -> str:
     line = one_line(short(text, most))
     line = _REFERENCES.sub(lambda match: match[0] + _GAP, line)
     line = _MARKS.sub(r"\\\1", line)
-    line = re.sub(r"[&<>]", lambda match: _ENTITIES[match[0]], line)
-    return _START.sub(_escape_start, line)
+    return _START.sub(r"\1\\", html.escape(line, quote=False))
 
 
 def code(text: str, most: int = 300) -> str:
@@ -79,8 +79,3 @@ def fenced(text: str, language: str = "") -> str:
 
 def _longest_run(text: str) -> int:
     return max((len(run) for run in re.findall("`+", text)), default=0)
-
-
-def _escape_start(match: re.Match[str]) -> str:
-    """Escape the start of a line that would begin a list, a heading or a command."""
-    return f"\\{match[1]}" if match[1] else f"{match[2]}\\{match[3]}"

@@ -43,7 +43,6 @@ def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) ->
 
 
 def _add_commands(commands: argparse._SubParsersAction[Any]) -> None:
-    """Declare the command."""
     text = "check settings, skills and suite, and call each model once, before a training"
     parser = commands.add_parser("doctor", help=text)
     text = "arguments for pytest, after --"

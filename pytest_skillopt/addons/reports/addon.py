@@ -13,7 +13,6 @@ from pytest_skillopt.addons.later import Later
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
 
     from pytest_skillopt import Result
     from pytest_skillopt.addons import figures
@@ -59,32 +58,33 @@ def _properties(row: TaskRow) -> list[tuple[str, str]]:
     Rates are in [0, 1] with four decimals, costs in US dollars with six; a missing measurement has
     no property. With two versions, ``_after`` marks the figures of the second.
     """
-    said = [("split", row.split)] if row.split else []
-    said += _arm_properties(row.before, "")
+    said = {"split": row.split, **_arm_properties(row.before, "")}
     if row.after is not None:
-        said += [*_arm_properties(row.after, "_after"), ("change", row.change)]
-    if own := figures.marks(row):
-        said.append(("marks", ", ".join(own)))
-    said += [("calls", str(row.calls)), ("tokens", str(row.tokens))]
-    if row.cost is not None:
-        said.append(("cost", f"{row.cost:.6f}"))
-    return [(f"skillopt_{name}", value) for name, value in said]
+        said |= {**_arm_properties(row.after, "_after"), "change": row.change}
+    said |= {
+        "marks": ", ".join(figures.marks(row)),
+        "calls": str(row.calls),
+        "tokens": str(row.tokens),
+        "cost": _decimal(row.cost, 6),
+    }
+    return [(f"skillopt_{name}", value) for name, value in said.items() if value]
 
 
-def _arm_properties(arm: Arm, suffix: str) -> Iterator[tuple[str, str]]:
-    rate = figures.pass_rate(arm)
-    if rate is not None:
-        yield f"pass_rate{suffix}", f"{rate:.4f}"
-    yield f"passed{suffix}", str(arm.passed)
-    yield f"samples{suffix}", str(arm.n)
-    if arm.score is not None:
-        yield f"score{suffix}", f"{arm.score:.4f}"
-    if arm.errors:
-        yield f"errors{suffix}", str(arm.errors)
+def _arm_properties(arm: Arm, suffix: str) -> dict[str, str]:
+    return {
+        f"pass_rate{suffix}": _decimal(figures.pass_rate(arm), 4),
+        f"passed{suffix}": str(arm.passed),
+        f"samples{suffix}": str(arm.n),
+        f"score{suffix}": _decimal(arm.score, 4),
+        f"errors{suffix}": str(arm.errors or ""),
+    }
+
+
+def _decimal(value: float | None, digits: int) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
 
 
 def _add_reading_commands(parsers: argparse._SubParsersAction[Any]) -> None:
-    """Declare the commands."""
     from pytest_skillopt.addons.runs import add_run_arguments
 
     show = parsers.add_parser("show", help="print the report of a run")

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.addons import figures
-from pytest_skillopt.addons.figures import columns
 from pytest_skillopt.addons.reports.terminal import diff, lines
 from pytest_skillopt.addons.runs import ELSEWHERE, home_of, load_runs, pick_run
 from pytest_skillopt.cli import fail
@@ -68,7 +67,7 @@ def runs(args: argparse.Namespace) -> int:
     read = [run.result for run in found if run.result is not None]
     rows = [_row(result, skill) for result in read for skill in result.skills or (None,)]
     head = ("run", "date", "mode", "status", "skill", "before", "after", "calls", "tokens", "cost")
-    for line in columns([head, *rows], "lllllrrrrr", indent="") if rows else ():
+    for line in figures.columns([head, *rows], "lllllrrrrr", indent="") if rows else ():
         print(shown(line))
     for run in found:
         if run.result is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.run.result import Hunk
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import EditRow, SkillResult
-
-_ROW = re.compile(r"[^\n]*\n|[^\n]+")
 
 
 def attributed(run: Run, result: SkillResult, version: Document) -> SkillResult:
@@ -35,10 +32,8 @@ def hunks_of(before: Document, after: Document, edits: Sequence[EditRow]) -> lis
     """
     shown = []
     for file, diff in hunks(before, after):
-        rows = _ROW.findall(diff)[1:]
-        added, removed = (
-            [row[1:].rstrip("\r\n") for row in rows if row[0] == sign] for sign in "+-"
-        )
+        rows = diff.split("\n")[1:]
+        added, removed = ([r[1:].rstrip("\r") for r in rows if r[:1] == sign] for sign in "+-")
         links: set[str] = set()
         if file == SKILL_FILE:
             links = file_links(Document("\n".join(added).encode()), SKILL_FILE) - {*before.names}

@@ -62,8 +62,8 @@ def render_html(result: Result) -> str:
 
 @cache
 def _environment() -> jinja2.Environment:
-    # _clean gets every value that the template prints, before it is escaped.
-    made = environment(_clean)
+    # This gets every value that the template prints, before it is escaped.
+    made = environment(lambda value: printable(value) if type(value) is str else value)
     made.filters |= {
         "short": short,
         "breakable": _breakable,
@@ -72,10 +72,6 @@ def _environment() -> jinja2.Environment:
         "clip": clip,
     }
     return made
-
-
-def _clean(value: Any) -> Any:
-    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _breakable(text: str) -> Markup:
@@ -114,7 +110,7 @@ def _show(result: Result, skill: SkillResult, i: int) -> _Shown:
         "hunks": shown,
         "lines_left_out": left_out,
         "scales": tuple(_scales(result, skill)),
-        "precision": tuple(figures.precision(skill, result.mode)),
+        "precision": list(figures.precision(skill, result.mode)),
         "curve": any(s.after is not None or s.train is not None for s in skill.steps),
         "gated": any(s.verdict != "none" for s in skill.steps),
         "uninformative": figures.uninformative(skill),
@@ -152,7 +148,7 @@ def _groups(result: Result, skill: SkillResult, compared: bool) -> Iterator[_Sho
     groups = [(key, _TITLES.get(key, key.capitalize()), said) for key, said in changes.items()]
     for key, title, meaning in groups if compared else _RATED:
         chosen = sorted(
-            (row for row in skill.tasks if (_change(row) if compared else _level(row)) == key),
+            (row for row in skill.tasks if _group(row, compared) == key),
             key=lambda row: (figures.pass_rate(row.before) or 0.0, figures.in_order(row.id)),
         )
         if chosen:
@@ -160,11 +156,9 @@ def _groups(result: Result, skill: SkillResult, compared: bool) -> Iterator[_Sho
             yield {"key": key, "title": title, "meaning": meaning, "tasks": shown}
 
 
-def _change(row: TaskRow) -> str:
-    return "test" if row.split == "test" else row.change
-
-
-def _level(row: TaskRow) -> str:
+def _group(row: TaskRow, compared: bool) -> str:
+    if compared:
+        return "test" if row.split == "test" else row.change
     arm = row.before
     if not arm.n:
         return "unmeasured"

@@ -16,15 +16,10 @@ from pytest_skillopt.settings import Settings, shown
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_skillopt import Result, StepRow
+    from pytest_skillopt import Result
     from pytest_skillopt.run.result import SkillResult
 
 _KINDS = {"+": "add", "-": "remove", "@": "place"}
-
-
-def verdict(row: StepRow) -> str:
-    """Write the gate's verdict on a step; ``-`` if there is none."""
-    return words.UNKNOWN if row.verdict == "none" else row.verdict
 
 
 def moment(started: str) -> str:
@@ -106,7 +101,6 @@ _FILTERS = (
     figures.ordered,
     words.percent,
     figures.scanned,
-    verdict,
     figures.version,
 )
 """Filters of the templates."""

@@ -44,19 +44,17 @@ def render_summary(result: Result, limit: int = SUMMARY_LIMIT) -> str:
     pointer = f"Transcripts and all figures: {where}; of a CI job, in its artifact.\n"
     cut = f"_Shortened to fit._ {pointer}"
     room = limit - len(cut.encode())
-    kept, shortened = [], False
-    for block in _blocks(result):
+    kept, blocks = [], _blocks(result)
+    for block in blocks:
         size = len(block.encode()) + 2
         if size <= room:
             kept.append(block)
             room -= size
-        else:
-            shortened = True
-    return "\n\n".join([*kept, cut if shortened else pointer])
+    return "\n\n".join([*kept, pointer if len(kept) == len(blocks) else cut])
 
 
-def _blocks(result: Result) -> Iterator[str]:
-    """Yield in order the blocks that are kept or left out as a whole."""
+def _blocks(result: Result) -> list[str]:
+    """List in order the blocks that are kept or left out as a whole."""
     template = _environment().get_template("summary.md.j2")
     whole = template.render(
         common(result),
@@ -64,7 +62,7 @@ def _blocks(result: Result) -> Iterator[str]:
         command=one_line(shlex.join(result.command))[:4000],
         settings=changed_settings(result),
     )
-    return (block.strip("\n ") for block in whole.split(_CUT) if block.strip())
+    return [block.strip("\n ") for block in whole.split(_CUT) if block.strip()]
 
 
 @cache

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.addons import figures
 from pytest_skillopt.addons.advice import advise, headline
-from pytest_skillopt.addons.figures import columns
 from pytest_skillopt.report import words
 from pytest_skillopt.report.live import step_line
 from pytest_skillopt.report.words import clip, one_line
@@ -146,7 +145,7 @@ def _spent(result: Result, verbose: bool) -> Iterator[Line]:
     if result.models:
         said = ", ".join(f"{role} {one_line(model)}" for role, model in result.models.items())
         rows.insert(0, ("models", said + (" (simulated)" if result.simulated else "")))
-    for text in columns(rows, "ll"):
+    for text in figures.columns(rows, "ll"):
         yield Line(text)
     if verbose and result.usage:
         head = ("role", "stage", "calls", "cached", "tokens in", "out", "cost")
@@ -178,7 +177,7 @@ def _table(
 ) -> Iterator[Line]:
     """Make a table after a blank line; ``colours`` has one for each row, or is empty."""
     yield Line()
-    laid = columns([head, *rows], align)
+    laid = figures.columns([head, *rows], align)
     yield Line(laid[0])
     for text, colour in zip_longest(laid[1:], colours, fillvalue=""):
         yield Line(text, colour)
@@ -231,12 +230,11 @@ def _tasks_lines(
         yield from _table((*head, "task"), body, "rrll", colours)
     else:
         yield Line()
-    rest = []
-    if (hidden := len(telling) - len(shown)) > 0:
-        rest.append(f"{words.number(hidden)} more {'changed' if compared else 'below 100 %'}")
-    if quiet := len(rows) - len(telling):
-        alike = figures.CHANGES["same"] if compared else "always passed"
-        rest.append(f"{words.plural(quiet, 'task')} {alike}")
+    hidden, quiet = len(telling) - len(shown), len(rows) - len(telling)
+    alike = figures.CHANGES["same"] if compared else "always passed"
+    changed = "changed" if compared else "below 100 %"
+    rest = [f"{words.number(hidden)} more {changed}"] if hidden > 0 else []
+    rest += [f"{words.plural(quiet, 'task')} {alike}"] if quiet else []
     if flaky := sum(row.flaky for row in rows):
         rest.append(f"{words.number(flaky)} flaky (both passed and failed under one version)")
     said = [", ".join(rest) + "."] if rest else []

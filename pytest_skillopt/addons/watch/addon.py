@@ -18,7 +18,6 @@ _CAPS = ("max_rollouts", "max_calls", "max_tokens", "max_cost", "max_time")
 
 
 def _add_commands(commands: argparse._SubParsersAction[Any]) -> None:
-    """Declare the command."""
     from pytest_skillopt.addons.runs import add_run_arguments
 
     text = "follow a run in the browser, only on this machine"

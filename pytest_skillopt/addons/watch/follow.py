@@ -47,7 +47,7 @@ class Follower:
         self._run = run
         self._end = 0
         self._about: dict[str, Any] = {}
-        self._plan: dict[str, Any] = {}
+        self._plan: dict[str, Any] = {"typical": 0, "most": 0, "caps": {}, "models": {}}
         self._tasks: dict[str, int] = {}
         self._splits: dict[str, str] = {}
         self._versions: dict[str, int] = {}
@@ -157,10 +157,7 @@ class Follower:
             "done": done,
             "passed": self._outcomes["passed"],
             "errors": self._outcomes["error"],
-            "typical": self._plan.get("typical", 0),
-            "most": self._plan.get("most", 0),
-            "caps": self._plan.get("caps", {}),
-            "models": self._plan.get("models", {}),
+            **{name: self._plan[name] for name in ("typical", "most", "caps", "models")},
             "spent": {role: asdict(usage) for role, usage in self._spent.items()},
             "tasks": list(self._splits.items()),
             "starts": len(set(self._about.get("skills", {}).values())),
@@ -179,11 +176,10 @@ class Follower:
 
     def _left(self, done: int) -> float | None:
         """Estimate the seconds left, by the pace of this session."""
-        total = min(self._plan.get("typical") or 0, self._plan.get("most") or 0)
-        elapsed = self._last - self._session
+        total: int = min(self._plan["typical"], self._plan["most"])
         if not self._in_session or total <= done:
             return None
-        return elapsed / self._in_session * (total - done)
+        return (self._last - self._session) / self._in_session * (total - done)
 
     def _result(self) -> dict[str, Any] | None:
         """Summarise ``result.json``, if it was written by the run's latest session."""
