@@ -6,6 +6,7 @@ call to each model.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ import pytest
 from pytest_skillopt.addons import figures
 from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.roles import MODELS, Models
-from pytest_skillopt.model.types import CapReached, ModelConfigError, ModelError
+from pytest_skillopt.model.types import ModelConfigError, ModelError
 from pytest_skillopt.modes.opening import probed_roles, wanted_roles
 from pytest_skillopt.modes.skills import read_documents, skills_of
 from pytest_skillopt.options import modes
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_skillopt.addons.doctor.plan import Plan
-    from pytest_skillopt.model.types import Role
+    from pytest_skillopt.model.types import Model
 
 
 def examine(args: argparse.Namespace) -> int:
@@ -60,8 +61,7 @@ class Doctor:
         terminalreporter.section("skillopt doctor")
         for fault, said in [*_skills(config, plan), *_models(config, plan)]:
             self.faults += fault
-            colour = {"red": True} if fault else {"green": True}
-            terminalreporter.write("FAULT  " if fault else "ok     ", **colour)
+            terminalreporter.write("FAULT  " if fault else "ok     ", red=fault, green=not fault)
             terminalreporter.write_line(shown(said))
 
 
@@ -81,39 +81,32 @@ def _skills(config: pytest.Config, plan: Plan) -> Iterator[tuple[bool, str]]:
 
 
 def _models(config: pytest.Config, plan: Plan) -> Iterator[tuple[bool, str]]:
+    """Yield findings about the models, likewise."""
     settings = plan.settings
-    models = config.stash[MODELS] = Models(config, settings, throttle=Meter(settings))
-    try:
+    config.stash[MODELS] = Models(config, settings, throttle=Meter(settings))
+    with contextlib.closing(config.stash[MODELS]) as models:
         roles = wanted_roles(plan.mode, plan.tasks)
         asked = probed_roles(roles, plan.tasks)
         for role in roles:
-            fault, said = (_call if role in asked else _reach_server)(models, role)
-            yield fault, f"{role}: {said}"
-    finally:
-        models.close()
+            try:
+                fault, said = (_call if role in asked else _reach_server)(models.get(role))
+            except (ModelConfigError, ModelError) as error:
+                yield True, f"{role}: {error}"
+            else:
+                yield bool(fault), f"{role}: no answer: {fault}" if fault else f"{role}: {said}"
 
 
-def _call(models: Models, role: Role) -> tuple[bool, str]:
-    """Make one tiny call to the model of a role; return whether it failed, and a text."""
+def _call(model: Model) -> tuple[str, str]:
+    """Make one tiny call; return why it failed, if it did, and how the model answered."""
+    if not hasattr(model, "probe") or model.simulated:
+        return "", f"{model.name}, which costs nothing, was not called"
     began = time.monotonic()
-    try:
-        model = models.get(role)
-        if not hasattr(model, "probe") or model.simulated:
-            return False, f"{model.name}, which costs nothing, was not called"
-        fault = model.probe()
-    except (ModelConfigError, CapReached) as error:
-        return True, str(error)
-    took = words.duration(time.monotonic() - began)
-    return bool(fault), f"no answer: {fault}" if fault else f"{model.name} answers after {took}"
+    fault = model.probe()
+    return fault, f"{model.name} answers after {words.duration(time.monotonic() - began)}"
 
 
-def _reach_server(models: Models, role: Role) -> tuple[bool, str]:
+def _reach_server(model: Model) -> tuple[str, str]:
     """Check that the server of a coding agent's model can be reached, without calling the model."""
-    try:
-        model = models.get(role)
-        fault = model.ping() if hasattr(model, "ping") else ""
-    except ModelError as error:
-        return True, str(error)
     said = "its server can be reached; coding agents call it in their own protocol"
-    said = getattr(model, "reached", said)
-    return bool(fault), f"no answer: {fault}" if fault else f"{model.name}: {said}"
+    fault = model.ping() if hasattr(model, "ping") else ""
+    return fault, f"{model.name}: {getattr(model, 'reached', said)}"

@@ -78,6 +78,22 @@ def test_what_is_at_fault_is_named(
     assert "FAULT  optimizer: the optimizer model cannot be used: openai:thinker" in said
 
 
+@pytest.mark.addon("harness")
+def test_a_coding_agent_whose_model_cannot_be_used_is_at_fault(
+    project: pytest.Pytester, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.makepyfile(TESTS.replace("skill_agent", "skill_harness"))
+    (project.path / "own.py").write_text(
+        "import sys\nfrom pytest_skillopt.addons.harness.adapters import Harness\n"
+        "AGENT = Harness('own', '{executable} {prompt}', lambda event, trace: None, '', "
+        "executable=sys.executable, tested='1')\n"
+    )
+    options = ("--skillopt-target=openai:", "-oskillopt_harness=own:AGENT", "-opythonpath=.")
+    code, said = examined(capsys, "--", "--skillopt", *options)
+    assert code == 1
+    assert "FAULT  target: target model 'openai:': write provider:model" in said
+
+
 def test_what_pytest_is_given_is_passed_on(
     project: pytest.Pytester, chat_server: ChatServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
