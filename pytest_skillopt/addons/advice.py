@@ -51,10 +51,10 @@ def headline(result: Result) -> Advice:
     each = [advise(result, skill) for skill in result.skills]
     worst = max(each, key=lambda a: ("neutral", "good", "careful", "bad").index(a.tone))
     cautions = (_SIMULATED,) if result.simulated else ()
-    answers = (
-        (skill.path, advice.answer) for skill, advice in zip(result.skills, each, strict=True)
+    said = "; ".join(
+        f"{skill.path}: {advice.answer[0].lower()}{advice.answer[1:]}"
+        for skill, advice in zip(result.skills, each, strict=True)
     )
-    said = "; ".join(f"{path}: {answer[0].lower()}{answer[1:]}" for path, answer in answers)
     return Advice(worst.answer, full_stop(said), worst.tone, cautions)
 
 
@@ -152,13 +152,10 @@ def _cautions(result: Result, skill: SkillResult) -> Iterator[str]:
     if skill.warnings:
         rules = ", ".join(dict.fromkeys(warning.rule for warning in skill.warnings))
         yield f"The edits add text to look at, shown below ({rules})."
-    if mode_named(result.mode).judges_tasks and skill.status == "measured":
-        unknown = sum(not row.before.n and not row.skipped for row in skill.tasks)
-        if unknown:
-            yield (
-                f"{unknown} of {words.plural(len(skill.tasks), 'task')} were not measured: a cap "
-                "ended the run."
-            )
+    unknown = sum(not row.before.n and not row.skipped for row in skill.tasks)
+    if unknown and mode_named(result.mode).judges_tasks and skill.status == "measured":
+        tasks = words.plural(len(skill.tasks), "task")
+        yield f"{unknown} of {tasks} were not measured: a cap ended the run."
     wanted = result.settings.get("write", True)
     if result.mode == "train" and skill.status == "accepted" and wanted and not skill.written:
         yield f"{skill.path} was not written; the edit is kept as a patch."

@@ -218,12 +218,10 @@ def uninformative(skill: SkillResult) -> list[tuple[TaskRow, str]]:
     found = []
     for row in skill.tasks:
         none = row.before if skill.before == NO_SKILL.version else row.none
-        rates = [pass_rate(arm) for arm in (row.none, row.before, row.after) if arm and arm.n]
+        rates = {pass_rate(arm) for arm in (row.none, row.before, row.after) if arm and arm.n}
         bare, now = pass_rate(none) if none else None, pass_rate(row.after or row.before)
-        if rates and set(rates) == {1.0}:
-            found.append((row, "always passed"))
-        elif rates and set(rates) == {0.0}:
-            found.append((row, "never passed"))
+        if rates in ({1.0}, {0.0}):
+            found.append((row, "always passed" if 1.0 in rates else "never passed"))
         elif bare is not None and now is not None and bare >= now:
             found.append((row, "passed as often without the skill"))
     return found

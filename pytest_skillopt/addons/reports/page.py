@@ -130,14 +130,13 @@ def _scales(result: Result, skill: SkillResult) -> Iterator[_Shown]:
         sides = [("no skill", "none", none)] if none else []
         sides += [(first if after else "now", "old", before)]
         sides += [(second, "new", after)] if after else []
-        moved = figures.points(before.rate, after.rate) if after else ""
         if key == "suite" and not skill.from_search:
             trained += ", fresh samples"
         yield {
             "name": name,
             "meaning": trained if result.mode == "train" else meaning,
             "sides": [{"side": side, "kind": kind, "rate": rate} for side, kind, rate in sides],
-            "points": moved,
+            "points": figures.points(before.rate, after.rate) if after else "",
             "before": before,
         }
 
@@ -182,8 +181,8 @@ def _transcript(side: str, sample: RolloutSample) -> _Shown:
         first = MOST_TURNS // 3
         gap = ("...", f"{len(turns) - MOST_TURNS} turns left out")
         turns = [*turns[:first], gap, *turns[len(turns) - MOST_TURNS + first :]]
-    message = short(sample.message)
-    return {"side": side, "outcome": sample.outcome, "message": message, "turns": turns}
+    said = short(sample.message)
+    return {"side": side, "outcome": sample.outcome, "message": said, "turns": turns}
 
 
 def summary_link(result: Result, report: Path, page: Path) -> str:

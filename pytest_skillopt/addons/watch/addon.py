@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,6 @@ def _add_commands(commands: argparse._SubParsersAction[Any]) -> None:
 
 def _begun(run: Run, plan: Expected) -> None:
     """Write into the journal what a follower needs to know about this session."""
-    import os
     import socket
 
     run.journal.write(
