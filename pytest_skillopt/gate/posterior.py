@@ -97,23 +97,23 @@ def shifted(rate: float, shift: float) -> float:
     return rate * (1 + shift) if shift < 0 else rate + (1 - rate) * shift
 
 
-_Moments = tuple[float, float, float]
-"""Likelihood ``L``, ``L (q - p)`` and ``L (q - p)^2``, each summed over ``q``."""
-
-
 @lru_cache(maxsize=1 << 14)
 def _components(
     after: float, after_n: int, before: float, before_n: int
-) -> tuple[tuple[_Moments, ...], ...]:
-    """Return moments for each rate of a task if it shifts by each of ``SHIFTS``, rises, falls."""
+) -> list[list[tuple[float, ...]]]:
+    """Return moments of a task if it shifts by each of ``SHIFTS``, rises and falls.
 
-    def likelihood(rate: float) -> float:
-        return float(rate**after * (1 - rate) ** (after_n - after))
+    These are the likelihood ``L``, ``L (q - p)`` and ``L (q - p)^2``, each summed over ``q``, by
+    rate ``p``.
+    """
 
-    def moments(old: float, changed: Iterable[tuple[float, float]], rate: float) -> _Moments:
+    def moments(
+        old: float, changed: Iterable[tuple[float, float]], rate: float
+    ) -> tuple[float, float, float]:
         total = mean = square = 0.0
         for weight, new in changed:
-            part, change = weight * old * likelihood(new), new - rate
+            part = weight * old * (new**after * (1 - new) ** (after_n - after))
+            change = new - rate
             total += part
             mean += part * change
             square += part * change * change
@@ -129,8 +129,8 @@ def _components(
         old = rate**before * (1 - rate) ** (before_n - before)
         kinds = [[(1.0, shifted(rate, shift))] for shift in SHIFTS]
         kinds += [beyond(rate, 1), beyond(rate, -1)]
-        columns.append(tuple(moments(old, kind, rate) for kind in kinds))
-    return tuple(columns)
+        columns.append([moments(old, kind, rate) for kind in kinds])
+    return [[*zip(*kind, strict=True)] for kind in zip(*columns, strict=True)]
 
 
 def fitted_shares(counts: Sequence[tuple[float, int]]) -> tuple[float, ...]:
@@ -151,9 +151,9 @@ def fitted_shares(counts: Sequence[tuple[float, int]]) -> tuple[float, ...]:
     for _ in range(STEPS):
         sums = [SHARES_WEIGHT * share for share in SHARES]
         for row, tasks in likelihoods:
-            total = sum(map(mul, shares, row)) / tasks
-            for i, value in enumerate(row):
-                sums[i] += shares[i] * value / total
+            parts = [*map(mul, shares, row)]
+            total = sum(parts) / tasks
+            sums = [known + part / total for known, part in zip(sums, parts, strict=True)]
         total = sum(sums)
         shares = tuple(value / total for value in sums)
     return shares
@@ -191,6 +191,19 @@ def _sum(tasks: Sequence[_Hypotheses]) -> _Hypotheses:
     )
 
 
+@lru_cache
+def _moves(role: Role) -> list[tuple[int, float, float, float]]:
+    """Return shift and probabilities to shift, rise and fall under each of ``_HYPOTHESES``."""
+    moves = []
+    for s, lifted in _HYPOTHESES:
+        odds = _ODDS[role] * lifted / (1 - lifted)
+        rises = odds / (1 + odds)
+        down = min(DOWN, lifted * DOWN_SHARE)
+        falls = (1 - rises) * (down / 3 if role == "target" else down)
+        moves.append((s, 1 - rises - falls, rises, falls))
+    return moves
+
+
 @lru_cache(maxsize=1 << 14)
 def _task(
     role: Role,
@@ -201,23 +214,20 @@ def _task(
     before_n: int,
 ) -> _Hypotheses:
     *shifts, up, fallen = (
-        tuple(sum(map(mul, shares, part)) for part in zip(*component, strict=True))
-        for component in zip(*_components(after, after_n, before, before_n), strict=True)
+        [sum(map(mul, shares, part)) for part in kind]
+        for kind in _components(after, after_n, before, before_n)
     )
     logs, means, variances = [], [], []
-    for s, lifted in _HYPOTHESES:
-        odds = _ODDS[role] * lifted / (1 - lifted)
-        rises = odds / (1 + odds)
-        down = min(DOWN, lifted * DOWN_SHARE)
-        falls = (1 - rises) * (down / 3 if role == "target" else down)
-        weights = (1 - rises - falls, rises, falls)
-        total, mean, square = (
-            sum(map(mul, weights, parts)) for parts in zip(shifts[s], up, fallen, strict=True)
-        )
+    for s, shift, rises, falls in _moves(role):
+        moments = shifts[s]
+        total = shift * moments[0] + rises * up[0] + falls * fallen[0]
+        mean = shift * moments[1] + rises * up[1] + falls * fallen[1]
+        square = shift * moments[2] + rises * up[2] + falls * fallen[2]
+        change = mean / total
         logs.append(math.log(total))
         # Without samples of both arms a rise counts as nothing: missing evidence is never a yes.
-        means.append(mean / total if after_n and before_n else min(0.0, mean / total))
-        variances.append(max(0.0, square / total - (mean / total) ** 2))
+        means.append(change if after_n and before_n else min(0.0, change))
+        variances.append(max(0.0, square / total - change**2))
     return _Hypotheses(logs, means, variances, math.log(shifts[_UNSHIFTED][0]))
 
 
@@ -311,6 +321,7 @@ def _sums(counts: Counts, task: str, seen: Seen | None) -> tuple[float, int, flo
     )
 
 
+@lru_cache
 def _log_priors(train: int, named: int) -> list[float]:
     """Return the log priors of ``_HYPOTHESES`` given the numbers of train tasks and of targets."""
     logs = []

@@ -159,7 +159,7 @@ class DefaultGate(SequentialGate):
         left = self._limit - self._drawn.total()
         size = min(left, max(LEAST, left // SLICE)) // 2
         again: list[str] = []
-        if self._chance_of_luck(found) > LUCK * self.alpha and (targets := self._targets):
+        if (targets := self._targets) and self._chance_of_luck(found) > LUCK * self.alpha:
             again = self.unfinished(targets) * min(FEW, max(1, size // 2 // len(targets)))
         parts = [
             ((1 - NOISE) * (1 - found.common), found.doubt),
