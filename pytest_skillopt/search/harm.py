@@ -142,14 +142,18 @@ class _Model:
         rates, share = [1 / n] * n, typical
         for _ in range(_STEPS):
             chances = [(1 - share) * rate for rate in rates] + [share * rate for rate in rates]
-            joint = {task: [*map(operator.mul, chances, table)] for task, table in tables.items()}
-            self.log = sum(math.log(sum(parts)) for parts in joint.values())
+            # Many tasks have equal samples.
+            joint = {table: [*map(operator.mul, chances, table)] for table in {*tables.values()}}
+            totals = {table: sum(parts) for table, parts in joint.items()}
+            self.log = sum(math.log(totals[table]) for table in tables.values())
             self.log += _SMOOTH * sum(map(math.log, rates))
             if suspect:
                 self.log += _WEIGHT * _SHARE * math.log(share / _SHARE)
                 self.log += _WEIGHT * (1 - _SHARE) * math.log((1 - share) / (1 - _SHARE))
-            self._parts = {task: [x / sum(parts) for x in parts] for task, parts in joint.items()}
-            found = [sum(parts[i] for parts in self._parts.values()) for i in range(2 * n)]
+            shares = {table: [x / totals[table] for x in joint[table]] for table in joint}
+            self._parts = {task: shares[table] for task, table in tables.items()}
+            columns = zip(*self._parts.values(), strict=True)
+            found = [sum(column) for column in columns] or [0.0] * (2 * n)
             share = (sum(found[n:]) + _WEIGHT * typical) / (len(seen) + _WEIGHT)
             each = [_SMOOTH + found[i] + found[n + i] for i in range(n)]
             rates = [one / sum(each) for one in each]
@@ -160,14 +164,15 @@ class _Model:
         passes = [*_RATES, *(left * rate for rate in _RATES)]
         return math.fsum(map(operator.mul, self._parts[task], passes))
 
-    def _table(self, known: list[tuple[Held, bool]]) -> list[float]:
+    def _table(self, known: list[tuple[Held, bool]]) -> tuple[float, ...]:
         """Return the likelihood of a task's samples by pass rate, if intact, then if broken."""
         counts = Counter((self._suspect in held, passed) for held, passed in known)
         a, b = counts[False, True], counts[False, False]
         c, d = counts[True, True], counts[True, False]
-        return [r ** (a + c) * (1 - r) ** (b + d) for r in _RATES] + [
-            r**a * (1 - r) ** b * (_LEFT * r) ** c * (1 - _LEFT * r) ** d for r in _RATES
-        ]
+        return (
+            *(r ** (a + c) * (1 - r) ** (b + d) for r in _RATES),
+            *(r**a * (1 - r) ** b * (_LEFT * r) ** c * (1 - _LEFT * r) ** d for r in _RATES),
+        )
 
 
 def _variance(chances: list[tuple[float, float]]) -> float:
