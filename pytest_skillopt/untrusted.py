@@ -172,10 +172,10 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def secrets(text: str) -> Iterator[tuple[int, int]]:
-    """Yield start and end of every stretch that looks like a known kind of secret."""
-    for match in _SECRET_SHAPES.finditer(text):
-        yield match.span(match.lastgroup or 0)
+@functools.lru_cache(64)
+def secrets(text: str) -> tuple[tuple[int, int], ...]:
+    """Return start and end of every stretch that looks like a known kind of secret."""
+    return tuple(match.span(match.lastgroup or 0) for match in _SECRET_SHAPES.finditer(text))
 
 
 class _Redacting(logging.Filter):

@@ -72,7 +72,7 @@ class Vetting:
         present = None
         if root is not None and (root / skill).is_file():
             present = frozenset(file_names(root / skill, root))
-        self._lint = functools.partial(
+        rules = functools.partial(
             lint,
             allow=allowed(settings.lint_allow),
             max_tokens=settings.max_skill_tokens,
@@ -81,6 +81,7 @@ class Vetting:
             description=self._description,
             beside=listed(other for path, other in others.items() if path != skill),
         )
+        self._lint = functools.lru_cache(maxsize=1 << 10)(rules)
 
     def try_edit(self, document: Document, edit: Edit) -> Document | Refusal:
         """Apply an edit, or refuse it."""

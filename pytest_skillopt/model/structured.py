@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from contextlib import suppress
@@ -146,9 +147,14 @@ def ask_json(
 
 def response_format(form: type[BaseModel]) -> dict[str, Any]:
     """Return the ``response_format`` of the Chat Completions API for this form."""
-    schema = trimmed(form.model_json_schema(), _NOT_STRICT, strict=True)
+    schema = trimmed(_schema(form), _NOT_STRICT, strict=True)
     asked = {"name": form.__name__.strip("_"), "schema": schema, "strict": True}
     return {"type": "json_schema", "json_schema": asked}
+
+
+@functools.lru_cache
+def _schema(form: type[BaseModel]) -> dict[str, Any]:
+    return form.model_json_schema()
 
 
 def problems(error: ValidationError, whole: str) -> str:

@@ -12,7 +12,7 @@ import json
 import posixpath
 import re
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import yaml
@@ -179,25 +179,10 @@ class Document:
     def body(self) -> str:
         return self.text[self.body_start :]
 
-    @cached_property
-    def _parsed(self) -> tuple[dict[str, Any] | None, str]:
-        """The frontmatter as a mapping, or None with its fault, which is empty if it is missing."""
-        lines = split_lines(self.frontmatter_text.removeprefix("\ufeff"))
-        if not lines:
-            return None, ""
-        try:
-            value = yaml.safe_load(to_lf("".join(lines[1:-1])))
-        except _YAML_FAULTS as error:
-            reason = to_lf(str(error)).split("\n")[0] or type(error).__name__
-            return None, f"the frontmatter is not valid YAML ({reason}); it is left as it is"
-        if value is not None and not isinstance(value, dict):
-            return None, "the frontmatter is not a mapping; it is left as it is"
-        return value or {}, ""
-
     @property
     def frontmatter(self) -> dict[str, Any] | None:
         """The frontmatter as a mapping; None if there is none or it does not parse."""
-        return self._parsed[0]
+        return _parse(self.frontmatter_text)[0]
 
     @property
     def name(self) -> str:
@@ -280,7 +265,7 @@ class Document:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Faults of the document, which are left as they are."""
-        fault = self._parsed[1]
+        fault = _parse(self.frontmatter_text)[1]
         return ((fault,) if fault else ()) + self._regions[1]
 
     @property
@@ -295,6 +280,22 @@ class Document:
     def fence_at(self, offset: int) -> Region | None:
         """Return the code block that holds the offset."""
         return _overlapped(self.fences, offset, offset)
+
+
+@lru_cache(maxsize=64)
+def _parse(frontmatter: str) -> tuple[dict[str, Any] | None, str]:
+    """Return the frontmatter as a mapping, or None with its fault, empty if it is missing."""
+    lines = split_lines(frontmatter.removeprefix("\ufeff"))
+    if not lines:
+        return None, ""
+    try:
+        value = yaml.safe_load(to_lf("".join(lines[1:-1])))
+    except _YAML_FAULTS as error:
+        reason = to_lf(str(error)).split("\n")[0] or type(error).__name__
+        return None, f"the frontmatter is not valid YAML ({reason}); it is left as it is"
+    if value is not None and not isinstance(value, dict):
+        return None, "the frontmatter is not a mapping; it is left as it is"
+    return value or {}, ""
 
 
 def _overlapped(regions: tuple[Region, ...], start: int, end: int) -> Region | None:
