@@ -39,7 +39,7 @@ def update(patch: Patch, context: Context) -> Update:
 
     Edits that copy words of a train task are sent back once for the rules behind them.
     """
-    first = _apply_each(context.document, patch.edits, context)
+    first = apply_each(context.document, patch.edits, context)
     leaking = [refusal for refusal in first.refused if refusal.terms]
     if not leaking:
         return first
@@ -55,12 +55,13 @@ def update(patch: Patch, context: Context) -> Update:
         replace(refusal.edit, op=form.op, target=form.target, content=form.content)
         for refusal, form in zip(leaking, answer.edits if answer else (), strict=False)
     ]
-    again = _apply_each(first.document, rules, context)
+    again = apply_each(first.document, rules, context)
     kept = [refusal for refusal in first.refused if not (rules and refusal.terms)]
     return Update(again.document, first.applied + again.applied, (*kept, *again.refused))
 
 
-def _apply_each(document: Document, edits: Sequence[Edit], context: Context) -> Update:
+def apply_each(document: Document, edits: Sequence[Edit], context: Context) -> Update:
+    """Apply edits one after the other; leave out those that the checks refuse."""
     applied, refused = [], []
     for edit in edits:
         result = context.vetting.try_edit(document, edit)

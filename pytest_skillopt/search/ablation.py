@@ -122,7 +122,8 @@ class Ablation:
         entries, self.sampled = self.sampled, []
         self._add_evidence()
         idle = [entry for entry in entries if self._is_idle(entry)]
-        gone = _apart(reversed(idle))
+        # Without both of two edits that say the same, their task fails again: drop one of a task.
+        gone = [*{entry.task: entry for entry in idle}.values()][::-1]
         for entry in entries:
             entry.tested = entry.tested or (entry not in idle and not self._is_open(entry))
             if entry.pairs and (entry.tested or entry in idle):
@@ -226,18 +227,6 @@ class Ablation:
 def _size(running: Sequence[tuple[_Tested, object]]) -> int:
     """Return the samples that one more pair of each edit takes."""
     return len(running) + len({entry.task for entry, _ in running})
-
-
-def _apart(entries: Iterable[_Tested]) -> list[_Tested]:
-    """Return edits that may be dropped together: of several with one task, only the first.
-
-    If two edits say the same, leaving out either changes nothing, and without both their task
-    fails again.
-    """
-    chosen: dict[str, _Tested] = {}
-    for entry in entries:
-        chosen.setdefault(entry.task, entry)
-    return list(chosen.values())
 
 
 def log_odds(one: Sequence[Rollout], other: Sequence[Rollout]) -> float:

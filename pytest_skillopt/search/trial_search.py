@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.combine import Patch, unite
 from pytest_skillopt.edits.context import UNBOUNDED
-from pytest_skillopt.edits.update import as_edits, findable, rebuild
+from pytest_skillopt.edits.update import apply_each, as_edits, findable, rebuild
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.search.ablation import Ablation
 from pytest_skillopt.search.budget import OutOfBudget, Purpose
@@ -383,20 +383,13 @@ class TrialSearch:
 
     def _open(self, edits: Sequence[Edit], asking: Sequence[TaskRecord]) -> Trial | None:
         """Return a trial of those edits that fit the working skill; None if none does."""
-        document = self._state.incumbent
-        fitting: list[Edit] = []
         self._pool.take(edits)
-        for edit in edits:
-            extended = self._state.context.vetting.try_edit(document, edit)
-            if isinstance(extended, Refusal):
-                self._state.history.refuse([extended])
-            else:
-                document = extended
-                fitting.append(edit)
-        if not fitting:
-            return None
         p, base = self._parameters, self._state.incumbent
-        return Trial(fitting, document, base, asking, p, p.upper + self._later)
+        made = apply_each(base, edits, self._state.context)
+        self._state.history.refuse(made.refused)
+        if not made.applied:
+            return None
+        return Trial(made.applied, made.document, base, asking, p, p.upper + self._later)
 
     @property
     def _wide(self) -> bool:
@@ -509,14 +502,11 @@ class TrialSearch:
 
     def _join(self, trial: Trial, edits: Sequence[Edit]) -> None:
         """Add edits to the working skill, which may have changed during their trial."""
-        document = self._state.incumbent
-        for edit in edits:
-            extended = self._state.context.vetting.try_edit(document, edit)
-            if isinstance(extended, Refusal):
-                self._state.history.refuse([extended])
-                return
-            document = extended
-        self._state.adopt(document, edits)
+        made = apply_each(self._state.incumbent, edits, self._state.context)
+        if made.refused:
+            self._state.history.refuse(made.refused[:1])
+            return
+        self._state.adopt(made.document, edits)
         self._state.history.won(edits, trial.effects)
         self._row.joined += edits
         self._ablation.add(edits, trial.turned[0], self._later)
