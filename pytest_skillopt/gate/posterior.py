@@ -103,8 +103,7 @@ def _components(
 ) -> list[list[tuple[float, ...]]]:
     """Return moments of a task if it shifts by each of ``SHIFTS``, rises and falls.
 
-    These are the likelihood ``L``, ``L (q - p)`` and ``L (q - p)^2``, each summed over ``q``, by
-    rate ``p``.
+    These are the likelihood ``L``, ``L (q - p)`` and ``L (q - p)^2``, by ``p``, summed over ``q``.
     """
 
     def moments(

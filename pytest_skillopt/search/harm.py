@@ -142,7 +142,6 @@ class _Model:
         rates, share = [1 / n] * n, typical
         for _ in range(_STEPS):
             chances = [(1 - share) * rate for rate in rates] + [share * rate for rate in rates]
-            # Many tasks have equal samples.
             joint = {table: [*map(operator.mul, chances, table)] for table in {*tables.values()}}
             totals = {table: sum(parts) for table, parts in joint.items()}
             self.log = sum(math.log(totals[table]) for table in tables.values())

@@ -7,6 +7,7 @@ suit a skill is switched off by name (``skillopt_lint_allow``).
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -177,6 +178,7 @@ def _finding(rule: str, file: str, excerpt: str) -> Finding:
     return Finding(rule, severity, f"{file}: {message}" if file else message, shown)
 
 
+@functools.lru_cache(maxsize=64)
 def additions(before: str, after: str) -> str:
     """Return the added and changed lines, without the marks of managed blocks."""
     return "\n\n".join(_OWN_MARKER.sub("", block) for block in added_blocks(before, after))
