@@ -14,6 +14,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from gate_draws import luck
+
 from pytest_skillopt.edits.calls import Calls, Prompts
 from pytest_skillopt.edits.context import Context
 from pytest_skillopt.edits.records import Memory, TaskRecord
@@ -63,10 +65,9 @@ class World:
         fault = self.errors(request)
         if fault is not None:
             return Rollout(request, "error", error=fault)
-        luck = random.Random(f"{self.seed}/{request.key}").random()
         usage = Usage(calls=1, input_tokens=100, output_tokens=20)
         talk = (Message("user", f"work on {request.task}"), Message("assistant", "done"))
-        if luck < self.rate(request.task, text):
+        if luck(f"{self.seed}/{request.key}") < self.rate(request.task, text):
             return Rollout(request, "passed", 1.0, transcript=talk, usage=usage)
         missing = [n for n in self.needs[request.task] if rule(n) not in text]
         what = f"convention {missing[0]} is not followed" if missing else "a slip"
