@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import re
 import runpy
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 import pytest_skillopt
 from pytest_skillopt.suite import internals
 from pytest_skillopt.suite.folders import SkillVersions
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 PACKAGE = Path(pytest_skillopt.__file__).parent
 INTERNALS = sorted(PACKAGE.rglob("internals.py"))
@@ -47,22 +44,21 @@ def test_an_xdist_without_a_name_is_refused() -> None:
         internals.probe(changed, ("pytest-xdist",))
 
 
-def _private(module: Path) -> Iterator[str]:
-    """The private attributes that a module uses."""
+@functools.cache
+def _names(module: Path) -> tuple[set[str], set[str]]:
+    """The private attributes that a module uses, and the names that it defines itself."""
+    private, defined = set(), set()
     for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Attribute) and re.match("_[^_]", node.attr):
-            yield node.attr
-
-
-def _defined(module: Path) -> Iterator[str]:
-    """The names that a module gives to attributes and methods of its own."""
-    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            yield node.attr
+        if isinstance(node, ast.Attribute):
+            if re.match("_[^_]", node.attr):
+                private.add(node.attr)
+            if isinstance(node.ctx, ast.Store):
+                defined.add(node.attr)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node.name
+            defined.add(node.name)
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            yield node.target.id
+            defined.add(node.target.id)
+    return private, defined
 
 
 def test_every_private_name_that_is_used_is_looked_for() -> None:
@@ -72,13 +68,13 @@ def test_every_private_name_that_is_used_is_looked_for() -> None:
         if module == internals.__name__:
             known += internals.xdist_names().values()
         probed = {name for names in known for name in names.split()}
-        assert set(_private(path)) <= probed, path
+        assert _names(path)[0] <= probed, path
 
 
 def test_nothing_private_of_others_is_used_elsewhere() -> None:
     elsewhere = [m for m in PACKAGE.rglob("*.py") if m not in INTERNALS]
-    own = {name for module in elsewhere for name in _defined(module)} | PYTHON
-    used = {(module.name, name) for module in elsewhere for name in _private(module)}
+    own = PYTHON.union(*(_names(module)[1] for module in elsewhere))
+    used = {(module.name, name) for module in elsewhere for name in _names(module)[0]}
     assert {(module, name) for module, name in used if name not in own} == set()
     for module in elsewhere:
         source = module.read_text(encoding="utf-8")

@@ -41,7 +41,7 @@ StrictModes no
 UsePAM no
 PasswordAuthentication no
 LogLevel VERBOSE
-SetEnv PYTHONPATH={pythonpath} PYTHONPYCACHEPREFIX={compiled}
+SetEnv PYTHONPATH={pythonpath} {compiled}
 """
 CLIENT = """
 Host *
@@ -71,7 +71,8 @@ class Host:
             probe.bind(("127.0.0.1", 0))
             self._port: int = probe.getsockname()[1]
         path = f"{Path(pytest_skillopt.__file__).parents[1]}:{sysconfig.get_path('purelib')}"
-        places = {"keys": keys, "compiled": compiled, "pythonpath": path}
+        elsewhere = "" if python == sys.executable else f"PYTHONPYCACHEPREFIX={compiled}"
+        places = {"keys": keys, "compiled": elsewhere, "pythonpath": path}
         self._config.write_text(CONFIG.format(port=self._port, **places))
         with (keys / "client").open("a") as client:
             client.write(f"Host {name}\n    Port {self._port}\n")
@@ -164,7 +165,7 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Compiled modules by Python: to compile them takes most of the start of a worker."""
+    """Modules as another Python compiles them, which takes most of the start of a worker."""
     return tmp_path_factory.mktemp("compiled")
 
 

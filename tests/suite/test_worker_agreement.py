@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+import warm_sessions
 
 from pytest_skillopt.suite.workers import check_agreement
 
@@ -55,5 +56,5 @@ def test_lanes_start_a_worker_by_themselves(pytester: pytest.Pytester) -> None:
     (pytester.path / "SKILL.md").write_text("---\nname: s\ndescription: d\n---\n\nBe kind.\n")
     test = "@pytest.mark.skill_task\ndef test_it(worker_id): assert worker_id == 'gw0'\n"
     pytester.makepyfile(f"import pytest\n\n{test}")
-    result = pytester.runpytest_subprocess("--skillopt", "--skillopt-lanes=2")
+    result = warm_sessions.run("--skillopt", "--skillopt-lanes=2", cwd=pytester.path)
     result.assert_outcomes(passed=1)
