@@ -51,7 +51,7 @@ def project(
         import pytest
 
         @pytest.mark.skill_task
-        @pytest.mark.parametrize("name", range(20))
+        @pytest.mark.parametrize("name", range(16))
         def test_greeting(skill_agent, name):
             '''Greets a guest.'''
             assert skill_agent(f"Greet guest {name}.").endswith("!")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from pytest_skillopt.search.parameters import TrialParameters
 from pytest_skillopt.search.trial import Pool, Trial
+from pytest_skillopt.skill.document import Document
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -23,7 +24,7 @@ PARAMETERS = TrialParameters()
 def make_trial(toy: ModuleType, tasks: int = 2, before: str = "---") -> Trial:
     records = [toy.make_record(f"t{i}", before) for i in range(tasks)]
     edit = toy.append("x", *(f"t{i}" for i in range(tasks)))
-    document = toy.make_context().document
+    document = Document.from_bytes(toy.SKILL)
     return Trial([edit], document, document, records, PARAMETERS, PARAMETERS.upper)
 
 
@@ -42,15 +43,15 @@ def test_a_rule_that_turns_its_tasks_wins_and_one_that_does_not_loses(
     toy: ModuleType, tasks: int
 ) -> None:
     won = {0.0: 0, 0.15: 0, 0.9: 0}
-    for seed in range(200):
+    for seed in range(100):
         for rate in won:
             trial = make_trial(toy, tasks)
             taken = play(toy, trial, rate, random.Random(seed))
             won[rate] += trial.outcome == "won"
             assert taken <= PARAMETERS.most_samples
     assert won[0.0] == 0
-    assert won[0.15] <= 30
-    assert won[0.9] >= 160
+    assert won[0.15] <= 15
+    assert won[0.9] >= 80
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=6), st.integers(0, 5))

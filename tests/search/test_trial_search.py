@@ -245,9 +245,9 @@ def test_analysts_of_a_large_suite_see_a_few_tasks_of_each_way_of_failing(
     toy: ModuleType, fails: int, calls: int
 ) -> None:
     """They are asked about each task the more often, the fewer tasks fail."""
-    world, model = toy.make_world(tasks=400, weak=0.0, strong=1.0), toy.ToyOptimizer()
+    world, model = toy.make_world(tasks=200, weak=0.0, strong=1.0), toy.ToyOptimizer()
     world.needs = {task: (0,) * (i % fails == 0) for i, task in enumerate(world.needs)}
-    train(toy, world, model, epochs=1, batch_size=200)
+    train(toy, world, model, epochs=1, batch_size=100)
     first = [sample for _, sample, _ in model.asked if sample.startswith("step 1/")]
     assert len(first) == TrialParameters().tasks_per_way * calls
 

@@ -66,7 +66,7 @@ def test_it_changes_what_the_default_search_does(
 
 def test_patience_bounds_the_fresh_looks_that_find_nothing(toy: ModuleType) -> None:
     def looks(patience: int) -> int:
-        world = toy.make_world(tasks=8, weak=0.0)
+        world = toy.make_world(tasks=4, weak=0.0)
         tasks = toy.make_tasks(world)
         numbers = itertools.count()  # an edit that is proposed again is not a new one
 
