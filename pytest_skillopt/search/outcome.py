@@ -214,13 +214,15 @@ def arm_of(rollouts: Sequence[Rollout]) -> Arm:
         read=sum(told) if told else None,
         judged=sum(rollout.judged for rollout in measured),
         opened=dict(Counter(r.opened for r in measured if r.opened is not None)),
-        sample=RolloutSample(
-            outcome=shown.outcome,
-            message=shown.error.message if shown.error else shown.message,
-            transcript=list(shown.transcript),
-        )
-        if shown
-        else None,
+        sample=_example(shown) if shown else None,
+    )
+
+
+def _example(rollout: Rollout) -> RolloutSample:
+    return RolloutSample(
+        outcome=rollout.outcome,
+        message=rollout.error.message if rollout.error else rollout.message,
+        transcript=list(rollout.transcript),
     )
 
 

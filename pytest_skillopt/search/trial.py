@@ -89,9 +89,7 @@ class Trial:
         if self.outcome != "open":
             return {}
         wanted = dict.fromkeys(self._next_tasks(), 1)
-        while ahead and any(self._credit.values()):
-            if sum(self._log_ratio(t, wanted.get(t, 0)) for t in self._failing) >= self._bar:
-                break  # They suffice if all pass.
+        while ahead and any(self._credit.values()) and self._at_best(wanted) < self._bar:
             left = [t for t in wanted if self._room(t) > wanted[t]]
             if not left or self._samples + sum(wanted.values()) >= self._parameters.most_samples:
                 break
@@ -169,6 +167,10 @@ class Trial:
     def _room(self, task: str) -> int:
         """Return how many samples may still be taken of a task."""
         return self._parameters.most_per_task - self._taken[task]
+
+    def _at_best(self, wanted: Mapping[str, int]) -> float:
+        """Return the log likelihood ratio if all of these samples pass."""
+        return sum(self._log_ratio(task, wanted.get(task, 0)) for task in self._failing)
 
     def _log_ratio(self, task: str, more: int = 0) -> float:
         """Return the log likelihood ratio of a task if ``more`` samples of it pass."""
