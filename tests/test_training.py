@@ -18,7 +18,7 @@ from chat_server import Answer
 from fault_project import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from chat_server import ChatServer
@@ -38,7 +38,7 @@ def test_greeting(skill_agent, name):
 def test_something_else():
     raise AssertionError("not a task: it must not run")
 """
-NAMES = ["Ada", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hal", "Ida", "Jo", "Kim", "Lea"]
+NAMES = ["Ada", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hal"]
 
 
 def is_optimizer(body: dict[str, Any]) -> bool:
@@ -86,7 +86,7 @@ class Project:
 
     def train(self, *arguments: str) -> pytest.RunResult:
         """A training where it does not matter on how many samples it decides."""
-        few = ("--skillopt-rollouts=2", "-oskillopt_final_rollouts=2", "-oskillopt_patience=1")
+        few = ("--skillopt-rollouts=1", "-oskillopt_final_rollouts=1", "-oskillopt_patience=1")
         return self.run("--skillopt-train", *few, *arguments)
 
     def start(self, *arguments: str) -> warm_sessions.Session:
@@ -128,11 +128,11 @@ def test_training_writes_a_better_skill_and_leaves_the_rest_of_the_file(
     assert not found["simulated"]
     result.stdout.fnmatch_lines(
         [
-            "skillopt: training SKILL.md on 12 tasks (*), K=3; target openai:worker; *",
-            "skillopt step 1: 0 of 7 train tasks pass; 1 edit proposed, 1 tried, 1 helps, kept *",
+            "skillopt: training SKILL.md on 8 tasks (*), K=3; target openai:worker; *",
+            "skillopt step 1: 0 of 4 train tasks pass; 1 edit proposed, 1 tried, 1 helps, kept *",
             "*= skillopt =*",
             f"+{RULE}*",
-            "*1 deselected, 12 measured*",
+            "*1 deselected, 8 measured*",
         ]
     )
     result.stdout.no_fnmatch_line("*failed*")
@@ -222,7 +222,7 @@ def test_nothing_to_gain_leaves_the_file_untouched(project: Project) -> None:
     )
     result = project.train()
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["=* 1 deselected, 7 measured in *"])
+    result.stdout.fnmatch_lines(["=* 1 deselected, 4 measured in *"])
     assert project.skill.read_bytes() == SKILL
     assert project.result["status"] in ("unchanged", "rejected")
     assert not project.result["skills"][0]["written"]
@@ -277,21 +277,17 @@ def test_an_optimizer_with_one_edit_that_is_refused_or_lost_is_soon_asked_no_mor
 
 def test_an_optimizer_with_several_lost_edits_is_asked_longer(project: Project) -> None:
     """It draws from more edits than it has shown, perhaps; one that repeats itself does not."""
-    asked = []
-    for lines in (["Mind the reader."], [f"Mind reader {n}." for n in "abcd"]):
-        replies = itertools.cycle(lines)
+    lines = itertools.cycle(f"Mind reader {n}." for n in "abcd")
 
-        def answer(body: dict[str, Any], replies: Iterator[str] = replies) -> str:
-            if not is_optimizer(body):
-                return greet(body)
-            edit = {"op": "append", "target": "", "content": next(replies)}
-            return json.dumps({"reasoning": "", "edits": [edit]})
+    def answer(body: dict[str, Any]) -> str:
+        if not is_optimizer(body):
+            return greet(body)
+        edit = {"op": "append", "target": "", "content": next(lines)}
+        return json.dumps({"reasoning": "", "edits": [edit]})
 
-        project.server.reply = answer
-        project.server.bodies.clear()
-        assert project.run("--skillopt-train", "-p", "no:xdist", "--skillopt-cache=off").ret == 0
-        asked.append(len(list(filter(is_optimizer, project.server.bodies))))
-    assert asked[0] <= 40 < asked[1]
+    project.server.reply = answer
+    assert project.run("--skillopt-train", "-p", "no:xdist").ret == 0
+    assert len(list(filter(is_optimizer, project.server.bodies))) > 40
 
 
 def test_unreadable_replies_are_counted_and_never_guessed(project: Project) -> None:
@@ -319,14 +315,14 @@ def test_evaluation_judges_each_task_by_its_pass_rate(
     )
     arguments = ("--skillopt-rollouts=2", "--junitxml=junit.xml", "-x", *workers)
     result = project.run("--skillopt", *arguments)
-    result.assert_outcomes(passed=1, failed=11)
+    result.assert_outcomes(passed=1, failed=7)
     result.stdout.no_fnmatch_line("*stopping after*")
     assert result.ret == 1
-    assert project.target_calls == 24
+    assert project.target_calls == 16
     xml = (project.path / "junit.xml").read_text()
-    assert xml.count("<testcase") == 12
+    assert xml.count("<testcase") == 8
     assert "passed 0 of 2 rollouts" in xml
-    assert xml.count('name="skillopt_pass_rate" value="0.0000"') == 11
+    assert xml.count('name="skillopt_pass_rate" value="0.0000"') == 7
     assert project.skill.read_bytes() == SKILL
 
 
@@ -339,20 +335,20 @@ def test_an_evaluation_in_which_all_is_skipped_says_so(project: Project) -> None
     assert project.result["reason"] == "SKILL.md: every task was skipped"
 
 
-@pytest.mark.parametrize("cap", ["--skillopt-max-calls=14", "--skillopt-max-rollouts=14"])
+@pytest.mark.parametrize("cap", ["--skillopt-max-calls=10", "--skillopt-max-rollouts=10"])
 def test_an_evaluation_that_met_a_cap_says_what_it_has_measured(project: Project, cap: str) -> None:
     project.server.reply = lambda body: "Hello!"
     result = project.run("--skillopt", "--skillopt-rollouts=2", cap)
     assert result.ret == 0
-    rollouts = 13 if "calls" in cap else 14  # the call that looks whether the model is there
+    rollouts = 9 if "calls" in cap else 10  # the call that looks whether the model is there
     assert project.server.calls == rollouts
     (skill,) = project.result["skills"]
     assert project.result["status"] == skill["status"] == "measured"
-    assert sorted(task["before"]["n"] for task in skill["tasks"]) == [1] * (24 - rollouts) + [2] * (
-        rollouts - 12
+    assert sorted(task["before"]["n"] for task in skill["tasks"]) == [1] * (16 - rollouts) + [2] * (
+        rollouts - 8
     )
     (note,) = [
-        n for n in project.result["notes"] if n.startswith(f"after {rollouts} of 24 rollouts: ")
+        n for n in project.result["notes"] if n.startswith(f"after {rollouts} of 16 rollouts: ")
     ]
     assert cap.partition("=")[0].removeprefix("--skillopt-").replace("-", "_") in note.replace(
         "-", "_"
@@ -363,9 +359,9 @@ def test_an_evaluation_that_met_a_cap_says_what_it_has_measured(project: Project
 def test_tasks_that_a_cap_left_out_are_skipped_and_named(project: Project) -> None:
     project.server.reply = lambda body: "Hello!"
     result = project.run("--skillopt", "--skillopt-max-rollouts=5")
-    result.assert_outcomes(passed=5, skipped=7)
+    result.assert_outcomes(passed=5, skipped=3)
     assert project.server.calls == 5
-    result.stdout.fnmatch_lines(["caution: 7 of 12 tasks were not measured: a cap ended the run."])
+    result.stdout.fnmatch_lines(["caution: 3 of 8 tasks were not measured: a cap ended the run."])
 
 
 @pytest.mark.addon("reports")
@@ -388,7 +384,7 @@ def test_a_task_that_could_not_be_measured_says_what_it_met(project: Project) ->
 def test_the_plan_costs_no_call_and_leaves_no_file(project: Project, mode: str) -> None:
     result = project.run(mode, "--collect-only")
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["SKILL.md: 12 tasks*", "rollouts: *"])
+    result.stdout.fnmatch_lines(["SKILL.md: 8 tasks*", "rollouts: *"])
     assert project.server.calls == 0
     assert not (project.path / ".skillopt").exists()
 
@@ -456,15 +452,15 @@ def test_check_tells_a_worse_edit_and_names_what_broke(project: Project) -> None
 def test_a_check_that_meets_a_cap_keeps_what_it_measured(project: Project) -> None:
     commit(project.path, SKILL + b"\r\n\r\n" + RULE.encode())
     project.skill.write_bytes(SKILL + b" Be kind.")
-    capped = ("--skillopt-check=HEAD", "--skillopt-max-rollouts=40", "-o", "skillopt_gate_k0=1")
+    capped = ("--skillopt-check=HEAD", "--skillopt-max-rollouts=30", "-o", "skillopt_gate_k0=1")
     assert project.run(*capped).ret in (0, 1)
     skill = project.result["skills"][0]
-    assert len(skill["tasks"]) == 12
-    assert project.run("--skillopt-check=HEAD", "--skillopt-max-rollouts=13").ret == 0
+    assert len(skill["tasks"]) == 8
+    assert project.run("--skillopt-check=HEAD", "--skillopt-max-rollouts=9").ret == 0
     assert project.result["status"] == "unmeasured"
     assert "skillopt-max-rollouts" in project.result["reason"]
     assert project.run(
-        "--skillopt-check=HEAD", "--skillopt-max-rollouts=13", "--skillopt-check-strict"
+        "--skillopt-check=HEAD", "--skillopt-max-rollouts=9", "--skillopt-check-strict"
     ).ret
 
 
@@ -486,7 +482,7 @@ def test_a_baseline_saves_the_calls_of_the_old_skill(project: Project) -> None:
     with_baseline = project.target_calls - before
     (project.path / ".skillopt-baseline.json").unlink()
     assert project.run("--skillopt-check=HEAD", "--skillopt-cache=off").ret == 0
-    assert project.target_calls - before - with_baseline >= with_baseline + 12
+    assert project.target_calls - before - with_baseline >= with_baseline + 8
 
 
 def test_compare_and_aa(project: Project) -> None:
@@ -614,7 +610,7 @@ def test_frontmatter_that_does_not_parse_is_left_alone(project: Project) -> None
 
 
 @pytest.mark.addon("reports")
-@pytest.mark.parametrize("cap", ["--skillopt-max-calls=40", "--skillopt-max-rollouts=260"])
+@pytest.mark.parametrize("cap", ["--skillopt-max-calls=30", "--skillopt-max-rollouts=60"])
 def test_caps_are_kept_and_the_run_ends_cleanly(project: Project, cap: str) -> None:
     result = project.run("--skillopt-train", cap)
     assert result.ret in (0, 1)
@@ -653,16 +649,16 @@ def test_a_wrong_key_stops_at_once_with_the_providers_words(project: Project) ->
 
 def test_a_killed_run_continues_under_a_cap_without_paying_twice(project: Project) -> None:
     """Without one: ``tests/test_faults.py``."""
-    train = ("--skillopt-train", "--skillopt-cache=off", "--skillopt-max-rollouts=100")
+    train = ("--skillopt-train", "--skillopt-cache=off", "--skillopt-max-rollouts=60")
     undisturbed = project.run(*train)
     assert undisturbed.ret == 0
     reference, paid = project.result["skills"][0], project.server.calls
     project.skill.write_bytes(SKILL)
     project.server.requests.clear()
 
-    project.server.hold(after=60)
+    project.server.hold(after=40)
     process = project.start(*train)
-    assert wait_for(lambda: project.server.calls > 60, process)
+    assert wait_for(lambda: project.server.calls > 40, process)
     process.kill()
     process.communicate()
     project.server.release()
@@ -695,9 +691,6 @@ def test_another_candidate_is_compared_with_fresh_samples_of_the_skill_on_disk(
     start = project.result["skills"][0]["before"]
     first = paid()
     assert first["final", start] > 0
-    project.skill.write_bytes(SKILL)
-    assert project.train("-p", "no:xdist").ret == 0
-    assert not sum(paid().values())
     project.skill.write_bytes(SKILL)
     words = RULE.replace("End every", "Finish each")
     project.server.reply = lambda body: greet(body).replace(RULE, words)
@@ -748,7 +741,7 @@ def test_mourner(skill_agent, name):
 
 
 @pytest.mark.addon("reports")
-@pytest.mark.parametrize(("mended", "broken", "status"), [(2, 3, "rejected"), (10, 1, "accepted")])
+@pytest.mark.parametrize(("mended", "broken", "status"), [(2, 3, "rejected"), (8, 1, "accepted")])
 def test_a_train_task_that_breaks_is_counted_and_named_first(
     project: Project, mended: int, broken: int, status: str
 ) -> None:
