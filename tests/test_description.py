@@ -53,7 +53,7 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
     pytester.makeini(
         "[pytest]\nskillopt_model = openai:thinker\nskillopt_harness = codex\n"
         f"skillopt_base_url = {chat_server.url}\n"
-        "skillopt_rollouts = 2\nskillopt_final_rollouts = 3\nskillopt_patience = 1\n"
+        "skillopt_rollouts = 1\nskillopt_final_rollouts = 2\nskillopt_patience = 1\n"
     )
     return pytester
 
@@ -262,7 +262,7 @@ import pytest
 @pytest.mark.parametrize(("asked", "wanted"), [
     pytest.param(f"Please {{verb}} {{name}}", wanted, marks=pytest.mark.skill_task(trigger=wanted))
     for verb, wanted in (({verb!r}, True), ({other!r}, False))
-    for name in "Ada Ben Cleo Dan Eve Finn".split()
+    for name in "Ada Ben Cleo Dan".split()
 ])
 def test_{verb}(skill_harness, asked, wanted):
     assert skill_harness.trigger(asked) is wanted
@@ -322,7 +322,7 @@ def test_a_description_is_judged_on_the_requests_of_all_skills(repository: Repos
     assert found["sorting"]["status"] == "unchanged"
     rows = found["greeting"]["tasks"]
     theirs = [row for row in rows if row["of"] == "skills/house-sorting/SKILL.md"]
-    assert (len(rows), len(theirs)) == (24, 12)
+    assert (len(rows), len(theirs)) == (16, 8)
     assert {row["trigger"] for row in theirs} == {True, False}
     assert all(row["after"]["passed"] == row["after"]["n"] > 0 for row in rows)
     assert (

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 PAGE = (Path(__file__).parent.parent / "docs" / "more-to-train.md").read_text(encoding="utf-8")
 SKILL, STYLE = re.findall(r"^```text\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-TESTS = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)[1]
+TESTS = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)[1].replace(
+    ', "Ida", "Jo", "Kim", "Lea"', ""
+)
 RULE = "End every greeting with an exclamation mark."
 NAMED = "Call every guest by name."
 
@@ -49,8 +51,8 @@ class Project:
             "target": "openai:worker",
             "optimizer": "openai:thinker",
             "base_url": self.server.url,
-            "rollouts": "2",
-            "final_rollouts": "2",
+            "rollouts": "1",
+            "final_rollouts": "1",
             "patience": "1",
             **settings,
         }
@@ -265,7 +267,7 @@ def test_what_no_edit_may_do_is_said(project: Project) -> None:
 def two_files(project: Project) -> Project:
     """Half of the tasks need an edit of the SKILL.md, the others one of its reference."""
     project.more = [{"op": "append", "file": "SKILL.md", "content": NAMED}]
-    wanted = 'wanted = "!" if name < "Finn" else " Ada"\n    assert wanted in reply, wanted'
+    wanted = 'wanted = "!" if name < "Eve" else " Ada"\n    assert wanted in reply, wanted'
     tests = TESTS.replace('assert reply.endswith("!"), f"no exclamation mark: {reply}"', wanted)
     (project.folder.parent.parent / "test_greeting.py").write_text(tests)
     return project

@@ -21,7 +21,7 @@ RULE = "End every line with an exclamation mark."
 TESTS = """
 import pytest
 
-@pytest.mark.parametrize("name", "Ada Ben Cleo Dan Eve Finn Gus Hal Ida Jo Kim Lea".split())
+@pytest.mark.parametrize("name", "Ada Ben Cleo Dan Eve Finn Gus Hal".split())
 @pytest.mark.skill_task(skill="skills/{skill}/SKILL.md")
 def test_{skill}(skill_agent, name):
     reply = skill_agent(f"{skill}: {{name}}")
@@ -87,10 +87,8 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
     return Project(pytester, chat_server)
 
 
-@pytest.mark.parametrize("cap", [180, 260])
-def test_a_cap_is_shared_out_so_that_every_last_comparison_is_made(
-    project: Project, cap: int
-) -> None:
+def test_a_cap_is_shared_out_so_that_every_last_comparison_is_made(project: Project) -> None:
+    cap = 130
     shown = project.train(f"--skillopt-max-rollouts={cap}")
     for number, skill in enumerate(SKILLS, 1):
         path = f"skills/{skill}/SKILL.md"
