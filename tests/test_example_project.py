@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import warm_sessions
-from example_copy import ROOT, SKILL, START, copy_example
+from example_copy import ROOT, SKILL, START, answer_at_once, copy_example
 from patience import PATIENCE
 from sessions import clean_environment
 from simulation import serve
@@ -34,7 +34,9 @@ HOUSE_RULES = """
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    return copy_example(tmp_path / "example_project")
+    example = copy_example(tmp_path / "example_project")
+    answer_at_once(example)
+    return example
 
 
 def run(project: Path, *args: str, expect: Sequence[int] = (0,), **env: str) -> str:
@@ -65,7 +67,7 @@ def test_a_plain_run_is_an_ordinary_test_run(project: Path) -> None:
 def test_rules_written_by_hand_are_followed(project: Path) -> None:
     with (project / SKILL).open("a", encoding="utf-8") as skill:
         skill.write(HOUSE_RULES)
-    run(project, "--skillopt", "--skillopt-rollouts=2", "-p", "no:xdist", expect=(0, 1))
+    run(project, "--skillopt", "--skillopt-rollouts=1", "-p", "no:xdist", expect=(0, 1))
     (skill,) = result(project)["skills"]
     assert len(skill["tasks"]) == 45
     assert skill["suite"]["before"]["rate"] > 0.9
@@ -73,7 +75,8 @@ def test_rules_written_by_hand_are_followed(project: Path) -> None:
 
 def test_a_training_ends_accepted_and_above(project: Path) -> None:
     before = (project / SKILL).read_text(encoding="utf-8")
-    said = run(project, "--skillopt-train", "-n2", "-oskillopt_final_rollouts=2")
+    few = ("--skillopt-rollouts=2", "-oskillopt_final_rollouts=2")
+    said = run(project, "--skillopt-train", "-n2", *few)
     found = result(project)
     (skill,) = found["skills"]
     assert found["simulated"]

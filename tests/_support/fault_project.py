@@ -48,8 +48,8 @@ def test_greeting(skill_agent, name):
         assert "welcome" in reply, "no word of welcome"
 """
 QUICK = (
-    "--skillopt-rollouts=2",
-    "-oskillopt_final_rollouts=2",
+    "--skillopt-rollouts=1",
+    "-oskillopt_final_rollouts=1",
     "-oskillopt_patience=1",
     "--skillopt-cache=off",
     "-p",
