@@ -49,10 +49,7 @@ SHOWN = {
     "watch": {"watch"},
 }
 """Additions of each to the two helps: options, ini keys, choices and commands."""
-CORE = (
-    *("tests/test_layers.py", "tests/test_unused.py", "tests/search/test_together.py"),
-    *("tests/skill", "tests/edits"),
-)
+CORE = (*("tests/test_unused.py", "tests/search/test_together.py", "tests/skill", "tests/edits"),)
 """Tests that stand for those of the core."""
 BETWEEN = "the help of the commands:"
 HELPS = f"""
@@ -130,7 +127,7 @@ def test_every_add_on_is_known_here() -> None:
     assert set(plugins()) == set(FOLDERS)
 
 
-GROUPS = 7
+GROUPS = 6
 _IN = [*itertools.combinations(range(GROUPS), 3)]
 """For each add-on, three groups. Any two are told apart: each is in a group without the other."""
 
@@ -284,4 +281,3 @@ def greet(run, display):
     told = copy.run(*arguments, "--skillopt-greet=Ann", cwd=project, code=1)
     assert "skillopt: greeting SKILL.md on 1 task" in told
     assert "Nobody answers.\nAnn was not there." in told
-    assert "--skillopt-greet" in copy.words()

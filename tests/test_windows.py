@@ -104,11 +104,8 @@ def test_a_rollout_that_takes_too_long(tmp_path: Path, workers: tuple[str, ...])
     (tmp_path / "powershell").write_text(PROCESSES)
     (tmp_path / "powershell").chmod(0o755)
     path = f"{tmp_path}:{clean_environment()['PATH']}"
-    options = [
-        "--skillopt",
-        "--skillopt-rollouts=1",
-        "-oskillopt_timeout=1",
-    ]
+    once = ("--skillopt-rollouts=1", "-oskillopt_max_attempts=1")
+    options = ("--skillopt", *once, "-oskillopt_timeout=1")
     done = run(tmp_path, "-m", "pytest", *workers, *options, PATH=path)
     assert "test_hangs took longer than skillopt_timeout=1 s" in done.stdout, done.stdout
     if "no:xdist" not in workers:
@@ -121,8 +118,9 @@ def test_an_agent_is_refused(tmp_path: Path) -> None:
     (tmp_path / "test_suite.py").write_text(
         "import pytest\n\n@pytest.mark.skill_task\ndef test_it(skill_harness):\n    pass\n"
     )
-    done = run(tmp_path, "-m", "pytest", "--skillopt")
+    both = "import pytest, sys; pytest.main([]); sys.exit(pytest.main(['--skillopt']))"
+    done = run(tmp_path, "-c", both)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert "Linux and macOS only" in done.stderr
     assert "WSL" in done.stderr
-    assert "Linux and macOS only" in run(tmp_path, "-m", "pytest").stdout
+    assert "Linux and macOS only" in done.stdout
