@@ -14,7 +14,7 @@ TESTS = """
 import pytest
 
 @pytest.mark.skill_task
-@pytest.mark.parametrize("name", "Ada Ben Cleo Dan Eve Finn Gus Hal Ida Jo Kim Lea".split())
+@pytest.mark.parametrize("name", "Ada Ben Cleo Dan Eve Finn Gus Hal".split())
 def test_greeting(skill_agent, skill_judge, name):
     assert skill_agent(f"Greet {name}.").endswith("!")
 """
@@ -38,6 +38,8 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
         skillopt_target = "openai:worker"
         skillopt_optimizer = "openai:thinker"
         skillopt_base_url = "{chat_server.url}"
+        skillopt_rollouts = 1
+        skillopt_final_rollouts = 1
         """
     )
     return pytester
@@ -99,7 +101,7 @@ def test_a_fault_that_may_pass_is_left_to_the_calls_that_matter(
     chat_server.probe = chat_server.answer.error(status, "come back later")
     assert project.runpytest_inprocess("--skillopt", "-p", "no:xdist").ret == 1
     assert len(chat_server.probes) == 2
-    assert chat_server.calls == 36
+    assert chat_server.calls == 8
 
 
 @pytest.mark.parametrize("arguments", [(), ("--skillopt-train", "--collect-only")], ids=str)
@@ -152,8 +154,9 @@ def test_counts_of_zero_do_not_lift_a_cap(
     raw = json.dumps({"choices": [choice], "usage": usage})
     chat_server.probe = chat_server.answer(raw=raw)
     chat_server.reply = lambda body: chat_server.answer(raw=raw)
-    project.runpytest_inprocess("--skillopt", "-p", "no:xdist", "--skillopt-max-tokens=1000")
-    assert 0 < chat_server.calls < 36, "the cap has ended it"
+    capped = ("--skillopt-rollouts=4", "--skillopt-max-tokens=1000")
+    project.runpytest_inprocess("--skillopt", "-p", "no:xdist", *capped)
+    assert 0 < chat_server.calls < 32, "the cap has ended it"
 
 
 def test_calls_without_any_reply_count_towards_a_cap(
