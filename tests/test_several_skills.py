@@ -88,7 +88,7 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
 
 
 def test_a_cap_is_shared_out_so_that_every_last_comparison_is_made(project: Project) -> None:
-    cap = 130
+    cap = 90
     shown = project.train(f"--skillopt-max-rollouts={cap}")
     for number, skill in enumerate(SKILLS, 1):
         path = f"skills/{skill}/SKILL.md"
