@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from harness_project import CALL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,8 +30,13 @@ APART = pytest.param(False, marks=pytest.mark.skill_task(trigger=False), id="apa
 def test_own(skill, reads):
     assert ask(skill, skill.path.joinpath("SKILL.md").read_text() if reads else "Hi.")
 """
+VERSION = """
+import sys
+if "--version" in sys.argv:
+    sys.exit("agent 3.2.1")
+"""
 ACP = """\
-import json, os, sys, urllib.request
+import json
 
 def send(**message):
     print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
@@ -38,8 +44,6 @@ def send(**message):
 def update(**what):
     send(method="session/update", params={"sessionId": "s", "update": what})
 
-if "--version" in sys.argv:
-    sys.exit("agent 3.2.1")
 exec(ODD.get("start", ""))
 for line in sys.stdin:
     message = json.loads(line)
@@ -54,9 +58,8 @@ for line in sys.stdin:
         send(id=message["id"], result={})
     elif method == "session/prompt":
         skill = open(".agents/skills/house-greeting/SKILL.md").read()
-        body = {"messages": [{"role": "user", "content": skill}]}
-        url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
-        urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode())).read()
+        os.environ["BASE_URL"] = os.environ["OPENAI_BASE_URL"]
+        call(skill, "/chat/completions")
         open("greeting.txt", "w").write("Ahoy Ada\\n")
         read = {"path": ".agents/skills/house-greeting/SKILL.md"}
         update(sessionUpdate="tool_call", toolCallId="1", title="read", rawInput=read)
@@ -114,7 +117,7 @@ def speaks(project: Project) -> Callable[..., None]:
     """Have tasks run an agent that speaks ACP, with something odd at ``start`` and later."""
 
     def write(stop: str = "end_turn", **odd: str) -> None:
-        head = f"#!{sys.executable}\nSTOP, ODD = {stop!r}, {odd!r}\n"
+        head = f"#!{sys.executable} -IS\nSTOP, ODD = {stop!r}, {odd!r}\n{VERSION}{CALL}"
         (project.path / "agent").write_text(head + ACP)
         (project.path / "agent").chmod(0o755)
         project.settings |= {
