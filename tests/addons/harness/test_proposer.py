@@ -259,22 +259,25 @@ def test_a_failed_agent_is_an_infrastructure_error_and_no_edit(
 ODD = [
     f"say(text='Every reply lacked a mark: {ODD_KEY} \\ud800' + 'x' * 500)",
     "tasks.write_text('[' * 100_000); say(text='Done.')",
-    "tasks.write_text('{\"exclamation mark\": {\"1\": [1e999]}}'); say(text='x')",
+    "tasks.write_text('{\"Remark number\": {\"1\": [1e999]}}'); say(text='x')",
     "tasks.write_text('{\"\\\\ud800\": [1]}'); say(text='Done.')",
     "os.symlink('/dev/zero', 'tasks.json'); say(text='Done.')",
     "os.mkfifo('tasks.json'); say(text='Done.')",
 ]
 
 
-@pytest.mark.parametrize("end", ODD)
-def test_whatever_an_agent_says_beside_its_edit_is_no_more_than_words(
-    greeting: Project, end: str
-) -> None:
-    greeting.use(f"tasks = here / 'tasks.json'\nadd('\\n{RULE}\\n')\n{end}")
-    status, shown = greeting.train("--skillopt-max-rollouts=60")
+def test_whatever_an_agent_says_beside_its_edit_is_no_more_than_words(greeting: Project) -> None:
+    greeting.use(
+        f"tasks, number = here / 'tasks.json', told.read_text().count('begun')\n"
+        "add(f'\\nRemark number {number}.\\n')\n"
+        f"exec({ODD}[number - 1])"
+    )
+    greeting.settings["skillopt_patience"] = len(ODD)
+    status, shown = greeting.train()
     assert status == 0, shown
-    rows = greeting.result["skills"][0]["edits"]
-    assert RULE in [row["content"] for row in rows], shown
+    assert greeting.begun == len(ODD)
+    rows = {row["content"] for row in greeting.result["skills"][0]["edits"]}
+    assert {f"Remark number {number}." for number in range(1, len(ODD) + 1)} <= rows, shown
     for file in ("journal.jsonl", "result.json"):
         assert ODD_KEY not in (greeting.run / file).read_text(encoding="utf-8")
 
