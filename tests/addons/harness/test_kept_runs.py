@@ -266,12 +266,12 @@ def test_a_kept_run_that_cannot_be_made_again_is_a_miss(
     assert len(starts.read_text()) == 2 * len(SPOILT)
 
 
-@pytest.mark.parametrize(("size", "started"), [(100_000, 1), (600_000, 2)])
+@pytest.mark.parametrize(("size", "started"), [(10_000, 1), (60_000, 2)])
 def test_what_is_too_large_is_not_kept(
     project: Project, monkeypatch: pytest.MonkeyPatch, size: int, started: int
 ) -> None:
     """An answer and results of tools count like files: a cache is not for all that is printed."""
-    monkeypatch.setattr("pytest_skillopt.addons.harness.workspace._ROOM", 500_000)
+    monkeypatch.setattr("pytest_skillopt.addons.harness.workspace._ROOM", 50_000)
     project.use_stub(f"call(); say(text='x' * {size})")
     body = "keep(size=len(skill_harness('Hello.')))"
     for number in range(2):
