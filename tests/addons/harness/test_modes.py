@@ -61,7 +61,7 @@ def test_check_compare_and_aa(greeter: Project) -> None:
     for command in (["init", "-q"], ["add", "skills"], ["commit", "-q", "-m", "begin"]):
         subprocess.run(["git", *command], check=True)
     greeter.skill.write_text(greeter.skill.read_text().replace("Ahoy", "Hello"))
-    greeter.settings |= {"skillopt_rollouts": 2, "skillopt_final_rollouts": 3}
+    greeter.settings |= {"skillopt_rollouts": 2, "skillopt_final_rollouts": 2}
     done = greeter.pytest("--skillopt-check=HEAD", "-p", "no:xdist")
     assert done.ret == 1
     one = ("-k", "Ada", "-p", "no:xdist")
@@ -299,7 +299,7 @@ def test_an_accepted_skill_is_compared_on_another_agent(project: Project) -> Non
     project.settings |= {
         "skillopt_sandbox": "none",
         "skillopt_verify": "harness:stub:OTHER",
-        "skillopt_final_rollouts": 3,
+        "skillopt_final_rollouts": 2,
     }
     skill = str(project.skill.relative_to(project.path))
     done = project.pytest("--skillopt-compare", skill, "better.md", "-p", "no:xdist")
