@@ -148,7 +148,8 @@ def read_skill(path: Path, root: Path) -> Document:
         if path.is_symlink():
             nowhere = f"a link to {path.readlink()}, which does not exist"
             raise SkillError(f"{path}: {nowhere}; correct the link, or remove it") from None
-        way_out = "set skillopt_skill, or start one with --skillopt-train --skillopt-init"
+        set_it = f"set skillopt_skill or skill= on the marker to the path of a {SKILL_FILE}"
+        way_out = f"{set_it}, or start one with --skillopt-train --skillopt-init"
         raise SkillError(f"{path}: no such file; {way_out}") from None
     except (OSError, RuntimeError) as error:
         raise SkillError(f"{path}: cannot be resolved ({error})") from None

@@ -96,7 +96,7 @@ def test_what_cannot_be_trained_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     put(root / "large.md", b"x" * 20)
     monkeypatch.setattr(files, "MAX_SKILL_BYTES", 10)
     for name, message in {
-        "missing.md": "no such file; set skillopt_skill, or start one with --skillopt-train",
+        "missing.md": "no such file; set skillopt_skill or skill= on the marker to the path of a",
         "out.md": "lies outside of the project",
         "../outside.md": "lies outside of the project",
         "loop.md": "cannot be resolved",

@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.model.config import model_config, retargeted
+from pytest_skillopt.model.config import model_config, parse_prices, retargeted
 from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.model.types import ModelConfigError
 from pytest_skillopt.modes.opening import hooked_notes, wanted_roles
 from pytest_skillopt.modes.plan import expected, on_each_target
-from pytest_skillopt.modes.skills import judged, skills_of, split_tasks
+from pytest_skillopt.modes.skills import judged, read_documents, skills_of, split_tasks
 from pytest_skillopt.report import words
 from pytest_skillopt.run.directory import JOURNAL, Home
 from pytest_skillopt.run.journal import entries_of
 from pytest_skillopt.search.extensions import notes_on_search
 from pytest_skillopt.search.final_comparison import caps_of_training, kept_back, shortage
+from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.suite.splits import BOTH, SPLITS, SplitError
 from pytest_skillopt.suite.tasks import describe_tasks, keep_tasks
 from pytest_skillopt.untrusted import no_command
@@ -81,10 +82,22 @@ class Plan:
         if others:
             yield f"deselected, not marked skill_task or always skipped: {others}"
         yield from notes
+        for fault in self._faults():
+            yield f"{fault}; the run would be refused"
         if self.mode.name == "train":
             yield from notes_on_search(self.settings)
             yield from _hopeless(tasks, self.settings)
         yield from self._forecast()
+
+    def _faults(self) -> Iterator[Exception]:
+        """Yield faults of skills and prices, which end a run before its first call."""
+        root = self._config.rootpath
+        tasks = [t for t in self.tasks if not self.mode.init or (root / t.skill).exists()]
+        try:
+            read_documents(root, tasks, self.settings)
+            parse_prices(self.settings.prices)
+        except (SkillError, ModelConfigError) as fault:
+            yield fault
 
     def _forecast(self) -> Iterator[str]:
         tasks, settings = self.tasks, self.settings

@@ -133,6 +133,20 @@ def test_a_cap_that_leaves_nothing_to_search_with_is_said(project: pytest.Pytest
     )
 
 
+def test_faults_of_skill_and_prices_are_said_before_the_run_is_refused(
+    project: pytest.Pytester,
+) -> None:
+    said = planned(project, "--skillopt", "-oskillopt_prices=gpt-5-mini=nan/1")
+    assert "'gpt-5-mini=nan/1' is not of the form MODEL=IN/OUT" in said
+    assert "e.g. qwen2.5:7b=0.10/0.40; the run would be refused\n" in said
+    (project.path / "SKILL.md").unlink()
+    refused = "SKILL.md: no such file; set skillopt_skill or skill= on the marker"
+    assert refused in planned(project, "--skillopt-train", "-oskillopt_skill=SKILL.md")
+    begun = planned(project, "--skillopt-train", "--skillopt-init", "-oskillopt_skill=SKILL.md")
+    assert "refused" not in begun
+    assert not (project.path / "SKILL.md").exists()
+
+
 def test_one_is_one(project: pytest.Pytester) -> None:
     project.makepyfile(TESTS.format(tasks=1, fixture="skill_agent"))
     said = planned(project, "--skillopt", "--skillopt-rollouts=1")
