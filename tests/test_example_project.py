@@ -40,7 +40,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def run(project: Path, *args: str, expect: Sequence[int] = (0,), **env: str) -> str:
-    """What a session in a process of its own has printed."""
+    """Return the output of a session in a process of its own."""
     session = warm_sessions.start(*args, cwd=project, env=clean_environment(**env))
     said, _ = session.communicate(PATIENCE)
     assert session.returncode in expect, said

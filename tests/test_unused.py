@@ -33,7 +33,7 @@ def modules(pytester: pytest.Pytester, test: str, *options: str) -> set[str]:
 
 
 def is_declaration(name: str) -> bool:
-    """Whether a module is a part of an add-on's declaration, or a package around it, which may
+    """Check if a module is a part of an add-on's declaration, or a package around it, which may
     hold an error of its own."""
     parts = name.split(".")
     inside = parts[1] == "addons"

@@ -133,7 +133,7 @@ def test_a_task_that_must_pass_is_never_left_out(name: str) -> None:
 
 @pytest.mark.parametrize("name", GATES)
 def test_a_task_that_was_measured_once_is_never_left_out(name: str) -> None:
-    """Whether it can be measured may depend on how it would end."""
+    """Its outcome may decide if it can be measured."""
 
     def dies_later(draws: Sequence[Draw]) -> list[Sample]:
         return [

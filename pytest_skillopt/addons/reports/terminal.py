@@ -238,7 +238,7 @@ def _tasks_lines(
     if flaky := sum(row.flaky for row in rows):
         rest.append(f"{words.number(flaky)} flaky (both passed and failed under one version)")
     said = [", ".join(rest) + "."] if rest else []
-    said += [f"Of the test split {figures.counted(test)}."] if test else []
+    said += [f"In the test split {figures.counted(test)}."] if test else []
     if said:
         yield from paragraph(" ".join(said), width, indent="  ")
 

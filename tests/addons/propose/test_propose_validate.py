@@ -247,7 +247,7 @@ def test_text_that_the_lint_refuses(unchanged: Unchanged, added: bytes, rule: st
 
 
 def test_what_stands_on_the_base_branch_is_known(project: Project) -> None:
-    """An address anywhere on the base branch is the user's; a command from there is no news."""
+    """An address anywhere on the base branch is the user's; a command from there is not new."""
     added = b"Ask ops@acme-bank.com. Run `git status --short` and `git log -3`.\n"
     project.propose(project.skill.read_bytes() + added)
     with pytest.raises(Refused, match=r"lint, contact: .*ops@acme-bank\.com"):

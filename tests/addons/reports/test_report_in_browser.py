@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MakeResult = Callable[..., Result]
 WIDTHS = (1280, 390)
-"""Of a desk's screen and of a telephone's, on which each page is laid out in turn."""
+"""Pixels of a desktop's and of a telephone's screen, on which each page is laid out in turn."""
 
 # Boxes of one row that lie over each other, and boxes that stick out of the page.
 OVERLAPS = """(() => {
