@@ -1,7 +1,8 @@
-"""A training whose tasks cannot be measured ends as unmeasured, says why, and learns nothing."""
+"""A run whose tasks cannot be measured ends as unmeasured, says why, and learns nothing."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -45,3 +46,26 @@ def test_nothing_to_learn_from_is_no_result(
     assert said.split(",")[0] in " ".join(output.split())
     assert not any(is_optimizer(body) for body in project.server.bodies)
     assert project.skill.read_bytes() == SKILL
+
+
+@pytest.mark.parametrize("workers", [("-p", "no:xdist"), ("-n1",)], ids=["serial", "worker"])
+def test_errors_of_one_skill_leave_another_measured(
+    pytester: pytest.Pytester, workers: tuple[str, ...]
+) -> None:
+    for name in "ab":
+        (pytester.mkdir(name) / "SKILL.md").write_text(f"---\nname: {name}\ndescription: A.\n---\n")
+        (pytester.path / name / f"test_{name}.py").write_text(
+            "import pytest\n\n@pytest.fixture\ndef database():\n"
+            f"    if '{name}' == 'a':\n        raise OSError('no database')\n\n"
+            "@pytest.mark.skill_task\n@pytest.mark.parametrize('n', range(4))\n"
+            "def test_it(database, skill, n):\n    assert n\n"
+        )
+    done = pytester.runpytest_inprocess("--skillopt", "-oskillopt_max_attempts=9", *workers)
+    assert done.ret == 1
+    (found,) = pytester.path.glob(".skillopt/runs/*/result.json")
+    broken, sound = json.loads(found.read_text())["skills"]
+    assert (broken["status"], sound["status"]) == ("unmeasured", "measured")
+    assert "infrastructure errors in a row" in broken["reason"]
+    assert sound["suite"]["before"]["rate"] == pytest.approx(0.75)
+    assert [row["before"]["n"] for row in sound["tasks"]] == [3, 3, 3, 3]
+    done.stdout.fnmatch_lines(["*note: after 12 of 24 rollouts: *errors in a row*"])

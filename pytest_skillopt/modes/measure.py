@@ -24,21 +24,23 @@ def evaluate(run: Run, display: Display) -> Result:
     """Measure every skill of the suite; keep what was measured before a cap or a fault."""
     requests = _requests(run)
     display.begin("evaluation")
-    stop = None
+    stops: dict[str, StopRun] = {}
     try:
-        taken = _take_what_fits(run, requests)
-    except StopRun as end:
-        stop = end
-        taken = run.sampler.take([r for r in requests if run.sampler.known(r)])
+        _take_what_fits(run, requests)
+    except StopRun as stop:
+        stops = dict.fromkeys(run.documents, stop)
+        if stop.kind is Stop.BREAKER and len(stops) > 1:
+            stops = _take_each(run, requests)
+    taken = run.sampler.take([r for r in requests if r.skill not in stops or run.sampler.known(r)])
     rollouts: dict[str, list[Rollout]] = {task.id: [] for task in run.tasks}
     for rollout in taken:
         rollouts[rollout.request.task].append(rollout)
     skills = [_skill_result(run, skill, rollouts) for skill in run.documents]
-    if stop is not None:
-        skills = [_ended_early(skill, stop) for skill in skills]
-        run.notes.append(f"after {len(taken)} of {len(requests)} rollouts: {stop.reason}")
+    skills = [_ended_early(s, stops[s.path]) if s.path in stops else s for s in skills]
+    for reason in dict.fromkeys(stop.reason for stop in stops.values()):
+        run.notes.append(f"after {len(taken)} of {len(requests)} rollouts: {reason}")
     status: Status = "measured" if all(s.status == "measured" for s in skills) else "unmeasured"
-    if stop is not None and stop.kind is Stop.INTERRUPTED:
+    if any(stop.kind is Stop.INTERRUPTED for stop in stops.values()):
         status = "interrupted"
     return run.result(status, joined_reasons(skills), skills)
 
@@ -66,6 +68,27 @@ def _take_what_fits(run: Run, requests: Sequence[RolloutRequest]) -> list[Rollou
         run.sampler.take(new[:left])
         raise StopRun(f"--skillopt-max-rollouts={run.settings.max_rollouts} is reached")
     return run.sampler.take(requests)
+
+
+def _take_each(run: Run, requests: Sequence[RolloutRequest]) -> dict[str, StopRun]:
+    """Take the rollouts of one skill after the other, since errors of one may spare the others.
+
+    Returns:
+        The skills that were stopped, each with the reason; all that are left if it is another one
+        than too many errors.
+    """
+    stops: dict[str, StopRun] = {}
+    left = list(run.documents)
+    while left:
+        run.sampler.settle()
+        try:
+            run.sampler.take([request for request in requests if request.skill == left[0]])
+        except StopRun as stop:
+            if stop.kind is not Stop.BREAKER:
+                return stops | dict.fromkeys(left, stop)
+            stops[left[0]] = stop
+        del left[0]
+    return stops
 
 
 def _ended_early(skill: SkillResult, stop: StopRun) -> SkillResult:
