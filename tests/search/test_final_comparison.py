@@ -80,6 +80,19 @@ def test_the_same_comparison_is_one_look_and_every_other_one_is_fresh(
         assert not {stream for stream, _ in fresh} & {stream for stream, _ in before}
 
 
+def test_another_seed_draws_fresh_samples_for_the_same_comparison(toy: ModuleType) -> None:
+    world = toy.make_world(tasks=8, rules=1, weak=0.0, strong=1.0)
+    streams: dict[str, list[set[str]]] = {}
+    for seed in range(8):
+        sampler, journal = toy.ToySampler(world, toy.make_tasks(world)), Journal()
+        train(toy, sampler, journal, seed=seed)
+        drawn = {stream for stream, _ in final_samples(sampler)}
+        streams.setdefault(repr(journal.begun), []).append(drawn)
+    alike = max(streams.values(), key=len)
+    assert len(alike) > 1, "the same edits on the same evidence"
+    assert not alike[0] & alike[1]
+
+
 @pytest.mark.parametrize("cap", [0, 400])
 def test_a_comparison_that_was_cut_short_is_continued(toy: ModuleType, cap: int) -> None:
     """Even where a higher cap would have it done more thoroughly."""
