@@ -248,7 +248,7 @@ def test_earlier_evidence_speaks_against_nothing_only() -> None:
     won = [
         judge(before, worse, seed, prior=1e6, targets=tuple(ids(2))).accepted for seed in range(25)
     ]
-    assert sum(won) <= 3
+    assert sum(won) <= 2
 
 
 def test_a_mean_that_did_not_rise_is_looked_at_again() -> None:
@@ -559,7 +559,7 @@ def test_harm_is_not_accepted() -> None:
 
 
 def test_four_fixed_tasks_are_nearly_always_seen() -> None:
-    assert accepted(fix, 30, named=True) >= 0.75
+    assert accepted(fix, 60, named=True) >= 0.85
     assert accepted(lambda p, rng: fix(p, rng, 8), 20, named=True, cap=100) >= 0.5
 
 
