@@ -26,12 +26,13 @@ def evaluate(run: Run, display: Display) -> Result:
     display.begin("evaluation")
     stops: dict[str, StopRun] = {}
     try:
-        _take_what_fits(run, requests)
+        taken = _take_what_fits(run, requests)
     except StopRun as stop:
         stops = dict.fromkeys(run.documents, stop)
         if stop.kind is Stop.BREAKER and len(stops) > 1:
             stops = _take_each(run, requests)
-    taken = run.sampler.take([r for r in requests if r.skill not in stops or run.sampler.known(r)])
+        known = [r for r in requests if r.skill not in stops or run.sampler.known(r)]
+        taken = run.sampler.take(known)
     rollouts: dict[str, list[Rollout]] = {task.id: [] for task in run.tasks}
     for rollout in taken:
         rollouts[rollout.request.task].append(rollout)

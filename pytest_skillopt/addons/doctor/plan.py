@@ -82,22 +82,23 @@ class Plan:
         if others:
             yield f"deselected, not marked skill_task or always skipped: {others}"
         yield from notes
-        for fault in self._faults():
+        if fault := self._fault():
             yield f"{fault}; the run would be refused"
         if self.mode.name == "train":
             yield from notes_on_search(self.settings)
             yield from _hopeless(tasks, self.settings)
         yield from self._forecast()
 
-    def _faults(self) -> Iterator[Exception]:
-        """Yield faults of skills and prices, which end a run before its first call."""
+    def _fault(self) -> str:
+        """Name a fault of skills or prices that ends a run before its first call, or return ""."""
         root = self._config.rootpath
         tasks = [t for t in self.tasks if not self.mode.init or (root / t.skill).exists()]
         try:
             read_documents(root, tasks, self.settings)
             parse_prices(self.settings.prices)
         except (SkillError, ModelConfigError) as fault:
-            yield fault
+            return str(fault)
+        return ""
 
     def _forecast(self) -> Iterator[str]:
         tasks, settings = self.tasks, self.settings

@@ -272,7 +272,8 @@ class GitHub:
             # Some plans have no drafts in private repositories.
             reply = self._send("POST", "/pulls", {**payload, "draft": False})
         # An earlier call may have succeeded, and its answer was lost.
-        if "already exists" in reply.message and (pull := self._open(request.branch)):
+        exists = reply.status == 422 and "already exists" in reply.message
+        if exists and (pull := self._open(request.branch)):
             return pull
         made: dict[str, Any] = self._checked(reply, "POST /pulls").data
         return made

@@ -215,7 +215,8 @@ class Follower:
             "duration": data.get("duration", 0.0),
             "turns": [[turn["role"], turn["content"]] for turn in data["transcript"]],
         }
-        return _clean(told)  # type: ignore[no-any-return]
+        shown: dict[str, Any] = _clean(told)
+        return shown
 
     def controller(self) -> int | None:
         """Return the id of the process that works on the run, if it is on this machine."""
