@@ -66,9 +66,14 @@ def pytest_load_initial_conftests(
     if _MENTIONED not in early_config.stash:
         return
     from pytest_skillopt.options import refuse_bare_options
-    from pytest_skillopt.settings import add_quiet_keys, refuse_key_as_option
+    from pytest_skillopt.settings import (
+        add_quiet_keys,
+        refuse_key_as_option,
+        refuse_removed_options,
+    )
 
     refuse_key_as_option(args)
+    refuse_removed_options(args)
     refuse_bare_options(args)
     if not early_config.known_args_namespace.help:
         add_quiet_keys(parser)

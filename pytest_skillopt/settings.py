@@ -28,6 +28,9 @@ _RAW_NUMBER = re.compile(r"(?:could not convert string to float|(invalid literal
 _IniType = Literal["linelist", "bool", "int", "float", "string"]
 _INI_TYPES: dict[type, _IniType] = {bool: "bool", int: "int", float: "float", str: "string"}
 
+REMOVED: dict[str, str] = {}
+"""Sentences that say what to do now, by the name of a setting, option or mode that is gone."""
+
 _ABOUT = {
     "low": -math.inf,
     "high": math.inf,
@@ -204,6 +207,7 @@ class Settings:
         A session that had not mentioned the plugin before gets its add-ons now.
         """
         register_addons(config.pluginmanager)
+        _refuse_removed_keys(config)
         settings = cls.make(**{field.name: _read(config, field) for field in _all_fields()})
         if config.getoption("skillopt_train", None) == "description":
             settings = dataclasses.replace(settings, train_description=True)
@@ -306,6 +310,27 @@ def add_quiet_keys(parser: pytest.Parser) -> None:
     for field in _all_fields():
         if field.metadata["option"] or field.metadata["quiet"]:
             parser.addini(_key(field.name), "", type=_ini_type(field), default=None)
+    for name in REMOVED:
+        parser.addini(_key(name), "", type="string", default=None)
+
+
+def _refuse_removed_keys(config: pytest.Config) -> None:
+    for name, sentence in REMOVED.items():
+        try:
+            is_given = ini(config, name) is not None
+        except pytest.UsageError:  # a number, a boolean or a list
+            is_given = True
+        if is_given:
+            raise pytest.UsageError(f"{_key(name)} no longer exists: {sentence}")
+
+
+def refuse_removed_options(args: Sequence[str]) -> None:
+    """Raise UsageError for an option that is gone; say what to do now."""
+    sentences = {_flag(name): sentence for name, sentence in REMOVED.items()}
+    for word in args:
+        flag = word.partition("=")[0]
+        if flag in sentences:
+            raise pytest.UsageError(f"{flag} no longer exists: {sentences[flag]}")
 
 
 def refuse_key_as_option(args: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ import pytest
 import warm_sessions
 
 import pytest_skillopt
-from pytest_skillopt.settings import Settings, choices_of, documented, quiet
+from pytest_skillopt.settings import REMOVED, Settings, choices_of, documented, quiet
 
 if TYPE_CHECKING:
     import dataclasses
@@ -268,6 +268,41 @@ def test_an_option_that_is_none_says_what_there_is_instead(
     ran = project.runpytest_inprocess(*arguments)
     assert ran.ret == pytest.ExitCode.USAGE_ERROR
     ran.stderr.fnmatch_lines([said])
+
+
+@pytest.mark.parametrize(
+    ("written", "argument", "named"),
+    [
+        ("[pytest]\nskillopt_gone = 1\n", "--skillopt", "skillopt_gone"),
+        ("[pytest]\n", "-oskillopt_gone=yes", "skillopt_gone"),
+        ("[pytest]\naddopts = --skillopt-gone=3\n", "--skillopt", "--skillopt-gone"),
+        ("[pytest]\n", "--skillopt-gone", "--skillopt-gone"),
+    ],
+)
+def test_what_is_gone_says_what_to_do_now(
+    project: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    written: str,
+    argument: str,
+    named: str,
+) -> None:
+    monkeypatch.setitem(REMOVED, "gone", "write skillopt_new in its place")
+    project.makeini(written)
+    result = project.runpytest_inprocess("--skillopt", argument)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    said = [*result.errlines, *result.outlines]
+    assert f"ERROR: {named} no longer exists: write skillopt_new in its place" in said
+    assert not (project.path / "settings.json").exists()
+
+
+def test_what_is_gone_is_refused_whatever_its_type_was(
+    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(REMOVED, "gone", "write skillopt_new in its place")
+    project.makepyprojecttoml("[tool.pytest]\nskillopt_gone = [1]\n")
+    result = project.runpytest_inprocess("--skillopt")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: skillopt_gone no longer exists: *"])
 
 
 def test_a_conftest_file_may_load_the_plugin(project: pytest.Pytester) -> None:
