@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
 USAGE_ERROR = 4
 """Exit code of pytest for wrong usage."""
+_REMOVED = {
+    "--system": "schedule writes a line for cron only, which macOS has, too; docs/ci.md shows a "
+    "systemd timer and the two commands that any other scheduler starts",
+}
+"""Words of a command line that are gone, and what to do now."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -30,6 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Write the code of a character that the terminal cannot show.
         sys.stdout.reconfigure(errors="backslashreplace")
+    for word in argv:
+        if (name := word.partition("=")[0]) in _REMOVED:
+            return fail(f"{name} is gone: {_REMOVED[name]}")
     args = _parser(argv).parse_args(argv)
     from pytest_skillopt.errors import UserError
     from pytest_skillopt.model.types import ModelError

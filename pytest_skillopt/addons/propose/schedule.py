@@ -1,27 +1,21 @@
-"""Train unattended: the command with its caps, and what a scheduler needs for every night."""
+"""Train unattended: the command with its caps, and the line of a crontab for every night."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import math
-import os
-import plistlib
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from xml.sax.saxutils import escape
 
 from pytest_skillopt.addons.runs import find_home
 from pytest_skillopt.errors import UserError
-from pytest_skillopt.skill.files import slug
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
 
 CAPS = {
     "calls": ("N", "maximum number of paid model calls"),
@@ -30,30 +24,26 @@ CAPS = {
 }
 
 _TIME = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
-_SYSTEMS = ("cron", "launchd", "windows")
 
 
 def add_schedule(commands: argparse._SubParsersAction[Any]) -> argparse.ArgumentParser:
     """Declare both commands; return the parser of ``schedule``."""
-    text = "print a crontab line, property list or task that trains and proposes every night"
+    text = "print a crontab line that trains and proposes every night"
     schedule: argparse.ArgumentParser = commands.add_parser("schedule", help=text)
     text = "local time of day (default: 03:17)"
     schedule.add_argument("--at", metavar="HH:MM", default="03:17", help=text)
     schedule.set_defaults(handle=_schedule)
-    text = "remove the project's line from the crontab on standard input, or print how to"
+    text = "remove the project's line from the crontab on standard input"
     unschedule = commands.add_parser("unschedule", help=text)
     unschedule.set_defaults(handle=_unschedule)
-    for parser in (schedule, unschedule):
-        text = "scheduler of the machine (default: cron)"
-        parser.add_argument("--system", choices=_SYSTEMS, default="cron", help=text)
     return schedule
 
 
 def _schedule(args: argparse.Namespace) -> int:
-    """Print the entry of a scheduler.
+    """Print the line of a crontab.
 
     It trains with ``--skillopt-write=no``, so that the next night starts from the merged skill, not
-    from the proposed one. Advice goes to the standard error, so that a pipe gets only the entry.
+    from the proposed one.
     """
     match = _TIME.fullmatch(args.at)
     if match is None:
@@ -64,26 +54,16 @@ def _schedule(args: argparse.Namespace) -> int:
     train = training_command(args, "--skillopt-write=no")
     options = split_arguments("--propose", args.propose)
     propose = [sys.executable, "-m", "pytest_skillopt", "propose", *options]
-    if args.system == "windows":
-        sys.stdout.write(_windows_task(hour, minute, home.parent, log, (train, propose)))
-        way = f"schtasks /Create /TN {_label(home.parent)} /XML task.xml"
-        sys.stderr.write(f"save it as task.xml, then: {way}\n")
-        return 0
+    if sys.platform == "win32":
+        lines = " and then ".join(map(subprocess.list2cmdline, (train, propose)))
+        raise UserError(
+            "schedule writes a line for cron, which Windows does not have: let the Task Scheduler "
+            f"start in {home.parent}, every day at {hour:02}:{minute:02}, {lines}"
+        )
     command = (
         f"{_beginning(home.parent)}mkdir -p {shlex.quote(str(log.parent))} && "
         f"{{ {shlex.join(train)} && {shlex.join(propose)}; }} >>{shlex.quote(str(log))} 2>&1"
     )
-    if args.system == "launchd":
-        entry = {
-            "Label": _label(home.parent),
-            "ProgramArguments": ["/bin/sh", "-c", command],
-            "StartCalendarInterval": {"Hour": hour, "Minute": minute},
-        }
-        sys.stdout.write(plistlib.dumps(entry, sort_keys=False).decode())
-        place = _property_list(home.parent)
-        way = f"launchctl bootstrap gui/$(id -u) {place}"
-        sys.stderr.write(f"save it as {place}, then: {way}\n")
-        return 0
     if "\n" in command or "\r" in command:
         raise UserError(f"a crontab line cannot contain a line break: {command!r}")
     sys.stdout.write(f"{minute} {hour} * * * {_escaped(command)}\n")
@@ -92,23 +72,13 @@ def _schedule(args: argparse.Namespace) -> int:
 
 def _unschedule(args: argparse.Namespace) -> int:
     project = find_home(Path.cwd()).path.resolve().parent
-    if args.system == "launchd":
-        way = f"launchctl bootout gui/$(id -u)/{_label(project)}; rm {_property_list(project)}"
-        sys.stdout.write(f"{way}\n")
-    elif args.system == "windows":
-        sys.stdout.write(f"schtasks /Delete /F /TN {_label(project)}\n")
-    else:
-        if sys.stdin.isatty():
-            way = "crontab -l | pytest-skillopt unschedule | crontab -"
-            raise UserError(f"unschedule reads a crontab: {way}")
-        for line in sys.stdin:
-            if f" * * * {_escaped(_beginning(project))}" not in line:
-                sys.stdout.write(line)
+    if sys.stdin.isatty():
+        way = "crontab -l | pytest-skillopt unschedule | crontab -"
+        raise UserError(f"unschedule reads a crontab: {way}")
+    for line in sys.stdin:
+        if f" * * * {_escaped(_beginning(project))}" not in line:
+            sys.stdout.write(line)
     return 0
-
-
-def _property_list(project: Path) -> str:
-    return f"~/Library/LaunchAgents/{_label(project)}.plist"
 
 
 def _beginning(project: Path) -> str:
@@ -118,24 +88,6 @@ def _beginning(project: Path) -> str:
 def _escaped(command: str) -> str:
     """Escape each %, which cron turns into a line break, even in quotes."""
     return command.replace("%", "\\%")
-
-
-def _label(project: Path) -> str:
-    digest = hashlib.sha256(os.fsencode(project)).hexdigest()[:8]
-    return f"skillopt-{slug(project.name)}-{digest}"
-
-
-def _windows_task(
-    hour: int, minute: int, project: Path, log: Path, commands: Sequence[Sequence[str]]
-) -> str:
-    lines = " && ".join(subprocess.list2cmdline(command) for command in commands)
-    folder = f'(if not exist "{log.parent}" mkdir "{log.parent}")'
-    command = f'{folder} && ({lines}) >>"{log}" 2>&1'
-    if "%" in command or "\n" in command:
-        raise UserError(f"a task of Windows cannot contain % or a line break: {command!r}")
-    task = Path(__file__).with_name("task.xml").read_text(encoding="utf-8")
-    texts = {"command": escape(command), "folder": escape(str(project))}
-    return task.format(hour=hour, minute=minute, **texts)
 
 
 def training_command(args: argparse.Namespace, *own: str) -> list[str]:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import io
-import plistlib
+import re
 import shlex
+import shutil
 import subprocess
 import sys
-import xml.etree.ElementTree as ElementTree
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from pytest_skillopt.cli import main
+from pytest_skillopt.addons.propose.schedule import training_command
+from pytest_skillopt.cli import _parser, main
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+PAGE = Path(__file__).parents[3] / "docs" / "ci.md"
 CAP, TO_PYTEST = "--max-cost=5", "--skillopt-max-cost=5"
 
 
@@ -103,36 +102,44 @@ def test_the_line_pipes_into_a_crontab_and_out_again(
     assert capsys.readouterr().out.splitlines() == before
 
 
-def test_launchd_and_windows_get_the_same_commands(
+def test_a_system_without_cron_is_told_what_to_start(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert main(["schedule", CAP, "--system", "launchd", "--at", "4:05"]) == 0
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert main(["schedule", CAP, "--at", "4:05", "--args=-k 'a b'"]) == 1
     printed = capsys.readouterr()
-    entry = plistlib.loads(printed.out.encode())
-    place = f"~/Library/LaunchAgents/{entry['Label']}.plist"
-    assert f"as {place}, then: launchctl bootstrap gui/$(id -u) {place}\n" in printed.err
-    assert entry["StartCalendarInterval"] == {"Hour": 4, "Minute": 5}
-    assert entry["ProgramArguments"][2] == command_of(line(capsys))
-    assert main(["schedule", CAP, "--system", "windows"]) == 1
-    assert "cannot contain %" in capsys.readouterr().err
-    plain = project.parent / "R&D"
-    (plain / ".skillopt").mkdir(parents=True)
-    monkeypatch.chdir(plain)
-    assert main(["schedule", CAP, "--system", "windows", "--args=-k 'a b'"]) == 0
+    assert printed.out == ""
+    assert f"let the Task Scheduler start in {project}, every day at 04:05, " in printed.err
+    assert f'--skillopt-write=no -k "a b" {TO_PYTEST} and then ' in printed.err
+    assert "-m pytest_skillopt propose\n" in printed.err
+
+
+@pytest.mark.parametrize("command", ["schedule", "unschedule"])
+@pytest.mark.parametrize("words", [["--system", "launchd"], ["--system=windows"]])
+def test_another_scheduler_is_refused_with_what_to_do(
+    capsys: pytest.CaptureFixture[str], command: str, words: list[str]
+) -> None:
+    assert main([command, CAP, *words]) == 4
     printed = capsys.readouterr()
-    task = ElementTree.fromstring(printed.out)
-    texts = {element.tag.rpartition("}")[2]: element.text or "" for element in task.iter()}
-    assert texts["WorkingDirectory"] == str(plain)
-    assert texts["StartBoundary"].endswith("T03:17:00")
-    assert f'--skillopt-write=no -k "a b" {TO_PYTEST} && ' in texts["Arguments"]
-    runs = plain / ".skillopt" / "runs"
-    assert f'(if not exist "{runs}" mkdir "{runs}") && (' in texts["Arguments"]
-    for system in ("launchd", "windows"):
-        assert main(["unschedule", "--system", system]) == 0
-        removed = capsys.readouterr().out
-        assert " skillopt-r-d-" in removed.replace("/", " ")
-    name = removed.split()[-1]
-    assert f"schtasks /Create /TN {name} /XML task.xml" in printed.err
+    assert printed.out == ""
+    assert "--system is gone: schedule writes a line for cron only" in printed.err
+    assert "docs/ci.md" in printed.err
+
+
+def test_the_timer_of_the_page_starts_what_a_night_needs(tmp_path: Path, project: Path) -> None:
+    """Both commands are accepted as written: the training with its cap, and the proposal."""
+    service, timer = re.findall(r"```ini\n(\[(?:Service|Timer)\].*?)```", PAGE.read_text(), re.S)
+    commands = re.findall(r"ExecStart=\S+/pytest-skillopt (.*)", service)
+    assert [line.split()[0] for line in commands] == ["job", "propose"]
+    job = _parser(commands[0].split()).parse_args(commands[0].split())
+    assert training_command(job)[3:] == ["--skillopt-train", "--skillopt-write=no", TO_PYTEST]
+    assert main(commands[1].split()) == 0
+    if verify := shutil.which("systemd-analyze"):
+        (tmp_path / "skillopt.service").write_text(service.replace("%h/project/.venv", sys.prefix))
+        (tmp_path / "skillopt.timer").write_text(timer)
+        command = [verify, "--user", "verify", tmp_path / "skillopt.timer"]
+        environment = {"XDG_RUNTIME_DIR": str(tmp_path), "HOME": str(tmp_path)}
+        subprocess.run(command, check=True, env=environment)
 
 
 @pytest.mark.parametrize("at", ["25:00", "3", "03:60", "3:7", "0 3 * * *", ""])
