@@ -72,7 +72,7 @@ class Reply(str):
         return str(self)
 
     def json(self) -> Any:
-        """Return the JSON object or array in the reply, bare, fenced or within prose.
+        """Return the JSON object or array after its thoughts, bare, fenced or in prose.
 
         Raises:
             ReplyError: there is none.

@@ -55,6 +55,8 @@ _VERSION = re.compile(
 )
 """End of a model's name that names a version of it: ``-2024-08-06``, ``-0613``, ``-v1:0``."""
 _Text = Annotated[str, AfterValidator(encodable)]
+_THOUGHTS = ("thinking", "reasoning", "thought", "reasoning_text")
+"""Types of parts of a message that are no answer."""
 
 
 class _Function(BaseModel):
@@ -72,8 +74,9 @@ class _Call(BaseModel):
 
 
 class _Part(BaseModel):
+    type: Any = "text"
     text: _Text | None = None
-    """None for the thoughts of a reasoning model."""
+    """None for the thoughts of a reasoning model, or such a text of the type ``reasoning``."""
 
 
 class _Message(BaseModel):
@@ -83,7 +86,8 @@ class _Message(BaseModel):
 
     def text(self) -> str:
         if isinstance(self.content, list):
-            return "".join(part.text or "" for part in self.content)
+            said = (part.text or "" for part in self.content if part.type not in _THOUGHTS)
+            return "".join(said)
         # A refusal is the model's answer: the test may judge it.
         return self.content or self.refusal or ""
 

@@ -26,7 +26,18 @@ FormT = TypeVar("FormT", bound=BaseModel)
 _FENCE = re.compile(
     r"^[ \t]*(```++|~~~++)[^\n]*\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.DOTALL | re.MULTILINE
 )
-_THOUGHTS = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
+_NAMES = ("think", "thinking", "thought", "reasoning", "seed:think")
+_THOUGHTS = [
+    re.compile(f"(?P<opening>{opening})|(?P<closing>{closing})", re.IGNORECASE)
+    for opening, closing in [
+        *((f"<{name}>", f"</{name}>") for name in _NAMES),
+        (r"\[THINK\]", r"\[/THINK\]"),
+        ("◁think▷", "◁/think▷"),
+        (r"<\|START_THINKING\|>", r"<\|END_THINKING\|>"),
+        (r"<\|channel\|>analysis", r"<\|channel\|>final<\|message\|>"),
+    ]
+]
+"""Tags around the thoughts of models, each kind by itself."""
 _OPENING = re.compile(r"[{\[]")
 _MAX_STARTS = 2000
 """Maximum opening brackets tried in a prose; keeps the work linear on a reply full of them."""
@@ -40,15 +51,49 @@ class NoJson(ValueError):
 
 
 def without_thoughts(text: str) -> str:
-    """Remove a leading ``<think>`` block."""
-    return _THOUGHTS.sub("", text, count=1).strip()
+    """Remove a model's thoughts.
+
+    All up to the first closing tag is thought, since the prompt's template may hold the opening
+    one. So is each later block, and the rest of the text after a block that is not closed. A tag
+    within a JSON value is text.
+
+    Raises:
+        NoJson: nothing else is there.
+    """
+    said = text
+    for tags in _THOUGHTS:
+        said = _without(tags, said)
+    if text.strip() and not said.strip():
+        raise NoJson("no answer after its thoughts")
+    return said.strip()
+
+
+def _without(tags: re.Pattern[str], text: str) -> str:
+    """Remove the thoughts between tags of one kind."""
+    found = list(tags.finditer(text))
+    if not found:
+        return text
+    for start, end, _ in _values_in(text)[0]:
+        found = [tag for tag in found if not start <= tag.start() < end]
+    last = max((tag.start() for tag in found if tag["closing"]), default=-1)
+    thinks, at, kept = last >= 0, 0, ""
+    for tag in found:
+        if thinks and tag["closing"]:
+            thinks, at = False, tag.end()
+        elif not thinks and tag["opening"]:
+            before = text[at : tag.start()]
+            if tag.start() > last and before.rpartition("\n")[2].strip():
+                break  # The text mentions the tag.
+            kept += before
+            thinks = True
+    return kept if thinks else kept + text[at:]
 
 
 def find_json(text: str) -> Any:
     """Find the object or array in ``text``.
 
-    The whole text, else the first fenced block that is one, else the longest one in the prose. A
-    leading ``<think>`` block is ignored.
+    The whole text, else the first fenced block that is one, else the longest one in the prose.
+    Thoughts are ignored.
 
     Raises:
         NoJson: there is none.
@@ -64,6 +109,14 @@ def find_json(text: str) -> Any:
 
 def json_values(text: str) -> list[tuple[int, int, Any]]:
     """List start, end and value of each object and array in a prose; NoJson if there is none."""
+    found, problem = _values_in(text)
+    if not found:
+        raise NoJson(problem or "no JSON object or array")
+    return found
+
+
+def _values_in(text: str) -> tuple[list[tuple[int, int, Any]], str]:
+    """List the values as ``json_values`` does; describe the first one that is broken."""
     found, at, problem = [], 0, ""
     for _ in range(_MAX_STARTS):
         start = _OPENING.search(text, at)
@@ -75,9 +128,7 @@ def json_values(text: str) -> list[tuple[int, int, Any]]:
         except (ValueError, RecursionError) as error:
             at = start.end()
             problem = problem or _about(error, text)
-    if not found:
-        raise NoJson(problem or "no JSON object or array")
-    return found
+    return found, problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +177,8 @@ def ask_json(
         usage += reply.usage
         quoted = reply.text[:_MAX_QUOTED]
         try:
+            # The mistake is in the answer, which thoughts may precede by pages.
+            quoted = without_thoughts(reply.text)[:_MAX_QUOTED] or quoted
             # JSON can write lone surrogates, which no file can hold.
             found = encodable(json.dumps(find(reply.text), ensure_ascii=False))
             return Answer(form.model_validate(json.loads(found)), usage)

@@ -75,6 +75,23 @@ def test_the_skill_is_the_system_prompt(chat_server: ChatServer, agent: Agent) -
     assert reply.text == reply
 
 
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [("text", 'Perhaps {"total": 1, "note": "draft"}.\n</thi'), ("text", 'nk>{"total": 2}')],
+        [("reasoning", '{"total": 1, "note": "draft"}'), ("text", '{"total": 2}')],
+    ],
+)
+def test_thoughts_in_a_message_of_several_parts(
+    chat_server: ChatServer, agent: Agent, parts: list[tuple[str, str]]
+) -> None:
+    content = [{"type": kind, "text": text} for kind, text in parts]
+    message = {"role": "assistant", "content": content}
+    body = {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+    chat_server.script(chat_server.answer(raw=json.dumps(body)))
+    assert agent("What is the total?").json() == {"total": 2}
+
+
 def test_a_further_call_continues_the_conversation(chat_server: ChatServer, agent: Agent) -> None:
     chat_server.script("one", "two", "three")
     agent("first")

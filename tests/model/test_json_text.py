@@ -36,7 +36,6 @@ def test_any_text_gives_an_object_an_array_or_no_json(text: str) -> None:
     [
         ('See [1]: {"total": 3, "currency": "EUR"}', {"total": 3, "currency": "EUR"}),
         ('{"broken": } and then {"a": 1}', {"a": 1}),
-        ('<think>{"a": 1}? no</think>\n{"a": 2}', {"a": 2}),
         ('```\nnot json\n```\n```json\n{"a": 1}\n```', {"a": 1}),
         ('```json\n{"a": 1}\n', {"a": 1}),
         pytest.param(" ````x\n" * 50_000 + '{"a": 1}', {"a": 1}, id="many fences"),
@@ -46,6 +45,55 @@ def test_any_text_gives_an_object_an_array_or_no_json(text: str) -> None:
 )
 def test_the_answer_is_told_from_what_surrounds_it(text: str, value: object) -> None:
     assert find_json(text) == value
+
+
+TAGS = [
+    ("<think>", "</think>"),
+    ("<Thinking>", "</Thinking>"),
+    ("<thought>", "</thought>"),
+    ("<reasoning>", "</reasoning>"),
+    ("<seed:think>", "</seed:think>"),
+    ("[THINK]", "[/THINK]"),
+    ("◁think▷", "◁/think▷"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
+]
+DRAFT = 'The total may be {"total": 1, "note": "draft"}.'
+ANSWER = '{"total": 2}'
+
+
+@pytest.mark.parametrize(("opening", "closing"), TAGS)
+def test_thoughts_are_no_answer(opening: str, closing: str) -> None:
+    """The template of a prompt may hold the opening tag; then the reply begins with thoughts."""
+    for text in (
+        f"{opening}{DRAFT}\n{closing}\n{ANSWER}",
+        f"{DRAFT}\n{closing}\n{ANSWER}",
+        f"The tag {opening} begins my thoughts. {DRAFT}{closing}```json\n{ANSWER}\n```",
+        f"{DRAFT}{closing}First.\n{opening}{DRAFT}{closing}{ANSWER}",
+        f"{DRAFT}{closing}{ANSWER}\n{opening}{DRAFT}",
+        f"{DRAFT}{closing}{ANSWER} I had closed my thoughts by {closing}",
+    ):
+        assert find_json(text) == {"total": 2}, text
+
+
+@pytest.mark.parametrize(("opening", "closing"), TAGS)
+def test_a_reply_that_ends_within_its_thoughts_is_none(opening: str, closing: str) -> None:
+    for text in (
+        f"{opening}{DRAFT}",
+        f"Well.\n{DRAFT}\n{closing}",
+        f"{DRAFT}{closing}\n{opening}{DRAFT}",
+    ):
+        with pytest.raises(NoJson, match="no answer after its thoughts"):
+            find_json(text)
+
+
+@pytest.mark.parametrize(("opening", "closing"), TAGS)
+def test_a_tag_in_the_answer_is_text(opening: str, closing: str) -> None:
+    value = {"rule": f"Never write {closing} and {opening}"}
+    text = json.dumps(value)
+    assert find_json(text) == find_json(f"```json\n{text}\n```") == value
+    assert find_json(f"{opening}{DRAFT}{closing}{text}") == value
+    assert find_json(f"I left out the tag {opening}: {ANSWER}") == {"total": 2}
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,29 @@ def test_what_stays_unreadable_is_not_guessed(
     assert answer.usage.calls == chat_server.calls == 2
 
 
+def test_the_repair_shows_the_answer_and_not_the_thoughts_before_it(
+    chat_server: ChatServer, make_model: ModelMaker
+) -> None:
+    thoughts = json.dumps(GOOD | {"reasoning": "a draft"}) + " or not? " * 1000
+    chat_server.script(f'{thoughts}</think>{{"reasoning": "r", "edits": [', json.dumps(GOOD))
+    answer = ask_json(make_model(), ASK, Proposal, sample="s")
+    assert answer.value == Proposal.model_validate(GOOD)
+    quoted = chat_server.bodies[1]["messages"][1]
+    assert quoted["content"] == '{"reasoning": "r", "edits": ['
+
+
+def test_a_reply_that_ends_within_its_thoughts_is_asked_for_again(
+    chat_server: ChatServer, make_model: ModelMaker
+) -> None:
+    draft = f"<think>{json.dumps(GOOD | {'reasoning': 'a draft'})}"
+    chat_server.script(draft, json.dumps(GOOD))
+    answer = ask_json(make_model(), ASK, Proposal, sample="s")
+    assert answer.value == Proposal.model_validate(GOOD)
+    quoted, asked = chat_server.bodies[1]["messages"][1:]
+    assert quoted["content"] == draft
+    assert "no answer after its thoughts" in asked["content"]
+
+
 def test_a_fault_in_the_repair_keeps_the_accounts_right(
     chat_server: ChatServer, make_model: ModelMaker
 ) -> None:
