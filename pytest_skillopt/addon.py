@@ -43,7 +43,6 @@ if TYPE_CHECKING:
         [pytest.Session, SkillVersions, Callable[[Rollout], None], Watchdog, int, str],
         ConcurrentRunner,
     ]
-    Notes = Callable[[Sequence[SkillTask]], list[str]]
     Rows = list[list[str]]
     Tasks = Sequence[SkillTask]
 
@@ -69,8 +68,6 @@ class AddOn(NamedTuple):
     """Roles of the models that fixtures call, by the fixture."""
     cases: Mapping[str, Callable[[Path], Iterable[tuple[str, Any]]]] = {}
     """Readers of ``read_cases``, by suffix: places and cases, each with a ``skill`` (or "")."""
-    alike: Callable[[Tasks], tuple[list[list[str]], Notes]] | None = None
-    """Groups ids of tasks to keep in one split; returns also what notes them, once assigned."""
     concurrent_runner: MakeRunner | None = None
     """Makes the runner of a worker with more than one slot (``AddOnSettings.slots``) from session,
     versions, a function that delivers a rollout, watchdog, slots and the worker's name."""

@@ -7,8 +7,9 @@ body and a set-up error outside of it.
 
 from __future__ import annotations
 
+import traceback
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -50,17 +51,52 @@ def classify_error(exception: BaseException) -> InfraError | None:
     """Classify an exception that escaped from a test; None if it may be a wrong answer.
 
     Errors are: any exception of a model or a fixture of this package; exceptions that the openai
-    SDK raises or lets escape; time-outs and connection errors of any client.
+    SDK raises or lets escape; time-outs, connection errors and refusals for overload of any client.
     """
     if is_unanswered(exception) and not isinstance(exception, ModelError):
         return InfraError("timeout", str(exception))
     fault = exception if isinstance(exception, ModelError) else faults.classify(exception)
     if fault is not None:
         return InfraError(fault.kind, str(fault), fault.fatal)
+    said = f"{type(exception).__name__}: {exception}"
     # A time-out of a service is not the task's own: it may come at once, so it has another kind.
-    if isinstance(exception, ConnectionError | TimeoutError):
-        return InfraError("provider", f"{type(exception).__name__}: {exception}")
+    if isinstance(exception, ConnectionError | TimeoutError) or _status(exception) in _OVERLOADED:
+        return InfraError("provider", said)
+    if _uses_no_reply(exception):
+        return InfraError("provider", f"the provider sent no reply ({said})")
     return None
+
+
+_OVERLOADED = frozenset({429, 503, 529})
+"""HTTP statuses of an overloaded server; 529 is Anthropic's."""
+
+
+def _status(exception: BaseException) -> Any:
+    """Return the HTTP status of any client's exception, None if it has none."""
+    response = getattr(exception, "response", None)
+    for owner, name in (
+        (exception, "status_code"),  # SDKs of providers
+        (response, "status_code"),  # requests and httpx
+        (exception, "code"),  # urllib and Google's SDK
+    ):
+        status = getattr(owner, name, None)
+        if isinstance(status, int):
+            return status
+    return None
+
+
+def _uses_no_reply(exception: BaseException) -> bool:
+    """Tell whether a test used an invalid reply that the openai SDK had passed on.
+
+    HTML with status 200 is a string there, and an error in the body has ``choices=None``.
+    """
+    if isinstance(exception, AttributeError):
+        fields = {"choices", "output_text", "output", "usage"}
+        return isinstance(exception.obj, str) and exception.name in fields
+    if isinstance(exception, TypeError) and "'NoneType' object" in str(exception):
+        innermost = traceback.extract_tb(exception.__traceback__, -1)
+        return any(".choices" in (frame.line or "") for frame in innermost)
+    return False
 
 
 _MESSAGE_LIMIT = 4_000

@@ -161,7 +161,6 @@ FAILURES = (
 )
 
 
-@pytest.mark.addon("client_faults")
 def test_errors_are_told_from_failures(drive: Drive) -> None:
     driven = drive(SUITE, "-p", "no:xdist", conftest=HOOK)
     for test, (kind, message) in ERRORS.items():

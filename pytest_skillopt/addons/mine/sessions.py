@@ -12,8 +12,8 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.addons.similarity import near_duplicates
 from pytest_skillopt.errors import UserError
+from pytest_skillopt.similarity import near_duplicates
 from pytest_skillopt.untrusted import printable, redact
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from pytest_skillopt.addons.published.settings import PublishedSettings
 from pytest_skillopt.edits.calls import Form
 from pytest_skillopt.edits.combine import Patch, by_support, deduplicate, notes
 from pytest_skillopt.edits.context import numbered
+from pytest_skillopt.similarity import jaccard
 from pytest_skillopt.skill.edits import with_links
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from pytest_skillopt.edits.calls import Edits, FormT
     from pytest_skillopt.edits.context import Context, Section
     from pytest_skillopt.skill.edits import Edit
-
-_WORD = re.compile(r"\w+")
 
 
 class Ranking(Form):
@@ -146,9 +145,12 @@ def _inherit(edit: Edit, sources: Sequence[Edit]) -> Edit:
 
 
 def _overlap(one: Edit, other: Edit) -> float:
-    """Return the Jaccard similarity of the words, in [0, 1]."""
-    a, b = (set(_WORD.findall(f"{e.target} {e.content}".casefold())) for e in (one, other))
-    return len(a & b) / len(a | b) if a | b else 1.0
+    """Return how much their words have in common, in [0, 1]."""
+    return jaccard(_words(one), _words(other))
+
+
+def _words(edit: Edit) -> set[str]:
+    return set(re.findall(r"\w+", f"{edit.target} {edit.content}".casefold()))
 
 
 def select_published(patch: Patch, context: Context) -> Patch:

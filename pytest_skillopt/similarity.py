@@ -1,4 +1,4 @@
-"""Sets that are nearly equal."""
+"""How much two texts have in common, by sets of their words or runs of words."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ if TYPE_CHECKING:
 
 _ALIKE = 0.8
 """Smallest Jaccard index of sets that are nearly equal."""
+
+
+def jaccard(one: Set[Any], other: Set[Any]) -> float:
+    """Return the share of elements of either set that both have, in [0, 1]; 1.0 for empty sets."""
+    united = one | other
+    return len(one & other) / len(united) if united else 1.0
 
 
 def near_duplicates(sets: Sequence[Set[Any]]) -> list[int]:
@@ -34,7 +40,7 @@ def near_duplicates(sets: Sequence[Set[Any]]) -> list[int]:
             if min(len(each) - at, size - its) * (1 + _ALIKE) / _ALIKE + 1e-9 >= len(each) + size
             for other in others
         )
-        alike = [o for o in near if len(each & sets[o]) >= _ALIKE * len(each | sets[o])]
+        alike = [other for other in near if jaccard(each, sets[other]) >= _ALIKE]
         if not alike:
             for at, element in enumerate(first):
                 kept[element][at, len(each)].append(number)

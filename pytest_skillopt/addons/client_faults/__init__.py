@@ -1,1 +1,0 @@
-"""Recognizing failed calls of a test's own clients."""

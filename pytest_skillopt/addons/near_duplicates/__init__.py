@@ -1,1 +1,0 @@
-"""Finding tasks that are nearly the same, which belong in one split."""
