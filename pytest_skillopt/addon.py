@@ -80,9 +80,6 @@ class AddOn(NamedTuple):
     faults: Callable[[Document, Document, Known], Iterable[tuple[str, str]]] = lambda *_: ()
     """Finds faults of these rules in a changed file: rule and excerpt. ``known`` tells if a text of
     the user holds a string."""
-    scripts: Mapping[str, tuple[str, Callable[[str, str, str], Iterable[str]]]] = {}
-    """Scripts that can be trained, by suffix: the program that parses them, or "", and a function
-    from path, text before and text after to faults of the change."""
     edit_check: Callable[[Tasks, str], Check] | None = None
     """Made once for each training, from all tasks and the skill's text at the start: checks an edit
     and the text that it adds."""

@@ -28,7 +28,9 @@ _RAW_NUMBER = re.compile(r"(?:could not convert string to float|(invalid literal
 _IniType = Literal["linelist", "bool", "int", "float", "string"]
 _INI_TYPES: dict[type, _IniType] = {bool: "bool", int: "int", float: "float", str: "string"}
 
-REMOVED: dict[str, str] = {}
+REMOVED = {
+    "train_code": "leave it out, and name no scripts in skillopt_files: only texts are trained",
+}
 """Sentences that say what to do now, by the name of a setting, option or mode that is gone."""
 
 _ABOUT = {
@@ -111,7 +113,6 @@ class Settings:
     dir: str = _option(".skillopt", "folder of the runs and the cache", free=True)
     files: str = setting("references/*.md", "other trained files, or none", many=",")
     train_description: bool = setting(False, "train descriptions, too, on trigger tasks")
-    train_code: bool = setting(False, "train scripts, too, in the agent's sandbox")
     write: bool = _option(True, "write improved skills; no: only propose", metavar="no")
 
     # models

@@ -87,7 +87,8 @@ class Project:
             )
         messages = body["messages"]
         if messages[-1]["role"] == "user" and body.get("tools"):
-            return Answer.tool("read_skill_file", path="references/style.md")
+            name = "closing" if "references/closing.md" in str(messages[0]) else "style"
+            return Answer.tool("read_skill_file", path=f"references/{name}.md")
         told = "".join(str(m["content"]) for m in messages if m["role"] in ("system", "tool"))
         wanted = [r for r in (RULE, NAMED) if r in told or (r == NAMED and not self.more)]
         return f"Hello{' Ada' if NAMED in wanted else ''}{'!' if RULE in wanted else '.'}"
@@ -263,6 +264,17 @@ def test_what_no_edit_may_do_is_said(project: Project) -> None:
         assert why in row["why"]
 
 
+def test_a_file_can_be_begun_with_the_link_to_it(project: Project) -> None:
+    link = "Read [the closing rule](references/closing.md) first."
+    project.edit["file"] = "references/closing.md"
+    project.more = [{"op": "append", "file": "SKILL.md", "content": link}]
+    assert project.train().ret == 0
+    assert project.read("references/closing.md") == f"{RULE}\n"
+    assert link in project.read("SKILL.md")
+    (skill,) = project.result["skills"]
+    assert {hunk["edits"][0]["file"] for hunk in skill["hunks"]} == {"references/closing.md"}
+
+
 @pytest.fixture
 def two_files(project: Project) -> Project:
     """Half of the tasks need an edit of the SKILL.md, the others one of its reference."""
@@ -372,6 +384,16 @@ def test_a_program_is_not_trained(project: Project) -> None:
     result.stderr.fnmatch_lines([words])
     with pytest.raises(SkillError, match="only text documents"):
         Trained("scripts/*.py").check("scripts/new.py")
+
+
+def test_no_version_writes_a_program(project: Project) -> None:
+    """A version may come from an untrusted cache."""
+    script = project.write("run.py", "print(1)\n")
+    before = Document(SKILL.encode()).with_file("run.py", Document(b"print(1)\n"))
+    after = before.with_file("run.py", Document(b"print(2)\n"))
+    with pytest.raises(SkillError, match=r"run\.py: only text documents"):
+        write_version(project.folder / "SKILL.md", before, after)
+    assert script.read_text() == "print(1)\n"
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,6 @@ LATER = (
         "sandbox",
         "files",
         "train_description",
-        "train_code",
         "verify",
         "verify_rule",
     ),

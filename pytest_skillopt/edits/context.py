@@ -67,7 +67,7 @@ class Context:
     def form(self) -> type[Edits]:
         """Form of an answer with edits."""
         settings = self.settings
-        several = self.document.files or settings.train_description or settings.train_code
+        several = self.document.files or settings.train_description
         return PlacedEdits if several else Edits
 
     @property
@@ -75,10 +75,8 @@ class Context:
         """Instructions for that form."""
         render = self.calls.prompts.render
         parts = [render("answer_edits")]
-        if self.document.files or self.settings.train_code:
+        if self.document.files:
             parts.append(render("answer_files", files=", ".join(self.document.names)))
-        if self.settings.train_code:
-            parts.append(render("answer_code"))
         if self.settings.train_description:
             parts.append(render("answer_description"))
         return "\n\n".join(parts)

@@ -182,13 +182,6 @@ def _written(run: Run, outcome: TrainOutcome, lost: Sequence[str]) -> SkillResul
     if not run.settings.write:
         run.notes.append(f"{outcome.skill} was not written: skillopt_write is no")
         return result
-    if outcome.for_review and run.settings.train_code:
-        files = ", ".join(outcome.for_review)
-        run.notes.append(
-            f"{outcome.skill} was not written: {files} is code or new, which takes a review: "
-            "merge it by a pull request (docs/ci.md)"
-        )
-        return result
     if lost:
         beside = f"it was measured beside the new {lost[0]}, which was not written"
         run.notes.append(f"{outcome.skill} was not written: {beside}")

@@ -67,13 +67,6 @@ class TrainOutcome:
     spent: Caps = field(default=Caps(), compare=False)
     """Amounts taken, cached replies included, as they count towards the caps."""
 
-    @property
-    def for_review(self) -> list[str]:
-        """Scripts that ``after`` changes, and files that it adds."""
-        new, old = self.after, self.before
-        changed = (name for name in new.names if new.file(name) != old.file(name))
-        return [name for name in changed if new.file(name).is_code or name not in old.names]
-
 
 def task_rows(
     tasks: Iterable[SkillTask],

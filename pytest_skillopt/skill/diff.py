@@ -43,8 +43,7 @@ def unified(before: Document, after: Document, path: str) -> str:
         where = path if name == SKILL_FILE else beside
         old, new = _file_name(f"a/{where}"), _file_name(f"b/{where}")
         if name not in before.names:
-            mode = "100755" if after.file(name).data.startswith(b"#!") else "100644"
-            parts.append(f"diff --git {old} {new}\nnew file mode {mode}\n")
+            parts.append(f"diff --git {old} {new}\nnew file mode 100644\n")
             old = "/dev/null"
         parts += [f"--- {old}\n+++ {new}\n", *(hunk.diff for hunk in found)]
     return "".join(parts)

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import posixpath
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -71,8 +70,6 @@ class Document:
     """Trained files by their path relative to the skill's folder, sorted."""
     beside: tuple[tuple[str, bytes], ...] = ()
     """SKILL.md of other skills that agents see instead of those on disk, by path in the project."""
-    is_code: bool = field(default=False, compare=False)
-    """Whether it is a script: all of it counts as a code block."""
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Document:
@@ -134,8 +131,7 @@ class Document:
         """Return a file as its own document; empty if the version has no such file."""
         if name == SKILL_FILE:
             return Document(self.data)
-        is_code = posixpath.splitext(name)[1].lower() not in TEXTS
-        return Document(dict(self.files).get(name, b""), is_code=is_code)
+        return Document(dict(self.files).get(name, b""))
 
     def with_text(self, text: str) -> Document:
         """Return this version with another text of its SKILL.md."""
@@ -207,8 +203,6 @@ class Document:
     @cached_property
     def fences(self) -> tuple[Region, ...]:
         """Fenced code blocks of the body, by CommonMark's rules; lenient in lists and quotes."""
-        if self.is_code:
-            return (Region("code", 0, len(self.text)),)
         found: list[Region] = []
         opened: tuple[int, str] | None = None
         position = self.body_start

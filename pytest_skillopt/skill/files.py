@@ -6,7 +6,6 @@ import contextlib
 import os
 import posixpath
 import re
-import shutil
 import stat
 import tempfile
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.registry import merged
 from pytest_skillopt.skill.document import SKILL_FILE, TEXTS, Document, SkillError
 
 if TYPE_CHECKING:
@@ -174,12 +172,10 @@ class Trained:
     patterns: str = ""
     """Patterns of paths in its folder (``fnmatch``), with commas between them; one that begins with
     ``../`` names a single document outside."""
-    code: bool = False
-    """Whether scripts are trained, too."""
 
     @classmethod
     def of(cls, settings: Settings) -> Trained:
-        return cls(settings.files, settings.train_code)
+        return cls(settings.files)
 
     @property
     def _wanted(self) -> list[str]:
@@ -202,22 +198,16 @@ class Trained:
                 f"{name} is not trained with the skill "
                 f"(skillopt_files = {self.patterns or 'nothing'})"
             )
-        self.check_kind(name)
+        check_kind(name)
 
-    def check_kind(self, name: str) -> None:
-        """Refuse (SkillError) what is neither a text document nor, if scripts are trained, one."""
-        if not name.isprintable() or os.fsencode(name).decode("utf-8", "replace") != name:
-            shown = os.fsencode(name).decode("utf-8", "backslashreplace")
-            raise SkillError(f"{shown}: this name is not UTF-8, or cannot be shown; rename it")
-        suffix, scripts = PurePosixPath(name).suffix.lower(), merged(lambda addon: addon.scripts)
-        if suffix in TEXTS:
-            return
-        is_script = suffix in scripts and not is_outside(name)
-        if not (is_script and self.code):
-            more = ", and scripts with skillopt_train_code = yes" if is_script else ""
-            raise SkillError(f"{name}: only text documents are trained ({', '.join(TEXTS)}){more}")
-        if (tool := scripts[suffix][0]) and not shutil.which(tool):
-            raise SkillError(f"{name}: {tool}, which has to parse it, is not installed")
+
+def check_kind(name: str) -> None:
+    """Refuse (SkillError) a path that is not one of a text document."""
+    if not name.isprintable() or os.fsencode(name).decode("utf-8", "replace") != name:
+        shown = os.fsencode(name).decode("utf-8", "backslashreplace")
+        raise SkillError(f"{shown}: this name is not UTF-8, or cannot be shown; rename it")
+    if PurePosixPath(name).suffix.lower() not in TEXTS:
+        raise SkillError(f"{name}: only text documents are trained ({', '.join(TEXTS)})")
 
 
 def is_outside(name: str) -> bool:
@@ -239,7 +229,7 @@ def read_version(path: Path, root: Path, trained: Trained) -> Document:
     inside = (name for name in file_names(root / path, root) if trained.includes(name))
     for name in [*(n for n in inside if not (folder / n).is_symlink()), *trained.outside]:
         try:
-            trained.check_kind(name)
+            check_kind(name)
             if is_outside(name) and (folder / name).is_symlink():
                 raise SkillError(f"{name}: is a link; name the file that it points to")
             document = document.with_file(name, read_skill(folder / name, root))
@@ -255,8 +245,8 @@ def write_version(
 
     The new content is written beside the files and flushed to disk, then moved into place, the
     SKILL.md last; a file's mode is kept, a link to a SKILL.md is followed. Only a kill between two
-    moves leaves some files unchanged: see ``run.directory``. A script is never written, and outside
-    of the skill's folder only what ``trained`` names.
+    moves leaves some files unchanged: see ``run.directory``. Only text documents are written, and
+    outside of the skill's folder only what ``trained`` names.
 
     Raises:
         SkillError: a file differs from ``before``, or may not or cannot be written; no file was
@@ -268,10 +258,6 @@ def write_version(
     }
     changed = [name for name in targets if after.file(name) != before.file(name)]
     check_names(after, trained)
-    for name in changed:
-        if after.file(name).is_code:
-            words = "not written, it takes a request and a review: apply the run's patch yourself"
-            raise SkillError(f"{path.parent / name}: {words}")
     written: dict[str, Path] = {}
     moved: list[str] = []
     try:
@@ -296,11 +282,14 @@ def write_version(
 
 
 def check_names(version: Document, trained: Trained | None) -> None:
-    """Refuse (SkillError) a version with a file outside of the skill's folder that is not trained.
+    """Refuse (SkillError) a version with a file that may not be written.
+
+    It is no text document, or lies outside of the skill's folder and is not trained.
 
     A version may come from an untrusted cache.
     """
     for name in version.names:
+        check_kind(name)
         if not _stays_inside(name) and name not in (trained or Trained()).outside:
             raise SkillError(f"{name}: not written, it lies outside of the skill's folder")
 

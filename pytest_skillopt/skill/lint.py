@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import re
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_skillopt.registry import addons, merged
@@ -32,7 +31,6 @@ _OWN: dict[str, tuple[Severity, str]] = {
     "file-type": ("refuse", "a change of the byte order mark or the line endings"),
     "fences": ("refuse", "a code block that is never closed and was before"),
     "links": ("refuse", "a link to a file that is not there"),
-    "code": ("refuse", "a script that may not be changed so"),
     "size": ("refuse", "more tokens than skillopt_max_skill_tokens"),
     "catalogue": ("refuse", "more text in the descriptions of all skills than agents load"),
 }
@@ -156,16 +154,11 @@ def lint(
         if present is not None:
             links = sorted(file_links(after, name) - file_links(before, name))
             judged += [("links", x) for x in links if x not in present and x not in after.names]
-        if new.is_code:
-            kind = merged(lambda addon: addon.scripts).get(PurePosixPath(name).suffix.lower())
-            faults = kind[1](name, old.text, new.text) if kind else ["there is no check for it"]
-            judged += [("code", fault) for fault in faults]
         found += [(rule, "" if name == SKILL_FILE else name, excerpt) for rule, excerpt in judged]
     size = beside + listed([after])
     if size > max(CATALOGUE, beside + listed([before])):
         found.append(("catalogue", "", f"{size:,} characters, at most {CATALOGUE:,}"))
     order = list(rules())
-    allow -= {"code"}
     unique = dict.fromkeys(_finding(*entry) for entry in found if entry[0] not in allow)
     return sorted(unique, key=lambda finding: order.index(finding.rule))
 

@@ -54,12 +54,6 @@ def test_a_longer_description_is_refused_if_agents_would_cut_the_catalogue() -> 
     assert judged(old, new, frozenset({"catalogue"}), beside=CATALOGUE) == []
 
 
-def test_a_script_of_a_kind_that_nothing_checks_is_refused() -> None:
-    before = Document.from_text(SKILL).with_file("run.rb", Document(b"puts 1\n"))
-    after = before.with_file("run.rb", Document(b"puts 2\n"))
-    assert [finding.rule for finding in lint(before, after)] == ["code"]
-
-
 def test_an_unknown_rule_is_an_error_that_lists_the_rules() -> None:
     assert allowed("") == frozenset()
     with pytest.raises(SkillError, match=r"netwrk is not a rule; the rules are .*secret, "):

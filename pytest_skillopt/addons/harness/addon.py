@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
     from pytest_skillopt import Context, Model, Patch, Result, Role, Skill, SkillTask, TaskRecord
-    from pytest_skillopt.addons.harness import adapters, binding, code, processes, reading
+    from pytest_skillopt.addons.harness import adapters, binding, processes, reading
 else:
     adapters, binding = Later("harness.adapters"), Later("harness.binding")
-    code, processes, reading = (Later(f"harness.{n}") for n in ("code", "processes", "reading"))
+    processes, reading = Later("harness.processes"), Later("harness.reading")
 
 
 def _other_harness(settings: Settings, name: str) -> tuple[Settings, str]:
@@ -34,8 +34,6 @@ def _other_harness(settings: Settings, name: str) -> tuple[Settings, str]:
     return changed, str(adapters.installed(name))
 
 
-_TOOLS = {"": (".py",), "bash": (".sh", ".bash"), "node": (".js", ".mjs", ".cjs")}
-"""Suffixes of scripts by the program that parses them."""
 _WANTED = "Opened skills, by the skill that the trigger tasks wanted (rollouts)"
 ADDON = AddOn(
     settings=HarnessSettings,
@@ -46,7 +44,6 @@ ADDON = AddOn(
         )
     },
     targets={"harness": _other_harness},
-    scripts={suffix: (tool, code.faults) for tool, found in _TOOLS.items() for suffix in found},
     tables={_WANTED: reading.opened},
 )
 
@@ -55,11 +52,7 @@ def pytest_skillopt_agent(item: pytest.Item, source: str, skill: str) -> str | N
     """Name the agents that a task of ``skill_harness`` runs, with their versions."""
     from pytest_skillopt.model.roles import Models
 
-    uses_agent = "skill_harness" in getattr(item, "fixturenames", ())
-    mode = Mode.from_config(item.config)
-    if mode and mode.name in ("train", "try"):
-        _check_confined(item, Models.of(item.config).settings, uses_agent=uses_agent)
-    if not uses_agent:
+    if "skill_harness" not in getattr(item, "fixturenames", ()):
         return None
     check_system()
     return binding.identify(item, Models.of(item.config).settings, source, skill)
@@ -72,22 +65,6 @@ def pytest_configure(config: pytest.Config) -> None:
     settings = Settings.from_config(config)
     if settings.of(HarnessSettings).harness_login:
         binding.check_login(config, settings)
-
-
-def _check_confined(item: pytest.Item, settings: Settings, *, uses_agent: bool) -> None:
-    """Raise UsageError unless scripts that a model wrote would only run in a sandbox."""
-    if not settings.train_code:
-        return
-    if not uses_agent:
-        raise pytest.UsageError(
-            f"skillopt_train_code: {item.nodeid} does not use skill_harness, and a script that a "
-            "model wrote may run in its sandbox only; leave the test out, or train no code"
-        )
-    if processes.resolve(settings.of(HarnessSettings).sandbox) == "none":
-        raise pytest.UsageError(
-            "skillopt_train_code: a script that a model wrote may run in a sandbox only; install "
-            "bubblewrap, or set skillopt_sandbox to a command that confines"
-        )
 
 
 def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model | None:

@@ -184,8 +184,8 @@ def plan(base: Base, skill: Checked, message: str) -> Plan:
     blobs = {}
     for file in skill.changed:
         place, data = beside(skill.path, file), skill.after.file(file).data
-        new = Entry("100755" if data.startswith(b"#!") else "100644", "")
-        blobs[place] = Entry(base.files.get(place, new).mode, write(git, data))
+        mode = base.files[place].mode if place in base.files else "100644"
+        blobs[place] = Entry(mode, write(git, data))
     head = commit_head(git, base.commit, blobs)
     if tip.startswith(head):
         return Plan("keep", seen)

@@ -220,8 +220,7 @@ def _base_files(path: str, names: Sequence[str], base: Base) -> Iterator[tuple[s
     """Read the files beside the skill from the base branch, except new ones."""
     for name in names:
         try:
-            code = base.settings.get("train_code", "").lower() in _YES
-            Trained(base.settings.get("files", Settings().files), code).check(name)
+            Trained(base.settings.get("files", Settings().files)).check(name)
         except SkillError as error:
             raise Refused(f"{error} on the base branch") from None
         entry = base.files.get(beside(path, name))

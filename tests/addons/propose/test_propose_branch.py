@@ -182,49 +182,37 @@ def test_a_skill_with_references_is_proposed_whole(project: Project) -> None:
     assert changed.split() == ["skills/references/more.md", "skills/references/style.md"]
 
 
-def _with_script(project: Project) -> Document:
-    """Commit a skill with a script and a memory document, and settings that train them."""
-    script = project.skill.parent / "scripts" / "run.py"
-    script.parent.mkdir()
-    script.write_text("#!/usr/bin/env python3\nprint(1)\n")
-    script.chmod(0o755)
+def _with_memory(project: Project) -> Document:
+    """Commit a memory document, and settings that train it with the skill."""
     (project.root / "AGENTS.md").write_text("Be brief.\n")
-    project.skill.write_text(f"{project.skill.read_text()}\nRun [it](scripts/run.py).\n")
     with (project.root / "pyproject.toml").open("a") as file:
-        file.write('skillopt_files = "scripts/*.py, ../AGENTS.md"\nskillopt_train_code = "yes"\n')
-    project.commit("A script", "skills", "AGENTS.md", "pyproject.toml")
-    files = {"../AGENTS.md": b"Be brief.\n", "scripts/run.py": script.read_bytes()}
-    return Document(project.skill.read_bytes(), tuple(sorted(files.items())))
+        file.write('skillopt_files = "scripts/*.py, ../AGENTS.md"\n')
+    project.commit("A memory document", "AGENTS.md", "pyproject.toml")
+    return Document(project.skill.read_bytes(), (("../AGENTS.md", b"Be brief.\n"),))
 
 
-def test_a_script_and_a_memory_document_are_proposed(project: Project) -> None:
-    before = _with_script(project)
+def test_a_memory_document_is_proposed(project: Project) -> None:
+    before = _with_memory(project)
     project.push()
-    script = Document(before.file("scripts/run.py").data.replace(b"1", b"2"))
-    after = before.with_file("scripts/run.py", script).with_file(
-        "../AGENTS.md", Document(b"Kind.\n")
-    )
+    after = before.with_file("../AGENTS.md", Document(b"Kind.\n"))
     project.propose(after.packed, before=before.packed)
     assert go(project).action == "create"
-    assert project.remote_git("ls-tree", BRANCH, "skills/scripts/run.py").startswith("100755 ")
     assert project.remote_git("show", f"{BRANCH}:AGENTS.md") == "Kind."
-    assert project.remote_git("show", f"{BRANCH}:skills/scripts/run.py").endswith("print(2)")
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "why"),
+    ("name", "why"),
     [
-        ("scripts/run.py", "#!/usr/bin/env python3\nprint(\n", "lint, code: .*would not parse"),
-        ("scripts/run.py", "#!/usr/bin/env python3\nimport socket\n", "lint, code: .*by socket"),
-        ("../README.md", "Mine.\n", "README.md is not trained with the skill"),
-        ("../../etc.md", "Mine.\n", "etc.md is not trained with the skill"),
+        ("scripts/run.py", "only text documents are trained"),
+        ("../README.md", "README.md is not trained with the skill"),
+        ("../../etc.md", "etc.md is not trained with the skill"),
     ],
 )
-def test_a_proposed_script_passes_the_checks_again(
-    project: Project, name: str, text: str, why: str
+def test_what_the_settings_of_the_base_branch_do_not_train_is_refused(
+    project: Project, name: str, why: str
 ) -> None:
-    before = _with_script(project)
-    after = before.with_file(name, Document(text.encode()))
+    before = _with_memory(project)
+    after = before.with_file(name, Document(b"Mine.\n"))
     project.propose(after.packed, before=before.packed)
     with pytest.raises(Refused, match=why):
         check(project)
