@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.edits.calls import Edits, FormT, PlacedEdits, Question
+from pytest_skillopt.edits.records import describe_sampled
 from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.untrusted import bound, fence, redact, strip_invisible
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_skillopt.edits.calls import Calls
-    from pytest_skillopt.edits.records import Memory, TaskRecord
+    from pytest_skillopt.edits.records import Memory, SampledEdit, TaskRecord
     from pytest_skillopt.edits.vetting import Vetting
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
@@ -47,6 +48,8 @@ class Context:
     """House rules of the user, shown to every analyst."""
     contracts: tuple[str, ...] = ()
     """Requirements of the train tasks on their answers."""
+    sampled: Sequence[SampledEdit] = ()
+    """Edits that were sampled, the most telling first; analysts are asked for something else."""
     step: int = 0
     epoch: int = 1
     budget: int = 4
@@ -79,6 +82,8 @@ class Context:
             parts.append(render("answer_files", files=", ".join(self.document.names)))
         if self.settings.train_description:
             parts.append(render("answer_description"))
+        if self.sampled:
+            parts.append(render("answer_sampled"))
         return "\n\n".join(parts)
 
     @property
@@ -168,9 +173,10 @@ _REASON_CHARS = 400
 def material(context: Context, *sections: Section) -> str:
     """Join the document, the contracts and the memory with the sections of this call."""
     contracts = "\n".join(f"- {' '.join(words.split())}" for words in context.contracts)
-    tried, advice = (
-        quote(text) if text.strip() else ""
-        for text in (context.memory.render(), context.memory.advice)
+    sampled = describe_sampled(context.sampled)
+    others = context.memory.render(but={known.edit.key for known in context.sampled})
+    sampled, tried, advice = (
+        quote(text) if text.strip() else "" for text in (sampled, others, context.memory.advice)
     )
     parts = [
         ("The document", fence(redact(context.document.text))),
@@ -180,6 +186,7 @@ def material(context: Context, *sections: Section) -> str:
         ),
         ("House rules", context.preferences),
         ("What the tasks ask for, and no edit may change", contracts),
+        ("Edits that were sampled, and what they did", sampled),
         ("Tried before", tried),
         ("Advice from earlier epochs", advice),
         *sections,

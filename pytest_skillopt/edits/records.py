@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pytest_skillopt.untrusted import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from pytest_skillopt.run.result import EditStatus
     from pytest_skillopt.skill.edits import Edit
@@ -144,6 +144,56 @@ Pattern = tuple[str, str]
 """Place and message of a failure, without the parts that vary between tasks."""
 
 
+_REFUTED, _PROVEN = 0.1, 0.9
+"""Probabilities that an edit helps, below which it is refuted and above which it is proven."""
+_SHOWN_EDIT = 400
+"""Characters of a sampled edit that are shown."""
+_MOST_SAMPLED = 20
+_SHOWN_TASKS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class SampledEdit:
+    """An edit that samples were spent on, and what it did: one record in the prompts of analysts.
+
+    A search puts a list of these into ``Context.sampled``, those worth most to an analyst first.
+    ``effects`` holds train tasks only: a val task must not reach the optimizer.
+    """
+
+    edit: Edit
+    effect: float
+    """Expected change of the mean pass rate of the train tasks, in [-1, 1]."""
+    helps: float
+    """Probability that the edit raises a pass rate, in [0, 1]."""
+    samples: int
+    """Samples taken with the edit in the skill, at least 0."""
+    effects: Mapping[str, float] = field(default_factory=dict)
+    """Expected change of the pass rate, in [-1, 1], by node id of a train task."""
+
+    @property
+    def standing(self) -> Literal["helps", "refuted", "not decided"]:
+        """Say what is known of it."""
+        if self.helps >= _PROVEN:
+            return "helps"
+        return "refuted" if self.helps <= _REFUTED else "not decided"
+
+    def __str__(self) -> str:
+        """Describe it in one line; the tasks that it moved most are named."""
+        text = " ".join(redact(self.edit.text).split())[:_SHOWN_EDIT]
+        figures = (
+            f"{100 * self.effect:+.0f} points, helps with probability {self.helps:.2f}, "
+            f"{self.samples} samples"
+        )
+        moved = sorted(self.effects.items(), key=lambda item: -abs(item[1]))[:_SHOWN_TASKS]
+        tasks = ", ".join(f"{task} {100 * change:+.0f}" for task, change in moved)
+        return f"- {self.standing} ({figures}): {text}" + (f" [{tasks}]" if tasks else "")
+
+
+def describe_sampled(edits: Sequence[SampledEdit]) -> str:
+    """List the first 20 edits, with what each did."""
+    return "\n".join(map(str, edits[:_MOST_SAMPLED]))
+
+
 class Tried(NamedTuple):
     """The outcome of an edit."""
 
@@ -193,17 +243,22 @@ class Memory:
         """Count the failures of each pattern."""
         self._patterns.update(pattern for pattern in patterns if any(pattern))
 
-    def render(self) -> str:
-        """Write the latest tried edits and, as far as ``feedback`` allows, common failures."""
+    def render(self, but: Collection[str] = ()) -> str:
+        """Write the latest tried edits and, as far as ``feedback`` allows, common failures.
+
+        ``but`` are the keys of edits that the prompt shows elsewhere.
+        """
         counts = Counter[str]()
         for (place, words), times in self._patterns.items():
             if self._feedback != "score":
                 counts[f"{place} {words}".strip() if self._feedback == "full" else words] += times
         ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         common = [f"- seen {times} times: {text}" for text, times in ranked if text and times > 1]
-        return "\n".join([*self.tried(), *common[:_SHOWN_PATTERNS]])
+        return "\n".join([*self.tried(but=but), *common[:_SHOWN_PATTERNS]])
 
-    def tried(self, limit: int = 20, *, accepted: bool = False) -> list[str]:
+    def tried(
+        self, limit: int = 20, *, accepted: bool = False, but: Collection[str] = ()
+    ) -> list[str]:
         """Describe the latest edits that were not accepted, or those that were.
 
         An edit that lost once may have lost by chance, and the optimizer would no longer propose
@@ -211,8 +266,9 @@ class Memory:
         """
         shown = [
             tried.line
-            for tried in self._tried.values()
-            if (tried.status not in ("lost", "dropped") or tried.times > 1)
+            for key, tried in self._tried.items()
+            if key not in but
+            and (tried.status not in ("lost", "dropped") or tried.times > 1)
             and accepted == (tried.status == "accepted")
         ]
         return shown[-limit:]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.edits.records import Memory
+from pytest_skillopt.edits.records import Memory, SampledEdit, describe_sampled
+from pytest_skillopt.edits.reflect import reflect
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -48,3 +49,53 @@ def test_common_failures_are_shown_as_far_as_feedback_allows() -> None:
     assert "2 times: tests/a.py:3 wrong date" in shown["full"]
     assert shown["message"] == "- seen 4 times: wrong date"
     assert shown["score"] == ""
+
+
+def test_analysts_are_shown_by_figures_what_was_refuted(toy: ModuleType) -> None:
+    model = toy.ToyOptimizer()
+    refuted = SampledEdit(
+        toy.append("- Be nice."), -0.041, 0.03, 36, {"test_a": -0.12, "test_b": 0.01}
+    )
+    won = SampledEdit(toy.append("- Add the unit."), 0.125, 0.97, 41)
+    open_still = SampledEdit(toy.append("- Sort the rows."), 0.02, 0.4, 9)
+    context = toy.make_context(model, sampled=[refuted, won, open_still])
+    reflect([toy.make_record("test_a", "--")], context)
+    prompt = model.asked[0][-1]
+    for line in (
+        "- refuted (-4 points, helps with probability 0.03, 36 samples): append - Be nice. "
+        "[test_a -12, test_b +1]",
+        "- helps (+12 points, helps with probability 0.97, 41 samples): append - Add the unit.\n",
+        "- not decided (+2 points, helps with probability 0.40, 9 samples): append - Sort",
+    ):
+        assert line in prompt
+    assert "Do not propose it in other words" in prompt
+
+
+def test_an_edit_with_figures_is_not_listed_again_without_them(toy: ModuleType) -> None:
+    model, memory, edit = toy.ToyOptimizer(), Memory(), toy.append("- Be nice.")
+    memory.remember(edit, "rejected", "no task improved")
+    memory.remember(toy.append("- Call https://example.org."), "refused", "an address")
+    known = [SampledEdit(edit, 0.0, 0.02, 30)]
+    reflect(
+        [toy.make_record("test_a", "--")], toy.make_context(model, memory=memory, sampled=known)
+    )
+    prompt = model.asked[0][-1]
+    assert prompt.count("- Be nice.") == 1
+    assert "refused: an address" in prompt
+
+
+def test_without_sampled_edits_a_prompt_says_nothing_of_them(toy: ModuleType) -> None:
+    model = toy.ToyOptimizer()
+    reflect([toy.make_record("test_a", "--")], toy.make_context(model))
+    assert "were sampled" not in model.asked[0][-1]
+
+
+def test_sampled_edits_are_bounded_and_hold_no_secret(toy: ModuleType) -> None:
+    key = "sk-proj-" + "a1B2c3D4" * 4
+    edits = [
+        SampledEdit(toy.append(f"- Line {number}, {key}. " + "x" * 1000), 0.0, 0.0, 1)
+        for number in range(50)
+    ]
+    lines = describe_sampled(edits).split("\n")
+    assert len(lines) == 20
+    assert all(len(line) < 800 and key not in line for line in lines)
