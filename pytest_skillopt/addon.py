@@ -66,8 +66,6 @@ class AddOn(NamedTuple):
 
     roles: Mapping[str, Role] = {}
     """Roles of the models that fixtures call, by the fixture."""
-    cases: Mapping[str, Callable[[Path], Iterable[tuple[str, Any]]]] = {}
-    """Readers of ``read_cases``, by suffix: places and cases, each with a ``skill`` (or "")."""
     concurrent_runner: MakeRunner | None = None
     """Makes the runner of a worker with more than one slot (``AddOnSettings.slots``) from session,
     versions, a function that delivers a rollout, watchdog, slots and the worker's name."""

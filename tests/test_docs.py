@@ -72,6 +72,56 @@ def test_the_examples_of_the_fixtures(
     result.assert_outcomes(passed=4)
 
 
+CASES = "id,prompt,total,split\na,Add 1 and 2,3,train\nb,Add 2 and 2,5,val\n"
+PROMPTFOO = """
+tests:
+  - description: greets
+    vars: {name: Ada, language: French}
+    assert:
+      - {type: contains, value: Bonjour}
+      - {type: not-contains, value: sorry}
+      - {type: regex, value: '^[A-Z]'}
+      - {type: llm-rubric, value: It is polite}
+  - description: says exactly
+    vars: {name: Ben}
+    assert: [{type: equals, value: Salut}]
+"""
+
+
+def test_cases_of_other_tools_are_parameters(
+    pytester: pytest.Pytester, chat_server: ChatServer
+) -> None:
+    """The examples for those who come from there: each suite has a case that fails."""
+
+    def reply(body: dict[str, Any]) -> str:
+        if "response_format" in body:
+            return json.dumps({"grades": [{"number": 1, "evidence": "", "holds": True}]})
+        asked = str(body["messages"][-1]["content"])
+        return "4" if asked == "Add 2 and 2" else "3" if "Add" in asked else "Bonjour Ada"
+
+    chat_server.reply = reply
+    (pytester.path / "SKILL.md").write_text(SKILL)
+    (pytester.path / "cases.csv").write_text(CASES)
+    (pytester.path / "promptfooconfig.yaml").write_text(PROMPTFOO)
+    table, promptfoo = blocks("migrating.md", "python")[2:]
+    (pytester.path / "test_table.py").write_text(table)
+    (pytester.path / "test_promptfoo.py").write_text(promptfoo)
+    model = ("--skillopt-model=openai:m", f"--skillopt-base-url={chat_server.url}")
+    result = pytester.runpytest_inprocess(*model, "-v", "-p", "no:xdist")
+    result.assert_outcomes(passed=2, failed=2)
+    result.stdout.fnmatch_lines_random(
+        [
+            "test_table.py::test_total[[]a[]] PASSED*",
+            "test_table.py::test_total[[]b[]] FAILED*",
+            "test_promptfoo.py::test_promptfoo[[]greets[]] PASSED*",
+            "test_promptfoo.py::test_promptfoo[[]says exactly[]] FAILED*",
+        ]
+    )
+    assert r"name: Ada\nlanguage: French" in str(chat_server.bodies)
+    plan = pytester.runpytest_inprocess(*model, "--collect-only", "-q", "--skillopt", "-ktotal")
+    plan.stdout.fnmatch_lines(["*1 train, 1 val*"])
+
+
 SUBJECT = "Keep the first line within 50 characters, without a full stop."
 
 

@@ -1,4 +1,4 @@
-"""Promptfoo's configurations as cases, and a note of the pass rates by kind of task."""
+"""Note of the pass rates by kind of task."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.addon import AddOn
-from pytest_skillopt.addons.later import Later
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -14,12 +13,9 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_skillopt import Result
-    from pytest_skillopt.addons.bridges import promptfoo
     from pytest_skillopt.run.result import Arm
-else:
-    promptfoo = Later("bridges.promptfoo")
 
-ADDON = AddOn(cases=dict.fromkeys((".yaml", ".yml"), promptfoo.read_config))
+ADDON = AddOn()
 
 
 def pytest_skillopt_notes(config: pytest.Config, result: Result) -> str | None:

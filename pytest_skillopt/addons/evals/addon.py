@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from pytest_skillopt.addon import AddOn
 from pytest_skillopt.settings import ini
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pytest_skillopt import Result
 
 ADDON = AddOn()
 
@@ -37,11 +30,3 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_skillopt.addons.evals.collect import Evals
 
         config.pluginmanager.register(Evals(config), "skillopt-evals-files")
-
-
-def pytest_skillopt_finished(config: pytest.Config, result: Result, folder: Path) -> None:
-    """Write the files for skill-creator's viewer beside the report."""
-    if config.pluginmanager.has_plugin("skillopt-evals-files"):
-        from pytest_skillopt.addons.evals.export import write_benchmarks
-
-        write_benchmarks(folder, result)

@@ -1,7 +1,7 @@
 """Measure how far a judge agrees with people: ``pytest-skillopt judge calibrate labelled.jsonl``.
 
-Each case of the file (see ``read_cases``) has ``answer``, ``rubric``, ``label`` (true, false, or a
-number in [0, 1]; at least 0.5 means true) and, if the rubric needs it, ``question``.
+Each line of the file is an object with ``answer``, ``rubric``, ``label`` (true, false, or a number
+in [0, 1]; at least 0.5 means true) and, if the rubric needs it, ``question``.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from pydantic import BaseModel, Field, ValidationError
 
 from pytest_skillopt.addons.judging.judge import Judge, UnreadableJudgement
-from pytest_skillopt.cases import read_cases
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.gate.statistics import interval
 from pytest_skillopt.model.roles import Models
@@ -27,6 +25,8 @@ from pytest_skillopt.untrusted import shown
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    import pytest
 
 FEW = 30
 """Number of labels below which the interval is too wide to be useful."""
@@ -76,22 +76,28 @@ class Label(BaseModel):
 
 
 def read_labels(path: Path) -> list[Label]:
-    """Read the labelled answers of a file, as ``read_cases`` reads it.
+    """Read the labelled answers of a file of JSON lines.
 
     Raises:
-        UserError: the file or a row cannot be read.
+        UserError: the file or a line cannot be read, or there is no answer.
     """
-    rows: list[Label] = []
     try:
-        for case in read_cases(path.resolve()):
-            rows.append(Label.model_validate(case.values[0]))  # noqa: PERF401 (counts the rows)
-    except pytest.UsageError as error:
-        raise UserError(str(error)) from None
-    except ValidationError:
-        raise UserError(
-            f"{path}, answer {len(rows) + 1}: an object with the texts 'answer' and 'rubric' and a "
-            "'label' of true, false or a number from 0 to 1 is expected"
-        ) from None
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    rows: list[Label] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            rows.append(Label.model_validate_json(line))
+        except ValidationError:
+            raise UserError(
+                f"{path}:{number}: an object with the texts 'answer' and 'rubric' and a 'label' of "
+                "true, false or a number from 0 to 1 is expected"
+            ) from None
+    if not rows:
+        raise UserError(f"{path}: there is no labelled answer")
     return rows
 
 

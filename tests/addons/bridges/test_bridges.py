@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from made_results import build
 
 from pytest_skillopt.addons.bridges import (
     edits_of,
@@ -15,7 +16,9 @@ from pytest_skillopt.addons.bridges import (
     settings_of,
     tasks_of,
 )
+from pytest_skillopt.addons.bridges.addon import pytest_skillopt_notes
 from pytest_skillopt.addons.bridges.environments import settle
+from pytest_skillopt.run.result import Arm
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -469,3 +472,14 @@ def test_tasks_carry_their_splits() -> None:
     (mark,) = test.pytestmark  # type: ignore[attr-defined]
     splits = [param.marks[0].kwargs for param in mark.args[1]]
     assert splits == [{"split": "train", "skill": "S.md"}, {"split": "test", "skill": "S.md"}]
+
+
+def test_a_skipped_task_is_not_counted_with_its_kind() -> None:
+    result = build(mode="evaluate", status="measured", tasks=3)
+    rows = [row.model_copy(update={"marks": ["kind=long"]}) for row in result.skills[0].tasks]
+    rows[0] = rows[0].model_copy(update={"before": Arm(), "after": None, "skipped": True})
+    skill = result.skills[0].model_copy(update={"tasks": rows})
+    config: Any = None
+    said = pytest_skillopt_notes(config, result.model_copy(update={"skills": [skill]}))
+    assert said
+    assert said.endswith(" (2)")

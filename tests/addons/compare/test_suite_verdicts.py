@@ -156,45 +156,6 @@ def test_only_a_failure_on_a_verdict_is_decided_by_the_judge(
     assert f"is decided only by the judge (4): {listed} - check what a script can" in said
 
 
-PROMPTFOO = """
-prompts: [file://words/SKILL.md]
-tests:
-  - description: plain
-    vars: {asked: always}
-    assert: [{type: contains, value: 'no'}, {type: llm-rubric, value: It is polite}]
-  - description: judged
-    vars: {asked: always}
-    assert: [{type: contains, value: 'e'}, {type: llm-rubric, value: It is polite}]
-"""
-FROM_PROMPTFOO = """
-import pytest
-from pytest_skillopt.cases import read_cases
-
-@pytest.mark.skill_task
-@pytest.mark.parametrize("case", read_cases("promptfooconfig.yaml"))
-def test_case(skill, skill_agent, skill_judge, rollout, case):
-    case.check(skill_agent(case.prompt), skill_judge, rollout)
-"""
-
-
-def test_a_case_of_promptfoo_that_a_script_refuses_is_not_decided_by_the_judge(
-    project: pytest.Pytester, chat_server: ChatServer
-) -> None:
-    answer = chat_server.reply
-
-    def reply(body: dict[str, Any]) -> Any:
-        if "response_format" not in body:
-            return answer(body)
-        return json.dumps({"grades": [{"number": 1, "evidence": "", "holds": False}]})
-
-    chat_server.reply = reply
-    (project.path / "promptfooconfig.yaml").write_text(PROMPTFOO)
-    project.makepyfile(test_words=FROM_PROMPTFOO)
-    run = project.runpytest_inprocess(*COMPARE, *BRIEFLY)
-    said = " ".join(run.stdout.str().split())
-    assert "is decided only by the judge (1): test_words.py::test_case[judged] - " in said
-
-
 def test_an_eval_that_a_script_refuses_is_not_decided_by_the_judge(
     project: pytest.Pytester, chat_server: ChatServer
 ) -> None:

@@ -82,11 +82,11 @@ def test_an_answer_without_a_grade_is_named_and_left_out(
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("", "contains no case"),
-        ("{", "labelled.jsonl:1: invalid JSON"),
-        ('\n{"answer": "a", "rubric": "r"}', "labelled.jsonl, answer 1: an object with the texts"),
-        ('{"answer": "a", "rubric": "r", "label": 2}', "labelled.jsonl, answer 1: an object with"),
-        ("3", "labelled.jsonl:1: a case is an object"),
+        ("", "labelled.jsonl: there is no labelled answer"),
+        ("{", "labelled.jsonl:1: an object with the texts"),
+        ('\n{"answer": "a", "rubric": "r"}', "labelled.jsonl:2: an object with the texts"),
+        ('{"answer": "a", "rubric": "r", "label": 2}', "labelled.jsonl:1: an object with"),
+        ("3", "labelled.jsonl:1: an object with"),
     ],
 )
 def test_a_file_that_is_none_names_the_line(
@@ -99,12 +99,17 @@ def test_a_file_that_is_none_names_the_line(
     assert chat_server.calls == 0
 
 
-def test_labels_may_stand_in_a_table(project: pytest.Pytester, chat_server: ChatServer) -> None:
-    file = project.path / "labelled.csv"
-    file.write_text("answer,rubric,label\ngood,polite,1\nbad,polite,0.2\n")
+@pytest.mark.parametrize("content", [None, b"\xff"])
+def test_a_file_that_cannot_be_read_is_named(
+    project: pytest.Pytester, content: bytes | None
+) -> None:
+    file = project.path / "labelled.jsonl"
+    if content:
+        file.write_bytes(content)
     result = call("judge", "calibrate", file)
-    result.stdout.fnmatch_lines(["agreement 100.0 % * on 2 labels, *"])
-    assert chat_server.calls == 2
+    assert result.ret == 1
+    assert "labelled.jsonl: " in result.stderr.str()
+    assert "Traceback" not in result.stderr.str()
 
 
 def test_agreement_in_figures() -> None:
