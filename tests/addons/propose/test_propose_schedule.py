@@ -137,7 +137,7 @@ def test_the_timer_of_the_page_starts_what_a_night_needs(tmp_path: Path, project
     if verify := shutil.which("systemd-analyze"):
         (tmp_path / "skillopt.service").write_text(service.replace("%h/project/.venv", sys.prefix))
         (tmp_path / "skillopt.timer").write_text(timer)
-        command = [verify, "--user", "verify", tmp_path / "skillopt.timer"]
+        command = [verify, "--user", "verify", str(tmp_path / "skillopt.timer")]
         environment = {"XDG_RUNTIME_DIR": str(tmp_path), "HOME": str(tmp_path)}
         subprocess.run(command, check=True, env=environment)
 
