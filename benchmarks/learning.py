@@ -25,7 +25,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from worlds import recorded
-from worlds.agent import with_agent
 from worlds.proposer import TEMPERS, Proposer
 from worlds.target import WorldExecutor
 from worlds.timeline import Timeline
@@ -62,8 +61,6 @@ class Variant:
     """Habits of the simulated optimizer, by name (``worlds/proposer.py``)."""
     causes: bool = False
     """Analysts tell a gap in the skill from a lapse of the agent."""
-    agent: bool = False
-    """A scripted coding agent proposes beside the analysts."""
     unfiltered: bool = False
     """The leak filter sees no task text and the lint allows everything."""
 
@@ -85,7 +82,6 @@ MECHANISMS = (
     Variant("no pruning (edits not left out)", {"pruning": False}),
     Variant("no lint, no leak filter", unfiltered=True),
     Variant("analysts tell lapses from gaps", {"skill_aware": True}, causes=True),
-    Variant("coding agent beside the analysts", agent=True),
     Variant("tasks that failed once", parameters={"failures": 1}),
     Variant("one analyst call a task", parameters={"calls_per_task": 1, "most_calls_per_task": 1}),
     Variant("gate strict, K = 1", {"gate": "strict", "rollouts": 1}),
@@ -145,7 +141,6 @@ def train(name: str, cap: int, variant: Variant, seed: int, lanes: int = 1) -> R
     verdicts = recorded.Verdicts()
     proposer = Proposer(world.kind, seed, TEMPERS[variant.temper], timeline)
     stages = Stages(reflect=reflect_published) if variant.causes else None
-    stages = with_agent(proposer, seed) if variant.agent else stages
     outcome = Trainer(
         Document(world.start.encode()),
         tasks,

@@ -29,6 +29,8 @@ _IniType = Literal["linelist", "bool", "int", "float", "string"]
 _INI_TYPES: dict[type, _IniType] = {bool: "bool", int: "int", float: "float", str: "string"}
 
 REMOVED = {
+    "proposer": "leave it out; have a coding agent change a copy of the skill, and compare it "
+    "with --skillopt-try=FOLDER",
     "train_code": "leave it out, and name no scripts in skillopt_files: only texts are trained",
 }
 """Sentences that say what to do now, by the name of a setting, option or mode that is gone."""

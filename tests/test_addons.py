@@ -31,7 +31,7 @@ SHOWN = {
     "guide": {"skill"},
     "harness": {
         *("skillopt_harness", "skillopt_harness_env", "skillopt_harness_login"),
-        *("skillopt_sandbox", "skillopt_proposer"),
+        "skillopt_sandbox",
     },
     "increases": {"skillopt_max_cost_increase", "skillopt_max_time_increase"},
     "judging": {"judge"},

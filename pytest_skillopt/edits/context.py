@@ -18,7 +18,7 @@ from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.untrusted import bound, fence, redact, strip_invisible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from pytest_skillopt.edits.calls import Calls
     from pytest_skillopt.edits.records import Memory, SampledEdit, TaskRecord
@@ -60,9 +60,6 @@ class Context:
     """Calls for each minibatch, each with another draw."""
     draw: int = 0
     """Number of the first draw; candidates of one step differ in it."""
-    sample: Callable[[Document, str], Rollout] | None = None
-    """Takes a sample of a train task, by node id, under a version of the skill. It counts for the
-    budget of the search and decides nothing; it raises StopRun."""
     at_once: bool = False
     """Each analyst is told its number, so that equal questions are not put one after the other."""
 

@@ -196,24 +196,13 @@ class JournaledModel:
         """Return the journaled reply, else call the model."""
         tools, form = list(details.get("tools", ())), details.get("response_format")
         asked = [self.fingerprint, list(messages), sample, tools, form]
-        return self.once(
-            json.dumps(asked, sort_keys=True),
-            lambda: self._model.complete(messages, sample=sample, stage=stage, **details),
-            sample=sample,
-            stage=stage,
-        )
-
-    def once(
-        self, asked: str, make: Callable[[], Completion], *, sample: str, stage: str
-    ) -> Completion:
-        """Return the journaled reply to ``asked``, else what ``make`` returns; for add-ons, too."""
-        key = hashlib.sha256(asked.encode()).hexdigest()
+        key = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
         kept = self._journal.read("reply", key)
         if kept is not None:
             return Completion.from_json(kept)
         self._on_call(1)
         try:
-            raw = make()
+            raw = self._model.complete(messages, sample=sample, stage=stage, **details)
         finally:
             self._on_call(-1)
         completion = dataclasses.replace(raw, text=redact(raw.text))

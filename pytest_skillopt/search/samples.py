@@ -109,17 +109,6 @@ class Samples:
                 with suppress(StopIteration):
                     waiting.append((one, one.send(answer)))
 
-    def take_apart(self, document: Document, task: str, stream: str) -> Rollout:
-        """Take one fresh sample that counts for the budget, and for no decision.
-
-        Raises:
-            OutOfBudget, StopRun: as ``take``.
-        """
-        self._budget.require(1)
-        rollouts = self._sampler.take(self._draw(document, {task: 1}, stream))
-        self._budget.took(rollouts)
-        return rollouts[0]
-
     def _take_round(self, asked: Sequence[tuple[str, Wanted]]) -> list[Found]:
         requests = [
             request

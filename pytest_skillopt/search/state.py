@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.edits import Edit
-    from pytest_skillopt.suite.rollouts import Rollout
     from pytest_skillopt.suite.sampler import Sampler
     from pytest_skillopt.suite.tasks import SkillTask
 
@@ -76,7 +75,7 @@ class TrainingState:
         width: int = 1,
         rivals: Mapping[str, Document] = {},
     ) -> None:
-        self.context = context.at(sample=self._sample)
+        self.context = context
         self.skill = skill
         self.stages = stages
         self.budget = budget
@@ -143,11 +142,6 @@ class TrainingState:
     def set_ablated(self, seen: Iterable[Seen]) -> None:
         """Record the samples of the ablation of the incumbent's edits."""
         self.ablated = tuple(seen)
-
-    def _sample(self, document: Document, task: str) -> Rollout:
-        if task not in {train.id for train in self.train}:
-            raise KeyError(task)
-        return self.samples.take_apart(document, task, "agent")
 
     # The gate.
 

@@ -9,15 +9,15 @@ import pytest
 
 from pytest_skillopt.addon import AddOn
 from pytest_skillopt.addons.harness.fixtures import check_system
-from pytest_skillopt.addons.harness.settings import MOST_PROPOSALS, HarnessSettings
+from pytest_skillopt.addons.harness.settings import HarnessSettings
 from pytest_skillopt.addons.later import Later
 from pytest_skillopt.options import Mode
 from pytest_skillopt.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Sequence
 
-    from pytest_skillopt import Context, Model, Patch, Result, Role, Skill, SkillTask, TaskRecord
+    from pytest_skillopt import Model, Result, Role, Skill, SkillTask
     from pytest_skillopt.addons.harness import adapters, binding, processes, reading
 else:
     adapters, binding = Later("harness.adapters"), Later("harness.binding")
@@ -89,52 +89,18 @@ def pytest_skillopt_proxy_url(config: pytest.Config, skill: Skill) -> str:
     return binding.open_url(config, skill)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_skillopt_reflect(
-    config: pytest.Config, records: Sequence[TaskRecord], context: Context
-) -> Generator[None, Sequence[Patch] | None, Sequence[Patch] | None]:
-    """Add the edits of a coding agent to those of the analysts."""
-    found = yield
-    if not context.settings.of(HarnessSettings).proposer:
-        return found
-    from pytest_skillopt.addons.harness.proposer import propose
-    from pytest_skillopt.search.extensions import Stages
-
-    if found is None:
-        found = Stages.of(context.settings).reflect(records, context)
-    return [*found, *propose(config, records, context)]
-
-
 def pytest_skillopt_notes(config: pytest.Config, result: Result) -> str | None:
-    """Report skills that were not read, and the runs of the agent that proposed nothing."""
-    notes = [*reading.notes_on_reading(result.skills)]
-    if Settings.from_config(config).of(HarnessSettings).proposer:
-        from pytest_skillopt.addons.harness.proposer import PROPOSER
-
-        proposer = config.stash.get(PROPOSER, None)
-        notes += dict.fromkeys(proposer.notes) if proposer else ()
-    return "; ".join(notes)
+    """Report skills that were not read."""
+    return "; ".join(reading.notes_on_reading(result.skills))
 
 
 def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) -> str | None:
     """Warn of agents that are not confined or signed in, and of too long a catalogue of skills."""
     from pytest_skillopt.model.roles import Models
 
-    ours, mode = Models.of(config).settings.of(HarnessSettings), Mode.from_config(config)
-    proposing = ours.proposer and mode and mode.name == "train"
-    if proposing:
-        check_system()
-        from pytest_skillopt.addons.harness.proposer import open_proposer
-
-        open_proposer(config)
-    if not proposing and not any(task.agent for task in tasks):
+    if not any(task.agent for task in tasks):
         return None
-    notes = [_confinement(config, ours)]
-    if proposing and config.option.collectonly:
-        notes.append(
-            f"{ours.proposer}: at most {MOST_PROPOSALS} runs for each skill, often 10 to 50 calls "
-            "of the optimizer each; its rollouts are among those above"
-        )
+    notes = [_confinement(config, Models.of(config).settings.of(HarnessSettings))]
     if any(task.trigger is not None for task in tasks):
         from pytest_skillopt.skill.files import catalogue
         from pytest_skillopt.skill.lint import CATALOGUE, listed

@@ -110,19 +110,6 @@ class AgentCalls:
             raise ModelFault("the run has ended")
         self.lost(seconds)
 
-    @contextlib.contextmanager
-    def excused(self) -> Iterator[None]:
-        """Count the seconds of a block as lost."""
-        began = time.monotonic()
-        with self._lock:
-            self._pending += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._pending -= 1
-                self._lost += time.monotonic() - began
-
     def look(self, text: str) -> None:
         """Search a request (JSON) for the bodies of the skills."""
         for name, marks in self.others.items():

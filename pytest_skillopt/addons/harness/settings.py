@@ -6,9 +6,6 @@ from dataclasses import dataclass
 
 from pytest_skillopt.settings import AddOnSettings, setting
 
-MOST_PROPOSALS, MOST_ROLLOUTS = 6, 8
-"""Runs of the agent that proposes in one training, and rollouts that it may ask for in each."""
-
 
 @dataclass(frozen=True, slots=True)
 class HarnessSettings(AddOnSettings):
@@ -18,4 +15,3 @@ class HarnessSettings(AddOnSettings):
     harness_env: str = setting("", "environment variables to share with the agent", many=",")
     harness_login: bool = setting(False, "run agents under your own sign-in")
     sandbox: str = setting("auto", "sandbox: auto, bwrap, none or a command")
-    proposer: str = setting("", "agent that proposes edits, too: agent:NAME")

@@ -25,7 +25,6 @@ MOST_TURN = 4_000
 _PHASES = {
     "train": "looking at train tasks",
     "trial": "trying edits",
-    "agent": "a coding agent proposes",
     "prune": "leaving edits out",
     "tape": "the gate: the skill as it is",
     "screen": "the gate: the candidate",
