@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from chat_server import ChatServer
 
 TESTS = """
@@ -143,7 +145,38 @@ def test_a_server_that_only_streams_is_a_usage_error_after_one_call(
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     done.stderr.fnmatch_lines(["ERROR: the * model cannot be used: openai:* stream*"])
     assert chat_server.calls == 0
-    assert len(chat_server.probes) <= 2, "one for each model"
+    asked = [request.body["messages"][0]["role"] for request in chat_server.probes]
+    assert asked.count("system") <= 2, "one for each model"
+    assert asked.count("user") <= 2, "does each answer without a system role?"
+
+
+def test_a_server_without_a_system_role_is_found_out_and_trained_with(
+    project: pytest.Pytester, chat_server: ChatServer
+) -> None:
+    """Gemma's template raises an error at a system role, and if roles do not alternate."""
+    answers = chat_server.reply
+
+    def strict(answer: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Any]:
+        def reply(body: dict[str, Any]) -> Any:
+            roles = [message["role"] for message in body["messages"]]
+            if roles != ["user"]:
+                return chat_server.answer.error(400, "System role not supported")
+            return answer(body)
+
+        return reply
+
+    chat_server.reply, chat_server.probe = strict(answers), strict(lambda body: "OK")
+    done = project.runpytest_inprocess("--skillopt", "-p", "no:xdist")
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines(
+        ["ERROR: the * cannot be used: *not supported; it answers if *'*.system_role = user' *"]
+    )
+    assert chat_server.calls == 0
+    done = project.runpytest_inprocess(
+        "--skillopt-train", "-p", "no:xdist", "-oskillopt_requests=system_role = user"
+    )
+    assert done.ret == 0
+    assert "exclamation" in (project.path / "SKILL.md").read_text()
 
 
 def test_counts_of_zero_do_not_lift_a_cap(

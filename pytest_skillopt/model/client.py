@@ -203,6 +203,11 @@ MOST_ANSWERED = 2
 """Number of times that a request is sent if each may have been paid for: a useless, broken or late
 reply. See docs/decisions/replies.md."""
 PROBE = "Reply with the word OK."
+_PROBE = [
+    {"role": "system", "content": "Follow the user's instructions."},
+    {"role": "user", "content": PROBE},
+]
+"""A tiny call in the form of a rollout, which sends a skill as the system's message."""
 
 
 class _ReadingLock(threading.local):
@@ -482,25 +487,43 @@ class ChatModel(Client):
         Raises:
             ModelConfigError: the server refuses the model or the key, or is not there.
         """
-        key, request = self._request([{"role": "user", "content": PROBE}], "probe", (), None)
         if self.simulated or self._replies.mode == "ro":
             return ""
-        account = (self.config.role, "probe", "")
+        try:
+            self._probe(self.config)
+        except ModelFault as fault:
+            said = f"{self.name}: {fault}"
+            if not (fault.fatal or fault.unreached or _is_refusal(fault)):
+                return said
+            words = f"the {self.config.role} model cannot be used: {said}{self._way_out(fault)}"
+            raise ModelConfigError(words) from None
+        return ""
+
+    def _probe(self, config: ModelConfig) -> None:
+        """Send the tiny call, unless the cache holds its reply; ModelFault if there is none."""
+        key, request = self._request(_PROBE, "probe", (), None, config)
+        keep = partial(self._replies.keep, key)
         try:
             with self._replies.claim(key, self._wait):
                 found = self._replies.find(key)
-                found = found or self._call(request, account, partial(self._replies.keep, key))
+                found = found or self._call(request, (config.role, "probe", ""), keep)
                 self.compare_names(found.model)
         except ModelFault as fault:
-            if fault.fallback is not None:
-                self._replies.keep(key, fault.fallback)
-                return ""
-            said = f"{self.name}: {fault}"
-            if fault.fatal or fault.unreached or (400 <= fault.status < 500 and not fault.retry):
-                words = f"the {self.config.role} model cannot be used: {said}"
-                raise ModelConfigError(words) from None
-            return said
-        return ""
+            if fault.fallback is None:
+                raise
+            keep(fault.fallback)
+
+    def _way_out(self, refusal: ModelFault) -> str:
+        """Find out if the system role is what the server refuses, and name the setting for it."""
+        if refusal.fatal or not _is_refusal(refusal) or self.config.system_role == "user":
+            return ""
+        try:
+            self._probe(dataclasses.replace(self.config, system_role="user"))
+        except ModelFault:
+            return ""
+        line = f"{self.config.role}.system_role = user"
+        words = "it answers if the skill stands in the user's message"
+        return f"; {words}: set '{line}' in skillopt_requests"
 
     def ping(self) -> str:
         """Check at no cost that the server answers a request for its models in any way.
@@ -523,11 +546,13 @@ class ChatModel(Client):
         sample: str,
         tools: Sequence[dict[str, Any]],
         response_format: dict[str, Any] | None,
+        config: ModelConfig | None = None,
     ) -> tuple[str, dict[str, Any]]:
         """Return the cache key of the reply and the arguments of the SDK's call."""
-        config = self.config
+        config = config or self.config
         # A test's output can hold lone surrogates, which no request can.
         messages = json.loads(encodable(json.dumps(list(messages), ensure_ascii=False)))
+        messages = with_system_role(messages, config.system_role)
         key = request_key(
             base_url=config.base_url,
             model=config.model,
@@ -573,10 +598,42 @@ class ChatModel(Client):
             raise fault from None
 
 
+def with_system_role(messages: Sequence[dict[str, Any]], role: str) -> list[dict[str, Any]]:
+    """Return the messages with the system's under another role.
+
+    As ``user`` they begin the next message of the user: servers that know no system role often
+    refuse two messages of the user in a row, too.
+    """
+    found: list[dict[str, Any]] = []
+    for message in messages:
+        if message["role"] == "system":
+            message = {**message, "role": role}
+        before = found[-1] if found else {"role": ""}
+        if role == message["role"] == before["role"] == "user":
+            content = _joined(before["content"], message["content"])
+            found[-1] = {**message, "content": content}
+        else:
+            found.append(message)
+    return found
+
+
+def _joined(first: Any, second: Any) -> Any:
+    """Join the contents of two messages, texts or lists of parts."""
+    if isinstance(first, str) and isinstance(second, str):
+        return f"{first}\n\n{second}"
+    parts: list[Any] = []
+    for content in (first, second):
+        parts += [{"type": "text", "text": content}] if isinstance(content, str) else content
+    return parts
+
+
 def _plain(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the messages without a system role, which filters take for an attempt to command."""
-    asked = [m | {"role": "user"} if m["role"] == "system" else m for m in messages]
-    return [{"role": "user", "content": _PLAINLY}, *asked]
+    return with_system_role([{"role": "system", "content": _PLAINLY}, *messages], "user")
+
+
+def _is_refusal(fault: ModelFault) -> bool:
+    return 400 <= fault.status < 500 and not fault.retry
 
 
 def _purpose(account: tuple[str, str, str]) -> str:

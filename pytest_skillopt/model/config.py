@@ -13,7 +13,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from pytest_skillopt.model.faults import estimate_tokens
@@ -75,6 +75,8 @@ class ModelConfig:
     reasoning_effort: str | None = None
     max_output_tokens: int = 0
     """0: the provider's default."""
+    system_role: Literal["system", "developer", "user"] = "system"
+    """Role of the instructions; as ``user`` they begin the user's next message."""
     extra_body: Mapping[str, Any] = field(default_factory=dict)
     request_timeout: float = 120.0
     """Seconds."""
@@ -114,6 +116,8 @@ class ModelConfig:
     def fingerprint(self) -> str:
         """SHA-256 over base URL, model and parameters, without key and headers."""
         fields = [self.base_url, self.model, self.parameters]
+        if self.system_role != "system":
+            fields.append(self.system_role)
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
     def api_key(self) -> str:
@@ -337,6 +341,7 @@ _LINES: dict[str, tuple[Callable[[str], Any], Callable[[Any], object], str]] = {
     "top_p": (float, lambda v: 0 <= v <= 1, "a number from 0 to 1"),
     "reasoning_effort": (str, re.compile(r"\w+").fullmatch, "a word such as low"),
     "max_output_tokens": (int, lambda v: v >= 1, "a whole number of at least 1"),
+    "system_role": (str, ("system", "developer", "user").__contains__, "system, developer or user"),
     "extra_body": (
         json.loads,
         lambda v: isinstance(v, dict) and not _OURS & v.keys(),

@@ -118,8 +118,8 @@ class ChatServer:
         self.requests: list[Request] = []
         self.probes: list[Request] = []
         """The calls that only see whether the model is there; in none of the other counts."""
-        self.probe: str | Answer = "OK"
-        """Answer to those calls."""
+        self.probe: str | Answer | Callable[[dict[str, Any]], str | Answer] = "OK"
+        """Answer to those calls, or a function of the request's body that returns it."""
         self.serves: dict[str, str] = {}
         """Name of the model that is said to have answered, where it is not the one asked for."""
         self.peak = 0
@@ -174,9 +174,10 @@ class ChatServer:
             self._http = None
 
     def _take(self, request: Request) -> Answer:
-        if request.last == PROBE:
+        if request.last.endswith(PROBE):
             self.probes.append(request)
-            return Answer(text=self.probe) if isinstance(self.probe, str) else self.probe
+            answer = self.probe(request.body) if callable(self.probe) else self.probe
+            return Answer(text=answer) if isinstance(answer, str) else answer
         with self._lock:
             self.requests.append(request)
             self._active += 1

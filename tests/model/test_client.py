@@ -462,13 +462,49 @@ def test_a_filtered_reply_is_asked_for_once_more_in_plain_words(
     assert model.complete(asked, sample="0", response_format=schema).text == "{}"
     first, second = (request.body for request in chat_server.requests)
     assert first["messages"] == asked
-    assert [message["role"] for message in second["messages"]] == ["user"] * 3
-    assert "ordinary software work" in second["messages"][0]["content"]
+    (plain,) = second["messages"]
+    assert plain["role"] == "user"
+    assert "ordinary software work" in plain["content"]
+    assert plain["content"].endswith("\n\nImprove it.\n\nLogs.")
     assert "response_format" in second
     chat_server.script(filtered, filtered)
     with pytest.raises(ModelFault, match=r"content filter withheld.*also with a plain framing"):
         model.complete(asked, sample="1")
     assert chat_server.calls == 4
+
+
+@pytest.mark.parametrize("role", ["system", "developer", "user"])
+def test_the_skill_goes_out_under_the_role_that_the_server_knows(
+    chat_server: ChatServer, make_model: ModelMaker, role: str
+) -> None:
+    """A server without a system role often refuses two messages of the user in a row, too."""
+    asked: list[dict[str, Any]] = [{"role": "system", "content": "Be brief."}, *HI]
+    asked += [{"role": "assistant", "content": "a"}]
+    asked += [{"role": "system", "content": "Briefer."}, *HI]
+    chat_server.reply = lambda body: "yes"
+    model = make_model(system_role=role)
+    model.complete(asked, sample="0")
+    (sent,) = chat_server.bodies
+    roles = [message["role"] for message in sent["messages"]]
+    if role == "user":
+        assert roles == ["user", "assistant", "user"]
+        assert sent["messages"][0]["content"] == f"Be brief.\n\n{HI[0]['content']}"
+    else:
+        assert roles == [role, "user", "assistant", role, "user"]
+    assert (model.fingerprint == make_model().fingerprint) == (role == "system")
+
+
+def test_the_skill_comes_before_a_message_of_several_parts(
+    chat_server: ChatServer, make_model: ModelMaker
+) -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+    asked: list[dict[str, Any]] = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [picture]},
+    ]
+    make_model(system_role="user").complete(asked, sample="0")
+    (sent,) = chat_server.bodies[0]["messages"]
+    assert sent["content"] == [{"type": "text", "text": "Be brief."}, picture]
 
 
 def test_no_message_holds_the_key(chat_server: ChatServer, make_model: ModelMaker) -> None:
