@@ -65,8 +65,8 @@ class Mode:
     on_targets: bool = False
     """True if its two versions are compared on further targets, too."""
     answers: Mapping[str, tuple[str, Tone]] = field(default_factory=dict)
-    """First words of a report and their tone, by the result's status; a verdict may have a word of
-    its own instead, under the mode's name. Without an entry, the figure that was measured."""
+    """First words of a report and their tone, by the result's status. Without an entry, the figure
+    that was measured."""
     late_probe: bool = False
     """True if it may find nothing to run, so that its function probes the models when it does."""
     noise: bool = False

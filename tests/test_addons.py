@@ -39,7 +39,7 @@ SHOWN = {
     "mine": {"init", "mine", "handoff"},
     "near_duplicates": set(),
     "propose": {
-        *("propose", "adopt", "job", "publish-receipts", "schedule", "unschedule"),
+        *("propose", "adopt", "job", "schedule", "unschedule"),
         "skillopt_propose_skills",
     },
     "published": {"batch", "strict", "off", "confirm", "margin", "paired", "export"},

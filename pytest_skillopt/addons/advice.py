@@ -60,11 +60,10 @@ def headline(result: Result) -> Advice:
 
 def _answer(result: Result, skill: SkillResult, *, doubtful: bool) -> tuple[str, Tone]:
     mode = mode_named(result.mode)
-    word = str((skill.verdict or {}).get(mode.name, skill.status))
-    if word not in mode.answers:
-        unmeasured = word in ("unmeasured", "interrupted")
+    if skill.status not in mode.answers:
+        unmeasured = skill.status in ("unmeasured", "interrupted")
         return ("Not measured", "careful") if unmeasured else (_figure(result, skill), "neutral")
-    answer, tone = mode.answers[word]
+    answer, tone = mode.answers[skill.status]
     if doubtful and tone == "good":
         return answer.replace("ready to merge", "but look closer before merging"), "careful"
     return answer, tone

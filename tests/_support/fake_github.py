@@ -29,7 +29,6 @@ class FakeGitHub:
 
     def __init__(self) -> None:
         self.pulls: list[dict[str, Any]] = []
-        self.issues: list[dict[str, Any]] = []
         self.comments: dict[int, list[dict[str, Any]]] = {}
         self.calls: list[str] = []
         self.headers: list[dict[str, str]] = []
@@ -87,12 +86,6 @@ class FakeGitHub:
         if http.headers.get("Authorization") != f"Bearer {TOKEN}":
             return 401, {"message": "Bad credentials"}
         path = path.removeprefix("/repos/octo/repo")
-        if path == "/issues" and http.command == "GET":
-            return 200, [i for i in self.issues if query["labels"][0] in i["labels"]]
-        if path == "/issues":
-            url = f"https://github.test/octo/repo/issues/{len(self.issues) + 1}"
-            self.issues.append({**payload, "html_url": url})
-            return 201, self.issues[-1]
         if path == "/pulls" and http.command == "GET":
             owner, _, ref = query["head"][0].partition(":")
             assert owner == "octo"

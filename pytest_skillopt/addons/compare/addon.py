@@ -71,12 +71,11 @@ _MODES = (
         samples=lambda task, settings: 4 * settings.final_rollouts,
         sides=("without", "with"),
         answers={
-            "still helps": ("Still helps", "good"),
-            "no longer needed": ("No longer needed", "bad"),
-            "hurts": ("Hurts", "bad"),
-            "cannot tell": ("Cannot tell", "careful"),
+            "accepted": ("Still helps", "good"),
+            "rejected": ("Not shown to help", "bad"),
+            "unmeasured": ("Cannot tell", "careful"),
         },
-        fails=("rejected",),
+        fails=("rejected", "unmeasured"),
     ),
     Mode(
         name="check",

@@ -1,28 +1,11 @@
-"""The gates of ``--skillopt-drift`` and ``--skillopt-check``.
-
-``DriftGate`` tells whether a skill still helps, is no longer needed, or hurts. The incumbent is the
-agent without the skill, the candidate the agent with it. With ``w`` and ``n``
-the suite's pass rates with and without the skill, each look tests three null hypotheses:
-
-* *still helps* rejects ``w <= n``, and *hurts* rejects ``w >= n``, by the exact stratified test of
-  ``--skillopt-check``;
-* *no longer needed* rejects ``w - n >= (w' - n') / 2``, in which ``w'`` and ``n'`` are the rates of
-  an earlier model that the skill helped. Its one-sided bound combines the Wilson intervals of the
-  four rates (MOVER; Zou, Huang, Zhang 2009, Computational Statistics & Data Analysis 53).
-
-*Still helps* is tested at ``alpha / 2``, as a loss is by ``--skillopt-check``, and both alarms at
-``alpha / 10`` each, because a monthly job has many chances of a false one; all in equal parts at
-each look. So a false alarm has at most the probability ``alpha / 5``, 1 % by default; for *no
-longer needed* that is approximate, as its intervals are, and measured by ``benchmarks/drift.py``.
-"""
+"""The gates of ``--skillopt-drift`` and ``--skillopt-check``."""
 
 from __future__ import annotations
 
 import math
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pytest_skillopt.addons.receipts import DECISIONS
 from pytest_skillopt.gate.counts import counted
 from pytest_skillopt.gate.data import ARMS, CANDIDATE, INCUMBENT, TAPE
 from pytest_skillopt.gate.engine import SequentialGate, Want, Wants
@@ -31,78 +14,63 @@ from pytest_skillopt.gate.statistics import exact_test, interval
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
 
-    from pytest_skillopt.addons.receipts import Counts, Word
     from pytest_skillopt.gate.data import Decision, GateOptions, GateTask, Verdict
     from pytest_skillopt.gate.engine import Plan
 
-SHARE = 0.5
-"""Share of its earlier gain that a skill may lose before it can be called no longer needed."""
 
+class HelpsGate(SequentialGate):
+    """Accept a skill (the candidate) that helps the agent without it (the incumbent).
 
-class DriftGate(SequentialGate):
-    """Sample both arms alike, ``most`` rounds a look, until one of the verdicts is credible.
-
-    Args:
-        then: counts of the earlier model by task; without those of every task that counts,
-            *no longer needed* is never said.
+    Both arms get ``most`` rounds of fresh samples of every task, at most twice. After each the
+    exact stratified test is made at level ``alpha / looks``, so that a skill that changes nothing
+    is accepted with at most the probability ``alpha``. ``rejected`` means that the skill hurts, or
+    that no gain was shown.
     """
 
-    name = "drift"
+    name = "helps"
     looks = 2
 
-    def __init__(self, *args: Any, then: Mapping[str, Counts] = {}, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.then = then
-        self.word: Word | None = None
-        """The verdict; None as long as the samples are not complete."""
-
     def decide(self) -> Plan:
-        self.sample_from("drift")
+        self.sample_from(self.name)
+        level = self.alpha / self.looks
         for _ in range(self.looks):
             yield self.whole_rounds(self.options.most)
-            word, why = self._look(self.alpha / self.looks)
-            if word != "cannot tell":
-                break
-        self.word = word
+            now = self.counts.strata(self.tasks)
+            moved = f"without and with the skill {self.counts.moved()}"
+            better = exact_test(now)
+            if better <= level:
+                return self.verdict("accepted", f"it helps: {moved}, {_by_chance(better)}")
+            worse = exact_test([(*counts[2:], *counts[:2]) for counts in now])
+            if worse <= level:
+                return self.verdict("rejected", f"it hurts: {moved}, {_by_chance(worse)}")
+        most = max(0.0, 100 * highest_gain(now))
         return self.verdict(
-            DECISIONS[word], f"without and with the skill {self.counts.moved()}, {why}"
+            "rejected",
+            f"no gain is shown: {moved}, {_by_chance(better)}; with 95 % confidence the skill "
+            f"gains at most {most:.1f} points",
         )
 
-    def _look(self, alpha: float) -> tuple[Word, str]:
-        now = self.counts.strata(self.tasks)
-        worse = exact_test([(*counts[2:], *counts[:2]) for counts in now])
-        better = exact_test(now)
-        if worse <= alpha / 10:
-            return "hurts", f"by chance with probability {worse:.2g}"
-        if better <= alpha / 2:
-            return "still helps", f"by chance with probability {better:.2g}"
-        if not all(task in self.then for task in self.tasks):
-            return "cannot tell", "and no earlier model was helped on the same tasks"
-        then = [self.then[task] for task in self.tasks]
-        most = highest_left(now, then, alpha / 10)
-        if most < 0:
-            return "no longer needed", f"credibly less than half of the {_points(then)} of before"
-        return "cannot tell", f"after {_points(then)} before: more tasks would tell"
+
+def _by_chance(p_value: float) -> str:
+    return f"by chance with probability {p_value:.2g}"
 
 
-def gain(counts: Sequence[Counts]) -> float:
-    """Return the mean over tasks of the pass rate with the skill minus that without, in [-1, 1]."""
-    return math.fsum(a / n - b / m for a, n, b, m in counts) / len(counts)
+def highest_gain(strata: Sequence[tuple[int, int, int, int]]) -> float:
+    """Bound the gain of the mean pass rate from above, one-sided with 95 % confidence; in [-1, 1].
 
+    The bound combines the Wilson intervals of both rates (MOVER; Zou, Huang, Zhang 2009,
+    Computational Statistics & Data Analysis 53).
 
-def _points(counts: Sequence[Counts]) -> str:
-    return f"{100 * gain(counts):+.1f} points"
-
-
-def highest_left(now: Sequence[Counts], then: Sequence[Counts], level: float) -> float:
-    """Bound ``gain(now) - SHARE * gain(then)`` from above, one-sided at ``level`` in (0, 0.5)."""
-    slack = 0.0
-    for weight, counts in ((1.0, now), (-SHARE, then)):
-        for sign, arm in ((1, [row[:2] for row in counts]), (-1, [row[2:] for row in counts])):
-            rate = math.fsum(passed / n for passed, n in arm) / len(arm)
-            low, high = interval(arm, 1 - 2 * level)
-            slack += (weight * ((high if weight * sign > 0 else low) - rate)) ** 2
-    return gain(now) - SHARE * gain(then) + math.sqrt(slack)
+    Args:
+        strata: passed and n with the skill, passed and n without it, for each task; n > 0.
+    """
+    new = [(passed, n) for passed, n, _, _ in strata]
+    old = [(passed, n) for _, _, passed, n in strata]
+    new_rate = math.fsum(passed / n for passed, n in new) / len(new)
+    old_rate = math.fsum(passed / n for passed, n in old) / len(old)
+    _, new_high = interval(new, 0.9)
+    old_low, _ = interval(old, 0.9)
+    return new_rate - old_rate + math.hypot(new_high - new_rate, old_rate - old_low)
 
 
 class RegressionCheck(SequentialGate):

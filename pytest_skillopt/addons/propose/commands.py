@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.addons.propose.adopt import add_adopt
 from pytest_skillopt.addons.propose.proposal import FOLDER
-from pytest_skillopt.addons.propose.publish import Outcome, Publisher, add_arguments
-from pytest_skillopt.addons.propose.receipts import add_receipts
+from pytest_skillopt.addons.propose.publish import Outcome, Publisher
 from pytest_skillopt.addons.propose.schedule import CAPS, add_schedule, training_command
 from pytest_skillopt.addons.runs import find_home, pick_run
 from pytest_skillopt.run.directory import RunError
@@ -48,9 +47,13 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     propose = commands.add_parser("propose", help="open a pull request for a trained skill")
     add = propose.add_argument
     add("--dir", type=Path, metavar="DIR", help="folder (default: the latest proposal)")
-    no_forge = "push the branch and only print the text of the request"
-    dry_run = "check the proposal and print branch and text of the request; push and open nothing"
-    add_arguments(propose, "target branch", no_forge, dry_run)
+    text = "target branch (default: the current one)"
+    add("--base", metavar="BRANCH", default="", help=text)
+    add("--remote", metavar="NAME", default="origin", help="the git remote (default: origin)")
+    text = "push the branch and only print the text of the request"
+    add("--no-forge", dest="forge", action="store_const", const="none", help=text)
+    text = "check the proposal and print branch and text of the request; push and open nothing"
+    add("--dry-run", action="store_true", help=text)
     text = "kind of host (default: as the CI or the remote's name tells)"
     add("--forge", choices=("github", "gitlab", "none"), help=text)
     add("--ready", action="store_true", help="open it for review, not as a draft")
@@ -68,7 +71,6 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     text = "arguments of propose, as one string"
     schedule.add_argument("--propose", metavar="ARGUMENTS", default="", help=text)
     add_adopt(commands)
-    add_receipts(commands)
 
 
 def _propose(args: argparse.Namespace) -> int:

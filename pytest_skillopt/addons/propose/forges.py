@@ -1,7 +1,7 @@
 """Open requests for review on GitHub and GitHub Enterprise, and on GitLab.
 
 GitHub has a REST API. GitLab opens or updates a merge request by push options when it receives the
-push, and closes it when its branch is deleted; only issues need its API.
+push, and closes it when its branch is deleted.
 """
 
 from __future__ import annotations
@@ -249,16 +249,6 @@ class GitHub:
             self._call("PATCH", f"/pulls/{pull['number']}", {"state": "closed"})
         return _url(pull or {})
 
-    def open_issue(self, title: str, text: str, marker: str, label: str) -> str:
-        """Open an issue unless one, open or closed, has the marker; return its URL."""
-        query = urlencode({"labels": label, "state": "all", "per_page": 100})
-        for issue in self._call("GET", f"/issues?{query}").data or []:
-            if marker in (issue.get(self._text) or ""):
-                return _url(issue)
-        labels: Any = label if self._text == "description" else [label]
-        payload = {"title": title, self._text: f"{text}\n{marker}\n", "labels": labels}
-        return _url(self._call("POST", "/issues", payload).data)
-
     def _create(self, request: Request) -> dict[str, Any]:
         payload = {
             "title": request.title,
@@ -336,27 +326,6 @@ class GitHub:
             f"{self._name} refused {what} of {self._repository} ({reply.status}: {reply.message})"
             + _advice(reply)
         )
-
-
-class GitLab(GitHub):
-    """Issues of the project of a CI job, by GitLab's REST API.
-
-    Raises:
-        UserError: it is not a job of GitLab, there is no token, or the API is not encrypted.
-    """
-
-    _name, _text = "GitLab", "description"
-
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        api, project = first(environ, "CI_API_V4_URL"), first(environ, "CI_PROJECT_ID")
-        token = first(environ, "GITLAB_TOKEN")
-        if not (api and project.isdecimal() and token):
-            raise UserError(
-                "an issue on GitLab needs CI_API_V4_URL, CI_PROJECT_ID, which its jobs have, and "
-                "GITLAB_TOKEN, a project access token with the scopes api and write_repository"
-            )
-        self._repository = f"project {project}"
-        self._connect(f"{api.rstrip('/')}/projects/{project}", token)
 
 
 def push_options(request: Request) -> tuple[str, ...]:

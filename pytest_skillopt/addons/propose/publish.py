@@ -54,15 +54,6 @@ class Outcome:
     """Address of the request, ``""`` if there is none or it is unknown."""
 
 
-def add_arguments(parser: argparse.ArgumentParser, base: str, no_forge: str, dry_run: str) -> None:
-    """Declare the arguments of a publisher; the texts describe the branch and two options."""
-    add = parser.add_argument
-    add("--base", metavar="BRANCH", default="", help=f"{base} (default: the current one)")
-    add("--remote", metavar="NAME", default="origin", help="the git remote (default: origin)")
-    add("--no-forge", dest="forge", action="store_const", const="none", help=no_forge)
-    add("--dry-run", action="store_true", help=dry_run)
-
-
 class Publisher:
     """Publisher of one project's proposals.
 

@@ -90,8 +90,6 @@ def _add_reading_commands(parsers: argparse._SubParsersAction[Any]) -> None:
     show = parsers.add_parser("show", help="print the report of a run")
     text = "show every task, every edit and the usage by stage"
     show.add_argument("-v", "--verbose", action="store_true", help=text)
-    text = "show the measurements that the project has kept over time instead"
-    show.add_argument("--history", action="store_true", help=text)
     text = "print the changes of a run as a patch for `git apply`"
     diff = parsers.add_parser("diff", help=text)
     diff.add_argument("--output", type=Path, metavar="FILE", help="write the patch to a file")

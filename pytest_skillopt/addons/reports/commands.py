@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.addons import figures
@@ -28,13 +27,7 @@ _ANSI = {"bold": 1, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 
 
 def show(args: argparse.Namespace) -> int:
-    """Print the report of a run, or the measurements over time."""
-    if args.history:
-        from pytest_skillopt.addons import receipts
-
-        for line in receipts.lines(args.dir.absolute().parent if args.dir else Path.cwd()):
-            print(shown(line))
-        return 0
+    """Print the report of a run."""
     _, result = pick_run(home_of(args), args.run)
     _print(lines(result, shutil.get_terminal_size().columns, verbose=args.verbose))
     return 0

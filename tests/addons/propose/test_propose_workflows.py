@@ -59,7 +59,7 @@ def test_what_the_templates_install_is_there(tmp_path: Path) -> None:
     project = tmp_path / "pyproject.toml"
     project.write_text((REPOSITORY / "example_project" / "pyproject.toml").read_text())
     commands = set()
-    for file, jobs in ((WORKFLOW, 3), (GITLAB, 3), (DRIFT, 2), (GITLAB_DRIFT, 2)):
+    for file, jobs in ((WORKFLOW, 3), (GITLAB, 3), (DRIFT, 1), (GITLAB_DRIFT, 1)):
         installed = re.findall(r"python -m pip install (.*)", file.read_text())
         assert len(installed) == jobs
         for command in installed:
@@ -162,30 +162,31 @@ def test_merge_requests_on_gitlab_only_read_the_cache() -> None:
     assert all("timeout" in jobs[name] for name in ("train", "propose", "check"))
 
 
-def test_the_monthly_job_measures_without_rights_and_publishes_without_a_key() -> None:
+def test_the_monthly_job_has_no_right_to_write_and_keeps_only_results() -> None:
     drift = yaml.safe_load(DRIFT.read_text())
     assert set(drift[True]) == {"schedule", "workflow_dispatch"}
     assert drift["permissions"] == {}
-    assert {name: job["permissions"] for name, job in drift["jobs"].items()} == {
-        "measure": {"contents": "read"},
-        "publish": {"contents": "write", "issues": "write"},
-    }
-    assert all(0 < job["timeout-minutes"] <= 120 for job in drift["jobs"].values())
-    for job in drift["jobs"].values():
-        (checkout,) = [s for s in job["steps"] if s.get("uses", "").startswith("actions/checkout")]
-        assert checkout["with"]["persist-credentials"] is False
-    measure, publish = (yaml.safe_dump(job) for job in drift["jobs"].values())
-    assert re.search(r"--skillopt-drift --skillopt-max-(calls|cost)=\d", measure)
-    assert "GITHUB_TOKEN" not in measure
-    assert "secrets." not in publish
-    assert "install --find-links=vendor ." not in publish, "the project's code does not run"
+    (job,) = drift["jobs"].values()
+    assert job["permissions"] == {"contents": "read"}
+    assert 0 < job["timeout-minutes"] <= 120
+    steps = job["steps"]
+    (checkout,) = [s for s in steps if s.get("uses", "").startswith("actions/checkout")]
+    assert checkout["with"]["persist-credentials"] is False
+    assert not any("download-artifact" in step.get("uses", "") for step in steps)
+    cached = [s["with"]["path"] for s in steps if s.get("uses", "").startswith("actions/cache")]
+    assert cached == [".skillopt/runs/*/result.json"] * 2
+    (measure,) = [step["run"] for step in steps if step.get("name") == "Measure"]
+    assert re.fullmatch(r"pytest --skillopt-drift --skillopt-max-(calls|cost)=\d.* -n 2", measure)
+    assert "GITHUB_TOKEN" not in yaml.safe_dump(job)
 
 
 def test_gitlab_measures_drift_in_a_schedule_of_its_own() -> None:
     jobs, drift = (yaml.safe_load(file.read_text()) for file in (GITLAB, GITLAB_DRIFT))
     for name in ("train", "propose"):
         assert jobs[name]["rules"][0] == {"if": "$SKILLOPT_DRIFT", "when": "never"}
-    for name in ("measure-drift", "publish-drift"):
-        (rule,) = drift[name]["rules"]
-        assert rule["if"].endswith("&& $SKILLOPT_DRIFT")
-        assert "timeout" in drift[name]
+    job = drift["measure-drift"]
+    (rule,) = job["rules"]
+    assert rule["if"].endswith("&& $SKILLOPT_DRIFT")
+    assert "timeout" in job
+    assert job["cache"]["paths"] == [".skillopt/runs/*/result.json"]
+    assert job["script"][-1].startswith("pytest --skillopt-drift --skillopt-max-calls=")
