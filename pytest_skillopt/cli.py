@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 USAGE_ERROR = 4
 """Exit code of pytest for wrong usage."""
 _REMOVED = {
-    "publish-receipts": "the monthly job of docs/ci.md reads the results of earlier runs, and fails "
-    "if the skill is not shown to help",
+    "publish-receipts": "the monthly job of docs/ci.md reads the results of earlier runs, and "
+    "fails if the skill is not shown to help",
     "--history": "pytest-skillopt runs lists what runs have measured",
     "--system": "schedule writes a line for cron only, which macOS has, too; docs/ci.md shows a "
     "systemd timer and the two commands that any other scheduler starts",
