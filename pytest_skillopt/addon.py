@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.modes.plan import Expected
     from pytest_skillopt.options import Mode
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import Result, ScanRow, SkillResult, TaskRow
+    from pytest_skillopt.run.result import Result, SkillResult, TaskRow
     from pytest_skillopt.search.extensions import Search
     from pytest_skillopt.search.final_comparison import Measured
     from pytest_skillopt.search.state import TrainingState
@@ -94,14 +94,10 @@ class AddOn(NamedTuple):
     """Called when a mode begins."""
     trained: Callable[[Run, SkillResult], SkillResult] = lambda run, result: result
     """Completes the result of each trained skill, accepted or not."""
-    vetted: Callable[[Run, SkillResult, Document], SkillResult] = lambda run, result, after: result
-    """Checks each new version before it is written or compared: the status ``rejected`` ends it."""
     compared: Callable[[Run, SkillResult, Document, Document], SkillResult] = (
         lambda run, result, before, after: result
     )
     """Completes the result of an accepted training before it is written, and of a comparison."""
-    vet_folder: Callable[[str, Path, str, Document], ScanRow] | None = None
-    """Runs a command, in a root directory, on a copy of a skill's folder with a version of it."""
 
     reports: Mapping[str, Callable[[Result], str]] = {}
     """Reports of a run, by file; the first is named to readers who look for transcripts."""

@@ -32,6 +32,8 @@ REMOVED = {
     "proposer": "leave it out; have a coding agent change a copy of the skill, and compare it "
     "with --skillopt-try=FOLDER",
     "train_code": "leave it out, and name no scripts in skillopt_files: only texts are trained",
+    "scan": "run the scanner as a check of the branch that `pytest-skillopt propose` pushes "
+    "(docs/lint.md)",
 }
 """Sentences that say what to do now, by the name of a setting, option or mode that is gone."""
 

@@ -44,7 +44,6 @@ SHOWN = {
     },
     "published": {"batch", "strict", "off", "confirm", "margin", "paired", "export"},
     "reports": {"runs", "show", "diff"},
-    "scan": {"skillopt_scan"},
     "shorten": {"shorten", "trials,shorten"},
     "watch": {"watch"},
 }

@@ -165,7 +165,6 @@ def test_the_core_names_nothing_of_an_add_on() -> None:
         "propose",
         "published",
         "reports",
-        "scan",
         "shorten",
     }
     # Each begins with plain text, for which a whole file is searched at once.

@@ -7,7 +7,6 @@ import json
 import re
 import sqlite3
 import subprocess
-import sys
 from collections import Counter
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -771,59 +770,6 @@ def test_an_error_of_the_test_itself_is_named(project: Project) -> None:
     printed = " ".join(ran.stdout.str().split())
     assert "every rollout ends in one error at test_greeting.py:9, AttributeError: " in printed
     assert "is the test wrong?" in printed
-
-
-SCANNER = """
-import os, pathlib, sys
-folder = pathlib.Path(sys.argv[1])
-assert "OPENAI_API_KEY" not in os.environ, "the key is there"
-text = (folder / "SKILL.md").read_text()
-print("scanned", sorted(p.name for p in folder.iterdir()), "!" if "exclamation" in text else "")
-sys.exit(int(sys.argv[2]))
-"""
-
-
-@pytest.mark.addon("reports")
-@pytest.mark.addon("scan")
-@pytest.mark.parametrize("status", [0, 3])
-def test_a_scanner_sees_the_candidate_before_anything_is_written(
-    project: Project, status: int
-) -> None:
-    (project.path / "scan.py").write_text(SCANNER)
-    (project.path / "references").mkdir()
-    command = f"{sys.executable} scan.py {{skill}} {status}"
-    ran = project.train("-o", f"skillopt_scan={command}")
-    assert ran.ret == 0
-    (skill,) = project.result["skills"]
-    assert skill["scan"]["status"] == status
-    assert "scanned ['SKILL.md'] exclamation" in skill["scan"]["output"].replace("!", "exclamation")
-    ran.stdout.fnmatch_lines(["scanner: * scan.py {skill} *: *", "    scanned *SKILL.md*"])
-    if status:
-        assert project.skill.read_bytes() == SKILL
-        assert (skill["status"], skill["after"]) == ("rejected", skill["before"])
-        printed = " ".join(ran.stdout.str().split())  # The report wraps at any space.
-        assert "scan.py {skill} 3) ended with status 3." in printed
-        assert not (project.path / ".skillopt" / "proposal").exists()
-    else:
-        assert RULE in project.skill.read_text()
-
-
-@pytest.mark.addon("scan")
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [
-        ("no-such-scanner {skill}", "*skillopt_scan: there is no program 'no-such-scanner'*"),
-        ("true", "*skillopt_scan: 'true' names no {skill}*"),
-        ("true '{skill}", "*skillopt_scan: *cannot be read*"),
-    ],
-)
-def test_a_scanner_that_cannot_be_run_is_known_before_the_first_call(
-    project: Project, command: str, said: str
-) -> None:
-    ran = project.run("--skillopt-train", "-o", f"skillopt_scan={command}")
-    assert ran.ret == pytest.ExitCode.USAGE_ERROR
-    ran.stderr.fnmatch_lines([said])
-    assert project.server.bodies == []
 
 
 @pytest.mark.addon("added_text")

@@ -65,16 +65,12 @@ def test_all_but_the_inside_of_the_harness_is_imported(tmp_path: Path) -> None:
     assert set(json.loads(done.stdout)) == POSIX_ONLY
 
 
-@pytest.mark.addon("scan")
 def test_a_training(tmp_path: Path, chat_server: ChatServer) -> None:
     """On a worker; a rollout that takes too long is run in the session's own process, too."""
     project = FaultProject(tmp_path, chat_server)
     project.skill.write_bytes(
         SKILL.replace(b"Say hello", "Sag grüß Gott".encode()).replace(b"\n", b"\r\n")
     )
-    scanner = "skillopt_scan = python -c pass {skill}\n"
-    with (tmp_path / "pytest.ini").open("a") as file:
-        file.write(scanner)
     (temporary := tmp_path / "temporary").mkdir()
     options = ("--skillopt-train", *QUICK, "-n1", "--skillopt-cache=rw")
     environment = {"TMPDIR": str(temporary), "OPENAI_API_KEY": "sk-test-0123456789"}

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         Comparison,
         Rate,
         Result,
-        ScanRow,
         SkillResult,
         TaskRow,
         UsageRow,
@@ -54,13 +53,6 @@ def move(before: float | None, after: float | None) -> str:
     if before is None or after is None:
         return percent(after if before is None else before)
     return f"{100 * before:.1f} -> {percent(after)}"
-
-
-def scanned(scan: ScanRow) -> str:
-    """Write the result of a scanner."""
-    if scan.status is None:
-        return "refused, it did not finish"
-    return "passed" if scan.status == 0 else f"refused with status {scan.status}"
 
 
 def points(before: float, after: float) -> str:

@@ -173,10 +173,7 @@ def _written(run: Run, outcome: TrainOutcome, lost: Sequence[str]) -> SkillResul
     if outcome.status != "accepted":
         return result
     for addon in addons():
-        result = addon.vetted(run, result, outcome.after)
-    if result.status == "accepted":
-        for addon in addons():
-            result = addon.compared(run, result, outcome.before, outcome.after)
+        result = addon.compared(run, result, outcome.before, outcome.after)
     if result.status != "accepted":
         return result.model_copy(update={"after": result.before})
     if not run.settings.write:

@@ -198,23 +198,6 @@ class WarningRow(_Record):
     excerpt: str = ""
 
 
-class ScanRow(_Record):
-    """Result of an external scanner for the new version."""
-
-    command: str
-    status: int | None = None
-    """Exit status; null if it did not finish. Any status but 0 refuses the version."""
-    output: str = ""
-
-    @property
-    def why(self) -> str:
-        """Reason to refuse the version; empty if there is none."""
-        if self.status == 0:
-            return ""
-        how = "did not finish" if self.status is None else f"ended with status {self.status}"
-        return f"the scanner ({self.command}) {how}"
-
-
 class CostRow(_Record):
     """Tokens, US dollars and seconds per rollout: means over the tasks of all measured versions.
 
@@ -285,7 +268,6 @@ class SkillResult(_Record):
     """Hunks of ``patch``, with their edits, from the add-on ``reports``; without it none."""
     warnings: list[WarningRow] = Field(default_factory=list)
     """Warnings of the lint about text that the new version adds."""
-    scan: ScanRow | None = None
     targets: list[TargetRow] = Field(default_factory=list)
     """The comparison on each target, if it was made on several."""
     suite: Comparison | None = None

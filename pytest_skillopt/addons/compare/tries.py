@@ -30,7 +30,6 @@ from pytest_skillopt.addons.compare.comparison import compared, only_skill
 from pytest_skillopt.addons.git import Git, GitError
 from pytest_skillopt.edits.vetting import Refusal, Vetting
 from pytest_skillopt.gate.sequential import DefaultGate
-from pytest_skillopt.registry import addons
 from pytest_skillopt.run.result import SkillResult
 from pytest_skillopt.search.extensions import gate_options, gate_tasks
 from pytest_skillopt.skill.diff import unified
@@ -84,11 +83,6 @@ def _judged(run: Run, skill: str, before: Document, after: Document) -> SkillRes
     if isinstance(found, Refusal):
         reason = f"the checks refuse the change, and nothing was run: {found.why}"
         return result.model_copy(update={"status": "rejected", "reason": reason})
-    for addon in addons():
-        result = addon.vetted(run, result, after)
-    if result.status == "rejected":
-        reason = f"{result.reason}, and nothing was run"
-        return result.model_copy(update={"after": after.version, "reason": reason})
     options = gate_options(run.settings)
     parts = [before.version, after.version, run.fingerprint, run.settings.seed, asdict(options)]
     suite = sorted((task.id, task.source, task.must_pass) for task in tasks)
@@ -104,7 +98,6 @@ def _judged(run: Run, skill: str, before: Document, after: Document) -> SkillRes
         update={
             "reason": f"{verdict}; {_NEXT.get(judged.status, _NEXT['rejected'])}",
             "warnings": result.warnings,
-            "scan": result.scan,
             "tasks": [row for row in judged.tasks if row.split != "test"],
         }
     )

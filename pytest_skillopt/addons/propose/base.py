@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.errors import UserError
+from pytest_skillopt.settings import REMOVED
 from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.skill.files import is_searched
 
@@ -93,11 +94,11 @@ def _settings(git: Git, files: Mapping[str, Entry]) -> dict[str, str]:
         except (ValueError, TypeError, AttributeError, configparser.Error) as error:
             raise UserError(f"{path} of the base branch cannot be read: {error}") from None
         if found is not None:
-            return {
-                key.removeprefix(_PREFIX): _text(value)
-                for key, value in found.items()
-                if key.startswith(_PREFIX)
-            }
+            ours = {key: value for key, value in found.items() if key.startswith(_PREFIX)}
+            settings = {key.removeprefix(_PREFIX): _text(ours[key]) for key in ours}
+            for gone in REMOVED.keys() & settings.keys():
+                raise UserError(f"{path}: {_PREFIX}{gone} no longer exists: {REMOVED[gone]}")
+            return settings
     return {}
 
 

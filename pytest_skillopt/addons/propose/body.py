@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.addons.markup import code, prose
+from pytest_skillopt.addons.markup import prose
 from pytest_skillopt.addons.propose.validate import beside
 from pytest_skillopt.registry import addons
 from pytest_skillopt.report.words import percent
@@ -60,8 +60,6 @@ def _vouched(skill: Checked, simulated: bool, run_url: str) -> Iterator[str]:
     if skill.warnings:
         yield "Look at this before you merge:"
         yield "\n".join(f"- {prose(str(warning), 400)}" for warning in skill.warnings[:20])
-    if skill.scanned:
-        yield f"The scanner {code(skill.scanned)} accepted it."
     if simulated:
         yield "**The model was simulated. The figures say nothing about a real one.**"
     if run_url:

@@ -179,14 +179,6 @@ def mentions(git: Git, commit: str, text: str) -> bool:
     return bool(git.run("grep", "-l", "-I", "-i", "-E", "-e", pattern, commit, ok=True))
 
 
-def check_out(git: Git, commit: str, directory: Path) -> None:
-    """Write every file of a commit under ``directory``."""
-    directory.mkdir()
-    with _index(git, commit) as env:
-        env["GIT_WORK_TREE"] = str(directory)
-        git.run("checkout-index", "--all", f"--prefix={directory}/", env=env)
-
-
 def commit_head(git: Git, parent: str, files: Mapping[str, Entry]) -> bytes:
     """Write the tree of a commit with some files replaced; return how a commit of it begins."""
     with _index(git, parent) as env:

@@ -10,19 +10,16 @@ from __future__ import annotations
 import os
 import posixpath
 import stat
-import tempfile
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.addons.propose import Refused
 from pytest_skillopt.addons.propose.base import MAX_SKILL
-from pytest_skillopt.addons.propose.git import LINK, check_out, mentions
+from pytest_skillopt.addons.propose.git import LINK, mentions
 from pytest_skillopt.addons.propose.proposal import RESULT, UP, proposed
 from pytest_skillopt.errors import UserError
-from pytest_skillopt.registry import addons
 from pytest_skillopt.report.words import percent
 from pytest_skillopt.run.result import Result
 from pytest_skillopt.search.extensions import search_with_gate
@@ -33,6 +30,7 @@ from pytest_skillopt.skill.lint import allowed, lint, refused, warned
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from pytest_skillopt.addons.git import Entry
     from pytest_skillopt.addons.propose.base import Base
@@ -78,8 +76,6 @@ class Checked:
     after: Document = field(repr=False)
     warnings: tuple[Finding, ...] = ()
     """Warnings of the lint about the added text."""
-    scanned: str = ""
-    """Scanner that accepted the new text; empty if the base branch sets none."""
     from_search: int = 0
     """Number of tasks whose rollouts of the old version are from the search."""
 
@@ -136,8 +132,6 @@ def check_consistent(result: Result, rows: Iterable[SkillResult]) -> None:
         decision = (row.verdict or {}).get("decision", "accepted")
         if decision != "accepted":
             said = f"the verdict about it is {str(decision)[:40]}"
-        elif row.scan and row.scan.status != 0:
-            said = "its scanner refused it"
         elif any(arm.n > _MOST_ROLLOUTS for t in row.tasks for arm in (t.before, t.after) if arm):
             said = f"a task has more than {_MOST_ROLLOUTS:,} rollouts"
         else:
@@ -169,7 +163,6 @@ def _check(name: str, row: SkillResult, files: Mapping[str, bytes], base: Base) 
         if crlf.version in (row.before, row.after):  # a clone with core.autocrlf, as on Windows
             started, after = crlf.version, _with_ends(after, b"\r\n", b"\n")
         warnings: tuple[Finding, ...] = ()
-        scanned = ""
         if before != after:
             if started != row.before:
                 raise Refused(
@@ -180,12 +173,11 @@ def _check(name: str, row: SkillResult, files: Mapping[str, bytes], base: Base) 
             if search and search.margin and after.size >= before.size:
                 raise Refused("the new skill is not shorter")
             warnings = _check_document(before, after, base, path)
-            scanned = _check_scan(path, base, after)
     except UserError as error:
         raise Refused(f"{path}: {error}") from None
     except UnicodeDecodeError:
         raise Refused(f"{path}: one of its files is not UTF-8") from None
-    return Checked(name, path, rates, before, after, warnings, scanned, row.from_search)
+    return Checked(name, path, rates, before, after, warnings, row.from_search)
 
 
 def _with_ends(document: Document, old: bytes, new: bytes) -> Document:
@@ -339,28 +331,6 @@ def _check_document(old: Document, new: Document, base: Base, path: str) -> tupl
     if bad := refused(found):
         raise Refused(f"lint, {bad[0].rule}: {bad[0]}")
     return tuple(warned(found))
-
-
-def _check_scan(path: str, base: Base, after: Document) -> str:
-    """Run the base branch's scanner on its files with the new text; return its command."""
-    command = base.settings.get("scan", "")
-    if not command:
-        return ""
-    with tempfile.TemporaryDirectory(prefix="skillopt-scan-") as parent:
-        top = Path(parent, "base")
-        check_out(base.git, base.commit, top)
-        scanners = [addon.vet_folder for addon in addons() if addon.vet_folder]
-        if not scanners:
-            raise Refused("skillopt_scan of the base branch names a scanner, but nothing runs it")
-        for scan in scanners:
-            try:
-                skill = path.removeprefix(base.git.prefix)
-                said = scan(command, top / base.git.prefix, skill, after)
-            except SkillError as error:
-                raise Refused(str(error)) from None
-            if said.why:
-                raise Refused(f"{said.why}: {said.output or 'no output'}")
-    return command
 
 
 def _listed(directory: Path) -> set[str]:

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from pytest_skillopt.run.result import EditRow, SkillResult
 
 
-def attributed(run: Run, result: SkillResult, version: Document) -> SkillResult:
+def attributed(run: Run, result: SkillResult, before: Document, after: Document) -> SkillResult:
     """Attribute the hunks of a change to its accepted edits."""
     edits = {e.content or e.target: e for e in result.edits if e.status == "accepted"}
-    found = hunks_of(run.documents[result.path], version, list(edits.values())) if edits else []
-    return result.model_copy(update={"hunks": found}) if edits else result
+    if not edits:
+        return result
+    found = hunks_of(before, after, list(edits.values()))
+    return result.model_copy(update={"hunks": found})
 
 
 def hunks_of(before: Document, after: Document, edits: Sequence[EditRow]) -> list[Hunk]:

@@ -100,7 +100,6 @@ _FILTERS = (
     figures.tables,
     figures.ordered,
     words.percent,
-    figures.scanned,
     figures.version,
 )
 """Filters of the templates."""

@@ -28,7 +28,6 @@ _TONES = {"good": "green", "careful": "yellow", "bad": "red"}
 
 MOST_TASKS = 12
 MOST_DIFF_LINES = 80
-MOST_SCAN_LINES = 20
 _CHANGES = {"fixed": "green", "broken": "red", "undecided": "yellow"}
 _DIFF = {"+": "green", "-": "red", "@": "cyan"}
 MOST_EDIT = 100
@@ -283,17 +282,12 @@ def diff(patch: str, *, verbose: bool) -> Iterator[Line]:
 
 
 def _warning_lines(skill: SkillResult, width: int) -> Iterator[Line]:
-    """Show the lint's warnings about the diff, and the scanner's result."""
-    if skill.warnings or skill.scan:
+    """Show the lint's warnings about the diff."""
+    if skill.warnings:
         yield Line()
     for warning in skill.warnings:
         said = f"look at ({warning.rule}): {one_line(warning.excerpt or warning.message)}"
         yield from paragraph(said, width, "yellow", indent="  ", hang="  ")
-    if skill.scan:
-        said = f"scanner: {one_line(skill.scan.command)}: {figures.scanned(skill.scan)}"
-        yield from paragraph(said, width, "" if skill.scan.status == 0 else "red")
-        for row in printable(skill.scan.output).split("\n")[:MOST_SCAN_LINES]:
-            yield Line(f"    {row}".rstrip())
 
 
 def _edit_lines(rows: Sequence[EditRow], width: int, *, verbose: bool) -> Iterator[Line]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -210,37 +209,6 @@ def test_a_description_that_agents_would_cut_is_refused_before_anything_is_run(
     status, found, _ = project.attempt(better, *wanted)
     assert (status, found["status"], project.asked) == (1, "rejected", [])
     assert "(catalogue)" in found["reason"]
-
-
-@pytest.mark.addon("scan")
-@pytest.mark.parametrize("status", [0, 3])
-def test_the_scanner_sees_the_change_before_anything_is_run(project: Project, status: int) -> None:
-    code = (
-        "import pathlib, sys; print('scanned', pathlib.Path(sys.argv[1], 'SKILL.md').read_text()); "
-        "sys.exit(int(sys.argv[2]))"
-    )
-    (project.root / "scan.py").write_text(code)
-    scan = f"skillopt_scan={sys.executable} scan.py {{skill}} {status}"
-    ret, found, _ = project.attempt(project.write(SKILL + RULE), "-o", scan)
-    assert found["scan"]["status"] == status
-    assert RULE.strip() in found["scan"]["output"]
-    if status == 0:
-        assert (ret, found["status"]) == (0, "accepted")
-        return
-    assert (ret, found["status"], project.asked) == (1, "rejected", [])
-    assert "ended with status 3, and nothing was run" in found["reason"]
-    assert not project.server.probes
-    _, found, _ = project.attempt(project.write(SKILL + RULE), *BRIEFLY)
-    assert "try 1 of " in found["reason"], "it spent no alpha"
-
-
-@pytest.mark.addon("scan")
-def test_a_missing_scanner_is_known_before_the_first_call(project: Project) -> None:
-    name = project.write(SKILL + RULE)
-    status, _, shown = project.attempt(name, "-o", "skillopt_scan=no-such-scanner {skill}")
-    assert status == pytest.ExitCode.USAGE_ERROR
-    assert "there is no program 'no-such-scanner'" in shown
-    assert project.asked == []
 
 
 PATCH = "--- a/{0}\n+++ b/{0}\n@@ -7 +7 @@\n-Say hello.\n+Say it.\n"

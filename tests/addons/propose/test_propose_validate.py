@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import shutil
-import sys
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -261,35 +260,6 @@ def test_what_stands_on_the_base_branch_is_known(project: Project) -> None:
     assert "git log -3" in compose(checked, load(project.proposal).result)
 
 
-@pytest.mark.addon("scan")
-@pytest.mark.parametrize(("word", "passes"), [("invoice", True), ("twice", False)])
-def test_the_scanner_of_the_base_branch_has_to_let_it_pass(
-    project: Project, monkeypatch: pytest.MonkeyPatch, word: str, passes: bool
-) -> None:
-    """It runs on the base branch's files with the new text; what lies in the work tree is not."""
-    script = (
-        "import os, pathlib, sys\n"
-        "assert not any('TOKEN' in name for name in os.environ), 'a token is there'\n"
-        "text = (pathlib.Path(sys.argv[1]) / 'SKILL.md').read_text()\n"
-        "print('folder', pathlib.Path(sys.argv[1]).name)\n"
-        f"sys.exit(0 if {word!r} in text and 'twice' not in {word!r} else 3)\n"
-    )
-    (project.root / "scan.py").write_text(script)
-    config = project.root / "pyproject.toml"
-    command = f"{sys.executable} scan.py {{skill}}"
-    config.write_text(config.read_text() + f'skillopt_scan = "{command}"\n')
-    project.commit("Scan", "scan.py", "pyproject.toml")
-    project.push()
-    (project.root / "scan.py").write_text("raise SystemExit(0)\n")
-    monkeypatch.setenv("GITHUB_TOKEN", "ghp" + "_" + "a1" * 18)
-    project.propose()
-    if passes:
-        assert command in compose(check_remote(project)[0], load(project.proposal).result)
-    else:
-        with pytest.raises(Refused, match="ended with status 3: folder skills"):
-            check_remote(project)
-
-
 def test_no_setting_allows_a_change_of_what_is_protected(project: Project) -> None:
     config = project.root / "pyproject.toml"
     config.write_text(config.read_text() + 'skillopt_lint_allow = "frontmatter, protected"\n')
@@ -303,7 +273,6 @@ def test_no_setting_allows_a_change_of_what_is_protected(project: Project) -> No
             check(project)
 
 
-@pytest.mark.addon("scan")
 def test_settings_of_the_lint_are_those_of_the_base(project: Project) -> None:
     project.propose(project.skill.read_bytes() + b"Totals <!-- net -->\n")
     config = project.root / "pyproject.toml"
@@ -323,8 +292,6 @@ def test_settings_of_the_lint_are_those_of_the_base(project: Project) -> None:
     [
         ("lint_allow", "no-such-rule"),
         ("max_skill_tokens", "many"),
-        ("scan", "no-such-scanner {skill}"),
-        ("scan", "true"),
     ],
 )
 def test_settings_of_the_lint_that_are_wrong(project: Project, key: str, value: str) -> None:
@@ -333,6 +300,15 @@ def test_settings_of_the_lint_that_are_wrong(project: Project, key: str, value: 
     project.commit("Wrong", "pyproject.toml")
     project.propose()
     with pytest.raises(Refused, match=f"skillopt_{key}"):
+        check(project)
+
+
+def test_a_setting_of_the_base_that_is_gone_is_not_ignored(project: Project) -> None:
+    config = project.root / "pyproject.toml"
+    config.write_text(config.read_text() + 'skillopt_scan = "agentskills validate {skill}"\n')
+    project.commit("Scan", "pyproject.toml")
+    project.propose()
+    with pytest.raises(UserError, match="skillopt_scan no longer exists: run the scanner"):
         check(project)
 
 
@@ -391,8 +367,6 @@ def test_a_run_that_ended_early_proposes_what_it_accepted(
     ("change", "message"),
     [
         ({"verdict": {"decision": "rejected"}}, "the verdict about it is rejected"),
-        ({"scan": {"command": "scan", "status": 1}}, "its scanner refused it"),
-        ({"scan": {"command": "scan", "status": None}}, "its scanner refused it"),
         ({"tasks": [counts(0, 10**30, n=10**30)]}, "more than 1,000,000 rollouts"),
     ],
 )

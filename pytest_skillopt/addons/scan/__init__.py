@@ -1,1 +1,0 @@
-"""External scanner of new versions: ``skillopt_scan``."""
