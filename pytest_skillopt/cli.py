@@ -21,10 +21,11 @@ _REMOVED = {
     "publish-receipts": "the monthly job of docs/ci.md reads the results of earlier runs, and "
     "fails if the skill is not shown to help",
     "--history": "pytest-skillopt runs lists what runs have measured",
+    "skill": "name docs/getting-started.md and docs/reference.md in the AGENTS.md of your agent",
     "--system": "schedule writes a line for cron only, which macOS has, too; docs/ci.md shows a "
     "systemd timer and the two commands that any other scheduler starts",
 }
-"""Words of a command line that are gone, and what to do now."""
+"""Commands and options that are gone, and what to do now."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -38,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Write the code of a character that the terminal cannot show.
         sys.stdout.reconfigure(errors="backslashreplace")
-    for word in argv:
+    for word in (*argv[:1], *(word for word in argv if word.startswith("--"))):
         if (name := word.partition("=")[0]) in _REMOVED:
             return fail(f"{name} is gone: {_REMOVED[name]}")
     args = _parser(argv).parse_args(argv)

@@ -28,7 +28,6 @@ SHOWN = {
     },
     "doctor": {"doctor"},
     "evals": {"--skillopt-evals"},
-    "guide": {"skill"},
     "harness": {
         *("skillopt_harness", "skillopt_harness_env", "skillopt_harness_login"),
         "skillopt_sandbox",

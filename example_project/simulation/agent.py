@@ -35,7 +35,6 @@ _UNIT = r"(?:EUR|USD|GBP|CHF|[€$£])"
 _AMOUNT = re.compile(rf"({_UNIT})?\s*(?P<number>\d[\d.,']*[.,]\d\d)\s?({_UNIT})?$")
 _CODES = {"€": "EUR", "$": "USD", "£": "GBP"}
 _LEGAL_FORM = re.compile(r"(?i)[\s,]+(?:gmbh|ag|ltd\.?|inc\.?|b\.v\.|sarl|s\.r\.l\.|s\.l\.)$")
-_WORD = re.compile(r"[a-z]{4,}")
 _TOOLS = {"due_date": ("date", "days"), "supplier_id": ("vat_id",)}
 """Parameters of the tool that serves a field which is not printed."""
 
@@ -56,7 +55,7 @@ def answer(request: Request) -> tuple[str, list[dict[str, Any]]]:
     instruction, _, document = request.prompt.partition("\n\n")
     invoice = read_invoice(document or instruction)
     if invoice is None:
-        return _look_up(request.system, request.prompt), []
+        return "I am a simulated model that reads invoices; I found none in this prompt.", []
     names = list((request.schema or {}).get("properties") or re.findall(r"`(\w+)`", instruction))
     clerk = Clerk(request, invoice)
     if calls := clerk.calls(names):
@@ -69,15 +68,6 @@ def answer(request: Request) -> tuple[str, list[dict[str, Any]]]:
         "question": "Before I extract anything: could you confirm which fields you need?",
     }
     return text if request.schema else styles[clerk.follows("answer")], []
-
-
-def _look_up(skill: str, question: str) -> str:
-    """Quote the line of the skill with code in it that shares the most words with a question."""
-    lines = [line for line in skill.splitlines() if "`" in line]
-    prose = [set(_WORD.findall(re.sub(r"`[^`]*`", "", t.lower()))) for t in (question, *lines)]
-    shared = [len(prose[0] & words) for words in prose[1:]]
-    lost = "I am a simulated model that reads invoices; I found no invoice in this prompt."
-    return lines[shared.index(max(shared))] if max(shared, default=0) > 2 else lost
 
 
 def read_invoice(text: str) -> Invoice | None:

@@ -77,17 +77,14 @@ def find_skill(root: Path, start: Path, skills: Sequence[Path]) -> Path:
 
 
 def skill_paths(root: Path) -> list[Path]:
-    """List every SKILL.md under ``root`` that ``is_searched``, outside of virtual environments.
-
-    One whose frontmatter has ``skillopt: ignore`` in its ``metadata`` is trained only if named.
-    """
+    """List every SKILL.md under ``root`` that ``is_searched``, outside of virtual environments."""
     found = []
     for folder, folders, names in os.walk(root):
         here = Path(folder)
         inner = [here / name / SKILL_FILE for name in folders]
         wanted = {path.parent.name for path in inner if is_searched(path.relative_to(root))}
         folders[:] = sorted(n for n in wanted if not (here / n / "pyvenv.cfg").exists())
-        if SKILL_FILE in names and not _is_ignored(here / SKILL_FILE):
+        if SKILL_FILE in names:
             found.append(here / SKILL_FILE)
     return sorted(found)
 
@@ -102,17 +99,6 @@ def catalogue(root: Path) -> dict[str, Document]:
         with contextlib.suppress(SkillError):
             found[path.relative_to(root).as_posix()] = read_skill(path, root)
     return found
-
-
-def _is_ignored(path: Path) -> bool:
-    try:
-        with open(path, "rb") as file:
-            start = file.read(MAX_SKILL_BYTES)
-        frontmatter = Document.from_bytes(start).frontmatter or {}
-    except (OSError, SkillError):
-        return False  # Reading it for its tasks will say why.
-    metadata = frontmatter.get("metadata")
-    return isinstance(metadata, dict) and metadata.get("skillopt") == "ignore"
 
 
 def is_searched(path: PurePath) -> bool:

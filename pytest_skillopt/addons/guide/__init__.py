@@ -1,1 +1,0 @@
-"""The skill that tells coding agents how to use the plugin, and the command that installs it."""
