@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import Result, SkillResult, TaskRow
     from pytest_skillopt.search.extensions import Search
-    from pytest_skillopt.search.final_comparison import Measured
-    from pytest_skillopt.search.state import TrainingState
     from pytest_skillopt.settings import AddOnSettings, Settings
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.edits import Edit
@@ -88,8 +86,6 @@ class AddOn(NamedTuple):
     """Further values of the setting ``search``, each called when it is chosen."""
     gates: Mapping[str, Callable[[], type[SequentialGate]]] = {}
     """The same for the setting ``gate``."""
-    objection: Callable[[TrainingState, Measured], str] = lambda state, measured: ""
-    """Says why to refuse a skill that a final comparison accepted, or ""."""
     begun: Callable[[Run, Expected], None] = lambda run, plan: None
     """Called when a mode begins."""
     trained: Callable[[Run, SkillResult], SkillResult] = lambda run, result: result

@@ -28,10 +28,16 @@ _RAW_NUMBER = re.compile(r"(?:could not convert string to float|(invalid literal
 _IniType = Literal["linelist", "bool", "int", "float", "string"]
 _INI_TYPES: dict[type, _IniType] = {bool: "bool", int: "int", float: "float", str: "string"}
 
+_DEARER = (
+    "read in the report what a rollout takes before and after, with skillopt_write = no; "
+    "skillopt_max_skill_tokens bounds the skill's length"
+)
 REMOVED = {
     "proposer": "leave it out; have a coding agent change a copy of the skill, and compare it "
     "with --skillopt-try=FOLDER",
     "train_code": "leave it out, and name no scripts in skillopt_files: only texts are trained",
+    "max_cost_increase": _DEARER,
+    "max_time_increase": _DEARER,
     "scan": "run the scanner as a check of the branch that `pytest-skillopt propose` pushes "
     "(docs/lint.md)",
 }

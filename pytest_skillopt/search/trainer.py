@@ -15,7 +15,6 @@ from pytest_skillopt.edits.context import Context, contracts_of, read_preference
 from pytest_skillopt.edits.records import Memory
 from pytest_skillopt.edits.vetting import Vetting
 from pytest_skillopt.model.limits import Caps
-from pytest_skillopt.registry import addons
 from pytest_skillopt.search.budget import Budget
 from pytest_skillopt.search.extensions import Stages, added_search, notes_on_search
 from pytest_skillopt.search.final_comparison import FinalComparison, shortage
@@ -182,24 +181,13 @@ class Trainer:
                 if added and added.follow_up and measured.verdict.accepted:
                     most = self._parameters.search_samples(len(self._state.suite))
                     measured = added.follow_up(self._state, self._final, measured, most)
-                measured = self._unopposed(self._final.open_test(measured))
+                measured = self._final.open_test(measured)
                 self._state.settle_adopted(measured.verdict)
                 why = f"{measured.verdict.reason}; the search ended: {reason}"
                 return self._outcome(measured.verdict.decision, why, measured)
         self._state.settle_adopted(None)
         why = f"a better skill was found, but the final comparison was not made: {reason}"
         return self._outcome(_ENDED.get(stopped, "unmeasured"), why)
-
-    def _unopposed(self, measured: Measured) -> Measured:
-        """Refuse an accepted skill to which an add-on objects."""
-        if not measured.verdict.accepted:
-            return measured
-        for addon in addons():
-            if why := addon.objection(self._state, measured):
-                reason = f"{why}; otherwise accepted: {measured.verdict.reason}"
-                verdict = replace(measured.verdict, decision="rejected", reason=reason)
-                return replace(measured, verdict=verdict)
-        return measured
 
     def _outcome(
         self, status: Status, reason: str, measured: Measured | None = None

@@ -116,7 +116,7 @@ def test_a_training_that_was_interrupted_continues(greeter: Project) -> None:
     assert starts.stat().st_size == 10 + result["rollouts"]
 
 
-def test_a_document_may_cost_each_session_only_so_much_more(greeter: Project) -> None:
+def test_a_report_says_what_a_document_costs_each_session(greeter: Project) -> None:
     """It is read in every session; the agent asks twice for one that says Ahoy."""
     agent = AGENT.replace(".agents/skills/house-greeting/SKILL.md", "AGENTS.md")
     greeter.use_stub(f"{agent}\nif 'Ahoy' in skill: call(skill)\n")
@@ -132,26 +132,16 @@ def test_a_document_may_cost_each_session_only_so_much_more(greeter: Project) ->
         "skillopt_skill": "AGENTS.md",
         "skillopt_rollouts": 1,
         "skillopt_prices": "fake-model=10/0",
-        "skillopt_max_cost_increase": "",
     }
     greeter.pytest("--skillopt-train", "-p", "no:xdist")
-    greeter.settings["skillopt_max_cost_increase"] = "150%"
-    assert "Ahoy" not in document.read_text()
-    greeter.pytest("--skillopt-train", "-p", "no:xdist")  # with what the cache has of the first
     assert "Ahoy" in document.read_text()
-    bounded, free = results(greeter)
-    (skill,) = bounded["skills"]
-    assert not skill["written"]
-    assert "more tokens (1,025 before, 2,050 after), at most 20 % is allowed" in skill["reason"]
-    assert "skillopt_max_cost_increase" in skill["reason"]
-    assert free["skills"][0]["written"]
-    for result in (bounded, free):
-        summary = greeter.path / ".skillopt" / "runs" / result["run"] / "summary.md"
-        shown = summary.read_text().replace("\u200b", "")
-        assert "1,025 tokens (\\$0.01) and" in shown
-        assert "2,050 tokens (\\$0.02) and" in shown
-        assert "after (tokens +100 %)" in shown
-        assert not [note for note in result["notes"] if "read in no rollout" in note]
+    (result,) = results(greeter)
+    summary = greeter.path / ".skillopt" / "runs" / result["run"] / "summary.md"
+    shown = summary.read_text().replace("\u200b", "")
+    assert "1,025 tokens (\\$0.01) and" in shown
+    assert "2,050 tokens (\\$0.02) and" in shown
+    assert "after (tokens +100 %)" in shown
+    assert not [note for note in result["notes"] if "read in no rollout" in note]
 
 
 def test_what_a_program_unpacks_is_shared(

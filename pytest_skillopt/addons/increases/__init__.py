@@ -1,1 +1,0 @@
-"""Bounds on how much dearer or slower a rollout may become."""
