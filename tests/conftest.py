@@ -29,7 +29,6 @@ from sessions import WITHOUT_OTHERS, clean_environment
 from xdist.scheduler import WorkStealingScheduling
 
 import pytest_skillopt
-from pytest_skillopt.registry import plugins
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,28 +56,6 @@ for found in pkgutil.walk_packages(pytest_skillopt.__path__, "pytest_skillopt.")
 if os.name == "nt":
     collect_ignore_glob = ["addons/harness/*", "suite/test_ssh_workers.py"]
     collect_ignore_glob += ["test_faults.py", "test_windows.py"]
-
-
-BY_NAME = {
-    "lanes": re.compile(r"-lanes=\d"),
-    "published": re.compile(r"'(batch|strict|confirm|margin|paired)'|=batch"),
-    "compare": re.compile(r"'check'|--skillopt-check\b"),
-    "shorten": re.compile(r"[',=]shorten\b"),
-}
-"""Searches, gates and modes of add-ons, among the parameters of a test."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs an add-on that is not there: by its mark, or by a search or gate among its
-    parameters."""
-    there = plugins()
-    for item in items:
-        wanted = {mark.args[0] for mark in item.iter_markers("addon")}
-        params = getattr(getattr(item, "callspec", None), "params", {})
-        said = repr([*params.values()])
-        wanted |= {addon for addon, names in BY_NAME.items() if names.search(said)}
-        if missing := wanted - there.keys():
-            item.add_marker(pytest.mark.skip(reason=f"there is no {', '.join(missing)}"))
 
 
 _IMPORT_ALL = """

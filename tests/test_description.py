@@ -70,7 +70,6 @@ def train(
     return (project.path / "skills/house-greeting/SKILL.md").read_text(), skill
 
 
-@pytest.mark.addon("reports")
 def test_a_description_that_tells_requests_apart_is_written(
     project: pytest.Pytester, chat_server: ChatServer
 ) -> None:
@@ -174,7 +173,6 @@ def test_another_value_of_the_flag_is_a_usage_error(project: pytest.Pytester) ->
     result.stderr.fnmatch_lines(["*--skillopt-train: ignored explicit argument 'body'*"])
 
 
-@pytest.mark.addon("doctor")
 def test_requests_that_should_not_ask_for_the_skill_are_missed(project: pytest.Pytester) -> None:
     tests = TESTS.replace("(False, SHOULD_NOT)", "(True, SHOULD_NOT)")
     project.makepyfile(test_trigger=tests)

@@ -150,7 +150,6 @@ def started(
     return pytester
 
 
-@pytest.mark.addon("reports")
 def test_getting_started_is_followed_word_for_word(started: pytest.Pytester) -> None:
     lines = "".join(blocks("getting-started.md", "sh")).splitlines()
     one, measured, planned, trained = (

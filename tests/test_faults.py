@@ -115,7 +115,6 @@ def test_a_run_killed_again_and_again_pays_for_nothing_twice(
     _check_paid_once(project, lost=done * (2 if arguments == WORKERS else 1))
 
 
-@pytest.mark.addon("lanes")
 def test_a_run_is_continued_as_wide_as_it_was_begun(project: FaultProject) -> None:
     project.server.hold(after=30)
     process = project.start("-n1", "--skillopt-lanes=8")
@@ -145,7 +144,6 @@ def _check_paid_once(project: FaultProject, *, lost: int) -> None:
     assert set(replies.values()) == {1}
 
 
-@pytest.mark.addon("reports")
 @pytest.mark.parametrize("is_killed", [False, True], ids=["both", "first-killed"])
 def test_two_trainings_at_once_pay_for_no_reply_twice(
     project: FaultProject, baseline: tuple[list[dict[str, Any]], int, bytes], is_killed: bool
@@ -227,7 +225,6 @@ if "DIE" in os.environ:
     assert outcome(project.result) == undisturbed
 
 
-@pytest.mark.addon("reports")
 @pytest.mark.parametrize(
     ("arguments", "signum"),
     [(("-p", "no:xdist"), signal.SIGINT), (WORKERS, signal.SIGTERM)],
@@ -260,7 +257,6 @@ def test_an_interrupt_ends_with_2_and_the_run_can_be_continued(
     _check_paid_once(project, lost=len(arguments))
 
 
-@pytest.mark.addon("reports")
 @pytest.mark.parametrize(
     ("arguments", "signum"),
     [(("-p", "no:xdist"), signal.SIGTERM), (WORKERS, signal.SIGINT)],
@@ -396,7 +392,6 @@ def test_a_task_that_kills_its_worker_every_time_is_an_error_of_that_task(
     assert deadly not in {e["data"]["request"]["task"] for e in project.journal("rollout")}
 
 
-@pytest.mark.addon("reports")
 @pytest.mark.parametrize(
     ("name", "rate"), [(NAMES[0], 0.1), (NAMES[1], 0.25)], ids=["train", "val"]
 )
@@ -527,7 +522,6 @@ def test_the_retries_of_one_call_outlast_half_a_minute() -> None:
 # The disk
 
 
-@pytest.mark.addon("reports")
 def test_a_full_disk_stops_the_run_and_loses_nothing(
     project: FaultProject, undisturbed: list[dict[str, Any]]
 ) -> None:
@@ -694,7 +688,6 @@ def in_this_process(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return _train_invoices(tmp_path_factory.mktemp("serial"), "-n", "0")
 
 
-@pytest.mark.addon("lanes")
 def test_the_result_is_the_same_in_lanes_of_workers(
     tmp_path: Path, in_this_process: dict[str, Any]
 ) -> None:
@@ -736,8 +729,6 @@ def _train_invoices(folder: Path, *arguments: str) -> dict[str, Any]:
 # Files that a run leaves behind
 
 
-@pytest.mark.addon("reports")
-@pytest.mark.addon("lanes")
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts in /proc")
 def test_nothing_is_left_of_64_calls_in_flight(
     project: FaultProject, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -198,7 +198,6 @@ def test_prompt(project: Project) -> None:
     assert "You improve a skill" not in first
 
 
-@pytest.mark.addon("reports")
 def test_reflect(project: Project) -> None:
     project.use("pytest_skillopt_reflect")
     project.write_test('assert skill_agent(f"Greet {name} in JSON.").json() == {}')
@@ -212,7 +211,6 @@ def test_reflect(project: Project) -> None:
     assert not [prompt for prompt in project.prompts("thinker") if "You improve a skill" in prompt]
 
 
-@pytest.mark.addon("published")
 def test_aggregate(project: Project) -> None:
     analysts = itertools.cycle([RULE, FUSS])
     project.server.reply = lambda body: (
@@ -229,7 +227,6 @@ def test_aggregate(project: Project) -> None:
     assert not project.asked_to_merge
 
 
-@pytest.mark.addon("published")
 def test_select(project: Project) -> None:
     project.edits = [FUSS, RULE]
     project.use("pytest_skillopt_select")
@@ -266,7 +263,6 @@ def test_update_may_make_the_document_in_its_own_way(project: Project) -> None:
     assert f"\nSay hello to the guest.\n\n* {RULE}\n" in project.skill
 
 
-@pytest.mark.addon("published")
 def test_gate(project: Project) -> None:
     project.use("pytest_skillopt_gate")
     assert project.run("--skillopt-train").ret == 0

@@ -65,7 +65,6 @@ def own(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {row["stage"]: row for row in result["usage"] if row["role"] == "own agent"}
 
 
-@pytest.mark.addon("reports")
 @pytest.mark.parametrize("arguments", EXECUTORS, ids=" ".join)
 def test_they_are_in_the_usage_of_the_run(
     project: pytest.Pytester, arguments: tuple[str, ...]

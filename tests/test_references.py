@@ -99,7 +99,6 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
     return Project(pytester, chat_server)
 
 
-@pytest.mark.addon("compare")
 def test_both_sides_of_a_check_have_their_references(project: Project) -> None:
     """The older skill is measured with the files that it had, and so is the newer."""
     project.write("references/style.md", f"{STYLE}\n{RULE}\n")
@@ -117,7 +116,6 @@ def test_both_sides_of_a_check_have_their_references(project: Project) -> None:
     assert {row["after"]["passed"] for row in skill["tasks"]} == {0}
 
 
-@pytest.mark.addon("reports")
 def test_a_reference_is_trained_and_the_skill_file_stays(project: Project) -> None:
     result = project.train()
     assert result.ret == 0
@@ -154,7 +152,6 @@ def remembering(two_files: Project) -> Project:
     return two_files
 
 
-@pytest.mark.addon("reports")
 def test_a_memory_document_is_trained_with_the_skill(remembering: Project) -> None:
     assert remembering.train().ret == 0
     document = remembering.folder.parent.parent / "AGENTS.md"
@@ -248,7 +245,6 @@ FORBIDDEN = [
 ]
 
 
-@pytest.mark.addon("added_text")
 def test_what_no_edit_may_do_is_said(project: Project) -> None:
     asked = [project.edit | edit for edit, _ in FORBIDDEN]
     project.edit, *project.more = asked

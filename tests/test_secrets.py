@@ -51,7 +51,6 @@ def play(body: dict[str, Any]) -> str:
     return f"Hello{mark} {SECRET}"
 
 
-@pytest.mark.addon("reports")
 @pytest.mark.parametrize(
     "arguments",
     [("-p", "no:xdist"), ("-n1",), ("-p", "no:xdist", "--skillopt-search=batch")],

@@ -128,7 +128,6 @@ def test_pyproject_takes_numbers_booleans_and_lists_as_such(project: pytest.Pyte
     assert found["lint_allow"] == "size,urls"
 
 
-@pytest.mark.addon("published")
 @pytest.mark.skipif(pytest.version_tuple < (9, 0), reason="pytest 9 reads native TOML")
 def test_native_toml_has_types(project: pytest.Pytester) -> None:
     project.makepyprojecttoml(

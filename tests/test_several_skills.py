@@ -107,8 +107,6 @@ def test_a_cap_is_shared_out_so_that_every_last_comparison_is_made(project: Proj
 WORDS = "It is important to know that words matter a lot to all who read them."
 
 
-@pytest.mark.addon("reports")
-@pytest.mark.addon("shorten")
 def test_two_skills_are_made_shorter_in_one_run(project: Project) -> None:
     for skill in SKILLS:
         text = project.file(skill).read_text()
@@ -130,7 +128,6 @@ def test_two_skills_are_made_shorter_in_one_run(project: Project) -> None:
     assert "final comparisons measured changes by +0.0 points" in " ".join(shown.split())
 
 
-@pytest.mark.addon("reports")
 def test_an_interrupted_training_writes_no_skill_and_a_resumed_one_all(project: Project) -> None:
     running: list[warm_sessions.Session] = []
 

@@ -110,7 +110,6 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
     return Project(pytester, chat_server)
 
 
-@pytest.mark.addon("reports")
 @pytest.mark.parametrize("arguments", [("-p", "no:xdist"), ("-n", "2")])
 def test_training_writes_a_better_skill_and_leaves_the_rest_of_the_file(
     project: Project, arguments: tuple[str, ...]
@@ -227,7 +226,6 @@ def test_nothing_to_gain_leaves_the_file_untouched(project: Project) -> None:
     assert not project.result["skills"][0]["written"]
 
 
-@pytest.mark.addon("reports")
 def test_a_training_says_how_much_the_suite_moves_by_itself(project: Project) -> None:
     """An A/A from samples that are there anyway: here every other reply of the target is right."""
     replies = itertools.count()
@@ -304,7 +302,6 @@ def test_selection_is_pytests_own(project: Project) -> None:
     assert any("tasks the edits came from" in note for note in project.result["notes"])
 
 
-@pytest.mark.addon("reports")
 @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["serial", "workers"])
 def test_evaluation_judges_each_task_by_its_pass_rate(
     project: Project, workers: tuple[str, ...]
@@ -354,7 +351,6 @@ def test_an_evaluation_that_met_a_cap_says_what_it_has_measured(project: Project
     )
 
 
-@pytest.mark.addon("reports")
 def test_tasks_that_a_cap_left_out_are_skipped_and_named(project: Project) -> None:
     project.server.reply = lambda body: "Hello!"
     result = project.run("--skillopt", "--skillopt-max-rollouts=5")
@@ -363,7 +359,6 @@ def test_tasks_that_a_cap_left_out_are_skipped_and_named(project: Project) -> No
     result.stdout.fnmatch_lines(["caution: 3 of 8 tasks were not measured: a cap ended the run."])
 
 
-@pytest.mark.addon("reports")
 def test_a_task_that_could_not_be_measured_says_what_it_met(project: Project) -> None:
     project.server.reply = lambda body: Answer.error(500, "the disk is full", retry_after="0.01")
     result = project.run("--skillopt", "-k", "Ada or Ben")
@@ -424,7 +419,6 @@ def test_init_needs_no_name_where_there_is_no_skill(project: Project) -> None:
     assert RULE in project.skill.read_text()
 
 
-@pytest.mark.addon("compare")
 def test_check_tells_a_worse_edit_and_names_what_broke(project: Project) -> None:
     good = SKILL + b"\r\n\r\n" + RULE.encode()
     commit(project.path, good)
@@ -447,7 +441,6 @@ def test_check_tells_a_worse_edit_and_names_what_broke(project: Project) -> None
     assert project.runs == runs
 
 
-@pytest.mark.addon("compare")
 def test_a_check_that_meets_a_cap_keeps_what_it_measured(project: Project) -> None:
     commit(project.path, SKILL + b"\r\n\r\n" + RULE.encode())
     project.skill.write_bytes(SKILL + b" Be kind.")
@@ -463,7 +456,6 @@ def test_a_check_that_meets_a_cap_keeps_what_it_measured(project: Project) -> No
     ).ret
 
 
-@pytest.mark.addon("compare")
 def test_a_baseline_saves_the_calls_of_the_old_skill(project: Project) -> None:
     good = SKILL + b"\r\n\r\n" + RULE.encode()
     commit(project.path, good)
@@ -608,7 +600,6 @@ def test_frontmatter_that_does_not_parse_is_left_alone(project: Project) -> None
     assert any("frontmatter" in note for note in project.result["notes"])
 
 
-@pytest.mark.addon("reports")
 @pytest.mark.parametrize("cap", ["--skillopt-max-calls=30", "--skillopt-max-rollouts=60"])
 def test_caps_are_kept_and_the_run_ends_cleanly(project: Project, cap: str) -> None:
     result = project.run("--skillopt-train", cap)
@@ -739,7 +730,6 @@ def test_mourner(skill_agent, name):
 """
 
 
-@pytest.mark.addon("reports")
 @pytest.mark.parametrize(("mended", "broken", "status"), [(2, 3, "rejected"), (8, 1, "accepted")])
 def test_a_train_task_that_breaks_is_counted_and_named_first(
     project: Project, mended: int, broken: int, status: str
@@ -762,7 +752,6 @@ def test_a_train_task_that_breaks_is_counted_and_named_first(
         assert shown.index(name) < min(rates.start(), shown.index("test_guest"))
 
 
-@pytest.mark.addon("reports")
 def test_an_error_of_the_test_itself_is_named(project: Project) -> None:
     wrong = TESTS.format(names=NAMES).replace("reply.endswith", "reply.ends_with")
     (project.path / "test_greeting.py").write_text(wrong)
@@ -772,8 +761,6 @@ def test_an_error_of_the_test_itself_is_named(project: Project) -> None:
     assert "is the test wrong?" in printed
 
 
-@pytest.mark.addon("added_text")
-@pytest.mark.addon("reports")
 def test_a_new_command_is_shown_in_every_report(project: Project) -> None:
     rule = f"{RULE} Check with `rg -c '!' greeting.txt`."
     project.server.reply = lambda body: greet(body).replace(RULE, rule)

@@ -66,7 +66,6 @@ def test_a_lost_call_counts_as_asked() -> None:
     assert (calls.asked, calls.lost) == (1, 1)
 
 
-@pytest.mark.addon("published")
 def test_every_call_is_told_that_quoted_material_is_data(toy: ModuleType, tmp_path: Path) -> None:
     """Whatever its stage, and whatever a user's template says."""
     for name in templates():

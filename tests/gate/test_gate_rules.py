@@ -83,7 +83,6 @@ def test_fixed_gates_take_fresh_samples_of_both_arms(name: str, streams: set[str
     assert len(set(seen)) == len(seen) == (40 if name == "confirm" else 20)
 
 
-@pytest.mark.addon("published")
 def test_confirm_needs_to_win_twice() -> None:
     def once(draw: Draw) -> bool:
         return draw.arm == "candidate" and draw.index < 3
@@ -92,7 +91,6 @@ def test_confirm_needs_to_win_twice() -> None:
     assert not run_gate(make_gate("confirm", tasks(4)), taker(once)).accepted
 
 
-@pytest.mark.addon("published")
 def test_margin_wants_more_than_the_margin() -> None:
     def one_more(draw: Draw) -> bool:
         return draw.task != "t0" or draw.arm == "candidate"
@@ -102,7 +100,6 @@ def test_margin_wants_more_than_the_margin() -> None:
         assert verdict.accepted is expected, n
 
 
-@pytest.mark.addon("published")
 def test_paired_calls_a_small_gain_chance() -> None:
     def one_more(draw: Draw) -> bool:
         return draw.task != "t0" or (draw.arm == "candidate" and draw.index < 1)
@@ -112,7 +109,6 @@ def test_paired_calls_a_small_gain_chance() -> None:
     assert "gain as much with probability 0.5; at most 0.05 is allowed" in verdict.reason
 
 
-@pytest.mark.addon("published")
 def test_off_asks_for_nothing_and_is_marked() -> None:
     verdict = make_gate("off", tasks(3)).ask()
     assert isinstance(verdict, Verdict)
@@ -132,7 +128,6 @@ def test_a_task_that_must_pass_blocks_the_plain_gates_too(name: str) -> None:
     assert verdict.reason.startswith("must pass, but broken: t0")
 
 
-@pytest.mark.addon("published")
 def test_a_task_that_must_pass_and_fails_once_by_chance_does_not_block() -> None:
     def slip(draw: Draw) -> bool:
         if draw.task == "t0":

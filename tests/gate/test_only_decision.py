@@ -156,7 +156,6 @@ def test_order(skill_agent, number):
 """
 
 
-@pytest.mark.addon("reports")
 def test_a_session_leaves_what_helped_to_the_final_comparison(pytester: pytest.Pytester) -> None:
     skill = pytester.path / "SKILL.md"
     skill.write_text("---\nname: orders\ndescription: Reads orders.\n---\n\nAnswer in JSON.\n")

@@ -468,7 +468,6 @@ def test_order_of_tasks_and_of_arrival_change_nothing(
 
 @given(suites, st.integers(0, 1000))
 @settings(max_examples=40)
-@pytest.mark.addon("published")
 def test_evidence_is_the_same_with_the_roles_swapped(suite: tuple[Rates, Rates], seed: int) -> None:
     before, after = suite
     names = [GateTask(task) for task in before]

@@ -27,7 +27,6 @@ def test_a_reason_says_which_of_several_skills_it_is_about() -> None:
 COUNTING = """
 import pytest
 
-@pytest.mark.addon("reports")
 @pytest.mark.skill_task
 @pytest.mark.parametrize("most", [9, 3, 2, 0])
 def test_it(rollout, skill, most):
@@ -55,7 +54,6 @@ def _all_pass(arm: dict[str, int], k: int) -> float:
     return fmean(map(all, combinations(outcomes, k)))
 
 
-@pytest.mark.addon("reports")
 def test_an_evaluation_says_how_often_all_rollouts_of_a_task_pass(
     pytester: pytest.Pytester,
 ) -> None:
@@ -65,7 +63,6 @@ def test_an_evaluation_says_how_often_all_rollouts_of_a_task_pass(
     assert "All 4 of 4 rollouts of a task pass (pass^k): 25.0 %." in shown
 
 
-@pytest.mark.addon("reports")
 def test_a_comparison_estimates_pass_hat_k_without_bias_with_one_k(
     pytester: pytest.Pytester,
 ) -> None:

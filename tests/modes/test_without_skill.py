@@ -40,7 +40,6 @@ def world(body: dict[str, Any]) -> str:
     return "Hello!" if "exclamation" in body["messages"][0]["content"] else "Hello."
 
 
-@pytest.mark.addon("reports")
 def test_none_before_and_after_side_by_side(
     pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

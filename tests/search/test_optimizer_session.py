@@ -60,8 +60,6 @@ def project(
     return pytester
 
 
-@pytest.mark.addon("reports")
-@pytest.mark.addon("published")
 def test_a_lapse_becomes_a_reminder_in_the_appendix(project: pytest.Pytester) -> None:
     result = project.runpytest_inprocess(
         "--skillopt-train", "--skillopt-search=batch", "-oskillopt_skill_aware=yes"
@@ -79,7 +77,6 @@ def test_without_it_a_lapse_is_no_reason_for_a_reminder(project: pytest.Pytester
     assert (project.path / "SKILL.md").read_text() == SKILL
 
 
-@pytest.mark.addon("published")
 def test_a_setting_without_effect_is_named_before_anything_is_paid(
     project: pytest.Pytester, chat_server: ChatServer
 ) -> None:

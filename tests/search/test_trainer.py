@@ -182,7 +182,6 @@ def test_a_cap_on_the_optimizer_ends_the_search_and_still_compares(
     assert outcome.verdict.final
 
 
-@pytest.mark.addon("published")
 def test_a_last_comparison_that_is_lost_writes_nothing(toy: ModuleType) -> None:
     world = toy.make_world()
     honest = world.rate
@@ -228,7 +227,6 @@ def test_a_suite_too_small_to_split_is_trained_on_itself(toy: ModuleType, search
     assert outcome.test is None
 
 
-@pytest.mark.addon("published")
 @pytest.mark.parametrize("search", SEARCHES)
 def test_nothing_is_asked_when_every_task_passes(toy: ModuleType, search: str) -> None:
     world, model = toy.make_world(weak=1.0, strong=1.0), toy.ToyOptimizer()
@@ -339,7 +337,6 @@ def test_it_is_counted_which_rates_come_from_the_search(toy: ModuleType) -> None
     assert train(toy, toy.make_world()).from_search == 0
 
 
-@pytest.mark.addon("published")
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("feedback", ["score", "message"])
 def test_the_memory_tells_no_more_of_a_failure_than_the_feedback_does(

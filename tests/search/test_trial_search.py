@@ -264,7 +264,6 @@ def test_a_task_that_cannot_be_measured_does_not_hold_up_the_search(toy: ModuleT
     assert outcome.proposal != outcome.before
 
 
-@pytest.mark.addon("published")
 def test_settings_of_the_other_search_are_said_to_change_nothing(toy: ModuleType) -> None:
     settings = {
         "accumulation": 2,
@@ -332,7 +331,6 @@ def test_a_document_of_the_update_stage_passes_the_checks(toy: ModuleType) -> No
     assert all("(secret)" in row.why for row in outcome.edits)
 
 
-@pytest.mark.addon("added_text")
 def test_edits_that_copy_words_of_tasks_are_sent_back_together(toy: ModuleType) -> None:
     world, copies = toy.make_world(), ["zorbanik flumquist", "vendrolim paskurat"]
     tasks = toy.make_tasks(world)
@@ -424,7 +422,6 @@ def spent_before_the_gate(toy: ModuleType, stop: Any, least_samples: int = 60) -
     return outcome, sampler
 
 
-@pytest.mark.addon("published")
 @pytest.mark.parametrize("lasts", [False, True])
 def test_what_a_cap_keeps_from_being_left_out_still_has_to_pass_the_gate(
     toy: ModuleType, lasts: bool
@@ -449,7 +446,6 @@ def test_what_a_cap_keeps_from_being_left_out_still_has_to_pass_the_gate(
         assert outcome.steps[-1].gate == "strict"
 
 
-@pytest.mark.addon("published")
 def test_a_gate_that_cannot_be_paid_for_is_said_to_be_why_nothing_changes(toy: ModuleType) -> None:
     outcome, sampler = spent_before_the_gate(toy, lambda taken: None, least_samples=120)
     assert outcome.status == "unchanged"

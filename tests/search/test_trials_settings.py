@@ -53,10 +53,7 @@ def plain() -> Trained:
     return Trained(sys.modules["toy_world"])
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=pytest.mark.addon("published")) if n == "gate" else n for n in CHANGES],
-)
+@pytest.mark.parametrize("name", CHANGES)
 def test_it_changes_what_the_default_search_does(
     toy: ModuleType, plain: Trained, name: str
 ) -> None:

@@ -43,3 +43,20 @@ def test_folders_of_killed_processes_are_removed(
     processes[1].communicate()
     versions.close()
     assert list(tmp_path.iterdir()) == [roots[1]]
+
+
+def test_directories_of_versions_do_not_pile_up() -> None:
+    versions = SkillVersions()
+    versions.add_skill("skills/demo/SKILL.md", {"notes.md": b"n", "SKILL.md": b"old"})
+    made = []
+    for number in range(40):
+        versions.add_version("skills/demo/SKILL.md", str(number), str(number).encode())
+        made.append(versions.directory("skills/demo/SKILL.md", str(number)))
+        assert made[-1].name == "demo"
+        assert (made[-1] / "SKILL.md").read_bytes() == str(number).encode()
+        assert (made[-1] / "notes.md").read_bytes() == b"n"
+    assert sum(directory.exists() for directory in made) == 16
+    again = versions.directory("skills/demo/SKILL.md", "0")
+    assert (again / "SKILL.md").read_bytes() == b"0"
+    versions.close()
+    assert not any(directory.exists() for directory in [*made, again])

@@ -44,14 +44,12 @@ def test_errors_during_collection_end_the_session_as_ever() -> None:
         check_agreement({"gw0": said("a", errors=2)})
 
 
-@pytest.mark.addon("lanes")
 def test_lanes_without_xdist_are_refused(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest("--skillopt", "--skillopt-lanes=2", "-p", "no:xdist")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*skillopt_lanes needs pytest-xdist*"])
 
 
-@pytest.mark.addon("lanes")
 def test_lanes_start_a_worker_by_themselves(pytester: pytest.Pytester) -> None:
     (pytester.path / "SKILL.md").write_text("---\nname: s\ndescription: d\n---\n\nBe kind.\n")
     test = "@pytest.mark.skill_task\ndef test_it(worker_id): assert worker_id == 'gw0'\n"

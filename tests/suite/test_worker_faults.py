@@ -62,7 +62,6 @@ def test_a_task_that_always_kills_its_worker_ends_as_error(drive: Drive) -> None
     assert "died while it ran this task" in error.message
 
 
-@pytest.mark.addon("lanes")
 def test_lanes_give_back_all_that_ran_when_their_worker_dies(drive: Drive) -> None:
     driven = drive(
         """

@@ -269,7 +269,6 @@ def test_a_model_that_is_refused_ends_a_try_before_its_first_rollout(project: Pr
 KEY = "kappa-7f3Qz91Lm-x02Vbn8"
 
 
-@pytest.mark.addon("added_text")
 def test_a_secret_in_pieces_is_refused_before_anything_is_run(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,7 +287,6 @@ def why_refused(toy: ModuleType, before: str, after: str) -> str:
     return found.why if isinstance(found, Refusal) else ""
 
 
-@pytest.mark.addon("added_text")
 @pytest.mark.parametrize(
     "form",
     [
@@ -315,7 +313,6 @@ def test_the_pieces_of_a_secret_are_found(
     assert "the value of DEPLOY_TOKEN" in why
 
 
-@pytest.mark.addon("added_text")
 @pytest.mark.parametrize(
     "value", ["exclamation-mark-at-the-end", "2026-01-31-2026-01-31", "a1b2c3d4"]
 )
@@ -327,7 +324,6 @@ def test_words_and_figures_are_no_secret_in_pieces(
     assert why_refused(toy, SKILL, text) == ""
 
 
-@pytest.mark.addon("added_text")
 def test_a_value_that_the_skill_had_is_its_own(
     toy: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:

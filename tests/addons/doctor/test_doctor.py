@@ -78,7 +78,6 @@ def test_what_is_at_fault_is_named(
     assert "FAULT  optimizer: the optimizer model cannot be used: openai:thinker" in said
 
 
-@pytest.mark.addon("harness")
 def test_a_coding_agent_whose_model_cannot_be_used_is_at_fault(
     project: pytest.Pytester, capsys: pytest.CaptureFixture[str]
 ) -> None:

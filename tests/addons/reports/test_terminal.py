@@ -85,7 +85,6 @@ def test_training_without_gain_gives_the_reason(make_result: MakeResult, status:
     assert "Accepted, ready to merge" not in report
 
 
-@pytest.mark.addon("compare")
 @pytest.mark.parametrize(
     ("mode", "first"),
     [
@@ -195,7 +194,6 @@ def test_hostile_text_reaches_no_terminal(make_result: MakeResult) -> None:
         assert not [c for c in line if unicodedata.category(c) in ("Cc", "Cf", "Cs")], ascii(line)
 
 
-@pytest.mark.addon("compare")
 def test_own_words_are_ascii(make_result: MakeResult) -> None:
     for mode in ("train", "evaluate", "check", "compare", "aa"):
         for line in rendered(make_result(mode=mode, status="measured"), verbose=True):
