@@ -171,8 +171,15 @@ class Clone(Git):
 
 
 def scrub(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a program that git or a forge needs.
+
+    Without variables that redirect it, and without relative folders of PATH: in a checkout these
+    hold programs of others.
+    """
+    folders = environ.get("PATH", os.defpath).split(os.pathsep)
     kept = {k: v for k, v in environ.items() if not k.startswith("GIT_") or _REACH.fullmatch(k)}
     return kept | {
+        "PATH": os.pathsep.join(filter(os.path.isabs, folders)),
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_OPTIONAL_LOCKS": "0",
         "GIT_LITERAL_PATHSPECS": "1",

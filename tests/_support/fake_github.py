@@ -1,25 +1,72 @@
-"""A server on loopback that answers like GitHub's REST interface."""
+"""A command ``gh`` that answers like the real one, for a GitHub on loopback."""
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 TOKEN = "ghs_not-a-real-token-0123456789abcdef"
+
+_GH = '''#!{python} -IS
+"""The part of `gh api` that is used, as gh 2.23 does it; its arguments are written down."""
+import json, os, socket, sys
+
+with open({log!r}, "a") as file:
+    file.write(json.dumps(sys.argv[1:]) + "\\n")
+words, flags = sys.argv[1:], {{}}
+for name in ("--hostname", "--method", "--input"):
+    if name in words:
+        at = words.index(name)
+        flags[name] = words[at + 1]
+        del words[at : at + 2]
+if len(words) != 2 or words[0] != "api" or words[1].startswith("-"):
+    sys.exit("unknown command or flag: " + " ".join(words))
+host = flags.get("--hostname", "github.com")
+token = os.environ.get("GH_TOKEN" if host == "github.com" else "GH_ENTERPRISE_TOKEN")
+if not token:
+    sys.stderr.write("gh: To use GitHub CLI in automation, set the GH_TOKEN environment variable.")
+    sys.exit(4)
+body = sys.stdin.buffer.read() if flags.get("--input") == "-" else b""
+try:
+    with socket.create_connection(("127.0.0.1", {port})) as server:
+        head = "%s /%s HTTP/1.0\\r\\nAuthorization: token %s\\r\\nContent-Length: %d\\r\\n\\r\\n"
+        head %= flags.get("--method", "GET"), words[1], token, len(body)
+        server.sendall(head.encode() + body)
+        head, _, answer = server.makefile("rb").read().partition(b"\\r\\n\\r\\n")
+except OSError as error:
+    sys.exit('Get "https://api.github.com/%s": %s' % (words[1], error))
+sys.stdout.buffer.write(answer)
+status = int(head.split()[1])
+if status > 299:
+    sys.exit("gh: %s (HTTP %d)" % (json.loads(answer)["message"], status))
+'''
+
+
+def write_gh(folder: Path, port: int) -> Path:
+    """Write the command into a folder; return the file with the arguments of its calls."""
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / "gh.log"
+    program = folder / "gh"
+    program.write_text(_GH.format(python=sys.executable, log=str(log), port=port))
+    program.chmod(0o755)
+    return log
 
 
 @dataclass
 class Fault:
-    """Answers of the server in place of the truth."""
+    """Answer of the server in place of the truth."""
 
     status: int
     message: str = "Server Error"
-    headers: dict[str, str] = field(default_factory=dict)
     lost: bool = False
     """The request is carried out all the same: only its answer is lost."""
 
@@ -29,9 +76,7 @@ class FakeGitHub:
 
     def __init__(self) -> None:
         self.pulls: list[dict[str, Any]] = []
-        self.comments: dict[int, list[dict[str, Any]]] = {}
         self.calls: list[str] = []
-        self.headers: list[dict[str, str]] = []
         self.faults: list[Fault | None] = []
         self.drafts = True
         outer = self
@@ -46,7 +91,7 @@ class FakeGitHub:
                 pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self.port = self._server.server_port
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def stop(self) -> None:
@@ -58,23 +103,21 @@ class FakeGitHub:
         return [call for call in self.calls if not call.startswith("GET")]
 
     def _serve(self, http: BaseHTTPRequestHandler) -> None:
-        length = int(http.headers.get("Content-Length") or 0)
-        payload = json.loads(http.rfile.read(length)) if length else {}
+        body = _body(http)
+        payload = json.loads(body) if body else {}
         url = urlsplit(http.path)
         self.calls.append(f"{http.command} {url.path.removeprefix('/repos/octo/repo')}")
-        self.headers.append({name.lower(): value for name, value in http.headers.items()})
         fault = self.faults.pop(0) if self.faults else None
         if fault is None or fault.lost:
             status, data = self._answer(http, url.path, parse_qs(url.query), payload)
         if fault is not None:
             status, data = fault.status, {"message": fault.message}
-        body = json.dumps(data).encode()
+        said = json.dumps(data).encode()
         http.send_response(status)
-        for name, value in (fault.headers if fault else {}).items():
-            http.send_header(name, value)
-        http.send_header("Content-Length", str(len(body)))
+        http.send_header("Content-Type", "application/json; charset=utf-8")
+        http.send_header("Content-Length", str(len(said)))
         http.end_headers()
-        http.wfile.write(body)
+        http.wfile.write(said)
 
     def _answer(
         self,
@@ -83,7 +126,7 @@ class FakeGitHub:
         query: dict[str, list[str]],
         payload: dict[str, Any],
     ) -> tuple[int, Any]:
-        if http.headers.get("Authorization") != f"Bearer {TOKEN}":
+        if http.headers.get("Authorization") != f"token {TOKEN}":
             return 401, {"message": "Bad credentials"}
         path = path.removeprefix("/repos/octo/repo")
         if path == "/pulls" and http.command == "GET":
@@ -100,13 +143,6 @@ class FakeGitHub:
             labels = self.pulls[int(match[1]) - 1]["labels"]
             labels += [{"name": name} for name in payload["labels"]]
             return 200, labels
-        if match := re.fullmatch(r"/issues/(\d+)/comments", path):
-            comments = self.comments.setdefault(int(match[1]), [])
-            if http.command == "POST":
-                comments.append(payload)
-                return 201, payload
-            start = 100 * (int(query["page"][0]) - 1)
-            return 200, comments[start : start + 100]
         return 404, {"message": "Not Found"}
 
     def _create(self, payload: dict[str, Any]) -> tuple[int, Any]:
@@ -129,3 +165,15 @@ class FakeGitHub:
         }
         self.pulls.append(pull)
         return 201, pull
+
+
+def _body(http: BaseHTTPRequestHandler) -> bytes:
+    """Read the body of a request; the real command sends it in chunks."""
+    if http.headers.get("Transfer-Encoding") != "chunked":
+        return http.rfile.read(int(http.headers.get("Content-Length") or 0))
+    parts = []
+    while size := int(http.rfile.readline(), 16):
+        parts.append(http.rfile.read(size))
+        http.rfile.readline()
+    http.rfile.readline()
+    return b"".join(parts)

@@ -1,33 +1,33 @@
 """Open requests for review on GitHub and GitHub Enterprise, and on GitLab.
 
-GitHub has a REST API. GitLab opens or updates a merge request by push options when it receives the
-push, and closes it when its branch is deleted.
+The command ``gh`` calls GitHub. GitLab opens or updates a merge request by push options when it
+receives the push, and closes it when its branch is deleted.
 """
 
 from __future__ import annotations
 
 import base64
-import http.client
 import json
 import re
+import shutil
 import subprocess
-import time
-import urllib.error
-import urllib.request
+import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import urlencode, urlsplit
 
+from pytest_skillopt.addons.git import scrub
 from pytest_skillopt.errors import UserError
-from pytest_skillopt.untrusted import printable, redact
+from pytest_skillopt.untrusted import printable, redact, secret_variables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 """Maximum seconds of one call."""
-ATTEMPTS = 5
-"""Attempts of one call, after pauses of 1, 2, 4 and 8 s."""
+_NOT_LOGGED_IN = 4
+"""Exit code of ``gh`` without a login (``gh help exit-codes``)."""
+_AGAIN = ": run this again later, it continues where it stopped"
 TOKENS = {
     "github": {"GITHUB_TOKEN": "x-access-token", "GH_TOKEN": "x-access-token"},
     "gitlab": {"GITLAB_TOKEN": "oauth2", "CI_JOB_TOKEN": "gitlab-ci-token"},
@@ -134,60 +134,28 @@ def encrypted(url: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Answer to one call; ``status`` is 0 if there was none, and ``data`` says why."""
+    """Answer of ``gh`` to one call."""
 
-    status: int
-    data: Any = None
-
-    @classmethod
-    def of(cls, status: int, body: bytes) -> Reply:
-        try:
-            return cls(status, json.loads(body) if body.strip() else None)
-        except ValueError:
-            return cls(status, body[:500].decode("utf-8", "replace"))
-
-    @property
-    def message(self) -> str:
-        """Error message of the server, in one line."""
-        errors = self.data.get("errors") if isinstance(self.data, dict) else None
-        rows = [self.data, *(errors if isinstance(errors, list) else ())]
-        parts = [row.get("message") if isinstance(row, dict) else row for row in rows]
-        text = "; ".join(str(part) for part in parts if part) or "no message"
-        return " ".join(printable(redact(text)).split())[:500]
-
-    @property
-    def passes(self) -> bool:
-        """Whether it is a fault that passes: no answer, one of the server, or a rate limit."""
-        limited = self.status == 403 and "rate limit" in self.message.lower()
-        return limited or self.status in (0, 429) or self.status >= 500
-
-
-class _AsItIs(urllib.request.HTTPErrorProcessor):
-    """Handler that follows no redirect, whose target would get the token, and raises no error."""
-
-    def http_response(self, request: Any, response: Any) -> Any:
-        return response
-
-    https_response = http_response
-
-
-_OPENER = urllib.request.build_opener(_AsItIs)
+    done: bool
+    data: Any
+    """What the server sent, parsed; None if it was not JSON."""
+    said: str
+    """Error in one line, ``""`` without one."""
 
 
 class GitHub:
-    """Pull requests of a repository. Every method is idempotent.
+    """Pull requests of a repository, by the command ``gh``. Every method is idempotent.
 
     Args:
         where: repository of the remote.
         environ: environment variables with the repository, the server and the token; a missing
-            repository is taken from a remote on that server, a missing token from ``gh``.
+            repository is taken from a remote on that server, for a missing token ``gh`` takes its
+            own login.
 
     Raises:
         UserError: the remote is on another server and no repository is named, or there is no
-            token.
+            ``gh``.
     """
-
-    _name, _text = "GitHub", "body"
 
     def __init__(self, where: Place | None, environ: Mapping[str, str]) -> None:
         server = server_of("github", environ)
@@ -195,8 +163,8 @@ class GitHub:
         if not repository:
             if where is None:
                 raise UserError(
-                    "the remote is a folder, where no request or issue can be opened: push only "
-                    "with --no-forge, or set GITHUB_REPOSITORY=owner/name if it is a copy"
+                    "the remote is a folder, where no request can be opened: push only with "
+                    "--no-forge, or set GITHUB_REPOSITORY=owner/name if it is a copy"
                 )
             if not where.is_on(server):
                 raise UserError(
@@ -208,21 +176,13 @@ class GitHub:
         if not _REPOSITORY.fullmatch(repository):
             raise UserError(f"{repository!r} is not a GitHub repository: write owner/name")
         self._repository = repository
-        token = first(environ, *TOKENS["github"]) or _login(urlsplit(server).netloc)
-        if not token:
+        self._host = urlsplit(server).netloc
+        self._env = _environment(environ)
+        if not shutil.which("gh", path=self._env.get("PATH")):
             raise UserError(
-                "no token for GitHub: set GITHUB_TOKEN (contents and pull-requests: write), log in "
-                "with `gh auth login`, or push only with --no-forge"
+                "requests on GitHub need the command gh, which is not on PATH: install it "
+                "(https://cli.github.com), or push only with --no-forge, which prints their text"
             )
-        api = first(environ, "GITHUB_API_URL") or (
-            "https://api.github.com" if server == "https://github.com" else f"{server}/api/v3"
-        )
-        self._connect(f"{api.rstrip('/')}/repos/{quote(repository)}", token)
-
-    def _connect(self, url: str, token: str) -> None:
-        if not encrypted(url):
-            raise UserError(f"{url} is not encrypted: no token is sent there")
-        self._url, self._token = url, token
 
     def declined(self, request: Request) -> str:
         """Return the URL of a request for the same change that was closed unmerged, or ``""``."""
@@ -258,14 +218,10 @@ class GitHub:
             "draft": request.draft,
         }
         reply = self._send("POST", "/pulls", payload)
-        if reply.status == 422 and request.draft and "draft" in reply.message.lower():
+        if not reply.done and request.draft and "draft" in reply.said.lower():
             # Some plans have no drafts in private repositories.
             reply = self._send("POST", "/pulls", {**payload, "draft": False})
-        # An earlier call may have succeeded, and its answer was lost.
-        exists = reply.status == 422 and "already exists" in reply.message
-        if exists and (pull := self._open(request.branch)):
-            return pull
-        made: dict[str, Any] = self._checked(reply, "POST /pulls").data
+        made: dict[str, Any] = self._checked(reply, "POST /pulls")
         return made
 
     def _open(self, branch: str) -> dict[str, Any] | None:
@@ -274,58 +230,78 @@ class GitHub:
     def _pulls(self, branch: str, state: str) -> list[dict[str, Any]]:
         owner = self._repository.partition("/")[0]
         query = urlencode({"state": state, "head": f"{owner}:{branch}", "per_page": 50})
-        found = self._call("GET", f"/pulls?{query}").data
+        found = self._call("GET", f"/pulls?{query}")
         # If the head is unknown, the server lists all requests.
         return [p for p in found or [] if (p.get("head") or {}).get("ref") == branch]
 
-    def _call(self, method: str, path: str, payload: Any = None) -> Reply:
+    def _call(self, method: str, path: str, payload: Any = None) -> Any:
         reply = self._send(method, path, payload)
         return self._checked(reply, f"{method} {path.partition('?')[0]}")
 
     def _send(self, method: str, path: str, payload: Any = None) -> Reply:
-        """Make one call; repeat it after network errors, server errors and rate limits.
+        """Make one call; texts go to the standard input, and the token is in the environment.
 
         Raises:
-            UserError: all attempts failed.
+            UserError: ``gh`` does not answer, or is not logged in.
         """
-        for attempt in range(ATTEMPTS):
-            if attempt:
-                time.sleep(2.0 ** (attempt - 1))
-            reply = self._attempt(method, path, payload)
-            if not reply.passes:
-                return reply
-        what = f"answered {reply.status}" if reply.status else "did not answer"
-        raise UserError(
-            f"{self._name} {what} ({reply.message}): run this again later, it continues where it "
-            "stopped"
-        )
-
-    def _attempt(self, method: str, path: str, payload: Any) -> Reply:
-        request = urllib.request.Request(
-            self._url + path,
-            method=method,
-            data=None if payload is None else json.dumps(payload).encode(),
-            headers={
-                "Accept": "application/vnd.github+json",
-                "Authorization": f"Bearer {self._token}",
-                "Content-Type": "application/json",
-                "User-Agent": "pytest-skillopt",
-                "X-GitHub-Api-Version": "2022-11-28",
-            },
-        )
+        command = ["gh", "api", "--hostname", self._host, "--method", method]
+        command.append(f"repos/{self._repository}{path}")
+        data = b""
+        if payload is not None:
+            command += ["--input", "-"]
+            data = json.dumps(payload).encode()
         try:
-            with _OPENER.open(request, timeout=TIMEOUT) as response:
-                return Reply.of(response.status, response.read())
-        except (http.client.HTTPException, OSError) as error:
-            return Reply(0, str(getattr(error, "reason", error)) or type(error).__name__)
+            # Not in the checkout, whose files are of others.
+            done = subprocess.run(
+                command,
+                input=data,
+                env=self._env,
+                cwd=tempfile.gettempdir(),
+                capture_output=True,
+                timeout=TIMEOUT,
+            )
+        except subprocess.TimeoutExpired:
+            raise UserError(f"gh gave no answer in {TIMEOUT:.0f} s{_AGAIN}") from None
+        if done.returncode == _NOT_LOGGED_IN:
+            raise UserError(
+                "no token for GitHub: set GITHUB_TOKEN (contents and pull-requests: write), log in "
+                "with `gh auth login`, or push only with --no-forge"
+            )
+        found = _parsed(done.stdout)
+        said = _said(done.stderr, found) if done.returncode else ""
+        return Reply(not done.returncode, found, said)
 
-    def _checked(self, reply: Reply, what: str) -> Reply:
-        if 200 <= reply.status < 300:
-            return reply
-        raise UserError(
-            f"{self._name} refused {what} of {self._repository} ({reply.status}: {reply.message})"
-            + _advice(reply)
-        )
+    def _checked(self, reply: Reply, what: str) -> Any:
+        if reply.done:
+            return reply.data
+        raise UserError(f"{what} of {self._repository} failed: {reply.said}{_advice(reply.said)}")
+
+
+def _environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of ``gh``: with the token, without what changes its output."""
+    kept = scrub(environ)
+    for name in (*secret_variables(environ), "DEBUG", "CLICOLOR_FORCE"):
+        kept.pop(name, None)
+    kept = {k: v for k, v in kept.items() if not k.startswith("GH_") or k == "GH_CONFIG_DIR"}
+    if token := first(environ, *TOKENS["github"]):
+        kept |= {"GH_TOKEN": token, "GH_ENTERPRISE_TOKEN": token}
+    return kept | {"GH_PROMPT_DISABLED": "1", "GH_NO_UPDATE_NOTIFIER": "1"}
+
+
+def _parsed(output: bytes) -> Any:
+    try:
+        return json.loads(output)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _said(stderr: bytes, found: Any) -> str:
+    """Join the error of ``gh`` and those in the server's answer to one line."""
+    errors = found.get("errors") if isinstance(found, dict) else None
+    rows = errors if isinstance(errors, list) else []
+    more = [str(row.get("message") if isinstance(row, dict) else row) for row in rows]
+    text = "; ".join([stderr.decode("utf-8", "replace").strip() or "no message", *more])
+    return " ".join(printable(redact(text)).split())[:500]
 
 
 def push_options(request: Request) -> tuple[str, ...]:
@@ -351,30 +327,22 @@ def request_url(said: str) -> str:
     return found[0] if found else ""
 
 
-def _login(host: str) -> str:
-    """Return the token of the program ``gh`` for a host, ``""`` without one."""
-    try:
-        command = ["gh", "auth", "token", "--hostname", host]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return "" if done.returncode else done.stdout.strip()
-
-
 def _url(pull: dict[str, Any]) -> str:
-    return str(pull.get("html_url") or pull.get("web_url") or "")
+    return str(pull.get("html_url") or "")
 
 
-def _advice(reply: Reply) -> str:
-    if reply.status == 401:
+def _advice(said: str) -> str:
+    if "HTTP 401" in said:
         return ": the token is not valid, or has expired"
-    if reply.status == 403 and "not permitted to create" in reply.message:
+    if "not permitted to create" in said:
         return (
             ': turn on "Allow GitHub Actions to create and approve pull requests" in Settings, '
             "Actions, General, or use the token of a GitHub App"
         )
-    if reply.status in (403, 404):
+    if "rate limit" in said:
+        return _AGAIN
+    if "HTTP 403" in said or "HTTP 404" in said:
         return ": the token needs contents: write and pull-requests: write on this repository"
-    if 300 <= reply.status < 400:
-        return ": the repository has moved; set GITHUB_REPOSITORY or the remote to its new name"
-    return ""
+    if "HTTP 422" in said:
+        return ""
+    return _AGAIN

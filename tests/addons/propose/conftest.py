@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+import os
 import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fake_github import TOKEN, FakeGitHub
+from fake_github import TOKEN, FakeGitHub, write_gh
 from skill_project import BEFORE, Project, run_git
 
 from pytest_skillopt.cli import main
@@ -18,18 +19,25 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def github(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGitHub]:
-    """A GitHub on loopback, named in the environment as in GitHub Actions, with a token."""
-    server = start_github(monkeypatch)
+def github(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeGitHub]:
+    """A GitHub on loopback with its command on PATH, and the environment of GitHub Actions."""
+    server = start_github(monkeypatch, tmp_path / "gh")
     yield server
     server.stop()
 
 
-def start_github(monkeypatch: pytest.MonkeyPatch) -> FakeGitHub:
+@pytest.fixture
+def gh_log(tmp_path: Path) -> Path:
+    """The file with the arguments of each call of the command, one list a line."""
+    return tmp_path / "gh" / "gh.log"
+
+
+def start_github(monkeypatch: pytest.MonkeyPatch, folder: Path) -> FakeGitHub:
     server = FakeGitHub()
+    write_gh(folder, server.port)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.setenv("GITHUB_REPOSITORY", "octo/repo")
-    monkeypatch.setenv("GITHUB_API_URL", server.url)
     monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
     return server
 
@@ -84,7 +92,7 @@ def published(
     made.propose()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(made.root)
-        server = start_github(patch)
+        server = start_github(patch, tmp_path_factory.mktemp("gh"))
         assert main(["propose"]) == 0
         server.stop()
     made.someone()

@@ -1,15 +1,15 @@
-"""The command ``propose`` against a bare repository and a server that answers like GitHub's."""
+"""The command ``propose`` against a bare repository and a command that answers like ``gh``."""
 
 from __future__ import annotations
 
 import base64
 import contextlib
+import json
 import os
+import shutil
 import subprocess
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -102,14 +102,6 @@ def listen(redirect: str = "") -> Iterator[tuple[str, list[dict[str, str]]]]:
     yield f"http://127.0.0.1:{server.server_port}", headers
     server.shutdown()
     server.server_close()
-
-
-@pytest.fixture(autouse=True)
-def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Seconds that were slept."""
-    taken: list[float] = []
-    monkeypatch.setattr(api, "time", SimpleNamespace(sleep=taken.append, time=time.time))
-    return taken
 
 
 def test_new_request_is_a_labelled_draft(
@@ -229,7 +221,7 @@ def test_fault_at_any_call_ends_in_the_same_state(
     The calls are before the push, at the request (whose answer may be lost), and at its labels.
     """
     project.propose()
-    quiet = [Fault(502, lost=lost)] * api.ATTEMPTS
+    quiet: list[Fault | None] = [Fault(502, lost=lost)]
     real = github._serve
 
     def fail_from(http: object) -> None:
@@ -249,30 +241,6 @@ def test_fault_at_any_call_ends_in_the_same_state(
     assert project.remote_git("rev-list", "--count", f"main..{BRANCH}") == "1"
 
 
-def test_passing_faults_are_repeated(github: FakeGitHub, naps: list[float]) -> None:
-    github.faults = [
-        Fault(502),
-        Fault(503),
-        Fault(429, "Too many"),
-        Fault(403, "You have exceeded a secondary rate limit"),
-    ]
-    assert api.GitHub(None, os.environ).close(BRANCH) == ""
-    assert naps == [1.0, 2.0, 4.0, 8.0]
-
-
-def test_server_that_stays_broken(
-    project: Project, github: FakeGitHub, capsys: pytest.CaptureFixture[str]
-) -> None:
-    project.propose()
-    github.faults = [Fault(500)] * api.ATTEMPTS
-    assert main(["propose"]) == 1
-    assert "GitHub answered 500 (Server Error): run this again" in capsys.readouterr().err
-    github.faults = [Fault(403, "API rate limit exceeded")] * api.ATTEMPTS
-    said = r"GitHub answered 403 \(API rate limit exceeded\): run this again later"
-    with pytest.raises(UserError, match=said):
-        api.GitHub(None, os.environ).close(BRANCH)
-
-
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
@@ -282,9 +250,10 @@ def test_server_that_stays_broken(
             'turn on "Allow GitHub Actions to create and approve pull requests"',
         ),
         (Fault(403, "Resource not accessible by integration"), "pull-requests: write"),
-        (Fault(301, "Moved Permanently", {"Location": "http://127.0.0.1:1/x"}), "has moved"),
         (Fault(404, "Not Found"), "needs contents: write"),
-        (Fault(422, "No commits between main and skillopt/invoices"), "422: No commits between"),
+        (Fault(422, "No commits between"), r"No commits between \(HTTP 422\)$"),
+        (Fault(502), r"Server Error \(HTTP 502\): run this again later"),
+        (Fault(403, "API rate limit exceeded"), "exceeded .HTTP 403.: run this again later"),
     ],
 )
 def test_refusals_of_the_server(github: FakeGitHub, fault: Fault, message: str) -> None:
@@ -300,17 +269,9 @@ def test_a_refusal_of_the_server_is_shown_without_the_token(
     github.faults = [Fault(404, f"Not Found for {TOKEN}")]
     assert main(["propose"]) == 1
     shown = capsys.readouterr()
-    assert "404: Not Found for [redacted" in shown.err
+    assert "Not Found for [redacted" in shown.err
     assert "needs contents: write" in shown.err
     assert TOKEN not in shown.out + shown.err
-
-
-def test_a_request_whose_answer_was_lost_is_found(github: FakeGitHub) -> None:
-    github.faults = [None, Fault(502, lost=True)]
-    request = Request(BRANCH, "main", "Train", "text", "", draft=True, labels=("a",))
-    assert api.GitHub(None, os.environ).publish(request).endswith("/pull/1")
-    (pull,) = github.pulls
-    assert pull["labels"] == [{"name": "a"}]
 
 
 def test_repository_without_drafts(project: Project, github: FakeGitHub) -> None:
@@ -320,22 +281,142 @@ def test_repository_without_drafts(project: Project, github: FakeGitHub) -> None
     assert github.pulls[0]["draft"] is False
 
 
-def test_server_that_is_not_there(github: FakeGitHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GITHUB_API_URL", "http://127.0.0.1:1")
-    with pytest.raises(UserError, match="GitHub did not answer"):
-        api.GitHub(None, os.environ).close(BRANCH)
+def test_server_that_is_not_there(
+    project: Project, github: FakeGitHub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.propose()
+    github.stop()
+    assert main(["propose"]) == 1
+    said = capsys.readouterr().err
+    assert "GET /pulls of octo/repo failed: Get" in said
+    assert "run this again later" in said
+    assert project.branches().keys() == {"main"}
 
 
-def test_token_is_never_sent_in_the_clear(
+def test_a_command_that_does_not_answer(
     project: Project,
     github: FakeGitHub,
+    gh_log: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     project.propose()
-    monkeypatch.setenv("GITHUB_API_URL", "http://github.example.com/api/v3")
+    gh_log.with_name("gh").write_text("#!/bin/sh\nexec sleep 60\n")
+    monkeypatch.setattr(api, "TIMEOUT", 0.05)
     assert main(["propose"]) == 1
-    assert "is not encrypted: no token is sent there" in capsys.readouterr().err
+    assert "gh gave no answer" in capsys.readouterr().err
+
+
+def test_without_the_command_nothing_is_pushed(
+    project: Project,
+    github: FakeGitHub,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    project.propose()
+    git = shutil.which("git")
+    assert git
+    (tmp_path / "only").mkdir()
+    (tmp_path / "only" / "git").symlink_to(git)
+    monkeypatch.setenv("PATH", str(tmp_path / "only"))
+    assert main(["propose"]) == 1
+    said = capsys.readouterr().err
+    assert "requests on GitHub need the command gh, which is not on PATH: install it" in said
+    assert "push only with --no-forge" in said
+    assert project.branches().keys() == {"main"}
+    assert main(["propose", "--no-forge"]) == 0
+
+
+@pytest.mark.parametrize("place", [".", "", "tools"])
+def test_a_command_in_the_checkout_does_not_run(
+    project: Project, github: FakeGitHub, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """A relative folder of PATH, in which a file of the repository stands for the command."""
+    project.propose()
+    for name in ("gh", "git"):
+        spy = project.root / place / name
+        spy.parent.mkdir(exist_ok=True)
+        spy.write_text(f"#!/bin/sh\ntouch {project.root.parent}/ran\nexit 1\n")
+        spy.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{place}{os.pathsep}{os.environ['PATH']}")
+    assert main(["propose"]) == 0
+    assert not (project.root.parent / "ran").exists()
+    assert len(github.pulls) == 1
+
+
+def test_texts_and_token_are_on_no_command_line(
+    proposed: Project, asked: FakeGitHub, gh_log: Path
+) -> None:
+    """Others on the machine can read it, and a text could be taken for an option."""
+    asked.pulls.clear()
+    assert main(["propose", "--label=--method"]) == 0
+    proposed.propose(AFTER + b"\nRound to cents.\n")
+    assert main(["propose"]) == 0
+    (pull,) = asked.pulls
+    log = gh_log.read_text()
+    assert len(log.splitlines()) == len(asked.calls)
+    assert TOKEN not in log
+    assert pull["title"] not in log
+    assert "Passes more tasks" not in log
+    words = [json.loads(line) for line in log.splitlines()]
+    assert {tuple(each[:4]) for each in words} == {("api", "--hostname", "github.com", "--method")}
+
+
+def test_a_request_on_a_server_of_ones_own(
+    project: Project, github: FakeGitHub, gh_log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_SERVER_URL", "https://github.example.com/")
+    project.propose()
+    assert main(["propose"]) == 0
+    assert len(github.pulls) == 1
+    assert '"--hostname", "github.example.com"' in gh_log.read_text()
+
+
+def test_settings_of_the_command_that_change_its_output_are_left_out(
+    project: Project, github: FakeGitHub, gh_log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = gh_log.with_name("gh")
+    seen = gh_log.with_name("seen")
+    program.rename(program.with_name("real"))
+    program.write_text(f'#!/bin/sh\nenv >>{seen}\nexec {program.with_name("real")} "$@"\n')
+    program.chmod(0o755)
+    for name in ("GH_DEBUG", "GH_FORCE_TTY", "CLICOLOR_FORCE", "DEBUG", "OPENAI_API_KEY"):
+        monkeypatch.setenv(name, "of-this-test")
+    project.propose()
+    assert main(["propose"]) == 0
+    assert "of-this-test" not in seen.read_text()
+    assert f"GH_TOKEN={TOKEN}" in seen.read_text()
+
+
+def test_the_real_command_does_the_same(
+    project: Project, github: FakeGitHub, gh_log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reaches the server on loopback as a proxy, for a name that it calls without TLS."""
+    gh_log.with_name("gh").unlink()
+    if not shutil.which("gh"):
+        pytest.skip("gh is not installed")
+    monkeypatch.setenv("GITHUB_SERVER_URL", "http://github.localhost")
+    monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{github.port}")
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{github.port}")
+    monkeypatch.setenv("GH_CONFIG_DIR", str(gh_log.parent / "config"))
+    github.drafts = False
+    project.propose()
+    assert main(["propose"]) == 0
+    (pull,) = github.pulls
+    assert (pull["draft"], pull["labels"]) == (False, [{"name": "skillopt"}])
+    assert "Passes more tasks." in pull["body"]
+    github.calls.clear()
+    project.propose(AFTER + b"\nRound to cents.\n", counts=[(0, 3)])
+    assert main(["propose"]) == 0
+    assert github.writes == ["PATCH /pulls/1"]
+    assert "0.0 % to 100.0 %" in pull["title"]
+    monkeypatch.delenv("GITHUB_TOKEN")
+    with pytest.raises(UserError, match="no token for GitHub"):
+        api.GitHub(None, os.environ).close(BRANCH)
+    monkeypatch.setenv("GITHUB_TOKEN", "another")
+    with pytest.raises(UserError, match=r"credentials \(HTTP 401\): the token is not valid"):
+        api.GitHub(None, os.environ).close(BRANCH)
 
 
 def test_push_over_http_carries_the_token_in_a_header_alone(
@@ -364,24 +445,6 @@ def test_push_over_http_carries_the_token_in_a_header_alone(
     assert " push " in seen
     assert TOKEN not in seen
     assert header not in seen
-
-
-def test_login_of_gh_is_used_where_there_is_no_token(
-    project: Project, github: FakeGitHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program = tmp_path / "bin" / "gh"
-    program.parent.mkdir()
-    program.write_text(
-        f'#!/bin/sh\n[ "$*" = "auth token --hostname github.com" ] && echo {TOKEN}\n'
-    )
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.delenv("GITHUB_TOKEN")
-    project.propose()
-
-    assert main(["propose"]) == 0
-
-    assert github.pulls[0]["title"].startswith("Train the skill invoices")
 
 
 def test_no_forge_pushes_and_prints(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
@@ -441,7 +504,7 @@ def test_tampered_proposal_pushes_nothing_and_starts_no_command_of_the_ci(
     assert github.calls == []
 
 
-def test_no_token_and_no_gh(
+def test_no_token_and_no_login(
     project: Project,
     github: FakeGitHub,
     monkeypatch: pytest.MonkeyPatch,
@@ -449,9 +512,9 @@ def test_no_token_and_no_gh(
 ) -> None:
     project.propose()
     monkeypatch.delenv("GITHUB_TOKEN")
-    monkeypatch.setattr(api, "_login", lambda host: "")
     assert main(["propose"]) == 1
     assert "no token for GitHub: set GITHUB_TOKEN" in capsys.readouterr().err
+    assert project.branches().keys() == {"main"}
 
 
 @pytest.mark.parametrize(
@@ -657,10 +720,7 @@ def test_github_token_is_for_its_own_server(
     project.propose()
     project.git("remote", "set-url", "origin", f"https://{host}/octo/repo.git")
     monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
-    calls: list[object] = []
-    monkeypatch.setattr(api.GitHub, "_attempt", lambda self, *args: calls.append(self))
     assert main(["propose"]) == 1
-    assert not calls
     assert "GITHUB_SERVER_URL" in capsys.readouterr().err
     where = place(f"https://{host}/octo/repo.git")
     environ = {"GH_TOKEN": TOKEN, "GITHUB_ACTIONS": "true", "GITHUB_REPOSITORY": "octo/repo"}
