@@ -1,16 +1,17 @@
-"""Rates, pauses and spending caps, decided in one place for all processes that call a model."""
+"""Rates, pauses and calls in flight, decided in one place for all processes that call a model."""
 
 from __future__ import annotations
 
 import math
-import operator
 import threading
 import time
 from collections import defaultdict, deque
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
 
-from pytest_skillopt.model.types import CapReached, ModelFault, Price, Remote, Usage
+from pytest_skillopt.model.purse import Amounts, Purse
+from pytest_skillopt.model.types import ModelFault, Price, Remote, Usage
 from pytest_skillopt.settings import Settings
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ _BUSY = 0.05
 """Seconds after which a call that waits for calls in flight asks again."""
 BURST_SECONDS = 3.0
 """Seconds whose share of a minute's rate may be used at once."""
-_LEAST = 1e-9
-"""Share of a used-up cap, in dollars or seconds."""
 _REMEMBERED = 100
 """Latest replies of a role from which the size of the next is estimated."""
 _GUESSED_OUTPUT = 500
@@ -43,45 +42,6 @@ class CallEstimate:
     """0.0 if it is not known."""
 
 
-class Caps(NamedTuple):
-    """Amounts that a training spends, or caps on them; zero means no cap.
-
-    ``seconds`` is wall time, ``cost`` US dollars.
-    """
-
-    rollouts: int = 0
-    calls: int = 0
-    tokens: int = 0
-    cost: float = 0.0
-    seconds: float = 0.0
-
-    @classmethod
-    def of(cls, settings: Settings) -> Caps:
-        return cls(*(getattr(settings, name) for name in CAPS))
-
-    def share(self, spent: Caps, parts: float) -> Caps:
-        """Divide the rest of each cap by ``parts``; never zero, which means no cap."""
-
-        def part(cap: Any, used: Any) -> Any:
-            if not cap:
-                return cap
-            left = cap - used
-            return max(1, int(left // parts)) if isinstance(cap, int) else max(_LEAST, left / parts)
-
-        return Caps(*map(part, self, spent))
-
-    def plus(self, other: Caps) -> Caps:
-        return Caps(*map(operator.add, self, other))
-
-    def put_into(self, settings: Settings) -> Settings:
-        changes: dict[str, Any] = dict(zip(CAPS, self, strict=True))
-        return replace(settings, **changes)
-
-
-CAPS = ("max_rollouts", "max_calls", "max_tokens", "max_cost", "max_time")
-"""The settings of ``Caps``, in the order of its fields."""
-
-
 class Meter:
     """Allows calls or makes them wait, and keeps the accounts. Thread-safe.
 
@@ -92,8 +52,7 @@ class Meter:
     docs/decisions/replies.md says what may still exceed a cap.
 
     Args:
-        settings: the caps (time counts from now; the sampler counts rollouts), and the rates, which
-            apply to each provider.
+        settings: the rates, which apply to each provider, and the caps of its purse.
         clock: returns monotonic seconds.
     """
 
@@ -101,10 +60,10 @@ class Meter:
         self, settings: Settings | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         settings = settings or Settings()
-        self._limit = Caps.of(settings)
+        self.purse = Purse(Amounts.caps_of(settings), clock=clock)
+        """Bounds what this session pays."""
         self._most_in_flight = settings.max_in_flight
         self._clock = clock
-        self._start = clock()
         self._spent = Usage()
         self._flying: dict[str, _Flight] = {}
         self._gone: set[str] = set()
@@ -133,11 +92,13 @@ class Meter:
             if call.startswith(tuple(self._gone)):
                 raise ModelFault("the process that asked has ended")
             now = self._clock()
-            self._check_time(now)
+            self.purse.check_time()
             beside = sum(f.estimate.provider == estimate.provider for f in self._flying.values())
             full = 0 < self._most_in_flight <= beside
             flight = self._reserve(estimate)
-            if self._must_wait_for_others(flight) or full:
+            in_flight = (other.reserved for other in self._flying.values())
+            others = reduce(Amounts.plus, in_flight, Amounts())
+            if not self.purse.has_room(flight.reserved, others) or full:
                 return _BUSY
             pacer = self._pacers[estimate.provider]
             wait = pacer.wait(now)
@@ -180,18 +141,6 @@ class Meter:
         with self._lock:
             self._add(used, account)
 
-    @property
-    def bounded(self) -> bool:
-        return any(limit for _, limit, _ in self._caps())
-
-    def check(self) -> None:
-        """Raise CapReached if a spending cap is used up."""
-        with self._lock:
-            self._check_time(self._clock())
-            for name, limit, used in self._caps():
-                if limit and used >= limit - 1e-12:
-                    raise CapReached(_cap_words(name, limit, used))
-
     def forget(self, prefix: str) -> None:
         """Count the calls in flight of a process that died: those whose name has the prefix.
 
@@ -219,50 +168,19 @@ class Meter:
 
     def _add(self, usage: Usage, account: tuple[str, str, str]) -> None:
         self._spent += usage
+        self.purse.pay(usage)
         role, stage, _ = account
         self._accounts[role, stage] += usage
-
-    def _check_time(self, now: float) -> None:
-        limit = self._limit.seconds
-        if limit and now - self._start >= limit:
-            raise CapReached(f"skillopt_max_time: {limit:g} s are over")
 
     def _reserve(self, estimate: CallEstimate) -> _Flight:
         sizes = self._sizes[estimate.provider, estimate.role]
         asked, likely = sizes.expected(estimate)
         said = estimate.most or likely
         share = 0.0 if estimate.most else 1 / (sizes.count + 1)
-        _, (_, tokens, used), (_, cost, paid) = self._caps()
-        most_tokens = max(asked + said, share * (tokens - used))
-        most_cost = max(estimate.price.cost(asked, said), share * (cost - paid))
-        return _Flight(estimate, asked, likely, (1, most_tokens, most_cost))
-
-    def _must_wait_for_others(self, flight: _Flight) -> bool:
-        """Check if the reserves of the calls in flight leave no room for this one yet.
-
-        Raises:
-            CapReached: it would exceed a cap even without them; a cap is not declared reached on
-                reserves that other calls may not use.
-        """
-        flying = zip((0, 0, 0), *(other.reserved for other in self._flying.values()), strict=True)
-        reserved = map(sum, flying)
-        for (name, limit, used), others, mine in zip(
-            self._caps(), reserved, flight.reserved, strict=True
-        ):
-            if limit and used + others + mine > limit + 1e-12:
-                if others and used + mine <= limit + 1e-12:
-                    return True
-                raise CapReached(_cap_words(name, limit, used))
-        return False
-
-    def _caps(self) -> tuple[tuple[str, float, float], ...]:
-        """Return name, cap and amount used of calls, tokens and cost."""
-        caps, spent = self._limit, self._spent
-        return (
-            ("max_calls", caps.calls, spent.calls),
-            ("max_tokens", caps.tokens, spent.input_tokens + spent.output_tokens),
-            ("max_cost", caps.cost, spent.cost or 0.0),
-        )
+        rest = self.purse.rest()
+        tokens = max(asked + said, share * rest.tokens)
+        cost = max(estimate.price.cost(asked, said), share * rest.cost)
+        return _Flight(estimate, asked, likely, Amounts(calls=1, tokens=tokens, cost=cost))
 
 
 Throttle = Meter | Remote
@@ -276,8 +194,8 @@ class _Flight:
     asked: int
     said: int
     """Expected tokens in and out."""
-    reserved: tuple[int, float, float]
-    """Calls, tokens and US dollars that it may use at most."""
+    reserved: Amounts
+    """Amounts that it may use at most."""
 
 
 class _ReplySizes:
@@ -295,7 +213,7 @@ class _ReplySizes:
 
     def expected(self, estimate: CallEstimate) -> tuple[int, int]:
         """Return the largest likely tokens in and out, judged by the latest replies."""
-        asked = math.ceil(estimate.asked * max([1.0, *self._ratios]))
+        asked = math.ceil(estimate.asked * max(self._ratios, default=1.0))
         said = max(self._said, default=_GUESSED_OUTPUT)
         return asked, min(said, estimate.most) if estimate.most else said
 
@@ -328,8 +246,3 @@ class _Pacer:
 
     def pause(self, until: float) -> None:
         self._paused_until = max(self._paused_until, until)
-
-
-def _cap_words(name: str, limit: float, used: float) -> str:
-    unit = {"max_calls": "model calls", "max_tokens": "tokens", "max_cost": "US dollars"}[name]
-    return f"skillopt_{name}: the cap of {limit:g} {unit} is reached ({used:g} used)"

@@ -15,6 +15,7 @@ from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.remote import services
 from pytest_skillopt.model.roles import MODELS, Models
 from pytest_skillopt.model.types import ROLES, ModelConfigError
+from pytest_skillopt.modes.plan import usual_prices
 from pytest_skillopt.modes.skills import (
     read_documents,
     skills_of,
@@ -80,6 +81,7 @@ def opened(
         stack.callback(models.close)
         roles = wanted_roles(mode, tasks)
         found = {role: models.get(role) for role in roles}
+        limits.purse.usual = usual_prices(roles, tasks, root, settings)
         fingerprints = {role: model.fingerprint for role, model in found.items()}
         if settings.max_cost:
             check_prices([model.config for model in found.values() if hasattr(model, "config")])

@@ -1,17 +1,26 @@
-"""Bounds of a mode's rollouts and calls, before it begins."""
+"""Bounds of a mode's rollouts and calls, and their usual prices, before it begins."""
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from statistics import fmean
+from typing import TYPE_CHECKING, NamedTuple
 
+from pytest_skillopt.model.config import model_config
+from pytest_skillopt.model.purse import Amounts, Usual
+from pytest_skillopt.model.types import ModelConfigError
 from pytest_skillopt.modes.skills import judged, skills_of
+from pytest_skillopt.run.directory import JOURNAL, Home
+from pytest_skillopt.run.journal import entries_of
 from pytest_skillopt.search.extensions import added_search
 from pytest_skillopt.search.parameters import TrialParameters
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
+    from pytest_skillopt.model.types import Role
     from pytest_skillopt.options import Mode
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.tasks import SkillTask
@@ -54,3 +63,94 @@ def on_each_target(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -
     if mode.name == "train":
         return (2 * most + most // 2) * sum(task.split != "test" for task in tasks)
     return 2 * most * len(tasks) if mode.on_targets else 0
+
+
+class Use(NamedTuple):
+    """Tokens in and out, calls and seconds of a rollout, or of its judge, or of a call."""
+
+    read: float = 0.0
+    said: float = 0.0
+    calls: float = 0.0
+    seconds: float = 0.0
+
+
+_ASSUMED: dict[Role, Use] = {
+    "target": Use(1_500, 500, 1, 10),
+    "judge": Use(1_500, 200, 1, 5),
+    "optimizer": Use(4_000, 1_000, 1, 20),
+}
+"""Assumed use of a rollout, of its judge, and of an optimizer call."""
+_AGENT_CALLS, _AGENT_CALL = 10, Use(10_000, 300, 1, 10)
+"""Assumed model calls of a coding agent's run, and the use of each."""
+_ENOUGH = 5
+"""Least number of paid rollouts in an earlier run from which prices are estimated."""
+
+
+def usual_use(
+    role: Role, tasks: Sequence[SkillTask], root: Path, settings: Settings
+) -> tuple[Use, str]:
+    """Estimate the use of an optimizer call or of a rollout of a mean task; name the source."""
+    if role == "optimizer":
+        return _ASSUMED[role], "an assumption"
+    if measured := _measured(role, tasks, Home(root / settings.dir)):
+        return measured, "as in earlier runs of these tasks"
+    source = "an assumption"
+    if role == "target" and any(task.agent for task in tasks):
+        calls, each = _AGENT_CALLS, _AGENT_CALL
+        source += f": an agent makes {calls} calls of {each.read:,} in and {each.said:,} out"
+    return _mean([_assumed(task, role) for task in tasks]), source
+
+
+def usual_prices(
+    roles: Sequence[Role], tasks: Sequence[SkillTask], root: Path, settings: Settings
+) -> Usual:
+    """Estimate what a rollout and an optimizer call take, before the first is seen."""
+    rollout, call, source = Amounts(rollouts=1), Amounts(), "an assumption"
+    for role in roles:
+        use, said = usual_use(role, tasks, root, settings)
+        cost = 0.0
+        with contextlib.suppress(ModelConfigError):
+            if price := model_config(settings, role).price:
+                cost = price.cost(use.read, use.said)
+        amounts = Amounts(0, use.calls, use.read + use.said, cost, use.seconds)
+        if role == "optimizer":
+            call = amounts._replace(seconds=0.0)
+        else:
+            rollout = rollout.plus(amounts)
+        source = said if role == "target" else source
+    return Usual(rollout, call, source)
+
+
+def _measured(role: Role, tasks: Sequence[SkillTask], home: Home) -> Use | None:
+    """Return the mean use of these tasks' paid rollouts in the latest run with enough."""
+    sources = {(task.id, task.source) for task in tasks}
+    name = "judge_usage" if role == "judge" else "usage"
+    for run in reversed(home.run_names()):
+        with contextlib.suppress(OSError, KeyError, TypeError):
+            found = [
+                Use(
+                    data[name]["input_tokens"],
+                    data[name]["output_tokens"],
+                    data[name]["calls"],
+                    data["duration"] if role == "target" else 0.0,
+                )
+                for data in entries_of(home.runs / run / JOURNAL, "rollout")
+                if (data["request"]["task"], data["request"]["source"]) in sources
+                and data["usage"]["calls"]
+                and not data["request"].get("target")
+            ]
+            if len(found) >= _ENOUGH:
+                return _mean(found)
+    return None
+
+
+def _mean(found: Iterable[Use]) -> Use:
+    return Use(*map(fmean, zip(*found, strict=True)))
+
+
+def _assumed(task: SkillTask, role: Role) -> Use:
+    if role not in task.roles:
+        return Use()
+    if role == "target" and task.agent:
+        return Use(*(_AGENT_CALLS * amount for amount in _AGENT_CALL))
+    return _ASSUMED[role]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.modes.measure import joined_reasons
 from pytest_skillopt.modes.skills import judged
 from pytest_skillopt.registry import addons
@@ -13,7 +12,7 @@ from pytest_skillopt.run.directory import write_skill
 from pytest_skillopt.run.journal import JournaledModel
 from pytest_skillopt.run.result import SkillResult
 from pytest_skillopt.search.extensions import Stages, added_search
-from pytest_skillopt.search.final_comparison import BEGUN, caps_of_training
+from pytest_skillopt.search.final_comparison import BEGUN, skills_in_all
 from pytest_skillopt.search.history import Observer
 from pytest_skillopt.search.outcome import check_together
 from pytest_skillopt.search.parameters import TrialParameters
@@ -27,11 +26,11 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from pytest_skillopt.model.purse import Purse
     from pytest_skillopt.report.live import Display
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import Result, Status, StepRow
     from pytest_skillopt.search.outcome import TrainOutcome
-    from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
 
 _RANK: tuple[Status, ...] = ("interrupted", "unmeasured", "accepted", "rejected", "unchanged")
@@ -44,18 +43,17 @@ def train(run: Run, display: Display) -> Result:
     The skills are trained one after the other, each with an equal part of the budget that is left.
     """
     outcomes: list[TrainOutcome] = []
-    caps, spent, parameters = caps_of_training(run.settings), Caps(), _parameters(run)
+    parameters = _parameters(run)
     for number, skill in enumerate(run.documents):
         start = replace(run.documents[skill], beside=_changed(run, outcomes))
-        share = caps.share(spent, len(run.documents) - number)
         if len(run.documents) > 1:
             display.line(f"skillopt: {skill}, skill {number + 1} of {len(run.documents)}")
-        settings = share.put_into(run.settings)
+        left = skills_in_all(run.settings, len(run.documents) - number)
+        purse = run.limits.purse.share(left)
         rivals = {**run.documents, **{o.skill: o.after for o in outcomes}}
-        outcome = _train_skill(run, display, start, settings, parameters, skill, rivals)
+        outcome = _train_skill(run, display, start, purse, parameters, skill, rivals)
         outcomes.append(_without_others(run, outcome))
         run.notes += outcome.notes
-        spent = spent.plus(outcome.spent)
         if outcome.status == "interrupted":
             break
     search = added_search(run.settings)
@@ -107,7 +105,7 @@ def _parameters(run: Run) -> TrialParameters:
     widths = (entry.data["rollouts"] for entry in run.journal.entries if entry.kind == "width")
     if not (width := next(widths, 0)):
         tasks = sum(task.split != "test" for task in run.tasks)
-        width = parameters.width(run.sampler.at_once, tasks, Caps.of(run.settings))
+        width = parameters.width(run.sampler.at_once, tasks, run.limits.purse.total())
         run.journal.write("width", {"rollouts": width})
     return replace(parameters, at_once=width)
 
@@ -116,7 +114,7 @@ def _train_skill(
     run: Run,
     display: Display,
     start: Document,
-    settings: Settings,
+    purse: Purse,
     parameters: TrialParameters,
     skill: str,
     rivals: Mapping[str, Document],
@@ -124,15 +122,16 @@ def _train_skill(
     display.begin("step 1")
     outcome = Trainer(
         start,
-        judged(run.tasks, skill, settings),
+        judged(run.tasks, skill, run.settings),
         run.sampler,
         JournaledModel(run.models.get("optimizer"), run.journal, display.thinking),
-        settings,
+        run.settings,
         skill=skill,
         root=run.root,
-        stages=Stages.hooked(display.config, settings),
+        stages=Stages.hooked(display.config, run.settings),
         observer=_Observer(run, display, skill),
         parameters=parameters,
+        purse=purse,
         rivals={path: document for path, document in rivals.items() if path != skill},
     ).run()
     if outcome.verdict is not None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.edits.records import goes_further
 from pytest_skillopt.gate.data import Seen
 from pytest_skillopt.gate.statistics import log_bayes_factor
-from pytest_skillopt.search.budget import Purpose
+from pytest_skillopt.search.budget import ABLATION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -160,11 +160,11 @@ class Ablation:
 
     def _reserve(self, samples: int) -> None:
         self._held = max(0, samples)
-        self._state.budget.hold(Purpose.ABLATION, self._held)
+        self._state.purse.reserve(ABLATION, self._held)
 
     def _covers(self, samples: int) -> bool:
         """Return whether the budget, with the reserve, covers so many samples."""
-        return self._state.budget.covers(samples - self._held)
+        return samples - self._held <= self._state.purse.affordable()
 
     def _sample(self, entries: Sequence[_Tested]) -> Activity:
         """Yield pairs of samples until each edit is clearly useful or clearly not.

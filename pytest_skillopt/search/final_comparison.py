@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.gate.data import Seen
 from pytest_skillopt.gate.sequential import DefaultGate
-from pytest_skillopt.model.limits import Caps
-from pytest_skillopt.search.budget import Purpose
+from pytest_skillopt.search.budget import FINAL, require
 from pytest_skillopt.search.extensions import added_search, gate_options, gate_tasks
 from pytest_skillopt.suite.sampler import StopRun
 
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.gate.data import Verdict
     from pytest_skillopt.gate.engine import Gate, SequentialGate
+    from pytest_skillopt.model.purse import Purse
     from pytest_skillopt.search.state import TrainingState
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.rollouts import Rollout
@@ -51,44 +51,68 @@ _MENDED = 0.7
 """Pass rate of the broken tasks without an edit from which the edit is the cause."""
 
 
-def caps_of_training(settings: Settings) -> Caps:
-    """Return the caps without the part of comparisons on further targets.
+def skills_in_all(settings: Settings, skills: int) -> float:
+    """Return among how many trainings the purse is divided.
 
-    For each of them as large a share is left as is reserved for the final comparison.
+    For each comparison on a further target as large a share is left as is reserved for the final
+    comparison.
     """
-    return Caps.of(settings).share(Caps(), 1 + _SHARE * len(settings.more_targets))
+    return skills * (1 + _SHARE * len(settings.more_targets))
 
 
-def kept_back(settings: Settings, tasks: int, part: float = _SHARE, most: float = _MOST) -> int:
+def kept_back(
+    settings: Settings, tasks: int, total: float, part: float = _SHARE, most: float = _MOST
+) -> int:
     """Return the number of samples to reserve for a final comparison of ``tasks`` tasks.
 
-    It is a part of a cap, ``part`` in (0, 1], but at most ``most`` for each task.
+    It is a part of the rollouts of the purse, ``part`` in (0, 1], but at most ``most`` for each
+    task.
     """
     whole = 2 * settings.final_rollouts * tasks
-    caps = [cap for cap in (settings.max_rollouts, settings.max_calls) if cap]
-    if not caps:
+    if total == math.inf:
         return whole
-    share = min(max(_LEAST * tasks, part * min(caps)), most * tasks)
+    share = min(max(_LEAST * tasks, part * total), most * tasks)
     return min(whole, math.ceil(share))
 
 
-def shortage(settings: Settings, kept: int, tasks: Sequence[SkillTask]) -> str:
-    """Describe why a cap on rollouts is too small to search with; empty if it is not."""
-    cap = settings.max_rollouts
-    test = 2 * sum(t.rollouts or settings.rollouts for t in tasks if t.split == "test")
+def samples_of_test(tasks: Sequence[SkillTask], settings: Settings) -> int:
+    """Return the samples that the test split takes after an acceptance."""
+    return 2 * sum(t.rollouts or settings.rollouts for t in tasks if t.split == "test")
+
+
+def reserve_final(
+    purse: Purse,
+    settings: Settings,
+    tasks: Sequence[SkillTask],
+    *,
+    part: float = _SHARE,
+    most: float = _MOST,
+    more: int = 0,
+) -> None:
+    """Reserve a part of the purse, which follows the prices, and what the test split takes."""
+    others = samples_of_test(tasks, settings) + more
+    suite = sum(task.split != "test" for task in tasks)
+    purse.reserve(FINAL, lambda total: others + kept_back(settings, suite, total, part, most))
+
+
+def shortage(purse: Purse, settings: Settings, tasks: Sequence[SkillTask]) -> str:
+    """Describe why a purse is too small to search with; empty if it is not."""
+    total, suite = purse.total(), sum(task.split != "test" for task in tasks)
+    test = samples_of_test(tasks, settings)
     first = sum(
         1 + (task.split == "both") for task in tasks if task.split in ("train", "val", "both")
     )
-    if not cap or cap >= kept + test + first:
+    kept = kept_back(settings, suite, total)
+    if total >= kept + test + first:
         return ""
-    least, suite = kept + test + first, sum(task.split != "test" for task in tasks)
-    # A larger cap reserves more.
-    while (more := kept_back(replace(settings, max_rollouts=least), suite) + test + first) > least:
+    least = kept + test + first
+    # A larger purse reserves more.
+    while (more := kept_back(settings, suite, least) + test + first) > least:
         least = more
     return (
-        f"--skillopt-max-rollouts leaves {cap} for this skill and nothing to search with: the "
-        f"final comparison and the test split need {kept + test} and the first look at the suite "
-        f"{first}; allow at least {least} for each skill"
+        f"{purse.pays()}, which leaves nothing to search with: the final comparison and the test "
+        f"split need {kept + test} and the first look at the suite {first}; for each skill "
+        f"allow at least {purse.needed_for(least)}"
         + (", or lower skillopt_rollouts, the samples of a test task" if test else "")
     )
 
@@ -146,13 +170,18 @@ class FinalComparison:
         ]
         self._first = True
         """Whether no comparison has begun yet."""
-        self.kept = kept_back(state.settings, len(state.suite))
         self._test = {task.id: task.rollouts or state.settings.rollouts for task in state.test}
         self.set_aside()
 
     def set_aside(self, more: int = 0) -> None:
         """Reserve samples for it, for the test split, and ``more`` further ones."""
-        self._state.budget.hold(Purpose.FINAL, self.kept + self._test_samples + more)
+        self._reserve(_SHARE, _MOST, more)
+
+    def _reserve(self, part: float, most: float, more: int = 0) -> None:
+        """Reserve a part of the purse, which follows the prices, and what the test split takes."""
+        state = self._state
+        tasks = [*state.suite, *state.test]
+        reserve_final(state.purse, state.settings, tasks, part=part, most=most, more=more)
 
     def come_first(self, *, idle: bool) -> None:
         """If there are edits to compare, reserve the largest part of a cap.
@@ -165,10 +194,9 @@ class FinalComparison:
         """
         state = self._state
         most = math.inf if idle and len(state.edits) == 1 else _MOST
-        more = kept_back(state.settings, len(state.suite), 1.0, most) - self.kept
-        if more and state.edits and state.at_the_end:
-            self.set_aside(more)
-            state.budget.require(len(state.train))
+        if state.purse.total() < math.inf and state.edits and state.at_the_end:
+            self._reserve(1.0, most)
+            require(state.purse, len(state.train))
 
     def run(self) -> Measured:
         """Compare; if an edit broke a task, drop this edit and compare once more.
@@ -232,8 +260,9 @@ class FinalComparison:
     def _begin(self) -> Begun:
         """Return the recorded parameters for this version, or record new ones for the budget."""
         state = self._state
-        state.budget.release()
-        state.budget.hold(Purpose.FINAL, self._test_samples)
+        state.purse.release()
+        state.purse.reserve(FINAL, self._test_samples)
+        left = state.purse.affordable()
         candidate = state.incumbent.version
         first, self._first = self._first, False
         begun = next((one for one in self._begun if one.candidate == candidate), None)
@@ -241,7 +270,7 @@ class FinalComparison:
             begun = Begun(
                 skill=state.skill,
                 candidate=candidate,
-                budget=state.budget.left(),
+                budget=None if left == math.inf else int(left),
                 targets=tuple(state.targets),
                 prior=state.prior,
                 seen=tuple(self._seen()) if first else (),
@@ -301,7 +330,7 @@ class FinalComparison:
         state = self._state
         if not measured.verdict.accepted:
             return measured
-        state.budget.release()
+        state.purse.release()
         both = [(state.start, self._test), (state.incumbent, self._test)]
         try:
             before, after = state.samples.take_all(both, f"test/{measured.stream}")

@@ -68,7 +68,7 @@ class Harm:
             likeliest = max(edits, key=odds.__getitem__)
             if odds[None] > 1 - doubt:
                 return None
-            more = left and self._state.budget.covers(_AT_ONCE)
+            more = left and self._state.purse.affordable() >= _AT_ONCE
             if odds[likeliest] > (p.harm_sure if more else p.harm_last):
                 if self._state.without(likeliest) is None:
                     return None

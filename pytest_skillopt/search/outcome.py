@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.gate.counts import change_by
 from pytest_skillopt.gate.statistics import interval, log_e, noise_floor, pass_hat_k
-from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.model.types import Usage
 from pytest_skillopt.run.result import Arm, Comparison, CostRow, Rate, RolloutSample, TaskRow
 
@@ -64,8 +63,6 @@ class TrainOutcome:
     notes: tuple[str, ...] = ()
     samples: int = 0
     optimizer_calls: int = 0
-    spent: Caps = field(default=Caps(), compare=False)
-    """Amounts taken, cached replies included, as they count towards the caps."""
 
 
 def task_rows(

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_skillopt.model.limits import Caps
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.tasks import SkillTask
 
@@ -110,18 +109,17 @@ class TrialParameters:
     calls_for_sample: float = 0.06
     """Further calls for each sample taken: edits that cannot be tried are of no use."""
 
-    def width(self, at_once: int, tasks: int, caps: Caps) -> int:
+    def width(self, at_once: int, tasks: int, rollouts: float) -> int:
         """Return how many rollouts at once the search assumes; 1 if more would not help it.
 
         Args:
             at_once: rollouts that can run at once, at least 1.
             tasks: train and val tasks.
-            caps: of the training.
+            rollouts: of the training, as far as caps allow.
         """
         if self.at_once:
             return self.at_once
-        most = [cap for cap in (caps.rollouts, caps.calls) if cap]
-        small = bool(most) and min(most) < self.wide_samples * tasks
+        small = rollouts < self.wide_samples * tasks
         return 1 if small or at_once <= self.edits_at_once else at_once
 
     def search_samples(self, tasks: int) -> int:

@@ -9,6 +9,7 @@ from itertools import count, islice
 from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_skillopt.gate.data import Sample, Verdict
+from pytest_skillopt.search.budget import require
 from pytest_skillopt.suite.sampler import Stop, StopRun
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.gate.data import Draw
     from pytest_skillopt.gate.engine import Gate
-    from pytest_skillopt.search.budget import Budget
+    from pytest_skillopt.model.purse import Purse
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
     from pytest_skillopt.suite.sampler import Sampler
@@ -37,7 +38,7 @@ class Samples:
     def __init__(
         self,
         sampler: Sampler,
-        budget: Budget,
+        purse: Purse,
         *,
         skill: str,
         start: Document,
@@ -47,7 +48,7 @@ class Samples:
 
         Args:
             sampler: takes the rollouts.
-            budget: bounds the samples, and counts them.
+            purse: bounds the samples, and counts them.
             skill: path of the skill as in the tasks.
             start: the skill as it is on disk.
             rivals: path and document of the skill that a task is about, for tasks that judge how
@@ -57,7 +58,7 @@ class Samples:
         self._stands_for: dict[str, str] = {}
         """By version of a rival with one of this skill beside it, the latter."""
         self._sampler = sampler
-        self._budget = budget
+        self._purse = purse
         self._skill = skill
         self._start = start
         self._drawn: defaultdict[tuple[str, str, str], count[int]] = defaultdict(count)
@@ -100,7 +101,7 @@ class Samples:
         """
         waiting = [(one, asked) for one in activities if (asked := next(one, None))]
         while waiting and waiting[0][0] is activities[0]:
-            while len(waiting) > 1 and not self._budget.covers(sum(map(_size, waiting))):
+            while len(waiting) > 1 and sum(map(_size, waiting)) > self._purse.affordable():
                 waiting.pop()
             found = self._take_round([asked for _, asked in waiting])
             running = list(zip(waiting, found, strict=True))
@@ -116,7 +117,7 @@ class Samples:
             for document, counts in wanted
             for request in self._draw(document, counts, stream)
         ]
-        self._budget.require(len(requests))
+        require(self._purse, len(requests))
         rollouts = iter(self._take(requests))
         return [
             [
@@ -155,7 +156,7 @@ class Samples:
 
     def _take(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
         rollouts = self._sampler.take(requests)
-        self._budget.took(rollouts)
+        self._count(rollouts)
         for rollout in rollouts:
             request = rollout.request
             version = self._stands_for.get(request.version, request.version)
@@ -165,6 +166,11 @@ class Samples:
                 known = self._outcomes.setdefault(version, {})
                 known[request.key] = request.task, rollout.passed
         return rollouts
+
+    def _count(self, rollouts: Sequence[Rollout]) -> None:
+        for rollout in rollouts:
+            used = rollout.usage + rollout.judge_usage
+            self._purse.took(rollout.request.key, used, rollout.duration)
 
     def outcomes(self) -> list[tuple[Document, list[tuple[str, bool]]]]:
         """Return the task and success of every measurement under each document."""
@@ -207,7 +213,7 @@ class Samples:
             OutOfBudget, StopRun: as ``take``.
         """
         while not isinstance(asked := gate.ask(), Verdict):
-            self._budget.require(len(asked))
+            require(self._purse, len(asked))
             self._answer(gate, asked, before, after)
         return asked
 

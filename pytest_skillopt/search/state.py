@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.edits.records import TaskRecord
     from pytest_skillopt.gate.data import Seen
     from pytest_skillopt.gate.engine import Gate
-    from pytest_skillopt.search.budget import Budget
+    from pytest_skillopt.model.purse import Purse
     from pytest_skillopt.search.extensions import Stages
     from pytest_skillopt.search.history import Observer
     from pytest_skillopt.settings import Settings
@@ -70,7 +70,7 @@ class TrainingState:
         skill: str,
         sampler: Sampler,
         stages: Stages,
-        budget: Budget,
+        purse: Purse,
         observer: Observer,
         width: int = 1,
         rivals: Mapping[str, Document] = {},
@@ -78,7 +78,7 @@ class TrainingState:
         self.context = context
         self.skill = skill
         self.stages = stages
-        self.budget = budget
+        self.purse = purse
         self.width = width
         self.start = context.document
         self.incumbent = context.document
@@ -90,7 +90,7 @@ class TrainingState:
         self.val = [task for task in tasks if task.split in ("val", "both")]
         self.test = [task for task in tasks if task.split == "test"]
         about = {t.id: (t.skill, rivals[t.skill]) for t in tasks if t.skill in rivals}
-        self.samples = Samples(sampler, budget, skill=skill, start=context.document, rivals=about)
+        self.samples = Samples(sampler, purse, skill=skill, start=context.document, rivals=about)
         self.history = History(context.memory, observer)
         self.verdicts: list[Verdict] = []
         self.prior = 1.0

@@ -14,8 +14,7 @@ from pytest_skillopt.edits.calls import Calls, Prompts
 from pytest_skillopt.edits.context import Context, contracts_of, read_preferences
 from pytest_skillopt.edits.records import Memory
 from pytest_skillopt.edits.vetting import Vetting
-from pytest_skillopt.model.limits import Caps
-from pytest_skillopt.search.budget import Budget
+from pytest_skillopt.model.purse import Amounts, Purse
 from pytest_skillopt.search.extensions import Stages, added_search, notes_on_search
 from pytest_skillopt.search.final_comparison import FinalComparison, shortage
 from pytest_skillopt.search.history import Observer
@@ -68,6 +67,7 @@ class Trainer:
         observer: is told each step and decision.
         parameters: of the search ``trials``; its defaults fit suites of 10 to 200 tests.
         rivals: documents of the other skills that some of the tasks are about, by path.
+        purse: bounds the training; by default one with the caps of the settings.
 
     Raises:
         ValueError: no train or no val task, or a template or preference that cannot be read.
@@ -87,6 +87,7 @@ class Trainer:
         observer: Observer | None = None,
         parameters: TrialParameters | None = None,
         rivals: Mapping[str, Document] = {},
+        purse: Purse | None = None,
     ) -> None:
         if not isinstance(sampler, Sampler):
             sampler = Sampler(sampler, tasks, settings=settings)
@@ -94,15 +95,16 @@ class Trainer:
             settings = replace(settings, max_rollouts=sampler.rollouts_left)
         self._parameters = parameters or TrialParameters()
         _check(tasks)
-        caps, stages = Caps.of(settings), stages or Stages.of(settings)
+        stages = stages or Stages.of(settings)
         observer = observer or Observer()
-        budget = Budget(caps, at_once=lambda: sampler.at_once)
+        caps = Amounts.caps_of(settings)
+        purse = purse or Purse(caps, at_once=lambda: sampler.at_once)
         calls = Calls(
             model,
             Prompts(settings.prompts, stages.prompt, root=root),
             workers=settings.optimizer_workers,
             breaker=settings.breaker,
-            on_usage=budget.called,
+            on_usage=purse.called,
             interrupted=lambda: sampler.ended,
         )
         context = Context(
@@ -121,9 +123,9 @@ class Trainer:
             skill=skill,
             sampler=sampler,
             stages=stages,
-            budget=budget,
+            purse=purse,
             observer=observer,
-            width=self._parameters.width(sampler.at_once, suite, caps),
+            width=self._parameters.width(sampler.at_once, suite, purse.total()),
             rivals=rivals,
         )
         self._final = FinalComparison(self._state, observer.begun)
@@ -132,7 +134,8 @@ class Trainer:
     def run(self) -> TrainOutcome:
         """Train; end cleanly at caps and faults. Only a bug or Ctrl-C raises."""
         state = self._state
-        if short := shortage(state.settings, self._final.kept, [*state.suite, *state.test]):
+        short = shortage(state.purse, state.settings, [*state.suite, *state.test])
+        if short and not state.purse.is_guessed:
             return self._outcome("unchanged", short)
         stopped = None
         try:
@@ -150,7 +153,7 @@ class Trainer:
         state = self._state
         if (added := added_search(state.settings)) and added.make:
             return added.make(state)
-        state.budget.allow(self._parameters.search_samples(len(state.suite)))
+        state.purse.allow(self._parameters.search_samples(len(state.suite)))
         return TrialSearch(state, self._parameters, self._final)
 
     def _end_unchanged(self, stopped: Stop | None, reason: str) -> TrainOutcome:
@@ -226,9 +229,8 @@ class Trainer:
             shared_train_val=any(task.split == "both" for task in state.val),
             warnings=tuple(state.context.vetting.warnings(state.start, state.incumbent)),
             notes=tuple(self._notes()),
-            samples=state.budget.samples,
+            samples=state.purse.samples,
             optimizer_calls=state.context.calls.asked,
-            spent=state.budget.spent,
         )
 
     def _notes(self) -> list[str]:

@@ -16,7 +16,7 @@ from pytest_skillopt.edits.context import UNBOUNDED
 from pytest_skillopt.edits.update import apply_each, as_edits, findable, rebuild
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.search.ablation import Ablation
-from pytest_skillopt.search.budget import OutOfBudget, Purpose
+from pytest_skillopt.search.budget import ABLATION, OutOfBudget
 from pytest_skillopt.search.harm import Harm
 from pytest_skillopt.search.train_tasks import TrainTasks
 from pytest_skillopt.search.trial import Pool, Trial
@@ -155,7 +155,7 @@ class TrialSearch:
 
     def _leave_out_at_last(self) -> None:
         """Leave edits out with the samples that are reserved for it."""
-        self._state.budget.hold(Purpose.ABLATION, 0)
+        self._state.purse.reserve(ABLATION, 0)
         with contextlib.suppress(OutOfBudget):
             self._leave_out()
             self._undo_harm(self._parameters.harm_early)
@@ -293,7 +293,7 @@ class TrialSearch:
         p = self._parameters
         if self._asks_no_more:
             return 0
-        most = p.search_calls(len(self._state.train), self._state.budget.samples)
+        most = p.search_calls(len(self._state.train), self._state.purse.samples)
         left = most - self._state.context.calls.asked
         calls = max(0, min(p.calls_per_round, left))
         tasks = calls // self._tasks.calls_per_task()
@@ -408,12 +408,13 @@ class TrialSearch:
         another edit may have joined that it needed, or its failures were bad luck. After the first
         round, fewer than ``least`` open trials wait for a later call.
         """
-        covers, rounds = self._state.budget.covers, 0
+        rounds = 0
         while running := [(t, wants) for t in trials if (wants := t.wants(ahead=self._wide))]:
             if rounds and len(running) < least:
                 return
             rounds += 1
-            while len(running) > 1 and not covers(sum(sum(w.values()) for _, w in running)):
+            most = self._state.purse.affordable()
+            while len(running) > 1 and sum(sum(w.values()) for _, w in running) > most:
                 running.pop()
             without: dict[Document, dict[str, int]] = {}
             for trial, _ in running:
@@ -450,7 +451,7 @@ class TrialSearch:
             marks = [(task, edit.key) for edit in edits]
             if len(edits) < 2 or marks[0] in self._together:
                 continue
-            if not self._state.budget.covers(len(edits) * self._parameters.pairs):
+            if len(edits) * self._parameters.pairs > self._state.purse.affordable():
                 continue  # Their ablation could not be paid for.
             self._together.update(marks)
             trial = self._open(edits, [record])

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import math
-import time
 from collections import Counter
 from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
+from pytest_skillopt.model.purse import Amounts, Purse
 from pytest_skillopt.model.types import CapReached, Usage
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.suite.executor import ExecutorClosed
@@ -117,7 +117,9 @@ class Sampler:
         self._meter = meter
         self._on_rollout = on_rollout
         self._on_version = on_version
-        self._deadline = time.monotonic() + (self._settings.max_time or math.inf)
+        self.purse = meter.purse if meter else Purse(Amounts.caps_of(self._settings))
+        """Bounds what this session pays."""
+        self.purse.at_once = lambda: self.at_once
         self._versions: set[tuple[str, str]] = set()
         self._begun: dict[str, RolloutRequest] = {}
         """Started requests without a rollout yet."""
@@ -138,15 +140,18 @@ class Sampler:
         """The last error of each quarantined task, by task and version."""
         self._measured: set[str] = set()
         self.notes: list[str] = []
-        self.taken = 0
-        """Number of rollouts that this process started, without those from the ledger."""
         self.usage: dict[str, Usage] = {}
         """Usage of all rollouts, those from the ledger included, by task."""
 
     @property
+    def taken(self) -> int:
+        """Number of rollouts that this process started, without those from the ledger."""
+        return self.purse.begun
+
+    @property
     def rollouts_left(self) -> int | None:
-        cap = self._settings.max_rollouts
-        return max(0, cap - self.taken) if cap else None
+        left = self.purse.rollouts_left
+        return None if left == math.inf else int(left)
 
     @property
     def errors(self) -> int:
@@ -240,7 +245,7 @@ class Sampler:
             raise StopRun(f"--skillopt-max-rollouts={self._settings.max_rollouts} {said}")
         if reason := self._spent():
             raise StopRun(reason)
-        self.taken += len(requests)
+        self.purse.begin(len(requests))
         self._begun |= {request.key: request for request in requests}
         self._submit(requests)
 
@@ -251,14 +256,12 @@ class Sampler:
             self._executor.submit(requests)
 
     def _spent(self) -> str:
-        """Name the exhausted cap, if any; the meter itself stops the package's own calls."""
-        if time.monotonic() > self._deadline:
-            return f"--skillopt-max-time={self._settings.max_time:g} seconds are over"
-        if self._meter is not None and self._rationed:
-            try:
-                self._meter.check()
-            except CapReached as cap:
-                return str(cap)
+        """Name the cap that is used up, if any; the meter itself stops the package's own calls."""
+        check = self.purse.check if self._rationed else self.purse.check_time
+        try:
+            check()
+        except CapReached as cap:
+            return str(cap)
         return ""
 
     def _drop(self, keys: Iterable[str] | None = None) -> set[str]:
@@ -267,7 +270,8 @@ class Sampler:
         for key in dropped:
             self._backlog.pop(key, None)
             del self._begun[key]
-            self.taken -= key not in self._attempts
+            if key not in self._attempts:
+                self.purse.begin(-1)
         return dropped
 
     # Receiving rollouts.
@@ -317,7 +321,7 @@ class Sampler:
         rollout = replace(rollout, attempt=self._attempts.get(request.key, 0) + 1)
         self._count(rollout)
         if self._meter is not None and rollout.reported != Usage():
-            if self._meter.bounded and not self._rationed:
+            if self.purse.is_capped and not self._rationed:
                 # There is a cap on reported usage, which only the sampler can enforce.
                 self._rationed = True
                 queued = self._executor.cancel(self._begun)

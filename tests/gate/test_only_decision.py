@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -132,13 +133,9 @@ def test_a_gate_that_is_another_or_can_be_paid_for_stays_on_the_way(
 
 
 def test_what_is_kept_for_the_decision_follows_the_cap() -> None:
-    assert kept_back(Settings(max_rollouts=350), 50) == 105
-    assert kept_back(Settings(max_rollouts=200), 50) == 60
-    assert kept_back(Settings(max_rollouts=100), 50) == 38
-    assert kept_back(Settings(max_rollouts=5000), 50) == 150
-    assert kept_back(Settings(max_calls=350), 50) == 105
-    assert kept_back(Settings(), 50) == 500
-    assert kept_back(Settings(max_rollouts=350, final_rollouts=1), 50) == 100
+    kept = {total: kept_back(Settings(), 50, total) for total in (100, 200, 350, 5000, math.inf)}
+    assert kept == {100: 38, 200: 60, 350: 105, 5000: 150, math.inf: 500}
+    assert kept_back(Settings(final_rollouts=1), 50, 350) == 100
 
 
 # The session.

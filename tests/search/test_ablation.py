@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_skillopt.search.ablation import Ablation
-from pytest_skillopt.search.budget import Purpose
+from pytest_skillopt.search.budget import ABLATION
 from pytest_skillopt.search.parameters import TrialParameters
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ class FakeState:
         self.incumbent, self.prior = "all", 1.0
         self.settings = SimpleNamespace(pruning=True)
         self.held = [0]
-        self.budget = SimpleNamespace(
-            covers=lambda n: n <= max(0, left - self.held[-1]), hold=self._hold
+        self.purse = SimpleNamespace(
+            affordable=lambda: max(0, left - self.held[-1]), reserve=self._hold
         )
         self.samples = self.history = self
         self.taken, self.width = 0, width
@@ -39,8 +39,8 @@ class FakeState:
         self._toy = toy
         self._signs = {name: itertools.cycle(outcomes) for name, outcomes in signs.items()}
 
-    def _hold(self, purpose: Purpose, samples: int) -> None:
-        assert purpose is Purpose.ABLATION
+    def _hold(self, purpose: str, samples: int) -> None:
+        assert purpose == ABLATION
         self.held.append(samples)
 
     def set_prior(self, e_value: float) -> None:

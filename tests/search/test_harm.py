@@ -86,7 +86,7 @@ def test_an_edit_that_another_one_builds_on_is_not_blamed(toy: ModuleType, built
         base=base,
         edits=lines,
         train=tasks,
-        budget=SimpleNamespace(covers=lambda samples: False),
+        purse=SimpleNamespace(affordable=lambda: 0),
         samples=SimpleNamespace(outcomes=lambda: outcomes),
         without=lambda line: rebuild(base, [other for other in lines if other != line]),
     )

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
-from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.run.result import Arm, TaskRow
 from pytest_skillopt.search.outcome import TrainOutcome, check_together
-from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
 
 if TYPE_CHECKING:
@@ -73,20 +69,3 @@ def test_one_accepted_skill_stands_on_its_own_comparison() -> None:
 def test_an_interrupted_run_keeps_nothing() -> None:
     both = outcome("a", [(0, 3)]), outcome("b", [], "interrupted")
     assert statuses(*both) == [("interrupted", False)] * 2
-
-
-def test_what_the_first_skill_leaves_goes_to_the_second() -> None:
-    caps = Caps(rollouts=100, tokens=7, cost=3.0)
-    first = caps.share(Caps(), 2)
-    assert first == Caps(rollouts=50, tokens=3, cost=1.5)
-    assert caps.share(Caps(rollouts=20, calls=9, cost=1.0), 1) == Caps(80, 0, 7, 2.0)
-    assert first.put_into(Settings(max_time=9.0)).max_rollouts == 50
-
-
-@pytest.mark.parametrize("parts", [1, 3])
-def test_a_cap_that_is_used_up_is_not_turned_off(parts: int) -> None:
-    caps = Caps(10, 10, 10, 1.0, 1.0)
-    left = caps.share(Caps(20, 20, 20, 2.0, 2.0), parts)
-    assert (left.rollouts, left.calls, left.tokens) == (1, 1, 1)
-    assert 0 < left.cost < 1e-6
-    assert 0 < left.seconds < 1e-6

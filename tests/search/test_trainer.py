@@ -112,10 +112,12 @@ def test_a_cap_too_small_for_the_last_comparison_is_said_before_any_call(
     model = toy.ToyOptimizer()
     outcome = train(toy, toy.make_world(), model, search=search, max_rollouts=100)
     assert outcome.status == "unchanged"
-    assert "--skillopt-max-rollouts leaves 100 for this skill and nothing to" in outcome.reason
+    assert (
+        "skillopt_max_rollouts = 100 pays for 100 rollouts, which leaves nothing" in outcome.reason
+    )
     assert (outcome.samples, model.asked) == (0, [])
     assert "lower skillopt_rollouts" in outcome.reason
-    least = int(outcome.reason.partition("allow at least ")[2].split()[0])
+    least = int(outcome.reason.rpartition("skillopt_max_rollouts = ")[2].split(",")[0])
     for cap, refused in ((least - 1, True), (least, False)):
         again = train(toy, toy.make_world(), search=search, max_rollouts=cap)
         assert ("nothing to search with" in again.reason) is refused

@@ -12,8 +12,7 @@ import pytest
 
 from pytest_skillopt.edits.combine import Patch
 from pytest_skillopt.edits.update import Update
-from pytest_skillopt.model.limits import Caps
-from pytest_skillopt.search.budget import Budget
+from pytest_skillopt.model.purse import Amounts, Purse
 from pytest_skillopt.search.extensions import Stages
 from pytest_skillopt.search.parameters import TrialParameters
 from pytest_skillopt.search.samples import Samples
@@ -468,8 +467,8 @@ def test_activities_end_with_the_first_one_or_when_the_budget_is_short(toy: Modu
             told[stream] += len(found[tasks[0].id])
 
     for cap, longer in ((0, 4), (10, 4), (9, 2)):
-        sampler, budget = toy.ToySampler(world, tasks), Budget(Caps(rollouts=cap))
-        samples = Samples(sampler, budget, skill=tasks[0].skill, start=document)
+        sampler, purse = toy.ToySampler(world, tasks), Purse(Amounts(rollouts=cap))
+        samples = Samples(sampler, purse, skill=tasks[0].skill, start=document)
         told.clear()
         samples.carry_out(sample("first", 2), sample("shorter", 1), sample("longer", 5))
         assert told == streams(sampler) == {"first": 4, "shorter": 2, "longer": longer}

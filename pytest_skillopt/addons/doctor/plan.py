@@ -5,23 +5,21 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from dataclasses import dataclass
-from statistics import fmean
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_skillopt.model.config import model_config, parse_prices, retargeted
-from pytest_skillopt.model.limits import Caps
+from pytest_skillopt.model.purse import Amounts, Purse
 from pytest_skillopt.model.types import ModelConfigError
 from pytest_skillopt.modes.opening import hooked_notes, wanted_roles
-from pytest_skillopt.modes.plan import expected, on_each_target
+from pytest_skillopt.modes.plan import expected, on_each_target, usual_prices, usual_use
 from pytest_skillopt.modes.skills import judged, read_documents, skills_of, split_tasks
 from pytest_skillopt.report import words
-from pytest_skillopt.run.directory import JOURNAL, Home
-from pytest_skillopt.run.journal import entries_of
 from pytest_skillopt.search.extensions import notes_on_search
-from pytest_skillopt.search.final_comparison import caps_of_training, kept_back, shortage
+from pytest_skillopt.search.final_comparison import reserve_final, shortage, skills_in_all
 from pytest_skillopt.skill.document import SkillError
+from pytest_skillopt.suite.internals import worker_count
 from pytest_skillopt.suite.splits import BOTH, SPLITS, SplitError
 from pytest_skillopt.suite.tasks import describe_tasks, keep_tasks
 from pytest_skillopt.untrusted import no_command
@@ -30,18 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_skillopt import Role, SkillTask
-    from pytest_skillopt.modes.plan import Expected
+    from pytest_skillopt.modes.plan import Expected, Use
     from pytest_skillopt.options import Mode
     from pytest_skillopt.settings import Settings
 
 _FEW_TASKS = 10
 """Number of val tasks below which a training notes that small gains go undetected."""
-_ASSUMED = {"target": (1500, 500), "judge": (1500, 200), "optimizer": (4000, 1000)}
-"""Assumed tokens in and out of a rollout, of its judge, and of an optimizer call."""
-_AGENT_CALLS, _AGENT_CALL = 10, (10_000, 300)
-"""Assumed model calls of a coding agent's run, and tokens in and out of each."""
-_ENOUGH = 5
-"""Least number of paid rollouts in an earlier run from which token counts are estimated."""
 
 
 class Plan:
@@ -86,8 +78,33 @@ class Plan:
             yield f"{fault}; the run would be refused"
         if self.mode.name == "train":
             yield from notes_on_search(self.settings)
-            yield from _hopeless(tasks, self.settings)
         yield from self._forecast()
+        yield from self._purse()
+
+    def _purse(self) -> Iterator[str]:
+        """Say what the caps pay, and for which skill they leave nothing to search with."""
+        settings, tasks = self.settings, self.tasks
+        caps = Amounts.caps_of(settings)
+        if not any(caps):
+            return
+        root = self._config.rootpath
+        width = worker_count(self._config) * settings.slots
+        usual = usual_prices(wanted_roles(self.mode, tasks), tasks, root, settings)
+        purse = Purse(caps, usual=usual, at_once=lambda: width)
+        if self.mode.name != "train":
+            yield f"purse: {purse.explain()}"
+            return
+        skills = skills_of(tasks)
+        share = purse.share(skills_in_all(settings, len(skills)))
+        for skill in skills:
+            group = judged(tasks, skill, settings)
+            reserve_final(share, settings, group)
+            yield f"purse of {skill}: {share.explain()}"
+            if said := shortage(share, settings, group):
+                yield f"{skill}: nothing would be trained: {said}"
+
+    def _use(self, role: Role) -> tuple[Use, str]:
+        return usual_use(role, self.tasks, self._config.rootpath, self.settings)
 
     def _fault(self) -> str:
         """Name a fault of skills or prices that ends a run before its first call, or return ""."""
@@ -137,7 +154,11 @@ class Plan:
             )
         for name in settings.more_targets if most else ():
             price = model_config(retargeted(settings, name)[0], "target").price if each else None
-            cost = f", {_about(most * price.cost(*each.tokens))}" if price and each else ""
+            cost = (
+                f", {_about(most * price.cost(each.use.read, each.use.said))}"
+                if price and each
+                else ""
+            )
             after = " after an acceptance" if self.mode.name == "train" else ""
             yield f"on {name}{after}: at most {words.plural(most, 'rollout')} of these{cost}"
 
@@ -151,39 +172,9 @@ class Plan:
                 if model.price is None:
                     unpriced.add(model.model)
                 else:
-                    tokens, source = self._tokens(role)
-                    found[role] = _Each(model.price.cost(*tokens), tokens, source)
+                    use, source = self._use(role)
+                    found[role] = _Each(model.price.cost(use.read, use.said), use, source)
         return found, unpriced
-
-    def _tokens(self, role: Role) -> tuple[_Tokens, str]:
-        """Estimate the tokens of an optimizer call or a rollout of a mean task; name the source."""
-        if role == "optimizer":
-            return _ASSUMED[role], "an assumption"
-        if measured := self._measured(role):
-            return measured, "as in earlier runs of these tasks"
-        source = "an assumption"
-        if role == "target" and any(task.agent for task in self.tasks):
-            calls, (read, said) = _AGENT_CALLS, _AGENT_CALL
-            source += f": an agent makes {calls} calls of {read:,} in and {said:,} out"
-        return _mean([_assumed(task, role) for task in self.tasks]), source
-
-    def _measured(self, role: Role) -> _Tokens | None:
-        """Return the mean tokens of these tasks' paid rollouts in the latest run with enough."""
-        home = Home(self._config.rootpath / self.settings.dir)
-        sources = {(task.id, task.source) for task in self.tasks}
-        name = "judge_usage" if role == "judge" else "usage"
-        for run in reversed(home.run_names()):
-            with contextlib.suppress(OSError, KeyError, TypeError):
-                found = [
-                    (data[name]["input_tokens"], data[name]["output_tokens"])
-                    for data in entries_of(home.runs / run / JOURNAL, "rollout")
-                    if (data["request"]["task"], data["request"]["source"]) in sources
-                    and data["usage"]["calls"]
-                    and not data["request"].get("target")
-                ]
-                if len(found) >= _ENOUGH:
-                    return _mean(found)
-        return None
 
 
 def notes_on_tasks(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[str]:
@@ -202,17 +193,6 @@ def notes_on_tasks(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[s
             )
 
 
-def _hopeless(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[str]:
-    """Name the skills for which a cap on rollouts would leave no budget for the search."""
-    skills = skills_of(tasks)
-    shared = caps_of_training(settings).share(Caps(), len(skills)).put_into(settings)
-    for skill in skills:
-        group = judged(tasks, skill, settings)
-        suite = sum(task.split != "test" for task in group)
-        if said := shortage(shared, kept_back(shared, suite), group):
-            yield f"{skill}: nothing would be trained: {said}"
-
-
 def _of(typical: int, most: int) -> str:
     if typical >= most:
         return words.number(most)
@@ -224,29 +204,13 @@ def _about(cost: float) -> str:
     return shown if shown.startswith("below") else f"about {shown}"
 
 
-_Tokens = tuple[float, float]
-"""Tokens in and out."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Each:
-    """Expected cost of a rollout or an optimizer call, in US dollars, and its tokens."""
+    """Expected cost of a rollout or an optimizer call, in US dollars, and its use."""
 
     cost: float
-    tokens: _Tokens
+    use: Use
     source: str
-
-
-def _mean(found: Sequence[_Tokens]) -> _Tokens:
-    return fmean(read for read, _ in found), fmean(said for _, said in found)
-
-
-def _assumed(task: SkillTask, role: Role) -> _Tokens:
-    if role not in task.roles:
-        return 0.0, 0.0
-    if role == "target" and task.agent:
-        return _AGENT_CALLS * _AGENT_CALL[0], _AGENT_CALLS * _AGENT_CALL[1]
-    return _ASSUMED[role]
 
 
 def _money(plan: Expected, others: int, prices: Mapping[Role, _Each], cap: float) -> Iterator[str]:
@@ -260,10 +224,10 @@ def _money(plan: Expected, others: int, prices: Mapping[Role, _Each], cap: float
         most += each.cost * (plan.calls if calls else ours)
         if each.cost:
             unit = {"optimizer": "call of the optimizer", "judge": "rollout for its judge"}
-            read, said = each.tokens
+            read, said = f"{each.use.read:,.0f}", f"{each.use.said:,.0f}"
             yield (
                 f"price: {_about(each.cost)} a {unit.get(role, 'rollout')}, if it takes "
-                f"{read:,.0f} tokens in and {said:,.0f} out ({each.source})"
+                f"{read} tokens in and {said} out ({each.source})"
             )
     if prices:
         shown = f"money: {_about(typical)}"

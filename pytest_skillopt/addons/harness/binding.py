@@ -28,6 +28,7 @@ from pytest_skillopt.model.types import ModelConfigError
 from pytest_skillopt.skill.document import SKILL_FILE, Document
 from pytest_skillopt.skill.files import catalogue, unnamed
 from pytest_skillopt.suite import context as rollouts
+from pytest_skillopt.suite.internals import worker_count
 from pytest_skillopt.suite.interrupts import before_the_end
 from pytest_skillopt.suite.tasks import chosen_skill
 
@@ -154,9 +155,7 @@ def _check_streams(config: pytest.Config, settings: Settings, name: str) -> None
         pytest.UsageError: there are several workers or lanes.
     """
     how = sign_in(name)
-    specs = config.getoption("tx", None) or ["popen"]
-    many = sum(int(spec.partition("*")[0]) if "*" in spec else 1 for spec in specs)
-    workers = getattr(config, "workerinput", {"workercount": many})["workercount"]
+    workers = worker_count(config)
     if how is not None and how.home and workers * settings.slots > 1:
         raise pytest.UsageError(
             f"skillopt_harness_login: one sign-in of {name} serves one run at a time, so "

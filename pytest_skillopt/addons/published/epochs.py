@@ -60,7 +60,7 @@ def compare_epochs(state: TrainingState, before: Document, context: Context) -> 
     missing = own.slow_update_samples
     while tasks and missing:
         wave, tasks = tasks[:missing], tasks[missing:]
-        if pairs and not state.budget.covers(2 * len(wave)):
+        if pairs and 2 * len(wave) > state.purse.affordable():
             break
         wanted = {task.id: 1 for task in wave}
         old, new = state.samples.take_all([(before, wanted), (state.incumbent, wanted)], "train")

@@ -15,7 +15,7 @@ from pytest_skillopt import TrialParameters
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.gate.engine import SequentialGate
 from pytest_skillopt.report.words import plural
-from pytest_skillopt.search.budget import OutOfBudget
+from pytest_skillopt.search.budget import OutOfBudget, require
 from pytest_skillopt.search.extensions import Search, gate_options, gate_tasks
 from pytest_skillopt.suite.sampler import StopRun
 
@@ -217,23 +217,23 @@ def shorten_accepted(
     accepted, edits, go_back = state.incumbent, len(state.accepted), state.mark()
     look = 2 * len(state.suite) * state.settings.rollouts
     state.set_prior(1.0)
-    state.budget.allow(samples)
     final.set_aside(LOOKS * look)
+    state.purse.allow(samples)
     try:
-        state.budget.require(look)
+        require(state.purse, look)
         try:
             why = ShortenSearch(state).run()
         except OutOfBudget as end:
             why = end.reason
         if state.incumbent != accepted:
-            state.budget.allow(LOOKS * look)
             final.set_aside()
+            state.purse.allow(LOOKS * look)
             gate = _gate(state, f"together-{state.incumbent.version[:12]}")
             verdict = state.samples.decide(gate, accepted, state.incumbent)
             state.history.record("verdict", state.incumbent.version, verdict)
             why = verdict.reason
             if verdict.accepted:
-                state.budget.release()
+                state.purse.release()
                 shorter = final.compare()
                 why = shorter.verdict.reason
                 if shorter.verdict.accepted:

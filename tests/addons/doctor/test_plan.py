@@ -126,7 +126,7 @@ def test_a_price_below_the_smallest_that_is_shown_reads_well(project: pytest.Pyt
 
 
 def test_a_cap_that_leaves_nothing_to_search_with_is_said(project: pytest.Pytester) -> None:
-    hopeless = "SKILL.md: nothing would be trained: --skillopt-max-rollouts leaves 20"
+    hopeless = "SKILL.md: nothing would be trained: skillopt_max_rollouts = 20 pays"
     assert hopeless in planned(project, "--skillopt-train", "--skillopt-max-rollouts=20")
     assert "nothing would be trained" not in planned(
         project, "--skillopt-train", "--skillopt-max-rollouts=300"

@@ -1,0 +1,448 @@
+"""The purse: what a run may still spend, under all of its caps, at the prices seen so far.
+
+Rollouts, model calls, tokens, US dollars and seconds can be capped. If ``spent_a`` of the amount
+``a`` is gone and a rollout takes ``price_a`` of it, then
+
+    min over all capped a of (cap_a - spent_a - margin_a) / price_a
+
+further rollouts can be paid. ``affordable`` is the part of them that is not reserved. A price is
+the mean of the rollouts seen, with two standard errors added: a comparison that a cap cuts off has
+cost all and tells nothing. The margin is for calls in flight. Before the first rollout the prices
+are assumptions (``Usual``), which size a first round and forbid none.
+
+Two accounts are kept. *Taken* is what decisions go by: samples and calls that were answered from a
+journal or a cache count like paid ones, so that a continued run decides as the first did. *Paid* is
+what this session has really paid: it never exceeds a cap by more than what is in flight.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+import operator
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from pytest_skillopt.model.types import CapReached, Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_skillopt.settings import Settings
+
+FIRST_LOOK = 32
+"""Rollouts that an assumed price never forbids, since they tell the price."""
+_LOSS = 1.25
+"""Time that a round takes over the durations of its rollouts: few run at its end."""
+_LEAST = 1e-9
+"""Share of a used-up cap, in dollars or seconds."""
+_ROUNDING = 1e-9
+_ERRORS = 2.0
+"""Standard errors that a price lies above the mean."""
+
+
+class Amounts(NamedTuple):
+    """What a rollout, a call or a run takes; or caps, where zero means no cap."""
+
+    rollouts: float = 0
+    calls: float = 0
+    tokens: float = 0
+    cost: float = 0.0
+    """US dollars."""
+    seconds: float = 0.0
+    """Wall time."""
+
+    @classmethod
+    def caps_of(cls, settings: Settings) -> Amounts:
+        return cls(*(getattr(settings, name) for name in CAPS))
+
+    @classmethod
+    def taken_by(cls, usage: Usage) -> Amounts:
+        """Return the amounts of a usage, cached calls included."""
+        return cls(0, usage.calls + usage.cached, usage.tokens, usage.worth)
+
+    @classmethod
+    def paid_by(cls, usage: Usage) -> Amounts:
+        return cls(0, usage.calls, usage.input_tokens + usage.output_tokens, usage.cost or 0.0)
+
+    def plus(self, other: Amounts) -> Amounts:
+        return Amounts(*map(operator.add, self, other))
+
+    def minus(self, other: Amounts) -> Amounts:
+        return Amounts(*map(operator.sub, self, other))
+
+    def times(self, factor: float) -> Amounts:
+        return Amounts(*(factor * amount for amount in self))
+
+
+NO_CAPS = Amounts()
+CAPS = ("max_rollouts", "max_calls", "max_tokens", "max_cost", "max_time")
+"""The settings that cap ``Amounts``, in the order of its fields."""
+_UNITS = ("rollouts", "model calls", "tokens", "US dollars", "seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """Prices before any is seen; an amount of zero is not known."""
+
+    rollout: Amounts = Amounts(1, 1, 2_000, 0.0, 10.0)
+    call: Amounts = Amounts(0, 1, 5_000)
+    """A call of the optimizer."""
+    source: str = "an assumption"
+
+
+ASSUMED = Usual()
+Reserve = float | Callable[[float], float]
+"""Rollouts, or a function from ``Purse.total`` to them, for a part that follows the prices."""
+
+
+class Purse:
+    """What may be spent, what is reserved and why, for a run or for the share of one skill.
+
+    Args:
+        caps: the caps; zero means no cap.
+        usual: prices before the first rollout.
+        at_once: returns how many rollouts run at the same time, at least 1.
+        clock: returns seconds; time counts from now.
+        whole: the purse that this one is a share of.
+    """
+
+    def __init__(
+        self,
+        caps: Amounts = NO_CAPS,
+        *,
+        usual: Usual = ASSUMED,
+        at_once: Callable[[], int] = lambda: 1,
+        clock: Callable[[], float] = time.monotonic,
+        whole: Purse | None = None,
+    ) -> None:
+        self.caps = caps
+        self.usual = usual
+        self.at_once = at_once
+        self._clock = clock
+        self._start = clock()
+        self._whole = whole
+        self._lock = threading.Lock()
+        self._keys: set[str] = set()
+        self._prices = _Prices()
+        self._optimizer = Usage()
+        self._reserved: dict[str, Reserve] = {}
+        self._own = math.inf
+        """Samples, earlier ones included, at which a search ends by itself."""
+        self._paid = Amounts()
+        self.begun = 0
+        """Rollouts that were started in this session."""
+
+    # What was taken.
+
+    @property
+    def samples(self) -> int:
+        """Number of distinct samples taken so far."""
+        return len(self._keys)
+
+    def took(self, sample: str, used: Usage, seconds: float) -> None:
+        """Count a sample, once, by its key."""
+        with self._lock:
+            if sample not in self._keys:
+                self._keys.add(sample)
+                self._prices.add(Amounts.taken_by(used), seconds)
+        if self._whole is not None:
+            self._whole.took(sample, used, seconds)
+
+    def called(self, usage: Usage) -> None:
+        """Count calls of the optimizer."""
+        with self._lock:
+            self._optimizer += usage
+        if self._whole is not None:
+            self._whole.called(usage)
+
+    @property
+    def taken(self) -> Amounts:
+        """Amounts taken so far."""
+        spent = self._prices.sum.plus(Amounts.taken_by(self._optimizer))
+        return spent._replace(rollouts=self.samples, seconds=self._clock() - self._start)
+
+    # What may still be taken.
+
+    def affordable(self) -> float:
+        """Return how many further rollouts can be paid after the reserves; infinity without cap."""
+        return max(0.0, min(self._bounds(), default=(math.inf, ""))[0])
+
+    def affordable_calls(self) -> float:
+        """Return how many optimizer calls can be paid after the reserves; infinity without cap."""
+        held = self._held()
+        bounds = [math.inf]
+        each, usual = self.price.times(held), self._price_of_call
+        for left, reserved, price in zip(self._rests(), each, usual, strict=True):
+            if left < math.inf and (price or left <= 0):
+                bounds.append(math.floor((left - reserved) / price) if price else 0)
+        return max(0.0, min(bounds))
+
+    def total(self) -> float:
+        """Return the rollouts that the whole purse pays, those taken included; infinity without."""
+        return self.samples + max(0.0, min(self._payable(), default=(math.inf, ""))[0])
+
+    def reserve(self, purpose: str, rollouts: Reserve) -> None:
+        """Reserve so many rollouts for a purpose, in place of what was reserved for it before."""
+        self._reserved[purpose] = rollouts
+
+    def reserved(self) -> dict[str, float]:
+        """Return the reserved rollouts by purpose."""
+        total = self.total()
+        found = {p: r(total) if callable(r) else r for p, r in self._reserved.items()}
+        return {purpose: rollouts for purpose, rollouts in found.items() if rollouts}
+
+    def allow(self, samples: int) -> None:
+        """Let a search take so many samples from now on, beside what is reserved already."""
+        self._own = self.samples + samples + self._held()
+
+    def release(self) -> None:
+        """End the search: free all reserves and lift its own limit."""
+        self._reserved.clear()
+        self._own = math.inf
+
+    def share(self, parts: float) -> Purse:
+        """Return a purse with one of ``parts`` equal parts of what is left of each cap."""
+
+        def part(cap: float, spent: float) -> float:
+            if not cap:
+                return cap
+            left = (cap - spent) / parts
+            return max(1, math.floor(left)) if isinstance(cap, int) else max(_LEAST, left)
+
+        caps = Amounts(*map(part, self.caps, self.taken))
+        return Purse(
+            caps, usual=self.usual, at_once=lambda: self.at_once(), clock=self._clock, whole=self
+        )
+
+    @property
+    def price(self) -> Amounts:
+        """Amounts that the next rollouts take each."""
+        if seen := self._seen:
+            return seen._prices.each(self.at_once())
+        each = self.usual.rollout
+        return each._replace(seconds=_LOSS * each.seconds / self.at_once())
+
+    @property
+    def _seen(self) -> Purse | None:
+        """The purse whose rollouts tell the prices: this one, or the whole before its first."""
+        return self if self.samples else self._whole and self._whole._seen
+
+    # In words.
+
+    @property
+    def binding(self) -> str:
+        """The cap that allows the fewest rollouts, or the search's own limit; empty if none."""
+        return min(self._bounds(), default=(math.inf, ""))[1]
+
+    @property
+    def is_bound_by_cap(self) -> bool:
+        """Whether a cap binds, not the search's own limit."""
+        return self.binding in CAPS
+
+    @property
+    def is_guessed(self) -> bool:
+        """Whether the price under the binding cap is an assumption."""
+        return self._seen is None and self.binding in CAPS[1:]
+
+    def explain(self) -> str:
+        """Say which cap binds, what it pays, what is reserved for what, and what is left."""
+        said = self.pays()
+        if said and self.samples:
+            said += f"; {self.samples} were taken"
+        for purpose, rollouts in self.reserved().items():
+            said += f"; {rollouts:,.0f} are reserved for {purpose}" if said else ""
+        left = max(0.0, self.total() - self.samples - self._held())
+        return f"{said}; {left:,.0f} are left" if said else "no cap is set"
+
+    def pays(self) -> str:
+        """Say how many rollouts the tightest cap pays, and at which price; empty without a cap."""
+        number = self._tightest
+        if number is None:
+            return ""
+        said = _setting(number, self.caps[number])
+        if number == 0:
+            return f"{said} pays for {self.caps.rollouts:,.0f} rollouts"
+        seen, price = self._seen, _shown(number, self.price[number])
+        source = f"as in {seen.samples} of them" if seen else self.usual.source
+        return f"{said} pays for about {self.total():,.0f} rollouts, at {price} each ({source})"
+
+    def needed_for(self, rollouts: float) -> str:
+        """Write the tightest cap as it would have to be to pay so many rollouts."""
+        number = self._tightest or 0
+        least = rollouts * self.price[number] + self._prices.most[number]
+        return _setting(number, math.ceil(100 * least) / 100)
+
+    @property
+    def _tightest(self) -> int | None:
+        """Number of the cap that pays the fewest rollouts; None without a cap."""
+        payable = min(self._payable(), default=None)
+        return None if payable is None else CAPS.index(payable[1])
+
+    def refusal(self, rollouts: float) -> str:
+        """Say why so many more rollouts may not be taken; empty if they may."""
+        left, name = min(self._bounds(), default=(math.inf, ""))
+        if rollouts <= left:
+            return ""
+        held = self._held()
+        kept = (
+            f"; {held:,.0f} more are reserved for {' and '.join(self.reserved())}" if held else ""
+        )
+        if name == OWN_LIMIT:
+            return f"the search has had its {self.samples} samples{kept}"
+        return f"skillopt_{name} leaves no more for the search after {self.samples} samples{kept}"
+
+    # What is paid in this session.
+
+    @property
+    def is_capped(self) -> bool:
+        """Whether calls, tokens or money are capped."""
+        return any(self.caps[1:4])
+
+    @property
+    def rollouts_left(self) -> float:
+        """Rollouts that may still be started; infinity without a cap on them."""
+        return max(0, self.caps.rollouts - self.begun) if self.caps.rollouts else math.inf
+
+    def begin(self, rollouts: int) -> None:
+        """Count rollouts that are started; a negative number for those that did not run."""
+        self.begun += rollouts
+
+    def pay(self, usage: Usage) -> None:
+        """Count a usage of this session."""
+        with self._lock:
+            self._paid = self._paid.plus(Amounts.paid_by(usage))
+
+    def check_time(self) -> None:
+        """Raise CapReached if the time is over."""
+        limit = self.caps.seconds
+        if limit and self._clock() - self._start >= limit:
+            raise CapReached(f"skillopt_max_time: {limit:g} s are over")
+
+    def check(self) -> None:
+        """Raise CapReached if a cap is used up."""
+        self.check_time()
+        for name, cap, paid, unit in zip(CAPS[1:4], *self._amounts_of_calls(), strict=True):
+            if cap and paid >= cap - _ROUNDING:
+                raise CapReached(_reached(name, cap, paid, unit))
+
+    def has_room(self, call: Amounts, in_flight: Amounts) -> bool:
+        """Return whether a call fits beside those in flight; False if it has to wait for them.
+
+        Raises:
+            CapReached: it would exceed a cap without them, too. A cap is not declared reached on
+                reserves that other calls may not use.
+        """
+        room = True
+        rows = zip(*self._amounts_of_calls(), call[1:4], in_flight[1:4], CAPS[1:4], strict=True)
+        for cap, paid, unit, mine, others, name in rows:
+            if not cap or paid + others + mine <= cap + _ROUNDING:
+                continue
+            if not others or paid + mine > cap + _ROUNDING:
+                raise CapReached(_reached(name, cap, paid, unit))
+            room = False
+        return room
+
+    def rest(self) -> Amounts:
+        """Return what is left of the caps on calls, tokens and money."""
+        return self.caps.minus(self._paid)
+
+    def _amounts_of_calls(self) -> tuple[tuple[float, ...], tuple[float, ...], tuple[str, ...]]:
+        return self.caps[1:4], self._paid[1:4], _UNITS[1:4]
+
+    # Parts of the answers.
+
+    def _held(self) -> float:
+        return sum(self.reserved().values())
+
+    @property
+    def _price_of_call(self) -> Amounts:
+        calls = self._optimizer.calls + self._optimizer.cached
+        if not calls:
+            return self.usual.call
+        return Amounts.taken_by(self._optimizer).times(1 / calls)
+
+    def _rests(self) -> Iterator[float]:
+        """Yield what is left of each amount; infinity without a cap on it."""
+        whole = self._whole._rests() if self._whole else (math.inf,) * len(self.caps)
+        for cap, taken, paid, left in zip(self.caps, self.taken, self._paid, whole, strict=True):
+            yield min(left, cap - max(taken, paid)) if cap else left
+
+    def _payable(self) -> Iterator[tuple[float, str]]:
+        """Yield the rollouts that each cap pays, reserved ones included, and its name."""
+        margins = self._prices.most
+        for name, left, price, margin in zip(CAPS, self._rests(), self.price, margins, strict=True):
+            if left < math.inf and (price or left <= 0):
+                yield math.floor((left - margin) / price + _ROUNDING) if price else 0.0, name
+
+    def _bounds(self) -> Iterator[tuple[float, str]]:
+        """Yield the rollouts that each bound leaves, and its name."""
+        held = self._held()
+        if self._own < math.inf:
+            yield self._own - self.samples - held, OWN_LIMIT
+        for left, name in self._payable():
+            unsure = self._seen is None and name != CAPS[0] and left > 0
+            yield max(left - held, FIRST_LOOK if unsure else -math.inf), name
+
+
+OWN_LIMIT = "the search's own limit"
+
+
+class _Prices:
+    """The amounts that rollouts took."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.sum = Amounts()
+        self.most = Amounts()
+        """Largest of each amount."""
+        self._mean = Amounts()
+        self._squares = Amounts()
+        """Sums of squared distances from the mean (Welford's algorithm)."""
+        self._durations: list[float] = []
+        """Wall seconds, in ascending order."""
+
+    def add(self, used: Amounts, seconds: float) -> None:
+        self.count += 1
+        self.sum = self.sum.plus(used)
+        self.most = Amounts(*map(max, self.most, used))
+        before = used.minus(self._mean)
+        self._mean = self._mean.plus(before.times(1 / self.count))
+        after = used.minus(self._mean)
+        self._squares = self._squares.plus(Amounts(*map(operator.mul, before, after)))
+        bisect.insort(self._durations, seconds)
+
+    def each(self, at_once: int) -> Amounts:
+        """Return the price of a rollout, with so many at once."""
+        errors = (math.sqrt(max(0.0, squares)) / self.count for squares in self._squares)
+        prices = self._mean.plus(Amounts(*errors).times(_ERRORS))
+        return prices._replace(rollouts=1, seconds=self._seconds(at_once))
+
+    def _seconds(self, at_once: int) -> float:
+        """Estimate the seconds of a rollout at this pace, all workers busy.
+
+        The time of the optimizer counts as spent only; the first rollout of each worker starts the
+        worker up, so the slowest ones do not count.
+        """
+        usual = self._durations[:-at_once] or self._durations
+        return _LOSS * sum(usual) / len(usual) / at_once
+
+
+def _reached(name: str, cap: float, paid: float, unit: str) -> str:
+    return f"skillopt_{name}: the cap of {cap:g} {unit} is reached ({paid:g} used)"
+
+
+def _setting(number: int, amount: float) -> str:
+    """Write a cap as in the configuration."""
+    decimals = 2 if CAPS[number] == "max_cost" else 0
+    return f"skillopt_{CAPS[number]} = {amount:.{decimals}f}"
+
+
+def _shown(number: int, amount: float) -> str:
+    """Write an amount with its unit."""
+    if CAPS[number] == "max_cost":
+        return f"${amount:.2g}" if amount < 0.1 else f"${amount:,.2f}"
+    return f"{amount:,.3g} {_UNITS[number]}" if amount < 100 else f"{amount:,.0f} {_UNITS[number]}"

@@ -1,0 +1,156 @@
+"""Each of the five caps pays for a training, in sessions as a user runs them and by a clock."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from chat_server import Answer
+from toy_world import ToySampler
+
+from pytest_skillopt.model.purse import Amounts, Purse
+from pytest_skillopt.search.trainer import Trainer
+from pytest_skillopt.settings import Settings
+from pytest_skillopt.skill.document import Document
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import ModuleType
+
+    from chat_server import ChatServer
+
+    from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
+
+RULE = "End every greeting with an exclamation mark."
+TESTS = """
+import pytest
+
+@pytest.mark.skill_task
+@pytest.mark.parametrize("guest", range(24))
+def test_greeting(skill_agent, rollout, guest):
+    reply = skill_agent(f"Greet guest {guest}.")
+    if CALLS > 1:
+        rollout.usage(calls=CALLS - 1)
+    assert reply.endswith("!")
+"""
+
+
+def played(body: dict[str, Any]) -> Answer:
+    """Answer with 600 tokens in and 400 out, whatever the length of the texts."""
+    text = f"Hello{'!' if 'exclamation' in body['messages'][0]['content'] else '.'}"
+    if body["model"] == "thinker":
+        edit = {"op": "append", "target": "", "content": RULE}
+        text = json.dumps({"reasoning": "every reply lacks it", "edits": [edit]})
+    message = {"role": "assistant", "content": text}
+    usage = {"prompt_tokens": 600, "completion_tokens": 400, "total_tokens": 1000}
+    choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
+    return Answer(raw=json.dumps({"model": body["model"], "choices": choices, "usage": usage}))
+
+
+def run(
+    pytester: pytest.Pytester, server: ChatServer, *arguments: str, calls: int = 1
+) -> tuple[dict[str, Any], str]:
+    """Run a mode in a project where a rollout takes $0.01; return its result and output."""
+    server.reply = played
+    (pytester.path / "SKILL.md").write_text("---\nname: g\ndescription: Greets.\n---\nSay hello.\n")
+    pytester.makepyfile(test_greeting=f"CALLS = {calls}\n{TESTS}")
+    pytester.makepyprojecttoml(
+        f"""
+        [tool.pytest.ini_options]
+        skillopt_target = "openai:worker"
+        skillopt_optimizer = "openai:thinker"
+        skillopt_base_url = "{server.url}"
+        skillopt_prices = "worker=10/10, thinker=1/1"
+        """
+    )
+    said = pytester.runpytest_inprocess(*arguments).stdout.str()
+    runs = sorted((pytester.path / ".skillopt" / "runs").glob("*/result.json"))
+    return (json.loads(runs[-1].read_text()) if runs else {}), said
+
+
+@pytest.mark.parametrize(
+    ("cap", "calls"),
+    [
+        ("--skillopt-max-rollouts=150", 1),
+        ("--skillopt-max-cost=1.50", 1),
+        ("--skillopt-max-cost=2.40", 1),
+        ("--skillopt-max-tokens=150000", 1),
+        ("--skillopt-max-calls=4500", 30),
+    ],
+)
+def test_a_cap_that_pays_150_rollouts_pays_for_a_training(
+    pytester: pytest.Pytester, chat_server: ChatServer, api_key: str, cap: str, calls: int
+) -> None:
+    result, said = run(pytester, chat_server, "--skillopt-train", cap, calls=calls)
+    assert result["status"] == "accepted", said
+    limit, used = float(cap.partition("=")[2]), result["usage"]
+    spent = {
+        "rollouts": result["rollouts"],
+        "cost": sum(row["cost"] or 0 for row in used),
+        "tokens": sum(row["input_tokens"] + row["output_tokens"] for row in used),
+        "calls": sum(row["calls"] for row in used),
+    }
+    assert 0.3 * limit < spent[cap.partition("max-")[2].partition("=")[0]] <= limit
+
+
+def test_time_that_pays_150_rollouts_pays_for_a_training(toy: ModuleType) -> None:
+    """A rollout takes 10 s of the clock; four run at once."""
+    now = 0.0
+    world = toy.make_world(tasks=24, rules=2)
+    tasks = toy.make_tasks(world)
+
+    class Slow(ToySampler):
+        at_once = 4
+
+        def take(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
+            nonlocal now
+            before = len(self.sampled)
+            found = [replace(rollout, duration=10.0) for rollout in super().take(requests)]
+            now += 10.0 * -(-(len(self.sampled) - before) // self.at_once)
+            return found
+
+    sampler = Slow(world, tasks)
+    caps = Amounts(seconds=150 * 10 * 1.25 / 4)
+    purse = Purse(caps, at_once=lambda: sampler.at_once, clock=lambda: now)
+    document, model = Document.from_bytes(toy.SKILL), toy.ToyOptimizer(useful=1.0)
+    outcome = Trainer(document, tasks, sampler, model, Settings(), purse=purse).run()
+    assert outcome.status == "accepted", outcome.reason
+    assert 0.3 * caps.seconds < now <= caps.seconds
+
+
+@pytest.mark.parametrize(
+    ("cap", "words"),
+    [
+        ("--skillopt-max-rollouts=20", "skillopt_max_rollouts = 20 pays for 20 rollouts"),
+        (
+            "--skillopt-max-cost=0.5",
+            "skillopt_max_cost = 0.50 pays for about 25 rollouts, at $0.02",
+        ),
+        ("--skillopt-max-tokens=50000", "skillopt_max_tokens = 50000 pays for about 25 rollouts"),
+        ("--skillopt-max-calls=25", "skillopt_max_calls = 25 pays for about 25 rollouts, at 1 mod"),
+        ("--skillopt-max-time=305", "skillopt_max_time = 305 pays for about 24 rollouts, at 12.5"),
+    ],
+)
+def test_the_plan_prints_the_purse_and_warns_if_a_cap_cannot_train(
+    pytester: pytest.Pytester, chat_server: ChatServer, api_key: str, cap: str, words: str
+) -> None:
+    _, said = run(pytester, chat_server, "--skillopt-train", cap, "--collect-only", "-q")
+    assert f"purse of SKILL.md: {words}" in said
+    assert "are reserved for the final comparison and the test split" in said
+    name = cap[2:].partition("=")[0].replace("-", "_")
+    assert "SKILL.md: nothing would be trained: " in said
+    assert f"for each skill allow at least {name} = " in said
+    assert chat_server.calls == 0
+
+
+def test_the_plan_says_nothing_of_a_purse_without_caps(
+    pytester: pytest.Pytester, chat_server: ChatServer, api_key: str
+) -> None:
+    _, said = run(pytester, chat_server, "--skillopt-train", "--collect-only", "-q")
+    assert "purse" not in said
+    _, said = run(
+        pytester, chat_server, "--skillopt", "--skillopt-max-calls=25", "--collect-only", "-q"
+    )
+    assert "purse: skillopt_max_calls = 25 pays for about 25 rollouts" in said
