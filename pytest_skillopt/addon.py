@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import Result, SkillResult, TaskRow
     from pytest_skillopt.search.extensions import Search
-    from pytest_skillopt.settings import AddOnSettings, Settings
+    from pytest_skillopt.settings import AddOnSettings
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.edits import Edit
     from pytest_skillopt.skill.lint import Severity
@@ -67,9 +67,6 @@ class AddOn(NamedTuple):
     concurrent_runner: MakeRunner | None = None
     """Makes the runner of a worker with more than one slot (``AddOnSettings.slots``) from session,
     versions, a function that delivers a rollout, watchdog, slots and the worker's name."""
-    targets: Mapping[str, Callable[[Settings, str], tuple[Settings, str]]] = {}
-    """Kinds of targets, by the text before the colon: from settings and the rest of the name to
-    settings and a text that identifies what they add."""
 
     rules: Mapping[str, tuple[Severity, str]] = {}
     """Rules of the lint: severity and meaning."""
@@ -90,10 +87,10 @@ class AddOn(NamedTuple):
     """Called when a mode begins."""
     trained: Callable[[Run, SkillResult], SkillResult] = lambda run, result: result
     """Completes the result of each trained skill, accepted or not."""
-    compared: Callable[[Run, SkillResult, Document, Document], SkillResult] = (
+    accepted: Callable[[Run, SkillResult, Document, Document], SkillResult] = (
         lambda run, result, before, after: result
     )
-    """Completes the result of an accepted training before it is written, and of a comparison."""
+    """Completes the result of an accepted training before it is written."""
 
     reports: Mapping[str, Callable[[Result], str]] = {}
     """Reports of a run, by file; the first is named to readers who look for transcripts."""

@@ -62,8 +62,6 @@ class Mode:
     """True if its tasks are split into train, val and test."""
     sides: tuple[str, str] = ("before", "after")
     """Names of the two versions in a report."""
-    on_targets: bool = False
-    """True if its two versions are compared on further targets, too."""
     answers: Mapping[str, tuple[str, Tone]] = field(default_factory=dict)
     """First words of a report and their tone, by the result's status. Without an entry, the figure
     that was measured."""
@@ -155,7 +153,6 @@ CORE = (
             ),
             "--skillopt-init": ("with --skillopt-train: create a missing SKILL.md", _ON),
         },
-        on_targets=True,
         splits=True,
         answers={
             "accepted": ("Accepted, ready to merge", "good"),

@@ -35,6 +35,10 @@ _DEARER = (
 REMOVED = {
     "proposer": "leave it out; have a coding agent change a copy of the skill, and compare it "
     "with --skillopt-try=FOLDER",
+    "verify": "run --skillopt-check=REF with --skillopt-target of each further model, or with "
+    "-o skillopt_harness of each further agent, in a matrix of the CI (docs/ci.md)",
+    "verify_rule": "each job of a matrix of the CI with --skillopt-check=REF and its own "
+    "--skillopt-target fails by itself (docs/ci.md)",
     "train_code": "leave it out, and name no scripts in skillopt_files: only texts are trained",
     "max_cost_increase": _DEARER,
     "max_time_increase": _DEARER,
@@ -88,11 +92,6 @@ def _quiet(default: Any, **how: Any) -> Any:
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class AddOnSettings:
     """The settings of an add-on: fields of a subclass, each a ``setting``."""
-
-    @property
-    def more_targets(self) -> Sequence[str]:
-        """Targets on which a comparison of two versions is made once more."""
-        return ()
 
     @property
     def slots(self) -> int:
@@ -239,10 +238,6 @@ class Settings:
         """Return the settings of an add-on; its defaults if none were given."""
         found = next((value for value in self.addons if isinstance(value, kind)), None)
         return kind() if found is None else found
-
-    @property
-    def more_targets(self) -> list[str]:
-        return [name for part in self.addons for name in part.more_targets]
 
     @property
     def slots(self) -> int:

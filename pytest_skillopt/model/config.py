@@ -12,14 +12,13 @@ import subprocess
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from pytest_skillopt.model.faults import estimate_tokens
 from pytest_skillopt.model.limits import CallEstimate
 from pytest_skillopt.model.types import NO_KEY, ROLES, ModelConfigError, ModelFault, Price, Usage
-from pytest_skillopt.registry import merged
 from pytest_skillopt.untrusted import printable, protect, redact
 
 if TYPE_CHECKING:
@@ -213,17 +212,6 @@ def model_config(settings: Settings, role: Role, server: Server | None = None) -
         server=server,
         **read_requests(settings.requests, role),
     )
-
-
-def retargeted(settings: Settings, target: str) -> tuple[Settings, str]:
-    """Return the settings with another target, and what its kind adds to its fingerprint.
-
-    ``target`` is ``provider:model[@URL]``, or ``KIND:NAME`` of an add-on.
-    """
-    kind, _, name = target.partition(":")
-    if retarget := merged(lambda addon: addon.targets).get(kind):
-        return retarget(settings, name)
-    return replace(settings, target=target), ""
 
 
 def check_prices(configs: Iterable[ModelConfig]) -> None:

@@ -42,20 +42,20 @@ class RemoteModels(Models):
         return Replies(self.settings.cache, Remote(self._ask, "cache"))
 
     def build(self, role: Role, server: Server | None = None) -> Model:
-        return RemoteModel(self._ask, model_config(self.settings, role, server), self.target)
+        return RemoteModel(self._ask, model_config(self.settings, role, server))
 
 
 class RemoteModel:
     """The controller's model of a role; arguments and replies cross the channel as JSON."""
 
-    def __init__(self, ask: Callable[..., Any], config: ModelConfig, target: str) -> None:
-        self._ask, self._target = ask, target
+    def __init__(self, ask: Callable[..., Any], config: ModelConfig) -> None:
+        self._ask = ask
         self.config = config
         self.name, self.fingerprint = config.name, config.fingerprint
         self.simulated = config.simulated
 
     def complete(self, messages: Sequence[dict[str, Any]], **options: Any) -> Completion:
-        asked = self._target, self.config.role, list(messages), options
+        asked = self.config.role, list(messages), options
         return Completion.from_json(self._ask("model.complete", *asked))
 
 
@@ -78,8 +78,8 @@ def services(
             cache.forget(worker)
 
     table: dict[str, Callable[..., Any]] = {
-        "model.complete": lambda worker, target, role, messages, options: (
-            models.other(target).get(role).complete(messages, **options).to_json()
+        "model.complete": lambda worker, role, messages, options: (
+            models.get(role).complete(messages, **options).to_json()
         ),
         "throttle.ask": lambda worker, call, wish: meter.ask(
             f"{worker}:{call}", CallEstimate(**wish | {"price": Price(*wish["price"])})

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.model.config import (
-    Server,
-    model_config,
-    provider_of,
-    retargeted,
-    secret_names,
-)
+from pytest_skillopt.model.config import Server, model_config, provider_of, secret_names
 from pytest_skillopt.model.limits import Meter
-from pytest_skillopt.model.types import TARGET, CapReached
+from pytest_skillopt.model.types import CapReached
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.untrusted import protect
 
@@ -53,34 +46,16 @@ class Models:
         self.throttle: Throttle = throttle or Meter()
         self._cache = cache
         self._made: dict[Role, Model] = {}
-        self._others: dict[str, Models] = {}
         self._making = threading.RLock()
-        self.target = self.kind = ""
-        """Name of another target as ``other`` takes it, and what its kind adds to its address."""
         protect(secret_names(settings))
 
     @classmethod
-    def of(cls, config: pytest.Config, target: str | None = None) -> Models:
-        """Return the models of this session; in an ordinary run without cache, caps or files.
-
-        ``target`` is as in ``other``; None is that of the current rollout.
-        """
+    def of(cls, config: pytest.Config) -> Models:
+        """Return the models of this session; in an ordinary run without cache, caps or files."""
         if MODELS not in config.stash:
             models = config.stash[MODELS] = cls(config, Settings.from_config(config))
             config.add_cleanup(models.close)
-        return config.stash[MODELS].other(TARGET.get() if target is None else target)
-
-    def other(self, target: str) -> Models:
-        """Return the models with another target, and with all else shared.
-
-        ``target`` is as in ``retargeted``; empty for these models.
-        """
-        with self._making:
-            if target and target not in self._others:
-                settings, kind = retargeted(self.settings, target)
-                made = self._others[target] = copy.copy(self)
-                made.settings, made.kind, made.target, made._made = settings, kind, target, {}
-            return self._others[target] if target else self
+        return config.stash[MODELS]
 
     @property
     def replies(self) -> Replies | None:
@@ -92,15 +67,10 @@ class Models:
 
     def get(self, role: Role) -> Model:
         """Return the model of a role; raise ModelConfigError if the settings name no usable one."""
-        if self.target and role != "target":
-            return Models.of(self._config, "").get(role)
         with self._making:
             if role not in self._made:
-                ask, token = self._config.hook.pytest_skillopt_client, TARGET.set(self.target)
-                try:
-                    self._made[role] = ask(config=self._config, role=role) or self.build(role)
-                finally:
-                    TARGET.reset(token)
+                ask = self._config.hook.pytest_skillopt_client
+                self._made[role] = ask(config=self._config, role=role) or self.build(role)
             return self._made[role]
 
     def probe(self, roles: Iterable[Role], ended: Callable[[], str]) -> None:
@@ -135,10 +105,9 @@ class Models:
             raise errors[0]
 
     def close(self) -> None:
-        for models in (self, *self._others.values()):
-            for model in models._made.values():
-                if hasattr(model, "close"):
-                    model.close()
+        for model in self._made.values():
+            if hasattr(model, "close"):
+                model.close()
         if self._cache is not None:
             self._cache.close()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, field
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
@@ -14,8 +13,6 @@ if TYPE_CHECKING:
 
 Role = Literal["target", "optimizer", "judge"]
 ROLES: tuple[Role, ...] = get_args(Role)
-TARGET: ContextVar[str] = ContextVar("skillopt_target", default="")
-"""Target of the current rollout, as ``Models.other`` takes it; empty for that of the settings."""
 NO_KEY = "none"
 """Stands for a key, or for the variable that holds it, if the server needs no key."""
 

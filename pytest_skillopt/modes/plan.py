@@ -52,17 +52,8 @@ def expected(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Expe
         train = sum(task.split in ("train", "both") for task in tasks)
         usual = round(min(_CALLS * calls, _CALLS_FOR_TASK * train))
     rollouts += sum(mode.samples(task, settings) for task in tasks)
-    rollouts += on_each_target(tasks, mode, settings) * len(settings.more_targets)
     cap = settings.max_rollouts or rollouts
     return Expected(min(rollouts, cap), min(round(mode.typical * rollouts), cap), calls, usual)
-
-
-def on_each_target(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> int:
-    """Return the upper bound of the rollouts of a comparison on one further target."""
-    most = max(2, settings.final_rollouts)
-    if mode.name == "train":
-        return (2 * most + most // 2) * sum(task.split != "test" for task in tasks)
-    return 2 * most * len(tasks) if mode.on_targets else 0
 
 
 class Use(NamedTuple):
@@ -137,7 +128,6 @@ def _measured(role: Role, tasks: Sequence[SkillTask], home: Home) -> Use | None:
                 for data in entries_of(home.runs / run / JOURNAL, "rollout")
                 if (data["request"]["task"], data["request"]["source"]) in sources
                 and data["usage"]["calls"]
-                and not data["request"].get("target")
             ]
             if len(found) >= _ENOUGH:
                 return _mean(found)

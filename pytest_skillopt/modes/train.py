@@ -12,7 +12,7 @@ from pytest_skillopt.run.directory import write_skill
 from pytest_skillopt.run.journal import JournaledModel
 from pytest_skillopt.run.result import SkillResult
 from pytest_skillopt.search.extensions import Stages, added_search
-from pytest_skillopt.search.final_comparison import BEGUN, skills_in_all
+from pytest_skillopt.search.final_comparison import BEGUN
 from pytest_skillopt.search.history import Observer
 from pytest_skillopt.search.outcome import check_together
 from pytest_skillopt.search.parameters import TrialParameters
@@ -48,8 +48,7 @@ def train(run: Run, display: Display) -> Result:
         start = replace(run.documents[skill], beside=_changed(run, outcomes))
         if len(run.documents) > 1:
             display.line(f"skillopt: {skill}, skill {number + 1} of {len(run.documents)}")
-        left = skills_in_all(run.settings, len(run.documents) - number)
-        purse = run.limits.purse.share(left)
+        purse = run.limits.purse.share(len(run.documents) - number)
         rivals = {**run.documents, **{o.skill: o.after for o in outcomes}}
         outcome = _train_skill(run, display, start, purse, parameters, skill, rivals)
         outcomes.append(_without_others(run, outcome))
@@ -172,9 +171,7 @@ def _written(run: Run, outcome: TrainOutcome, lost: Sequence[str]) -> SkillResul
     if outcome.status != "accepted":
         return result
     for addon in addons():
-        result = addon.compared(run, result, outcome.before, outcome.after)
-    if result.status != "accepted":
-        return result.model_copy(update={"after": result.before})
+        result = addon.accepted(run, result, outcome.before, outcome.after)
     if not run.settings.write:
         run.notes.append(f"{outcome.skill} was not written: skillopt_write is no")
         return result

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MOST_LIVE = 160
 """Maximum columns of the result of a step."""
 MOST_FAULT = 300
-_LAST = {"final": "final comparison", "targets": "other targets", "test": "test split"}
+_LAST = {"final": "final comparison", "test": "test split"}
 """Phases after the steps of a training, by the stage of their rollouts."""
 _EVERY_SECONDS = 60.0
 """Seconds between two progress lines if they cannot be redrawn in place."""

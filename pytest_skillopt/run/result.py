@@ -235,21 +235,6 @@ class PastRow(_Record):
     """The verdict, with the model."""
 
 
-class TargetRow(_Record):
-    """The comparison of the two versions on one target."""
-
-    target: str
-    """``provider:model``, or the agent."""
-    verdict: str
-    """In words: better, worse, not measured, ..."""
-    reason: str
-    suite: Comparison | None = None
-    """Null if nothing was measured."""
-    rollouts: int = 0
-    cost: float | None = None
-    """US dollars of its rollouts, null if no price is known."""
-
-
 class SkillResult(_Record):
     """The result for one skill."""
 
@@ -268,8 +253,6 @@ class SkillResult(_Record):
     """Hunks of ``patch``, with their edits, from the add-on ``reports``; without it none."""
     warnings: list[WarningRow] = Field(default_factory=list)
     """Warnings of the lint about text that the new version adds."""
-    targets: list[TargetRow] = Field(default_factory=list)
-    """The comparison on each target, if it was made on several."""
     suite: Comparison | None = None
     """The final comparison, of train and val, which decides about writing: on fresh samples, except
     for the tasks that ``from_search`` counts."""

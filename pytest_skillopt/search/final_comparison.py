@@ -51,15 +51,6 @@ _MENDED = 0.7
 """Pass rate of the broken tasks without an edit from which the edit is the cause."""
 
 
-def skills_in_all(settings: Settings, skills: int) -> float:
-    """Return among how many trainings the purse is divided.
-
-    For each comparison on a further target as large a share is left as is reserved for the final
-    comparison.
-    """
-    return skills * (1 + _SHARE * len(settings.more_targets))
-
-
 def kept_back(
     settings: Settings, tasks: int, total: float, part: float = _SHARE, most: float = _MOST
 ) -> int:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.types import (
     NO_KEY,
-    TARGET,
     ModelConfigError,
     ModelError,
     ModelFault,
@@ -247,12 +246,11 @@ class Recorder:
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
         """Make this the current rollout of the calling thread."""
-        token, target = _CURRENT.set(self), TARGET.set(self.request.target)
+        token = _CURRENT.set(self)
         try:
             yield
         finally:
             _CURRENT.reset(token)
-            TARGET.reset(target)
 
     def _price(self, model: str) -> Price | None:
         from pytest_skillopt.model.config import OPENAI_URL, price_of
@@ -268,8 +266,7 @@ class Recorder:
         from pytest_skillopt.model.roles import Models
         from pytest_skillopt.settings import Settings
 
-        models = Models.of(self.config, self.request.target) if self.config else None
-        return models.settings if models else Settings()
+        return Models.of(self.config).settings if self.config else Settings()
 
     @contextlib.contextmanager
     def _refusing(self, name: str) -> Iterator[None]:

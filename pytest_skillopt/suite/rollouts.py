@@ -44,8 +44,6 @@ class RolloutRequest:
     """Fingerprint of the target model and its parameters."""
     stream: str
     index: int
-    target: str = ""
-    """Target as ``Models.other`` takes it, part of ``model``; empty for that of the settings."""
 
     @functools.cached_property
     def key(self) -> str:

@@ -111,8 +111,7 @@ class Sampler:
         self._executor = executor
         self._tasks = {task.id: task for task in tasks}
         self._ledger: Ledger = MemoryLedger() if ledger is None else ledger
-        self.targets = {"": model}
-        """Fingerprint of each target model, by the name of ``RolloutRequest.target``."""
+        self._model = model
         self._settings = settings or Settings()
         self._meter = meter
         self._on_rollout = on_rollout
@@ -176,14 +175,10 @@ class Sampler:
                 self._on_version(version, content)
         return version
 
-    def request(
-        self, task: str, version: str, stream: str, index: int, target: str = ""
-    ) -> RolloutRequest:
-        """Make the request for sample ``index`` of a stream, task (node id), version and target."""
-        known, model = self._tasks[task], self.targets[target]
-        return RolloutRequest(
-            task, known.source, known.skill, version, model, stream, index, target
-        )
+    def request(self, task: str, version: str, stream: str, index: int) -> RolloutRequest:
+        """Make the request for sample ``index`` of a stream, task (node id) and version."""
+        known = self._tasks[task]
+        return RolloutRequest(task, known.source, known.skill, version, self._model, stream, index)
 
     def known(self, request: RolloutRequest) -> bool:
         return request.key in self._ledger

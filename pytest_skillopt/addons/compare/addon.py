@@ -1,8 +1,7 @@
-"""Modes that compare two versions; comparisons on further targets; the baseline of a check."""
+"""Modes that compare two versions, and the baseline of a check."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,33 +9,14 @@ import pytest
 from pytest_skillopt.addon import AddOn
 from pytest_skillopt.addons.later import Later
 from pytest_skillopt.options import Mode
-from pytest_skillopt.settings import AddOnSettings, Settings, setting
+from pytest_skillopt.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_skillopt import Document, Result, SkillTask
-    from pytest_skillopt.addons.compare import check, compare, comparison, targets
-    from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import SkillResult
+    from pytest_skillopt import Result
+    from pytest_skillopt.addons.compare import check, compare, comparison
 else:
     check, compare = Later("compare.check"), Later("compare.compare")
-    comparison, targets = Later("compare.comparison"), Later("compare.targets")
-
-
-@dataclass(frozen=True, slots=True)
-class VerifySettings(AddOnSettings):
-    """Settings of comparisons on further targets."""
-
-    verify: str = setting("", "further targets: provider:model[@URL], harness:NAME", many=",")
-    verify_rule: str = setting(
-        "report", "if one loses: {choices}", choices=("report", "none_worse")
-    )
-
-    @property
-    def more_targets(self) -> tuple[str, ...]:
-        """Targets, each once."""
-        return tuple(dict.fromkeys(filter(None, map(str.strip, self.verify.split(",")))))
+    comparison = Later("compare.comparison")
 
 
 _MODES = (
@@ -54,7 +34,6 @@ _MODES = (
     Mode(
         name="compare",
         flag="--skillopt-compare",
-        on_targets=True,
         help="compare two skills: files, revisions, run versions, none",
         function="pytest_skillopt.addons.compare.compare:compare",
         doing="comparing",
@@ -120,25 +99,7 @@ _MODES = (
 )
 
 
-def _by_target(result: Result) -> list[list[str]]:
-    compared = any(skill.targets for skill in result.skills)
-    return targets.by_target(result) if compared else []  # a look at a run loads no comparison
-
-
-def _compared(run: Run, result: SkillResult, before: Document, after: Document) -> SkillResult:
-    """Compare the two versions on every further target."""
-    rule = run.settings.of(VerifySettings).verify_rule
-    again = run.settings.more_targets
-    return targets.compare_on_targets(run, result, before, after, rule) if again else result
-
-
-ADDON = AddOn(
-    settings=VerifySettings,
-    modes=_MODES,
-    trained=compare.with_none,
-    compared=_compared,
-    tables={"Pass rates by target": _by_target},
-)
+ADDON = AddOn(modes=_MODES, trained=compare.with_none)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -164,16 +125,6 @@ def pytest_configure(config: pytest.Config) -> None:
     if ref and not config.option.collectonly:
         # Any path: only the revision matters.
         comparison.at_revision(config.rootpath, "the project", ref)
-
-
-def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) -> str | None:
-    """Check that every target can be used; name them at the head of the run."""
-    from pytest_skillopt.model.roles import Models
-
-    mode, models = Mode.from_config(config), Models.of(config)
-    if not mode or not mode.on_targets or not models.settings.more_targets:
-        return None
-    return targets.check_targets(models, tasks)
 
 
 def pytest_skillopt_notes(config: pytest.Config, result: Result) -> str | None:

@@ -11,7 +11,6 @@ import pytest
 
 from pytest_skillopt.addons.compare.comparison import at_revision, compared, only_skill
 from pytest_skillopt.addons.figures import pass_rate, some
-from pytest_skillopt.registry import addons
 from pytest_skillopt.run.directory import JOURNAL, Home, mode_of
 from pytest_skillopt.run.journal import entries_of
 from pytest_skillopt.search.extensions import configured_gate, gate_tasks
@@ -59,8 +58,6 @@ def compare(run: Run, display: Display) -> Result:
         raise pytest.UsageError(f"--skillopt-compare: {error}") from None
     gate = configured_gate(run.settings, gate_tasks(run.tasks_of(skill)))
     result = compared(run, skill, gate, before, after)
-    for addon in addons():
-        result = addon.compared(run, result, before, after)
     return run.result(result.status, result.reason, [result])
 
 

@@ -102,24 +102,22 @@ def compared(
     before: Document,
     after: Document,
     stored: Mapping[str, Sequence[tuple[bool, float]]] = {},
-    target: str = "",
 ) -> SkillResult:
     """Let a gate decide between two versions of a skill; undecided if a cap is reached first.
 
     ``stored`` are, by task, (passed, score) of the first samples of ``before`` that the committed
-    baseline has already measured; ``target`` is a key of ``Sampler.targets``.
+    baseline has already measured.
     """
     run.probe()
     incumbent = run.sampler.add_version(skill, before.packed)
     candidate = run.sampler.add_version(skill, after.packed)
     versions = {"incumbent": incumbent, "candidate": candidate}
-    prefix = "targets/" if target else ""
     rollouts: dict[str, dict[str, list[Rollout]]] = {"incumbent": {}, "candidate": {}}
 
     def take(draws: Sequence[Draw]) -> list[Sample]:
         requests = [
-            run.sampler.request(d.task, versions[d.arm], f"{prefix}{d.stream}", d.index, target)
-            for d in draws
+            run.sampler.request(draw.task, versions[draw.arm], draw.stream, draw.index)
+            for draw in draws
         ]
         recalled = list(map(recall, draws, requests))
         fresh = [r for r, known in zip(requests, recalled, strict=True) if known is None]
@@ -144,8 +142,7 @@ def compared(
         # Keep what was measured; samples that a cap prevented are not evidence.
         undecided = f"stopped before it was decided: {stop.reason}"
         verdict = Verdict("unmeasured", undecided, gate=getattr(gate, "name", type(gate).__name__))
-    about = {"candidate": candidate, **({"target": target} if target else {})}
-    run.journal.write("verdict", {**about, **verdict.to_json()})
+    run.journal.write("verdict", {"candidate": candidate, **verdict.to_json()})
     old, new = rollouts["incumbent"], rollouts["candidate"]
     rows = task_rows(run.tasks_of(skill), old, new, verdict)
     # A gate may skip tasks: compare only those that were measured under both versions.

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.model.config import model_config, parse_prices, retargeted
+from pytest_skillopt.model.config import model_config, parse_prices
 from pytest_skillopt.model.purse import Amounts, Purse
 from pytest_skillopt.model.types import ModelConfigError
 from pytest_skillopt.modes.opening import hooked_notes, wanted_roles
-from pytest_skillopt.modes.plan import expected, on_each_target, usual_prices, usual_use
+from pytest_skillopt.modes.plan import expected, usual_prices, usual_use
 from pytest_skillopt.modes.skills import judged, read_documents, skills_of, split_tasks
 from pytest_skillopt.report import words
 from pytest_skillopt.search.extensions import notes_on_search
-from pytest_skillopt.search.final_comparison import reserve_final, shortage, skills_in_all
+from pytest_skillopt.search.final_comparison import reserve_final, shortage
 from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.suite.internals import worker_count
 from pytest_skillopt.suite.splits import BOTH, SPLITS, SplitError
@@ -95,7 +95,7 @@ class Plan:
             yield f"purse: {purse.explain()}"
             return
         skills = skills_of(tasks)
-        share = purse.share(skills_in_all(settings, len(skills)))
+        share = purse.share(len(skills))
         for skill in skills:
             group = judged(tasks, skill, settings)
             reserve_final(share, settings, group)
@@ -140,11 +140,10 @@ class Plan:
         yield from self._costs(plan)
 
     def _costs(self, plan: Expected) -> Iterator[str]:
-        """Price the rollouts on the target, then those on further ones."""
+        """Price the rollouts and the optimizer calls."""
         settings = self.settings
         prices, unpriced = self._prices()
-        most, each = on_each_target(self.tasks, self.mode, settings), prices.get("target")
-        yield from _money(plan, most * len(settings.more_targets), prices, settings.max_cost)
+        yield from _money(plan, prices, settings.max_cost)
         if unpriced and (prices or settings.max_cost):
             refused = "; skillopt_max_cost needs one: the run would be refused"
             names = ", ".join(sorted(unpriced))
@@ -152,15 +151,6 @@ class Plan:
                 f"no price is known for {names}, which is in no figure above (see skillopt_prices)"
                 + refused * bool(settings.max_cost)
             )
-        for name in settings.more_targets if most else ():
-            price = model_config(retargeted(settings, name)[0], "target").price if each else None
-            cost = (
-                f", {_about(most * price.cost(each.use.read, each.use.said))}"
-                if price and each
-                else ""
-            )
-            after = " after an acceptance" if self.mode.name == "train" else ""
-            yield f"on {name}{after}: at most {words.plural(most, 'rollout')} of these{cost}"
 
     def _prices(self) -> tuple[dict[Role, _Each], set[str]]:
         """Estimate the cost by role; return also the models whose price is not known."""
@@ -213,15 +203,13 @@ class _Each:
     source: str
 
 
-def _money(plan: Expected, others: int, prices: Mapping[Role, _Each], cap: float) -> Iterator[str]:
-    """Price the plan without ``others``, its rollouts on further targets."""
+def _money(plan: Expected, prices: Mapping[Role, _Each], cap: float) -> Iterator[str]:
+    """Price the plan."""
     typical = most = 0.0
-    ours = plan.most - min(others, plan.most)
     for role, each in prices.items():
         calls = role == "optimizer"
-        used = plan.typical_calls if calls else min(plan.typical, ours)
-        typical += each.cost * used
-        most += each.cost * (plan.calls if calls else ours)
+        typical += each.cost * (plan.typical_calls if calls else plan.typical)
+        most += each.cost * (plan.calls if calls else plan.most)
         if each.cost:
             unit = {"optimizer": "call of the optimizer", "judge": "rollout for its judge"}
             read, said = f"{each.use.read:,.0f}", f"{each.use.said:,.0f}"

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
-
-import pytest
 
 from pytest_skillopt.addon import AddOn
 from pytest_skillopt.addons.harness.fixtures import check_system
@@ -17,21 +14,13 @@ from pytest_skillopt.settings import Settings
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pytest
+
     from pytest_skillopt import Model, Result, Role, Skill, SkillTask
-    from pytest_skillopt.addons.harness import adapters, binding, processes, reading
+    from pytest_skillopt.addons.harness import binding, processes, reading
 else:
-    adapters, binding = Later("harness.adapters"), Later("harness.binding")
+    binding = Later("harness.binding")
     processes, reading = Later("harness.processes"), Later("harness.reading")
-
-
-def _other_harness(settings: Settings, name: str) -> tuple[Settings, str]:
-    """Return the settings with another harness, and its name with its version."""
-    ours = settings.of(HarnessSettings)
-    if name == ours.harness:
-        raise pytest.UsageError(f"skillopt_verify: harness:{name} is skillopt_harness itself")
-    others = (part for part in settings.addons if part is not ours)
-    changed = replace(settings, addons=(*others, replace(ours, harness=name)))
-    return changed, str(adapters.installed(name))
 
 
 _WANTED = "Opened skills, by the skill that the trigger tasks wanted (rollouts)"
@@ -43,7 +32,6 @@ ADDON = AddOn(
             "the name of a coding agent, such as 'codex'",
         )
     },
-    targets={"harness": _other_harness},
     tables={_WANTED: reading.opened},
 )
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _SHARE = 0.9
 """Part of ``skillopt_timeout`` an agent may take, so that the rollout itself is not killed."""
 _USE = re.compile(r"""\buse\(\s*["']([^"']+)["']""")
-_OPENED = pytest.StashKey[dict[str, tuple["Proxy | SignedIn", Runner]]]()
+_OPENED = pytest.StashKey[tuple["Proxy | SignedIn", Runner]]()
 """The provider and the runner of each target."""
 _LOCK = threading.RLock()
 _URLS: dict[Recorder | pytest.Config, str] = {}
@@ -211,14 +211,14 @@ def _named(item: Any, settings: Settings, param: object) -> str:
 
 
 def _opened(config: pytest.Config) -> tuple[Proxy | SignedIn, Runner]:
-    """Return the provider and the runner of the current target, made when first needed.
+    """Return the target's provider and the runner, made when first needed.
 
     Raises:
         ModelConfigError: the target is not a model on a server.
     """
     with _LOCK:
-        models, opened = Models.of(config), config.stash.setdefault(_OPENED, {})
-        if models.target not in opened:
+        if _OPENED not in config.stash:
+            models = Models.of(config)
             model = models.get("target")
             target = getattr(model, "config", None)
             if target is None:
@@ -234,8 +234,8 @@ def _opened(config: pytest.Config) -> tuple[Proxy | SignedIn, Runner]:
                 else Proxy(target, models.throttle, models.replies)
             )
             config.add_cleanup(provider.close)
-            opened[models.target] = provider, runner
-        return opened[models.target]
+            config.stash[_OPENED] = provider, runner
+        return config.stash[_OPENED]
 
 
 def open_runner(config: pytest.Config, settings: Settings) -> Runner:

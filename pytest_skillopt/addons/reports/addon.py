@@ -104,7 +104,7 @@ def _add_reading_commands(parsers: argparse._SubParsersAction[Any]) -> None:
 ADDON = AddOn(
     add_reading_commands=_add_reading_commands,
     trained=openings.counted,
-    compared=hunks.attributed,
+    accepted=hunks.attributed,
     reports={PAGE: page.render_html, "summary.md": summary.render_summary},
     summary=summary.render_summary,
     properties=_properties,

@@ -31,7 +31,6 @@ _PHASES = {
     "focus": "the gate: tasks in doubt",
     "prior": "evidence for the gate",
     "final": "final comparison",
-    "targets": "other targets",
     "test": "test split",
     "eval": "evaluation",
     "aa": "comparison with itself",

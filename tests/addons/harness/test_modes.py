@@ -266,7 +266,7 @@ def test_drift_asks_an_updated_command_line_anew(greeter: Project) -> None:
     assert greeter.provider.calls == again + whole, "nothing of the older version counts"
 
 
-def test_an_accepted_skill_is_compared_on_another_agent(project: Project) -> None:
+def test_a_change_is_compared_on_another_agent(project: Project) -> None:
     """The other agent never reads the skill, so that nothing changes for it."""
     project.use_stub(AGENT)
     stub = (project.path / "stub.py").read_text()
@@ -279,19 +279,14 @@ def test_an_accepted_skill_is_compared_on_another_agent(project: Project) -> Non
     better = project.path / "better.md"
     better.write_text(project.skill.read_text())
     project.skill.write_text(better.read_text().replace("Ahoy", "Hello"))
-    project.settings |= {
-        "skillopt_sandbox": "none",
-        "skillopt_verify": "harness:stub:OTHER",
-        "skillopt_final_rollouts": 2,
-    }
+    project.settings |= {"skillopt_sandbox": "none", "skillopt_final_rollouts": 2}
     skill = str(project.skill.relative_to(project.path))
-    done = project.pytest("--skillopt-compare", skill, "better.md", "-p", "no:xdist")
-    assert done.ret == 0, done.stdout.str()
-    rows = project.result["skills"][0]["targets"]
-    rates = [(row["suite"]["before"]["rate"], row["suite"]["after"]["rate"]) for row in rows]
-    assert [row["target"] for row in rows] == ["openai:fake-model", "harness:stub:OTHER"]
-    assert [row["verdict"] for row in rows] == ["better", "not better"]
-    assert rates == [(0, 1), (0, 0)]
-    assert project.provider.calls == sum(row["rollouts"] for row in rows)
-    twin = project.pytest("--skillopt-train", "-o", "skillopt_verify=harness:stub:AGENT")
-    assert twin.ret == pytest.ExitCode.USAGE_ERROR
+    said = []
+    for harness in ("stub:AGENT", "stub:OTHER"):
+        project.settings["skillopt_harness"] = harness
+        done = project.pytest("--skillopt-compare", skill, "better.md", "-p", "no:xdist")
+        assert done.ret == 0, done.stdout.str()
+        found = results(project)[-1]["skills"][0]
+        suite = found["suite"]
+        said.append((found["status"], suite["before"]["rate"], suite["after"]["rate"]))
+    assert said == [("accepted", 0, 1), ("rejected", 0, 0)]
