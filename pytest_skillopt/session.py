@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_skillopt.report import words
 from pytest_skillopt.settings import Settings
-from pytest_skillopt.suite.tasks import describe_tasks, keep_tasks
-from pytest_skillopt.untrusted import logger
+from pytest_skillopt.suite.tasks import LEFT_OUT, describe_tasks, keep_tasks
+from pytest_skillopt.untrusted import logger, no_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -53,6 +54,8 @@ class Controller:
         self.result: Result | None = None
         """Result of the mode; None before its end."""
         self._reports: list[pytest.TestReport] = []
+        self._is_idle = False
+        """True if the suite was collected and has no task."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self, config: pytest.Config) -> None:
@@ -72,6 +75,7 @@ class Controller:
 
     def _work(self, executor: WorkersExecutor, tasks: list[SkillTask]) -> None:
         _LOG.info("%s begins with %d tasks", self._mode.flag, len(tasks))
+        self._is_idle = not tasks
         if tasks:
             from pytest_skillopt.modes import conduct
 
@@ -105,10 +109,15 @@ class Controller:
         return None
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if self._workers is not None and self._workers.deselected:
+        left_out = self._config.stash.get(LEFT_OUT, None)
+        if left_out is None:
+            return  # the session ended before
+        if self._workers is not None and left_out.count:
             # xdist does not pass on the number of tests that its workers have deselected.
-            others = [SimpleNamespace() for _ in range(self._workers.deselected)]
+            others = [SimpleNamespace() for _ in range(left_out.count)]
             terminalreporter.stats.setdefault("deselected", []).extend(others)
+        for sentence in words.left_out(left_out, is_idle=self._is_idle):
+            terminalreporter.write_line(no_command(f"skillopt: {sentence}"))
 
 
 @dataclass(eq=False, frozen=True)

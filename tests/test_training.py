@@ -322,13 +322,69 @@ def test_evaluation_judges_each_task_by_its_pass_rate(
     assert project.skill.read_bytes() == SKILL
 
 
-def test_an_evaluation_in_which_all_is_skipped_says_so(project: Project) -> None:
+def test_an_evaluation_in_which_all_is_skipped_says_so_and_why(project: Project) -> None:
     (project.path / "test_greeting.py").write_text(
         "import pytest\n\n@pytest.mark.skill_task\ndef test_later(skill): pytest.skip('later')\n"
     )
-    result = project.run("--skillopt")
+    result = project.run("--skillopt", "-rs")
     result.assert_outcomes(skipped=1)
     assert project.result["reason"] == "SKILL.md: every task was skipped"
+    result.stdout.fnmatch_lines(
+        ["*1 task skipped in every rollout: later", "SKIPPED*: skipped in every rollout: later"],
+        consecutive=False,
+    )
+
+
+SKIPPED = """
+import pytest
+
+@pytest.mark.skill_task
+@pytest.mark.parametrize("number", range(9))
+def test_it(skill, number): pass
+"""
+NEEDS_AN_OPTION = """
+import pytest
+
+def pytest_addoption(parser):
+    parser.addoption("--run-llm", action="store_true")
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        item.add_marker(pytest.mark.skip("needs --run-llm"))
+"""
+
+
+@pytest.mark.parametrize("workers", [("-p", "no:xdist"), ("-n1",)], ids=" ".join)
+@pytest.mark.parametrize("mode", ["--skillopt", "--skillopt-train"])
+def test_a_suite_that_is_always_skipped_says_why(
+    project: Project, mode: str, workers: tuple[str, ...]
+) -> None:
+    """As by a hook of the project, and so only after the tests were collected."""
+    (project.path / "test_greeting.py").write_text(SKIPPED)
+    (project.path / "conftest.py").write_text(NEEDS_AN_OPTION)
+    ran = project.run(mode, *workers)
+    assert ran.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    ran.stdout.fnmatch_lines(["skillopt: 9 tasks always skipped: needs --run-llm"])
+    ran.stdout.no_fnmatch_line("*no task was found*")
+
+
+@pytest.mark.parametrize("more", [(), ("--collect-only",), ("-n1",)], ids=" ".join)
+def test_a_suite_without_a_task_names_the_marker(project: Project, more: tuple[str, ...]) -> None:
+    (project.path / "test_greeting.py").write_text("def test_it(): pass\n")
+    ran = project.run("--skillopt-train", *more)
+    assert ran.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    ran.stdout.fnmatch_lines(
+        ["*1 test without the marker skill_task: left out", "*@pytest.mark.skill_task*"]
+    )
+
+
+def test_one_task_that_is_always_skipped_is_told_beside_the_others(project: Project) -> None:
+    text = (project.path / "test_greeting.py").read_text()
+    more = "\n@pytest.mark.skill_task\n@pytest.mark.skip\ndef test_later(skill): pass\n"
+    (project.path / "test_greeting.py").write_text(text + more)
+    for arguments in (("--skillopt", "--skillopt-rollouts=1"), ("--skillopt", "--collect-only")):
+        ran = project.run(*arguments)
+        ran.stdout.fnmatch_lines(["*1 task always skipped: no reason is given"])
 
 
 @pytest.mark.parametrize("cap", ["--skillopt-max-calls=10", "--skillopt-max-rollouts=10"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import pkgutil
+from collections import Counter
 from typing import TYPE_CHECKING, Literal, cast
 
 import pytest
@@ -64,8 +65,9 @@ def conduct(
             found = _carry_out(run, display)
         finally:
             display.end()
-        notes = filter(None, config.hook.pytest_skillopt_notes(config=config, result=found))
-        found = found.model_copy(update={"notes": [*found.notes, *notes]})
+        told = filter(None, config.hook.pytest_skillopt_notes(config=config, result=found))
+        notes = [*found.notes, *_notes_on_skips(found), *told]
+        found = found.model_copy(update={"notes": notes})
         folder = run.directory.path
         result = _noted(found, "the report", lambda: write_reports(folder, found))
     tell = functools.partial(config.hook.pytest_skillopt_finished, config=config, folder=folder)
@@ -153,11 +155,23 @@ def task_reports(run: Run, result: Result) -> Iterator[pytest.TestReport]:
             )
 
 
+def _why_skipped(row: TaskRow) -> str:
+    """Return the reason of a task that is skipped in every rollout."""
+    return row.before.sample.message if row.before.sample else ""
+
+
+def _notes_on_skips(result: Result) -> Iterator[str]:
+    """Note how many tasks are skipped in every rollout, by the reason."""
+    rows = (row for skill in result.skills for row in skill.tasks if row.skipped)
+    for reason, count in Counter(map(_why_skipped, rows)).items():
+        yield f"{plural(count, 'task')} skipped in every rollout: {reason}"
+
+
 def _judge(row: TaskRow, least: float) -> tuple[Outcome, str]:
     arm = row.before
     met = f"\n{arm.sample.message}" if arm.sample and arm.sample.message else ""
     if row.skipped:
-        return "skipped", "skipped in every rollout"
+        return "skipped", f"skipped in every rollout: {_why_skipped(row)}"
     if not arm.n and not arm.errors:
         return "failed", "never measured: the run ended before that"
     if not arm.n:

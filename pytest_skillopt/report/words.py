@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pytest_skillopt.untrusted import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_skillopt.suite.tasks import LeftOut
 
 
 def one_line(text: str) -> str:
@@ -63,3 +70,16 @@ def duration(seconds: float) -> str:
         return f"{whole // 60} min {whole % 60:02d} s"
     minutes = round(seconds / 60)
     return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def left_out(tests: LeftOut, *, is_idle: bool) -> Iterator[str]:
+    """Say which tasks are always skipped, and if there is no task at all, what to do about it."""
+    if is_idle and tests.unmarked:
+        yield f"{plural(tests.unmarked, 'test')} without the marker skill_task: left out"
+    for reason, count in tests.skipped.items():
+        yield f"{plural(count, 'task')} always skipped: {reason}"
+    if is_idle and not tests.skipped:
+        yield (
+            "no task was found, so that nothing was done: mark the tests of the skill with "
+            "@pytest.mark.skill_task (docs/getting-started.md), and look at -k, -m and the paths"
+        )

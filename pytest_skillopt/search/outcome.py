@@ -195,7 +195,7 @@ def arm_of(rollouts: Sequence[Rollout]) -> Arm:
     failed = [rollout for rollout in measured if not rollout.passed]
     errors = [rollout for rollout in rollouts if rollout.outcome == "error"]
     told = [bool(r.skill_read) for r in measured if r.skill_read is not None]
-    shown = next(iter(failed or measured or errors), None)
+    shown = next(iter(failed or measured or errors or rollouts), None)
     return Arm(
         passed=sum(rollout.passed for rollout in measured),
         n=len(measured),

@@ -71,8 +71,8 @@ def find_skill(root: Path, start: Path, skills: Sequence[Path]) -> Path:
             break
     raise NoSkill(
         f"no {SKILL_FILE} under {root} (folders of tests, and hidden ones but "
-        f"{', '.join(AGENT_FOLDERS)}, are not searched); {way_out}, or start one with "
-        "--skillopt-train --skillopt-init"
+        f"{', '.join(AGENT_FOLDERS)}, are not searched); {way_out}, or run pytest with "
+        "--rootdir=FOLDER for one above, or start one with --skillopt-train --skillopt-init"
     )
 
 
@@ -138,7 +138,11 @@ def read_skill(path: Path, root: Path) -> Document:
     except (OSError, RuntimeError) as error:
         raise SkillError(f"{path}: cannot be resolved ({error})") from None
     if not target.is_relative_to(root.resolve()):
-        raise SkillError(f"{path}: lies outside of the project ({target}); copy it into {root}")
+        above = Path(os.path.commonpath([root.resolve(), target]))
+        way_out = f"copy it into {root}"
+        if above != Path(above.anchor):
+            way_out += f", or run pytest with --rootdir={above}"
+        raise SkillError(f"{path}: lies outside of the project ({target}); {way_out}")
     if not target.is_file():
         raise SkillError(f"{path}: is not a regular file; name one, such as a {SKILL_FILE}")
     if (size := target.stat().st_size) > MAX_SKILL_BYTES:

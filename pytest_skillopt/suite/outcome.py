@@ -242,7 +242,8 @@ def _reason(phase: Phase) -> str:
     if phase.expected_to_fail:
         return f"expected to fail: {getattr(phase.report, 'wasxfail', '')}"
     longrepr = phase.report.longrepr
-    return str(longrepr[2]) if isinstance(longrepr, tuple) else str(longrepr or "")
+    said = str(longrepr[2]) if isinstance(longrepr, tuple) else str(longrepr or "")
+    return said.removeprefix("Skipped: ")
 
 
 def _location(config: pytest.Config, phase: Phase) -> str:

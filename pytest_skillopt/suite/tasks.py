@@ -11,6 +11,7 @@ import inspect
 import json
 import sys
 import textwrap
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
@@ -342,17 +343,50 @@ def _locator(config: pytest.Config) -> SkillLocator:
     return config.stash[_LOCATOR]
 
 
-def keep_tasks(config: pytest.Config, items: list[pytest.Item]) -> int:
-    """Deselect the tests that are not tasks or are always skipped; return their number."""
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Numbers of collected tests of which no rollout is taken."""
+
+    unmarked: int = 0
+    """Tests without the marker."""
+    skipped: dict[str, int] = dataclasses.field(default_factory=dict)
+    """Tasks that are always skipped, by the reason."""
+
+    @property
+    def count(self) -> int:
+        return self.unmarked + sum(self.skipped.values())
+
+
+LEFT_OUT = pytest.StashKey[LeftOut]()
+"""Tests that ``keep_tasks`` has deselected; on the controller of workers, those of one worker."""
+
+
+def keep_tasks(config: pytest.Config, items: list[pytest.Item]) -> LeftOut:
+    """Deselect the tests that are not tasks or are always skipped."""
     tasks: list[pytest.Item] = []
     others: list[pytest.Item] = []
+    unmarked = 0
+    skipped: Counter[str] = Counter()
     for item in items:
-        is_task = item.get_closest_marker(MARKER) and not item.get_closest_marker("skip")
-        (tasks if is_task else others).append(item)
+        skip = item.get_closest_marker("skip")
+        if not item.get_closest_marker(MARKER):
+            unmarked += 1
+        elif skip:
+            skipped[_reason_of(skip)] += 1
+        else:
+            tasks.append(item)
+            continue
+        others.append(item)
     if others:
         items[:] = tasks
         config.hook.pytest_deselected(items=others)
-    return len(others)
+    config.stash[LEFT_OUT] = LeftOut(unmarked, dict(skipped))
+    return config.stash[LEFT_OUT]
+
+
+def _reason_of(skip: pytest.Mark) -> str:
+    given = skip.kwargs.get("reason") or next(iter(skip.args), "")
+    return " ".join(str(given).split()) or "no reason is given"
 
 
 def describe_tasks(

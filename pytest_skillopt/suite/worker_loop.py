@@ -34,7 +34,7 @@ from pytest_skillopt.suite import interrupts
 from pytest_skillopt.suite.folders import SkillVersions
 from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest, shorten
 from pytest_skillopt.suite.runner import RolloutRunner, rollouts_only
-from pytest_skillopt.suite.tasks import describe_tasks, keep_tasks
+from pytest_skillopt.suite.tasks import LeftOut, describe_tasks, keep_tasks
 from pytest_skillopt.untrusted import logger, printable, redact
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class WorkerLoop:
         self._config = config
         self._settings = settings
         self._link = link(config)
-        self._others = 0
+        self._left_out = LeftOut()
         self._worker: str = vars(config)["workerinput"]["workerid"]
         self._versions = SkillVersions(kept=settings.slots)
         self._muted = False
@@ -197,7 +197,7 @@ class WorkerLoop:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        self._others = keep_tasks(self._config, items)
+        self._left_out = keep_tasks(self._config, items)
 
     def collect(self, items: list[pytest.Item]) -> list[SkillTask]:
         """Return the tasks among the collected items; raise UsageError for a wrong one."""
@@ -218,7 +218,8 @@ class WorkerLoop:
                 engine = self._engine(session)
             except pytest.UsageError as error:
                 facts["refusal"] = str(error)
-            facts |= {"tasks": json.dumps(tasks, sort_keys=True), "deselected": self._others}
+            left_out = asdict(self._left_out)
+            facts |= {"tasks": json.dumps(tasks, sort_keys=True), "left_out": left_out}
             self._tell("hello", json.dumps(facts))
             if engine is None:
                 self._link.inbox.get()

@@ -18,7 +18,7 @@ import pytest
 from pytest_skillopt.suite import internals
 from pytest_skillopt.suite.executor import ExecutorClosed, Worker, WorkersExecutor, write_stray
 from pytest_skillopt.suite.interrupts import sigterm_interrupts
-from pytest_skillopt.suite.tasks import SkillTask
+from pytest_skillopt.suite.tasks import LEFT_OUT, LeftOut, SkillTask
 from pytest_skillopt.untrusted import logger
 
 if TYPE_CHECKING:
@@ -93,8 +93,6 @@ class XdistRun:
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
         self._stray: list[str] = []
-        self.deselected = 0
-        """Number of tests that are not tasks; known when the job begins."""
         self.tests_finished = False
 
     # xdist's hooks, in the order in which they are called
@@ -252,7 +250,8 @@ class XdistRun:
     def _start(self, workers: list[Worker]) -> None:
         facts = {worker.name: worker.facts for worker in workers}
         self._tasks = check_agreement(facts)
-        self.deselected = max(said.get("deselected", 0) for said in facts.values())
+        left_out = (LeftOut(**said["left_out"]) for said in facts.values() if "left_out" in said)
+        self._config.stash[LEFT_OUT] = max(left_out, key=lambda each: each.count)
         tasks = [SkillTask.from_json(data) for data in json.loads(self._tasks)]
         self._thread = threading.Thread(
             target=self._work, args=(tasks,), name="skillopt-job", daemon=True

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.modes.plan import Expected, Use
     from pytest_skillopt.options import Mode
     from pytest_skillopt.settings import Settings
+    from pytest_skillopt.suite.tasks import LeftOut
 
 _FEW_TASKS = 10
 """Number of val tasks below which a training notes that small gains go undetected."""
@@ -48,31 +49,32 @@ class Plan:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        others = keep_tasks(self._config, items)
+        left_out = keep_tasks(self._config, items)
         tasks = describe_tasks(self._config, self.settings, items)
         try:
             self.tasks, notes = split_tasks(tasks, self.settings, self.mode)
         except SplitError as error:
             raise pytest.UsageError(str(error)) from None
-        self._lines = [*self._plan(notes, others), *hooked_notes(self._config, self.tasks)]
+        self._lines = [*self._plan(notes, left_out), *hooked_notes(self._config, self.tasks)]
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("skillopt plan")
         for line in self._lines:
             terminalreporter.write_line(no_command(line))
 
-    def _plan(self, notes: Sequence[str], others: int) -> Iterator[str]:
+    def _plan(self, notes: Sequence[str], left_out: LeftOut) -> Iterator[str]:
         tasks = self.tasks
         if not tasks:
-            yield "no test is marked skill_task, or all are skipped: nothing would be done"
+            yield from words.left_out(left_out, is_idle=True)
             return
         for skill in skills_of(tasks):
             group = [task for task in tasks if task.skill == skill]
             splits = Counter(task.split for task in group)
             named = ", ".join(f"{splits[name]} {name}" for name in (*SPLITS, BOTH) if splits[name])
             yield f"{skill}: {words.plural(len(group), 'task')}" + (f" ({named})" if named else "")
-        if others:
-            yield f"deselected, not marked skill_task or always skipped: {others}"
+        if left_out.unmarked:
+            yield f"deselected, not marked skill_task: {left_out.unmarked}"
+        yield from words.left_out(left_out, is_idle=False)
         yield from notes
         if fault := self._fault():
             yield f"{fault}; the run would be refused"
