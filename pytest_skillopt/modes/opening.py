@@ -17,6 +17,7 @@ from pytest_skillopt.model.roles import MODELS, Models
 from pytest_skillopt.model.types import ROLES, ModelConfigError
 from pytest_skillopt.modes.plan import usual_prices
 from pytest_skillopt.modes.skills import (
+    notes_on_skills,
     read_documents,
     skills_of,
     split_tasks,
@@ -207,8 +208,7 @@ def _notes(
     mode: Mode, settings: Settings, documents: Mapping[str, Document], journal: Journal
 ) -> Iterator[str]:
     """Yield notes that a user should read before the run begins."""
-    for name, document in documents.items():
-        yield from (f"{name}: {said}" for said in document.warnings)
+    yield from notes_on_skills(documents)
     if mode.name == "train":
         yield from notes_on_search(settings)
     if mode.resume is not None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 import yaml
 
 from pytest_skillopt.report.words import full_stop
+from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.skill.files import Trained, read_version, slug, unnamed
 from pytest_skillopt.suite.splits import assign_splits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_skillopt.options import Mode
     from pytest_skillopt.settings import Settings
@@ -66,6 +67,16 @@ def read_documents(
             make_skill(path, shown)
         found[skill] = read_version(Path(skill), root, Trained.of(settings))
     return found
+
+
+def notes_on_skills(documents: Mapping[str, Document]) -> Iterator[str]:
+    """Note what hinders the training of a skill, or an agent that is to load it."""
+    for path, document in documents.items():
+        yield from (f"{path}: {said}" for said in document.warnings)
+        for name, _ in document.files:
+            yield from (f"{path}: {name}: {said}" for said in document.file(name).warnings)
+        if PurePosixPath(path).name == SKILL_FILE and document.unloadable:
+            yield f"{path}: {document.unloadable}: agents do not load such a skill"
 
 
 def judged(tasks: Sequence[SkillTask], skill: str, settings: Settings) -> list[SkillTask]:

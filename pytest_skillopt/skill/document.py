@@ -260,7 +260,29 @@ class Document:
     def warnings(self) -> tuple[str, ...]:
         """Faults of the document, which are left as they are."""
         fault = _parse(self.frontmatter_text)[1]
-        return ((fault,) if fault else ()) + self._regions[1]
+        found = [fault] if fault else []
+        for block in self.fences:
+            if not block.closed:
+                line = _line_of(self.text, block.start)
+                found.append(
+                    f"the code block opened on line {line} is never closed, so that no edit can be "
+                    "appended: close it"
+                )
+        return (*found, *self._regions[1])
+
+    @property
+    def unloadable(self) -> str:
+        """Reason why agents that keep to the Agent Skills format do not load it; else empty."""
+        found, fault = _parse(self.frontmatter_text)
+        if fault:
+            return "the frontmatter cannot be read"
+        if found is None:
+            begins = self.text.lstrip("\ufeff \t\r\n").startswith("---")
+            return (
+                "the frontmatter is not closed, or not at the top" if begins else "no frontmatter"
+            )
+        missing = [key for key in ("name", "description") if not self._stated(key).strip()]
+        return f"the frontmatter has no {' and no '.join(missing)}" if missing else ""
 
     @property
     def tokens(self) -> int:

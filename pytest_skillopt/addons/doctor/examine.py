@@ -17,7 +17,7 @@ from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.roles import MODELS, Models
 from pytest_skillopt.model.types import ModelConfigError, ModelError
 from pytest_skillopt.modes.opening import probed_roles, wanted_roles
-from pytest_skillopt.modes.skills import read_documents, skills_of
+from pytest_skillopt.modes.skills import notes_on_skills, read_documents, skills_of
 from pytest_skillopt.options import modes
 from pytest_skillopt.report import words
 from pytest_skillopt.skill.document import SkillError
@@ -77,7 +77,7 @@ def _skills(config: pytest.Config, plan: Plan) -> Iterator[tuple[bool, str]]:
         else:
             size = words.plural(len(document.text), "character")
             yield False, f"skill: {skill}, {size}, version {figures.version(document.version)}"
-            yield from ((False, f"skill: {skill}: {said}") for said in document.warnings)
+            yield from ((False, f"skill: {said}") for said in notes_on_skills({skill: document}))
 
 
 def _models(config: pytest.Config, plan: Plan) -> Iterator[tuple[bool, str]]:

@@ -14,7 +14,13 @@ from pytest_skillopt.model.purse import Amounts, Purse
 from pytest_skillopt.model.types import ModelConfigError
 from pytest_skillopt.modes.opening import hooked_notes, wanted_roles
 from pytest_skillopt.modes.plan import expected, usual_prices, usual_use
-from pytest_skillopt.modes.skills import judged, read_documents, skills_of, split_tasks
+from pytest_skillopt.modes.skills import (
+    judged,
+    notes_on_skills,
+    read_documents,
+    skills_of,
+    split_tasks,
+)
 from pytest_skillopt.report import words
 from pytest_skillopt.search.extensions import notes_on_search
 from pytest_skillopt.search.final_comparison import reserve_final, shortage
@@ -76,8 +82,7 @@ class Plan:
             yield f"deselected, not marked skill_task: {left_out.unmarked}"
         yield from words.left_out(left_out, is_idle=False)
         yield from notes
-        if fault := self._fault():
-            yield f"{fault}; the run would be refused"
+        yield from self._faults()
         if self.mode.name == "train":
             yield from notes_on_search(self.settings)
         yield from self._forecast()
@@ -108,16 +113,15 @@ class Plan:
     def _use(self, role: Role) -> tuple[Use, str]:
         return usual_use(role, self.tasks, self._config.rootpath, self.settings)
 
-    def _fault(self) -> str:
-        """Name a fault of skills or prices that ends a run before its first call, or return ""."""
+    def _faults(self) -> Iterator[str]:
+        """Name faults of the skills, and a fault that ends a run before its first call."""
         root = self._config.rootpath
         tasks = [t for t in self.tasks if not self.mode.init or (root / t.skill).exists()]
         try:
-            read_documents(root, tasks, self.settings)
+            yield from notes_on_skills(read_documents(root, tasks, self.settings))
             parse_prices(self.settings.prices)
         except (SkillError, ModelConfigError) as fault:
-            return str(fault)
-        return ""
+            yield f"{fault}; the run would be refused"
 
     def _forecast(self) -> Iterator[str]:
         tasks, settings = self.tasks, self.settings

@@ -147,6 +147,49 @@ def test_faults_of_skill_and_prices_are_said_before_the_run_is_refused(
     assert not (project.path / "SKILL.md").exists()
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "---\nname: a\ndescription: A.\n---\nRun:\n```sh\nmake\n",
+            "block opened on line 6 is never",
+        ),
+        ("Say ok.\n", "no frontmatter: agents do not load such a skill"),
+        (
+            "\n---\nname: a\ndescription: A.\n---\nSay ok.\n",
+            "not closed, or not at the top: agents",
+        ),
+        ("---\nname: a\ndescription: A.\n\nSay ok.\n", "not closed, or not at the top: agents"),
+        ("---\nname: a\ndescription: A: B\n---\nSay ok.\n", "not valid YAML (mapping values"),
+        ("---\n- a\n---\nSay ok.\n", "the frontmatter is not a mapping"),
+        ("---\ntitle: a\n---\nSay ok.\n", "the frontmatter has no name and no description: agents"),
+        (
+            "---\nname: a\ndescription: 7\n---\nSay ok.\n",
+            "the frontmatter has no description: agents",
+        ),
+    ],
+)
+def test_what_hinders_the_training_of_a_skill_is_said_before_anything_is_paid(
+    project: pytest.Pytester, chat_server: ChatServer, text: str, words: str
+) -> None:
+    (project.path / "SKILL.md").write_text(text)
+    said = planned(project, "--skillopt-train")
+    assert "SKILL.md: " in said
+    assert words in said
+    assert "the run would be refused" not in said
+    begun = project.runpytest_inprocess("--skillopt", f"--skillopt-base-url={chat_server.url}")
+    assert words in begun.stdout.str()
+
+
+def test_nothing_hinders_a_sound_skill_and_an_ordinary_document(project: pytest.Pytester) -> None:
+    said = planned(project, "--skillopt-train")
+    assert "do not load" not in said
+    assert "never closed" not in said
+    (project.path / "AGENTS.md").write_text("Say ok.\n")
+    said = planned(project, "--skillopt-train", "--skillopt-skill=AGENTS.md")
+    assert "do not load" not in said
+
+
 def test_one_is_one(project: pytest.Pytester) -> None:
     project.makepyfile(TESTS.format(tasks=1, fixture="skill_agent"))
     said = planned(project, "--skillopt", "--skillopt-rollouts=1")
