@@ -1,6 +1,8 @@
 """Gains of the trainer in simulated worlds, and of each mechanism.
 
     python benchmarks/learning.py                  worlds and caps, three seeds, a minute or two
+    python benchmarks/learning.py --worlds random,graded,ten --peers
+                                                   drawn worlds, beside two other loops
     python benchmarks/learning.py --mechanisms     each mechanism switched on or off, 700 calls
     python benchmarks/learning.py --full           both, all worlds, 20 seeds: docs/optimizer.md
     python benchmarks/learning.py --lanes 32       with so many workers: rounds, width, wall time
@@ -25,10 +27,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from worlds import recorded
+from worlds.drawn import DRAWN, draw
+from worlds.naive import NaiveLoop
 from worlds.proposer import TEMPERS, Proposer
 from worlds.target import WorldExecutor
 from worlds.timeline import Timeline
-from worlds.world import HARMS, INJECTIONS, KINDS, SKILL, World, make_world, statements
+from worlds.world import HARMS, INJECTIONS, KINDS, SKILL, World, build_world, make_world, statements
 
 from pytest_skillopt.addons.published.search_batch import reflect_published
 from pytest_skillopt.search.extensions import Stages
@@ -61,6 +65,8 @@ class Variant:
     """Habits of the simulated optimizer, by name (``worlds/proposer.py``)."""
     causes: bool = False
     """Analysts tell a gap in the skill from a lapse of the agent."""
+    naive: bool = False
+    """The loop of ``worlds/naive.py`` trains in place of the trainer."""
     unfiltered: bool = False
     """The leak filter sees no task text and the lint allows everything."""
 
@@ -76,6 +82,8 @@ PUBLISHED = Variant(
         "contrastive": False,
     },
 )
+NAIVE = Variant("naive loop", naive=True)
+PEERS = (DEFAULT, NAIVE, PUBLISHED)
 MECHANISMS = (
     DEFAULT,
     Variant("no contrast", {"contrastive": False}),
@@ -127,7 +135,9 @@ def train(name: str, cap: int, variant: Variant, seed: int, lanes: int = 1) -> R
     parameters = TrialParameters(**variant.parameters)
     if name in recorded.NAMES:
         return Run(*recorded.train(name, cap, seed, variant.settings, parameters=parameters))
-    world = make_world(name, seed)
+    world = world_of(name, seed)
+    if variant.naive:
+        return _run_naive(world, cap, seed)
     tasks = world.tasks
     settings = Settings.make(seed=seed, max_rollouts=cap, optimizer_workers=1, **variant.settings)
     if variant.unfiltered:
@@ -172,6 +182,27 @@ def train(name: str, cap: int, variant: Variant, seed: int, lanes: int = 1) -> R
         timeline.width,
         timeline.wall(lanes),
         timeline.ideal(lanes),
+    )
+
+
+def world_of(name: str, seed: int) -> World:
+    """Make a world of a fixed kind, or one whose kind is drawn too."""
+    if name not in DRAWN:
+        return make_world(name, seed)
+    drawn = draw(name, seed)
+    train, val = drawn.sizes
+    return build_world(name, drawn.kind, seed, train=train, val=val)
+
+
+def _run_naive(world: World, cap: int, seed: int) -> Run:
+    """Train by the loop that accepts a patch if the suite's mean rises."""
+    loop = NaiveLoop(world, cap, seed)
+    text = loop.run()
+    useless, harmful, leaked = classify(world, text)
+    gain, false = gain_of(world, text), _false_accepts(world, [text])
+    status = "unchanged" if text == world.start else "accepted"
+    return Run(
+        gain, false, loop.samples, loop.calls, useless, harmful, leaked, status, "", found=gain
     )
 
 
@@ -246,6 +277,12 @@ class Cell:
         return statistics.fmean(float(getattr(run, name)) for run in self.runs)
 
     @property
+    def worst(self) -> float:
+        """Mean gain of the worst tenth of the runs."""
+        gains = sorted(run.gain for run in self.runs)
+        return statistics.fmean(gains[: max(1, len(gains) // 10)])
+
+    @property
     def spread(self) -> float:
         """Standard error of the mean gain."""
         if len(self.runs) < 2:
@@ -272,8 +309,9 @@ def measure(
 
 def print_worlds(cells: Iterable[Cell]) -> None:
     print("| world | optimizer | calls | share of the gain | false accepts | target calls "
-          "| optimizer calls | useless / harmful / leaked lines | found | testable |")  # fmt: skip
-    print("|---|---|---|---|---|---|---|---|---|---|")
+          "| optimizer calls | useless / harmful / leaked lines | found | testable | worst tenth |"
+          )  # fmt: skip
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
     for cell in cells:
         print(f"| {cell.world} | {cell.variant.name} | {cell.cap} | {_row(cell)} |")
 
@@ -295,8 +333,8 @@ def print_times(cells: Iterable[Cell], lanes: int) -> None:
 
 def print_mechanisms(cells: Iterable[Cell]) -> None:
     print("| variant | world | share of the gain | false accepts | target calls | optimizer calls "
-          "| useless / harmful / leaked lines | found | testable |")  # fmt: skip
-    print("|---|---|---|---|---|---|---|---|---|")
+          "| useless / harmful / leaked lines | found | testable | worst tenth |")  # fmt: skip
+    print("|---|---|---|---|---|---|---|---|---|---|")
     for cell in cells:
         print(f"| {cell.variant.name} | {cell.world} | {_row(cell)} |")
 
@@ -306,14 +344,16 @@ def _row(cell: Cell) -> str:
     return (
         f"{cell.mean('gain'):.2f} ± {cell.spread:.2f} | {cell.mean('false_accepts'):.2f} "
         f"| {cell.mean('samples'):.0f} | {cell.mean('calls'):.0f} | {lines} "
-        f"| {cell.mean('found'):.2f} | {cell.mean('testable'):.2f}"
+        f"| {cell.mean('found'):.2f} | {cell.mean('testable'):.2f} | {cell.worst:.2f}"
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument(
-        "--worlds", default=",".join(STUDY), help=f"of {', '.join((*KINDS, *recorded.NAMES))}"
+        "--worlds",
+        default=",".join(STUDY),
+        help=f"of {', '.join((*KINDS, *DRAWN, *recorded.NAMES))}",
     )
     parser.add_argument("--caps", default="350,700", help="target calls; --full: 1400 too")
     parser.add_argument("--seeds", type=int, default=3)
@@ -324,6 +364,9 @@ def main() -> None:
     parser.add_argument("--only", default="", help="variants whose name holds this")
     parser.add_argument("--full", action="store_true", help="all worlds, caps and tables, 20 seeds")
     parser.add_argument("--tempers", default="plain", help=f"of {', '.join(TEMPERS)}")
+    parser.add_argument(
+        "--peers", action="store_true", help="beside the naive loop and the published shape"
+    )
     parser.add_argument("--runs", action="store_true", help="print every single run")
     args = parser.parse_args()
     seeds = range(args.first, args.first + (20 if args.full else args.seeds))
@@ -332,6 +375,7 @@ def main() -> None:
     started = time.monotonic()
     if args.full or not args.mechanisms:
         tempers = [Variant(temper, temper=temper) for temper in args.tempers.split(",")]
+        tempers = list(PEERS) if args.peers else tempers
         cells = measure(worlds, caps, tempers, seeds, args.processes, args.lanes)
         print_worlds(cells)
         print()

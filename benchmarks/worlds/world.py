@@ -81,9 +81,10 @@ _USELESS_THINGS = (
 _HARMED = 0.35
 """Share of the tasks that a harmful line breaks."""
 _BROKEN = 0.25
+"""Factor applied to a broken task's pass rate."""
 _HOPELESS = 0.02
 """Pass rate of a task that nothing helps."""
-"""Factor applied to a broken task's pass rate."""
+_HIGHEST = 0.99
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +223,7 @@ class World:
         for harm in HARMS + INJECTIONS:
             if harm in text and name in self._breaks(harm):
                 rate *= _BROKEN
-        return rate
+        return min(rate, _HIGHEST)
 
     def mean(self, text: str, tasks: Iterable[str]) -> float:
         rates = [self.rate(task, text) for task in tasks]
@@ -283,10 +284,17 @@ def statements(text: str) -> set[int]:
 
 def make_world(name: str, seed: int, *, train: int = 40, val: int = 30, unseen: int = 50) -> World:
     """Make a world of a kind of ``KINDS``."""
-    kind = KINDS[name]
+    return build_world(name, KINDS[name], seed, train=train, val=val, unseen=unseen)
+
+
+def build_world(
+    name: str, kind: Kind, seed: int, *, train: int, val: int, unseen: int = 50
+) -> World:
+    """Make a world of a kind. Without a val task, every train task is one, too."""
     luck = random.Random(f"{name}/{seed}")
     cases = {}
-    for split, count in (("train", train), ("val", val), ("unseen", unseen)):
+    sizes = (("train" if val else "both", train), ("val", val), ("unseen", unseen))
+    for split, count in sizes:
         needs = _spread(kind, count, luck)
         hopeless = set(luck.sample(range(count), round(kind.hopeless * count)))
         for number in range(count):
