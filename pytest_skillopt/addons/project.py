@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import posixpath
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt import Document
 from pytest_skillopt.errors import UserError
+from pytest_skillopt.skill.document import NO_SKILL, SKILL_FILE, Document, SkillError
+from pytest_skillopt.skill.files import check_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_skillopt.run.directory import Home
+    from pytest_skillopt.run.result import SkillResult
 
 
 def version_of_run(home: Home, run: str, version: str) -> Document:
@@ -21,6 +24,8 @@ def version_of_run(home: Home, run: str, version: str) -> Document:
     Raises:
         UserError: it is missing, or its content is not what its name says.
     """
+    if version == NO_SKILL.version:
+        return NO_SKILL
     path = home.runs / run / "skills" / f"{version}.md"
     try:
         found = Document.unpack(path.read_bytes())
@@ -29,6 +34,26 @@ def version_of_run(home: Home, run: str, version: str) -> Document:
     if found.version != version:
         raise UserError(f"{path}: the content does not have this SHA-256; nothing was written")
     return found
+
+
+def change_of_run(home: Home, run: str, skill: SkillResult) -> tuple[Document, Document]:
+    """Read the versions before and after a run, which may come from elsewhere.
+
+    Raises:
+        UserError: one is missing, or one of their files is not a text document of the project.
+    """
+    before, after = (version_of_run(home, run, name) for name in (skill.before, skill.after))
+    folder = posixpath.dirname(skill.path)
+    names = {*before.names, *after.names} - {SKILL_FILE}
+    for place in (skill.path, *(posixpath.join(folder, name) for name in sorted(names))):
+        normal = posixpath.normpath(place)
+        if normal.startswith(("/", "../")):
+            raise UserError(f"{place} lies outside of the project")
+        try:
+            check_kind(normal)
+        except SkillError as error:
+            raise UserError(str(error)) from None
+    return before, after
 
 
 def configured(work: Callable[[pytest.Config], int]) -> int:

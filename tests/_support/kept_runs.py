@@ -13,10 +13,13 @@ from pytest_skillopt.run.result import (
     SkillResult,
     UsageRow,
 )
+from pytest_skillopt.skill.diff import unified
+from pytest_skillopt.skill.document import Document
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+OLD, NEW = b"old\r\n", b"new\r\n"
 PATCH = "--- a/SKILL.md\n+++ b/SKILL.md\n@@ -1 +1 @@\n-old\r\n+new\r\n"
 
 
@@ -30,22 +33,26 @@ def keep_run(
     *,
     before: float = 0.5,
     after: float = 0.75,
-    patch: str = PATCH,
+    new: bytes = NEW,
+    patch: str | None = None,
+    path: str = "SKILL.md",
     unpriced: str = "",
 ) -> Path:
     """Leave a run as a training would; its start is taken from its name.
 
-    ``unpriced`` is a role whose calls have no known price.
+    It stores the versions ``OLD`` and ``new``; ``patch`` is what the result says instead of their
+    difference, ``path`` the skill's. ``unpriced`` is a role whose calls have no known price.
     """
+    versions = Document(OLD), Document(new)
     skill = SkillResult(
-        path="SKILL.md",
+        path=path,
         name="invoices",
-        before="a" * 64,
-        after="b" * 64,
+        before=versions[0].version,
+        after=versions[1].version,
         status="accepted",
         reason="the pass rate rose",
         written=True,
-        patch=patch,
+        patch=unified(*versions, path) if patch is None else patch,
         suite=Comparison(before=rate(before), after=rate(after)),
     )
     usage = [UsageRow(role="target", stage="rollout", calls=1200, input_tokens=9000, cost=0.25)]
@@ -65,6 +72,9 @@ def keep_run(
     directory.mkdir(parents=True)
     (directory / "journal.jsonl").touch()
     (directory / "result.json").write_text(result.dump(), encoding="utf-8")
+    (directory / "skills").mkdir()
+    for version in versions:
+        (directory / "skills" / f"{version.version}.md").write_bytes(version.data)
     return directory
 
 

@@ -8,10 +8,12 @@ import sys
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.addons import figures
+from pytest_skillopt.addons.project import change_of_run
 from pytest_skillopt.addons.reports.terminal import diff, lines
 from pytest_skillopt.addons.runs import ELSEWHERE, home_of, load_runs, pick_run
 from pytest_skillopt.cli import fail
 from pytest_skillopt.report.words import money, number, one_line, percent
+from pytest_skillopt.skill.diff import unified
 from pytest_skillopt.untrusted import no_command, shown
 
 if TYPE_CHECKING:
@@ -34,9 +36,14 @@ def show(args: argparse.Namespace) -> int:
 
 
 def show_diff(args: argparse.Namespace) -> int:
-    """Print the changes of a run, or write them to a file."""
-    run, result = pick_run(home_of(args), args.run)
-    patch = "".join(skill.patch for skill in result.skills)
+    """Print the changes between the versions that a run has stored, or write them to a file."""
+    home = home_of(args)
+    run, result = pick_run(home, args.run)
+    patch = ""
+    for skill in result.skills:
+        if skill.before != skill.after:
+            before, after = change_of_run(home, run.id, skill)
+            patch += unified(before, after, skill.path)
     if not patch:
         print(shown(f"run {run.id} changed nothing: {result.reason}"), file=sys.stderr)
     elif args.output:

@@ -7,7 +7,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import pytest
-from kept_runs import FOREIGN, PATCH, home, keep_foreign, keep_run
+from kept_runs import FOREIGN, OLD, PATCH, home, keep_foreign, keep_run
 from patience import PATIENCE
 
 from pytest_skillopt import cli
@@ -85,27 +85,62 @@ def test_diff_is_the_patch_byte_for_byte(
     assert capfdbinary.readouterr().out == PATCH.encode()
 
 
+PROGRAM = "--- /dev/null\n+++ b/conftest.py\n@@ -0,0 +1 @@\n+import os\n"
+
+
+def test_diff_is_that_of_the_stored_versions_not_what_the_result_says(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A result from elsewhere whose patch would write a program, if it were applied."""
+    keep_run(home, "20260103-000000-cc", patch=PROGRAM)
+    assert cli.main(["diff"]) == 0
+    assert capsys.readouterr().out == PATCH
+
+
+@pytest.mark.parametrize("path", ["conftest.py", "../SKILL.md", "/etc/motd.md", "a\x1bb.md"])
+def test_diff_of_what_no_training_writes_is_refused(
+    home: Path, capsys: pytest.CaptureFixture[str], path: str
+) -> None:
+    keep_run(home, "20260103-000000-cc", path=path)
+    assert cli.main(["diff"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "rename it" in captured.err or "documents" in captured.err or "outside" in captured.err
+
+
+@pytest.mark.parametrize("content", [None, b"something else\n"])
+def test_diff_without_a_stored_version_is_refused(
+    home: Path, capsys: pytest.CaptureFixture[str], content: bytes | None
+) -> None:
+    run = keep_run(home, "20260103-000000-cc")
+    for file in (run / "skills").iterdir():
+        file.unlink() if content is None else file.write_bytes(content)
+    assert cli.main(["diff"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert ".md: " in captured.err
+
+
 def test_patch_that_a_ci_would_carry_out_is_written_to_a_file(
     home: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    patch = f"{PATCH} ::set-output name=a::b\n"
-    keep_run(home, "20260103-000000-cc", patch=patch)
+    keep_run(home, "20260103-000000-cc", new=b"::set-output name=a::b\n##[error]\n")
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     assert cli.main(["diff"]) == 4
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "--output FILE" in captured.err
     assert cli.main(["diff", "--output", str(tmp_path / "x.patch")]) == 0
-    assert (tmp_path / "x.patch").read_bytes() == patch.encode()
+    assert b"+::set-output name=a::b\n" in (tmp_path / "x.patch").read_bytes()
 
 
 def test_diff_of_a_run_that_changed_nothing_says_why(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    keep_run(home, "20260103-000000-cc", patch="")
+    keep_run(home, "20260103-000000-cc", new=OLD)
     assert cli.main(["diff"]) == 0
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -139,7 +174,7 @@ def test_wrong_usage_has_the_exit_code_of_pytest(capsys: pytest.CaptureFixture[s
 
 
 def test_a_reader_that_leaves_early_is_no_error(home: Path) -> None:
-    keep_run(home, "20260103-000000-cc", patch="+line\n" * 100_000)
+    keep_run(home, "20260103-000000-cc", new=b"line\n" * 50_000)
     code = "import sys; from pytest_skillopt.cli import main; sys.exit(main())"
     program = [sys.executable, "-c", code, "diff"]
     with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -152,7 +187,7 @@ def test_a_reader_that_leaves_early_is_no_error(home: Path) -> None:
 
 
 def test_an_ascii_terminal_is_no_error_and_needs_no_network_code(home: Path) -> None:
-    keep_run(home, "20260103-000000-cc", patch="+Größe 汉\n")
+    keep_run(home, "20260103-000000-cc", new="Größe 汉\n".encode())
     code = (
         "import sys; from pytest_skillopt.cli import main; assert main(['show']) == 0;"
         "unwanted = {'openai', 'diskcache', 'xdist', 'pytest_skillopt.addons.propose.commands'};"
