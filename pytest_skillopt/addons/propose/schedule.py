@@ -53,7 +53,8 @@ def _schedule(args: argparse.Namespace) -> int:
     log = home / "runs" / "schedule.log"
     train = training_command(args, "--skillopt-write=no")
     options = split_arguments("--propose", args.propose)
-    propose = [sys.executable, "-m", "pytest_skillopt", "propose", *options]
+    # -P: no file of the project is imported, as everywhere where something is pushed.
+    propose = [sys.executable, "-P", "-m", "pytest_skillopt", "propose", *options]
     if sys.platform == "win32":
         lines = " and then ".join(map(subprocess.list2cmdline, (train, propose)))
         raise UserError(

@@ -65,7 +65,7 @@ def test_command_runs_in_the_project_and_logs_there(
     log = project / ".skillopt" / "runs" / "schedule.log"
     assert log.read_text().splitlines() == [
         f"{project}: -m pytest --skillopt-train --skillopt-write=no {TO_PYTEST}",
-        f"{project}: -m pytest_skillopt propose",
+        f"{project}: -P -m pytest_skillopt propose",
     ]
     failed = subprocess.run(
         ["/bin/sh", "-c", command], cwd="/", env={"PATH": "/bin:/usr/bin", "FAIL": "1"}
@@ -111,7 +111,7 @@ def test_a_system_without_cron_is_told_what_to_start(
     assert printed.out == ""
     assert f"let the Task Scheduler start in {project}, every day at 04:05, " in printed.err
     assert f'--skillopt-write=no -k "a b" {TO_PYTEST} and then ' in printed.err
-    assert "-m pytest_skillopt propose\n" in printed.err
+    assert "-P -m pytest_skillopt propose\n" in printed.err
 
 
 @pytest.mark.parametrize("command", ["schedule", "unschedule"])

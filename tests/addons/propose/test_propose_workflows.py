@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -9,12 +10,15 @@ import sys
 import tomllib
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
 from pytest_skillopt import __version__
+
+if TYPE_CHECKING:
+    from skill_project import Project
 
 REPOSITORY = Path(__file__).parents[3]
 ACTION = REPOSITORY / "action.yml"
@@ -60,7 +64,7 @@ def test_what_the_templates_install_is_there(tmp_path: Path) -> None:
     project.write_text((REPOSITORY / "example_project" / "pyproject.toml").read_text())
     commands = set()
     for file, jobs in ((WORKFLOW, 3), (GITLAB, 3), (DRIFT, 1), (GITLAB_DRIFT, 1)):
-        installed = re.findall(r"python -m pip install (.*)", file.read_text())
+        installed = re.findall(r"python (?:-I )?-m pip install (.*)", file.read_text())
         assert len(installed) == jobs
         for command in installed:
             places, what = re.findall(r"--find-links=(\S+)", command), command.split()[-1]
@@ -190,3 +194,60 @@ def test_gitlab_measures_drift_in_a_schedule_of_its_own() -> None:
     assert "timeout" in job
     assert job["cache"]["paths"] == [".skillopt/runs/*/result.json"]
     assert job["script"][-1].startswith("pytest --skillopt-drift --skillopt-max-calls=")
+
+
+SPIES = ("filelock", "pip", "pytest", "pytest_skillopt", "json", "sitecustomize", "usercustomize")
+"""Modules that a file of this name at the top of a checkout would stand for."""
+
+
+def pushing() -> dict[str, list[str]]:
+    """The commands of the jobs that can push, by job."""
+    workflow = yaml.safe_load(WORKFLOW.read_text())
+    propose = [step for step in yaml.safe_load(ACTION.read_text())["runs"]["steps"] if "id" in step]
+    found = {"action": [step["run"] for step in propose if step["id"] == "propose"]}
+    for name, job in workflow["jobs"].items():
+        if "write" in job["permissions"].values():
+            found[name] = [step["run"] for step in job["steps"] if "run" in step]
+    jobs = yaml.safe_load(GITLAB.read_text())
+    found["gitlab"] = jobs["propose"]["script"]
+    return found
+
+
+@pytest.mark.parametrize("job", ["action", "propose", "gitlab"])
+def test_a_job_that_can_push_imports_nothing_of_the_checkout(
+    project: Project, tmp_path: Path, job: str
+) -> None:
+    commands = pushing()[job]
+    assert commands
+    ran = tmp_path / "ran"
+    for name in SPIES:
+        (project.root / f"{name}.py").write_text(f"open({str(ran)!r}, 'a').write(__name__)\n")
+    (project.root / "conftest.py").write_text(f"open({str(ran)!r}, 'a').write('conftest')\n")
+    environ = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": ".",
+        "BASE": "main",
+        "CI_DEFAULT_BRANCH": "main",
+    }
+    for command in commands:
+        bash = ["bash", "-c", command]
+        done = subprocess.run(bash, cwd=project.root, env=environ, capture_output=True, text=True)
+        assert not ran.exists(), f"{command}: {ran.read_text()}"
+        if "pip" in command:
+            assert "pytest_skillopt-*.whl" in done.stderr, "pip ran, and there is no such file"
+        else:
+            assert "nothing to propose" in done.stdout
+
+
+def test_the_site_is_pushed_without_a_checkout() -> None:
+    site = yaml.safe_load((REPOSITORY / ".github" / "workflows" / "docs.yml").read_text())
+    build, publish = site["jobs"]["build"], site["jobs"]["publish"]
+    assert build["permissions"] == {"contents": "read"}
+    assert publish["permissions"] == {"contents": "write"}
+    assert [step.get("uses", "").partition("@")[0] for step in publish["steps"]] == [
+        "actions/download-artifact",
+        "",
+    ]
+    commands = publish["steps"][1]["run"]
+    assert not re.search(r"\b(python|pip|nox)\b", commands)
