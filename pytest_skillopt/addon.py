@@ -94,8 +94,6 @@ class AddOn(NamedTuple):
 
     reports: Mapping[str, Callable[[Result], str]] = {}
     """Reports of a run, by file; the first is named to readers who look for transcripts."""
-    summary: Callable[[Result, int], str] = lambda result, most: ""
-    """Writes a report of so many bytes at most."""
     tables: Mapping[str, Callable[[Result], Rows]] = {}
     """Further tables of a report, by title: rows, the head first, or []."""
     properties: Callable[[TaskRow], Sequence[tuple[str, str]]] = lambda row: ()

@@ -17,6 +17,7 @@ _MARKS = re.compile(r"([\\`*_\[\]|~$])")
 _REFERENCES = re.compile(
     r"([@#!%~$&^*])(?=[\w\"])"  # people, issues, requests, milestones, labels, snippets, epics
     r"|(?<=\bGH)(-)(?=\d)"
+    r"|(?-i:\b[A-Z][A-Z0-9_]+-)(?=\d)"  # keys of other trackers
     r"|(:)(?=//|[\w+-]+:)"  # addresses, emoji by name
     r"|(?<=\bwww)(\.)"
     r"|(\[)(?=[a-z_]+:\d)"
@@ -54,10 +55,14 @@ def short(text: str, most: int = 1_200) -> str:
 
 def prose(text: str, most: int = 600) -> str:
     """Make one line of text without markup and without references to people or issues."""
-    line = one_line(short(text, most))
-    line = _REFERENCES.sub(lambda match: match[0] + _GAP, line)
+    line = inert(one_line(short(text, most)))
     line = _MARKS.sub(r"\\\1", line)
     return _START.sub(r"\1\\", html.escape(line, quote=False))
+
+
+def inert(text: str) -> str:
+    """Put a gap that nobody sees into each reference of a Markdown text, also in its code."""
+    return _REFERENCES.sub(lambda match: match[0] + _GAP, text)
 
 
 def code(text: str, most: int = 300) -> str:

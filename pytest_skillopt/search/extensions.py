@@ -75,12 +75,6 @@ def added_search(settings: Settings) -> Search | None:
     return load() if load else None
 
 
-def search_with_gate(name: object) -> Search | None:
-    """Return the search of an add-on whose final comparison a gate of this name decides."""
-    found = (load() for load in merged(lambda addon: addon.searches).values())
-    return next((search for search in found if search.gate and search.gate.name == name), None)
-
-
 def notes_on_search(settings: Settings) -> Iterator[str]:
     """List the settings that have no effect in the search that is chosen."""
     for known, value in settings.fields():

@@ -39,6 +39,10 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+BRANCH = f"skillopt/invoices-{sha256(b'skills/SKILL.md')[:8]}"
+"""Branch of the requests for the skill of ``Project``."""
+
+
 def run_git(directory: Path, *args: str) -> str:
     done = subprocess.run(["git", *args], cwd=directory, check=True, capture_output=True, text=True)
     return done.stdout.strip()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.addons.project import version_of_run
 from pytest_skillopt.addons.propose import Refused
-from pytest_skillopt.addons.propose.validate import check_consistent, check_evidence
+from pytest_skillopt.addons.propose.validate import check_consistent, check_evidence, own_rule
 from pytest_skillopt.addons.runs import add_run_arguments, home_of, pick_run
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.run.directory import replace_file, write_skill
@@ -36,6 +36,8 @@ def add_adopt(commands: argparse._SubParsersAction[Any]) -> None:
     text = "write the skills that a run accepted, unless they were changed since; keep a receipt"
     parser = commands.add_parser("adopt", help=text)
     add_run_arguments(parser)
+    text = "search whose own rule may have accepted it (default: the pass rate must rise)"
+    parser.add_argument("--search", metavar="SEARCH", default="", help=text)
     parser.add_argument("--undo", action="store_true", help="restore the versions before it")
     parser.set_defaults(handle=_adopt)
 
@@ -55,6 +57,8 @@ def _adopt(args: argparse.Namespace) -> int:
     due: list[tuple[str, Document, Document]] = []
     for path, skill in accepted.items():
         before, after = (version_of_run(home, run.id, name) for name in (skill.before, skill.after))
+        rule = own_rule(skill, args.search, "name it with --search if it may judge here")
+        check_evidence(skill, rule[1] if rule else None)
         _check(root / path, skill, before, after)
         old, new = (after, before) if args.undo else (before, after)
         if not _is_done(root, path, old, new):
@@ -89,8 +93,7 @@ def _pinned(receipt: Path, run: str) -> Any:
 
 
 def _check(path: Path, skill: SkillResult, before: Document, after: Document) -> None:
-    """Check the claims about a skill and its new text, as far as no base branch is needed."""
-    check_evidence(skill)
+    """Check the new text of a skill, as far as no base branch is needed."""
     try:
         for name in (path.name, *({*before.names, *after.names} - {SKILL_FILE})):
             Trained("*").check(name)

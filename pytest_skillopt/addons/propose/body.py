@@ -1,7 +1,8 @@
-"""Write the text of a pull request: first the checked facts, then the run's report.
+"""Write the text of a pull request: what was checked, then what only the training says.
 
-The report is rendered from a result that may have been forged. As in every report its texts are
-made inert: they mention nobody, close no issue, run no quick action and load no image.
+The first part is computed from the two texts and from the counts of the tasks; all else stands
+under a heading that says that nobody has checked it. Texts of others are inert, also in code: they
+mention nobody, close no issue, run no quick action and load no image.
 """
 
 from __future__ import annotations
@@ -9,32 +10,34 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.addons.markup import prose
+from pytest_skillopt.addons.markup import code, fenced, inert, prose
 from pytest_skillopt.addons.propose.validate import beside
-from pytest_skillopt.registry import addons
-from pytest_skillopt.report.words import percent
+from pytest_skillopt.report.words import number, percent, plural
+from pytest_skillopt.skill.diff import unified
 from pytest_skillopt.skill.document import SKILL_FILE
-from pytest_skillopt.untrusted import redact
+from pytest_skillopt.untrusted import printable, redact
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pytest_skillopt.addons.propose.validate import Checked
-    from pytest_skillopt.run.result import Result
+    from pytest_skillopt.run.result import EditRow, TaskRow
 
 MAX_BODY = 60_000
 """Maximum bytes of a request's text; GitHub allows 65,536 characters."""
+_MOST_DIFF, _MOST_TASKS, _MOST_SAID = 30_000, 12_000, 12_000
+"""Maximum bytes of the diff, of the counts and of what only the training says."""
 
 
-def compose(skill: Checked, result: Result, run_url: str = "") -> str:
+def compose(skill: Checked, *, simulated: bool = False, run_url: str = "") -> str:
     """Return the whole text of a skill's request, at most :data:`MAX_BODY` bytes.
 
-    ``run_url`` is the address of the CI run with the report, ``""`` outside of CI.
+    Args:
+        skill: the skill.
+        simulated: whether a simulated model took part, as the training says.
+        run_url: address of the CI run with the report, ``""`` outside of CI.
     """
-    head = "\n\n".join(_vouched(skill, result.simulated, run_url))
-    most = MAX_BODY - len(head.encode()) - 3
-    rest = redact("".join(addon.summary(result, most) for addon in addons()))
-    return f"{head}\n\n{rest}".rstrip() + "\n"
+    return "\n\n".join([*_checked(skill), *_unchecked(skill, simulated, run_url)]) + "\n"
 
 
 def title(skill: Checked) -> str:
@@ -48,33 +51,87 @@ def marker(skill: Checked) -> str:
     return f"<!-- skillopt-proposal: {hashlib.sha256(change.encode()).hexdigest()[:32]} -->"
 
 
-def _vouched(skill: Checked, simulated: bool, run_url: str) -> Iterator[str]:
+def _checked(skill: Checked) -> Iterator[str]:
     yield marker(skill)
-    files = [f"`{beside(skill.path, name)}`" for name in skill.changed or (SKILL_FILE,)]
+    files = [inert(code(beside(skill.path, name))) for name in skill.changed or (SKILL_FILE,)]
     changed = "file that changes is" if len(files) == 1 else "files that change are"
+    rates = skill.rates
     yield (
-        f"The pass rate of the suite rises from {_gain(skill)}: "
-        f"{skill.rates.tasks} tasks, {_rollouts(skill)}, recomputed from the counts. "
+        f"The pass rate of the suite goes from {_gain(skill)}: {plural(rates.tasks, 'task')}, "
+        f"{plural(rates.samples, 'rollout')}, computed from the counts of the training. "
         f"The only {changed} {', '.join(files)}."
     )
+    if skill.rule:
+        yield (
+            f"The rule of the search {code(skill.rule)} judged it, as the base branch says: the "
+            f"skill gets shorter, from {number(skill.before.size)} to {number(skill.after.size)} "
+            "characters, and may pass a little less often."
+        )
     if skill.warnings:
         yield "Look at this before you merge:"
         yield "\n".join(f"- {prose(str(warning), 400)}" for warning in skill.warnings[:20])
+    patch = redact(unified(skill.before, skill.after, skill.path))
+    lines, left = _fitting(inert(printable(patch)).rstrip("\n").split("\n"), _MOST_DIFF)
+    yield inert(fenced("\n".join(lines), "diff"))
+    if left:
+        yield f"**{plural(left, 'more line')} of the change do not fit: read them in the branch.**"
+    yield from _counts(rates.rows)
+    yield "Each training rebuilds this branch until somebody else pushes to it."
+
+
+def _counts(rows: Sequence[TaskRow]) -> Iterator[str]:
+    """Write the counts of each task, those that pass less often first."""
+    lists: dict[str, list[str]] = {"fewer": [], "more": [], "as many": []}
+    for row in rows:
+        before, after = row.before, row.after
+        if after is None:
+            continue
+        change = after.passed * before.n - before.passed * after.n
+        kind = "fewer" if change < 0 else "more" if change else "as many"
+        counts = f"{before.passed} of {before.n} to {after.passed} of {after.n}"
+        lists[kind].append(f"- {inert(code(redact(row.id)))}: {counts}")
+    for kind, lines in lists.items():
+        kept, left = _fitting(lines, _MOST_TASKS // len(lists))
+        if left:
+            kept.append(f"- and {plural(left, 'more task')}")
+        if kept:
+            head = f"{plural(len(lines), 'task')} with {kind} passes"
+            yield f"<details><summary>{head}</summary>\n\n" + "\n".join(kept) + "\n\n</details>"
+
+
+def _unchecked(skill: Checked, simulated: bool, run_url: str) -> Iterator[str]:
+    yield "## Not checked: what the training says"
     if simulated:
         yield "**The model was simulated. The figures say nothing about a real one.**"
+    if skill.said.reason:
+        yield prose(redact(skill.said.reason))
+    edits = [edit for edit in skill.said.edits if edit.status == "accepted"]
+    kept, left = _fitting([f"- {_why(edit)}" for edit in edits], _MOST_SAID)
+    if left:
+        kept.append(f"- and {plural(left, 'more edit')}")
+    if kept:
+        yield "\n".join(kept)
     if run_url:
         yield f"The full report is among the artifacts of [the run that proposed it]({run_url})."
-    yield "Each training rebuilds this branch until somebody else pushes to it."
+
+
+def _why(edit: EditRow) -> str:
+    """Write an edit's text, its reason, and the number of tasks that led to it."""
+    text = inert(code(redact(edit.content or edit.target), 200))
+    asked = f" (called for by {plural(len(edit.tasks), 'task')})" if edit.tasks else ""
+    return f"{text}: {prose(redact(edit.reason))}{asked}"
+
+
+def _fitting(lines: Sequence[str], most: int) -> tuple[list[str], int]:
+    """Take lines from the beginning while ``most`` bytes hold them; count the others."""
+    kept: list[str] = []
+    for line in lines:
+        most -= len(line.encode()) + 1
+        if most < 0:
+            break
+        kept.append(line)
+    return kept, len(lines) - len(kept)
 
 
 def _gain(skill: Checked) -> str:
     return f"{percent(float(skill.rates.before))} to {percent(float(skill.rates.after))}"
-
-
-def _rollouts(skill: Checked) -> str:
-    if not skill.from_search:
-        return f"{skill.rates.samples} fresh rollouts"
-    return (
-        f"{skill.rates.samples} rollouts (fresh, except the old version's for "
-        f"{skill.from_search} tasks, which are from the search)"
-    )

@@ -203,12 +203,6 @@ class GitHub:
             self._call("POST", f"/issues/{number}/labels", {"labels": missing})
         return _url(pull)
 
-    def close(self, branch: str) -> str:
-        """Close the open request of a branch; return its URL, ``""`` if there is none."""
-        if pull := self._open(branch):
-            self._call("PATCH", f"/pulls/{pull['number']}", {"state": "closed"})
-        return _url(pull or {})
-
     def _create(self, request: Request) -> dict[str, Any]:
         payload = {
             "title": request.title,
@@ -306,8 +300,9 @@ def _said(stderr: bytes, found: Any) -> str:
 
 def push_options(request: Request) -> tuple[str, ...]:
     """Return the push options that open a request."""
-    # Git allows no line break here; GitLab reads \n as one.
-    text = request.body.rstrip("\n").replace("\r", "").replace("\n", "\\n")
+    # Git allows no line break here; GitLab reads \n as one, also if it stands in a text of others.
+    text = request.body.replace("\\n", "\\\u200bn")
+    text = text.rstrip("\n").replace("\r", "").replace("\n", "\\n")
     if len(whole := text.encode()) > _MAX_TEXT:
         text = whole[:_MAX_TEXT].decode(errors="ignore").rstrip("\\")
     return (

@@ -98,10 +98,14 @@ class Publisher:
 
     def _publish(self, skill: Checked, proposal: Proposal) -> Outcome:
         request = forges.Request(
-            branch=f"skillopt/{skill.name}",
+            branch=f"skillopt/{skill.branch}",
             base=self._base,
             title=title(skill),
-            body=compose(skill, proposal.result, forges.run_url(self._environ)),
+            body=compose(
+                skill,
+                simulated=proposal.result.simulated,
+                run_url=forges.run_url(self._environ),
+            ),
             marker=marker(skill),
             draft=not self._args.ready,
             labels=tuple(self._args.label or ["skillopt"]),
@@ -110,11 +114,11 @@ class Publisher:
             return self._act(skill, request)
         except BranchMoved:
             # The push came from a person or from another run of this job: check again.
-            again = {checked.name: checked for checked in self._check(proposal)}
-            return self._act(again[skill.name], request)
+            again = {checked.path: checked for checked in self._check(proposal)}
+            return self._act(again[skill.path], request)
 
     def _act(self, skill: Checked, request: Request) -> Outcome:
-        made = plan(self._tip, skill, f"{request.title}\n\n{_MESSAGE}")
+        made = plan(self._tip, skill, request.title)
         ends = made.action in ("delete", "nothing")
         if made.action == "human" or self._args.dry_run:
             return Outcome(skill, request, made.action)
@@ -124,10 +128,9 @@ class Publisher:
         if made.action in ("create", "update", "delete"):
             options = forges.push_options(request) if self._forge == "gitlab" and not ends else ()
             said = self._git.push(made.commit, request.branch, seen=made.seen, options=options)
-        if self._github:
-            url = self._github.close(request.branch) if ends else self._github.publish(request)
-        else:
-            url = "" if ends else forges.request_url(said)
+        if ends:  # a forge closes the request of a branch that is deleted
+            return Outcome(skill, request, made.action)
+        url = self._github.publish(request) if self._github else forges.request_url(said)
         return Outcome(skill, request, made.action, url)
 
 
@@ -152,26 +155,29 @@ class Plan:
     """Planned action for one branch, from the state of the remote when it was fetched."""
 
     action: Action
-    """``keep``: the branch has this proposal already; ``delete``: nothing is left to propose;
-    ``nothing``: the same without a branch; ``human``: somebody else has changed the branch."""
+    """``keep``: the branch has this proposal already; ``delete``: so has the base branch;
+    ``nothing``: only the base branch has it; ``human``: somebody else has changed the branch."""
     seen: str
     """Id of the branch's fetched tip, ``""`` without a branch."""
     commit: str = ""
     """Id of the commit to push, ``""`` without one."""
 
 
-def plan(base: Base, skill: Checked, message: str) -> Plan:
-    """Decide about a skill's branch, and make its commit if it needs one.
+def plan(base: Base, skill: Checked, subject: str) -> Plan:
+    """Decide about a skill's branch, and make its commit with this first line if it needs one.
 
-    ``message`` has no trailers.
+    The commit names the version that it proposes: only the branch of that version is deleted once
+    the base branch has it, not the branch of another proposal.
     """
     git = base.git
-    seen = git.resolve(f"{BRANCHES}{skill.name}") or ""
+    proposed = f"Version: {skill.after.version}"
+    seen = git.resolve(f"{BRANCHES}{skill.branch}") or ""
     tip = git.run("cat-file", "commit", seen) if seen else b""
     if tip and not is_ours(tip):
         return Plan("human", seen)
     if not skill.changed:
-        return Plan("delete" if tip else "nothing", seen)
+        merged = proposed.encode() in tip.splitlines()
+        return Plan("delete" if merged else "nothing", seen)
     blobs = {}
     for file in skill.changed:
         place, data = beside(skill.path, file), skill.after.file(file).data
@@ -180,7 +186,7 @@ def plan(base: Base, skill: Checked, message: str) -> Plan:
     head = commit_head(git, base.commit, blobs)
     if tip.startswith(head):
         return Plan("keep", seen)
-    made = commit_object(head, message.rstrip("\n") + "\n")
+    made = commit_object(head, f"{subject}\n\n{_MESSAGE}\n{proposed}\n")
     commit = write(git, made + _trailer(made), "commit")
     return Plan("update" if tip else "create", seen, commit)
 

@@ -7,12 +7,14 @@ the remote, and from the counts.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import posixpath
 import stat
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.addons.propose import Refused
@@ -20,17 +22,16 @@ from pytest_skillopt.addons.propose.base import MAX_SKILL
 from pytest_skillopt.addons.propose.git import LINK, mentions
 from pytest_skillopt.addons.propose.proposal import RESULT, UP, proposed
 from pytest_skillopt.errors import UserError
+from pytest_skillopt.registry import merged
 from pytest_skillopt.report.words import percent
 from pytest_skillopt.run.result import Result
-from pytest_skillopt.search.extensions import search_with_gate
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
-from pytest_skillopt.skill.files import Trained, is_outside
+from pytest_skillopt.skill.files import Trained, is_outside, slug, unnamed
 from pytest_skillopt.skill.lint import allowed, lint, refused, warned
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from pytest_skillopt.addons.git import Entry
     from pytest_skillopt.addons.propose.base import Base
@@ -42,6 +43,7 @@ _MAX_ENTRIES = 200
 _MAX_RESULT = 16 * 1024 * 1024
 _MOST_ROLLOUTS = 1_000_000
 """Maximum rollouts of a task under one version, far above any training: limits forged counts."""
+_WAY = "set it as skillopt_search on the base branch if it may judge there"
 _YES = ("1", "yes", "true", "on")
 
 
@@ -60,9 +62,17 @@ class PassRates:
 
     before: Fraction
     after: Fraction
-    tasks: int
-    samples: int
-    """Measured rollouts under both versions together."""
+    rows: tuple[TaskRow, ...] = field(default=(), repr=False)
+    """The tasks, each with counts of both versions."""
+
+    @property
+    def tasks(self) -> int:
+        return len(self.rows)
+
+    @property
+    def samples(self) -> int:
+        """Measured rollouts under both versions together."""
+        return sum(arm.n for row in self.rows for arm in (row.before, row.after) if arm)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +80,22 @@ class Checked:
     """Skill of a proposal that passed every check."""
 
     name: str
+    """Name on the base branch, in lower-case letters, digits and hyphens."""
     path: str
     rates: PassRates
     before: Document = field(repr=False)
     after: Document = field(repr=False)
+    said: SkillResult = field(repr=False)
+    """What the training says of it; not checked."""
+    rule: str = ""
+    """Search of the base branch whose own rule judged it; empty for the usual rule."""
     warnings: tuple[Finding, ...] = ()
     """Warnings of the lint about the added text."""
-    from_search: int = 0
-    """Number of tasks whose rollouts of the old version are from the search."""
+
+    @property
+    def branch(self) -> str:
+        """Name of its branch below ``skillopt/``: another for each path, the same every night."""
+        return f"{self.name}-{hashlib.sha256(self.path.encode()).hexdigest()[:8]}"
 
     @property
     def changed(self) -> list[str]:
@@ -145,15 +163,17 @@ def validate(proposal: Proposal, base: Base) -> list[Checked]:
     Raises:
         Refused: a skill is invalid; the message names it. One invalid skill refuses all.
     """
-    return [_check(name, *found, base) for name, found in proposal.skills.items()]
+    return [_check(*found, base) for found in proposal.skills.values()]
 
 
-def _check(name: str, row: SkillResult, files: Mapping[str, bytes], base: Base) -> Checked:
-    path, search = base.git.prefix + row.path, _search_of(row)
+def _check(row: SkillResult, files: Mapping[str, bytes], base: Base) -> Checked:
+    path = base.git.prefix + row.path
     beside_it = sorted(set(files) - {SKILL_FILE})
     try:
         entry = _base_entry(path, base)
-        rates = check_evidence(row)
+        chosen = own_rule(row, base.settings.get("search", ""), _WAY)
+        rule, search = chosen or ("", None)
+        rates = check_evidence(row, search)
         before = Document(base.read(entry), tuple(_base_files(path, beside_it, base)))
         after = Document(files[SKILL_FILE], tuple((file, files[file]) for file in beside_it))
         if after.version != row.after:
@@ -177,7 +197,8 @@ def _check(name: str, row: SkillResult, files: Mapping[str, bytes], base: Base) 
         raise Refused(f"{path}: {error}") from None
     except UnicodeDecodeError:
         raise Refused(f"{path}: one of its files is not UTF-8") from None
-    return Checked(name, path, rates, before, after, warnings, row.from_search)
+    name = slug(before.name or unnamed(Path(row.path)))
+    return Checked(name, path, rates, before, after, row, rule, warnings)
 
 
 def _with_ends(document: Document, old: bytes, new: bytes) -> Document:
@@ -230,13 +251,32 @@ def beside(path: str, name: str) -> str:
     return path if name == SKILL_FILE else there
 
 
-def _search_of(row: SkillResult) -> Search | None:
-    """Return the search whose own rule has accepted the skill, None if it was the usual one."""
-    return search_with_gate((row.verdict or {}).get("gate"))
+def own_rule(skill: SkillResult, searches: str, way: str) -> tuple[str, Search] | None:
+    """Return the search whose own rule judges a skill, with its name; None for the usual rule.
+
+    Args:
+        skill: the result, which only tells by which rule it was accepted.
+        searches: trusted value of ``skillopt_search``: those whose rule may judge.
+        way: what to do if its rule may not, for the error.
+
+    Raises:
+        Refused: another rule accepted it.
+    """
+    gate = (skill.verdict or {}).get("gate")
+    for name, load in merged(lambda addon: addon.searches).items():
+        search = load()
+        if search.gate is None or search.gate.name != gate:
+            continue
+        if name not in map(str.strip, searches.split(",")):
+            raise Refused(f"the rule of the search {name} accepted it: {way}")
+        return name, search
+    return None
 
 
-def check_evidence(skill: SkillResult) -> PassRates:
+def check_evidence(skill: SkillResult, rule: Search | None) -> PassRates:
     """Recompute the pass rates on train and val from the counts.
+
+    ``rule`` is the search whose own rule judges, None for the usual rule.
 
     Raises:
         Refused: they are not better, or do not show what the rule of a search claims.
@@ -256,11 +296,11 @@ def check_evidence(skill: SkillResult) -> PassRates:
         raise Refused(f"the evidence lacks {lost[0][:200]}, of which the verdict tells")
     if (whole := skill.suite and skill.suite.after) and whole.tasks != rates.tasks:
         raise Refused(f"the evidence has {rates.tasks} of the {whole.tasks} tasks of the suite")
-    if search := _search_of(skill):
+    if rule:
         found = [
             (r.after.passed, r.after.n, r.before.passed, r.before.n) for r in counted if r.after
         ]
-        if doubt := search.doubt(found):
+        if doubt := rule.doubt(found):
             raise Refused(doubt)
     elif rates.after <= rates.before:  # a tie is not an improvement
         raise Refused(
@@ -288,7 +328,6 @@ def pass_rates(rows: Sequence[TaskRow]) -> PassRates:
         raise Refused("the evidence has no task")
     seen: set[str] = set()
     rates: dict[str, Fraction] = {"before": Fraction(0), "after": Fraction(0)}
-    samples = 0
     for row in rows:
         if row.id in seen:
             raise Refused(f"the evidence lists {row.id} twice")
@@ -299,8 +338,7 @@ def pass_rates(rows: Sequence[TaskRow]) -> PassRates:
             if not 0 <= arm.passed <= arm.n:
                 raise Refused(f"the evidence of {row.id} counts more passes than samples")
             rates[side] += Fraction(arm.passed, arm.n) / len(rows)
-            samples += arm.n
-    return PassRates(**rates, tasks=len(rows), samples=samples)
+    return PassRates(**rates, rows=tuple(rows))
 
 
 def _check_document(old: Document, new: Document, base: Base, path: str) -> tuple[Finding, ...]:

@@ -106,7 +106,6 @@ ADDON = AddOn(
     trained=openings.counted,
     accepted=hunks.attributed,
     reports={PAGE: page.render_html, "summary.md": summary.render_summary},
-    summary=summary.render_summary,
     properties=_properties,
 )
 

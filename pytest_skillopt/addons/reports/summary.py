@@ -1,4 +1,4 @@
-"""``summary.md``: the report of a job and, in fewer bytes, of a pull request."""
+"""``summary.md``: the report of a job."""
 
 from __future__ import annotations
 

@@ -139,3 +139,19 @@ def test_only_what_the_receipt_pins_is_undone(
     assert main(["adopt", RUN, "--undo"]) == 1
     assert "pins other versions" in capsys.readouterr().err
     assert project.skill.read_bytes() == AFTER
+
+
+def test_a_result_does_not_choose_the_rule_that_judges_it(
+    project: Project, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A shorter skill may pass a little less often, if whoever adopts it says so."""
+    shorter = BEFORE.replace(b"Read the invoice.\n\n", b"")
+    always = {"passed": 3, "n": 3}
+    rows = [{"id": f"t::{n}", "split": "val", "before": always, "after": always} for n in range(20)]
+    forge(run, shorter, tasks=rows, verdict={"gate": "shorten"})
+    assert main(["adopt", RUN]) == 1
+    said = "the rule of the search shorten accepted it: name it with --search"
+    assert said in capsys.readouterr().err
+    assert project.skill.read_bytes() == BEFORE
+    assert main(["adopt", RUN, "--search=shorten"]) == 0
+    assert project.skill.read_bytes() == shorter

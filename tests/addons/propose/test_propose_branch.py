@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from skill_project import bare
+from skill_project import BRANCH, bare
 
 from pytest_skillopt.addons.git import Clone
 from pytest_skillopt.addons.propose import BranchMoved, Refused
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.addons.propose.git import Repository
 
-BRANCH = "skillopt/invoices"
-
 
 @contextlib.contextmanager
 def look(project: Project) -> Iterator[tuple[Repository, Plan]]:
@@ -33,7 +31,7 @@ def look(project: Project) -> Iterator[tuple[Repository, Plan]]:
     with bare(project.root) as git:
         base = read_base(git, git.fetch("main"))
         (skill,) = validate(load(project.proposal), base)
-        yield git, plan(base, skill, "Train invoices\n\nMore tasks pass.")
+        yield git, plan(base, skill, "Train invoices")
 
 
 def check(project: Project) -> None:
@@ -82,7 +80,7 @@ def test_branch_is_rebuilt_when_the_base_moves_elsewhere(proposed: Project) -> N
 @pytest.mark.parametrize("how", ["commit", "amend", "amend-message", "rebase", "merge"])
 def test_branch_that_a_human_worked_on_is_left_alone(proposed: Project, how: str) -> None:
     ada = proposed.someone()
-    ada.git("checkout", "--quiet", "skillopt/invoices")
+    ada.git("checkout", "--quiet", BRANCH)
     if how in ("rebase", "merge"):
         (proposed.root / "other.txt").write_text("moved on\n")
         proposed.commit("Unrelated", "other.txt")
@@ -90,7 +88,7 @@ def test_branch_that_a_human_worked_on_is_left_alone(proposed: Project, how: str
         ada.git("fetch", "--quiet")
         ada.git(how, "--quiet", "origin/main")
     elif how == "amend-message":
-        message = ada.git("log", "-1", "--format=%B").replace("More tasks", "Many more tasks")
+        message = ada.git("log", "-1", "--format=%B").replace("Train", "Change")
         ada.git("commit", "--quiet", "--amend", "-m", message)
     else:
         ada.skill.write_bytes(ada.skill.read_bytes() + b"By hand.\n")

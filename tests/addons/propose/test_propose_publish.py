@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fake_github import TOKEN, Fault
-from skill_project import AFTER, bare
+from skill_project import AFTER, BEFORE, BRANCH, bare
 
 from pytest_skillopt.addons.propose import forges as api
 from pytest_skillopt.addons.propose.forges import Request, place, push_headers, push_options
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from fake_github import FakeGitHub
     from skill_project import Project
 
-BRANCH = "skillopt/invoices"
+
+REQUEST = Request(BRANCH, "main", "Train", "text", "marker", draft=True, labels=())
 
 
 @contextlib.contextmanager
@@ -160,19 +161,64 @@ def test_new_proposal_updates_the_open_request(proposed: Project, asked: FakeGit
     assert "Round to cents." in proposed.remote_git("show", f"{BRANCH}:skills/SKILL.md")
 
 
-def test_request_is_closed_when_nothing_is_left(
+def test_branch_is_deleted_when_nothing_is_left(
     proposed: Project, asked: FakeGitHub, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """GitHub closes the request of a branch that is deleted."""
     proposed.skill.write_bytes(AFTER)
     proposed.commit("By hand", "skills")
     proposed.push()
 
     assert main(["propose"]) == 0
 
-    assert asked.pulls[0]["state"] == "closed"
     assert BRANCH not in proposed.branches()
     assert main(["propose"]) == 0
     assert "the base branch has this text already" in capsys.readouterr().out
+    assert asked.writes == []
+
+
+@pytest.mark.parametrize("before", [BEFORE, AFTER])
+def test_a_forged_result_with_the_text_of_the_base_deletes_no_other_proposal(
+    proposed: Project, asked: FakeGitHub, before: bytes
+) -> None:
+    theirs = proposed.branches()[BRANCH]
+    proposed.propose(BEFORE, before=before)
+    assert main(["propose"]) == 0
+    assert proposed.branches()[BRANCH] == theirs
+    assert asked.writes == []
+
+
+def test_skills_of_one_name_have_a_branch_each(
+    project: Project, github: FakeGitHub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also if another one is proposed every night."""
+    other = project.root / "more" / "SKILL.md"
+    other.parent.mkdir()
+    other.write_bytes(BEFORE)
+    config = project.root / "pyproject.toml"
+    names = '"skills/SKILL.md, more/SKILL.md"'
+    config.write_text(config.read_text() + f"skillopt_propose_skills = {names}\n")
+    project.commit("Another skill", ".")
+    project.push()
+    for path in ("skills/SKILL.md", "more/SKILL.md"):
+        project.propose(path=path)
+        assert main(["propose"]) == 0
+    assert "rebuilt" not in capsys.readouterr().out
+    assert len(github.pulls) == 2
+    branches = project.branches().keys() - {"main"}
+    assert {pull["head"]["ref"] for pull in github.pulls} == branches
+    assert all(branch.startswith("skillopt/invoices-") for branch in branches)
+
+
+def test_a_result_does_not_choose_the_branch(project: Project, github: FakeGitHub) -> None:
+    """The name is that of the skill on the base branch, not the one in the result."""
+    project.propose()
+    file = project.proposal / "result.json"
+    file.write_text(file.read_text().replace('"name": "invoices"', '"name": "payroll"'))
+    (project.proposal / "invoices").rename(project.proposal / "payroll")
+    assert main(["propose"]) == 0
+    assert project.branches().keys() == {"main", BRANCH}
+    assert "payroll" not in github.pulls[0]["title"] + github.pulls[0]["body"]
 
 
 @pytest.mark.parametrize("left", [True, False])
@@ -193,10 +239,7 @@ def test_human_push_is_left_alone(
     assert main(["propose"]) == 0
 
     assert proposed.branches()[BRANCH] == ada.git("rev-parse", "HEAD")
-    assert (
-        "somebody else has changed skillopt/invoices, so it was not touched"
-        in capsys.readouterr().out
-    )
+    assert f"somebody else has changed {BRANCH}, so it was not touched" in capsys.readouterr().out
     assert asked.pulls[0]["state"] == "open"
 
 
@@ -259,7 +302,7 @@ def test_fault_at_any_call_ends_in_the_same_state(
 def test_refusals_of_the_server(github: FakeGitHub, fault: Fault, message: str) -> None:
     github.faults = [fault]
     with pytest.raises(UserError, match=message):
-        api.GitHub(None, os.environ).close(BRANCH)
+        api.GitHub(None, os.environ).declined(REQUEST)
 
 
 def test_a_refusal_of_the_server_is_shown_without_the_token(
@@ -413,10 +456,10 @@ def test_the_real_command_does_the_same(
     assert "0.0 % to 100.0 %" in pull["title"]
     monkeypatch.delenv("GITHUB_TOKEN")
     with pytest.raises(UserError, match="no token for GitHub"):
-        api.GitHub(None, os.environ).close(BRANCH)
+        api.GitHub(None, os.environ).declined(REQUEST)
     monkeypatch.setenv("GITHUB_TOKEN", "another")
     with pytest.raises(UserError, match=r"credentials \(HTTP 401\): the token is not valid"):
-        api.GitHub(None, os.environ).close(BRANCH)
+        api.GitHub(None, os.environ).declined(REQUEST)
 
 
 def test_push_over_http_carries_the_token_in_a_header_alone(
@@ -455,7 +498,7 @@ def test_no_forge_pushes_and_prints(project: Project, capsys: pytest.CaptureFixt
     )
     assert main(["propose", "--no-forge"]) == 0
     out = capsys.readouterr().out
-    assert "pushed to the new branch skillopt/invoices" in out
+    assert f"pushed to the new branch {BRANCH}" in out
     assert BRANCH in project.branches()
     assert "Thanks @\u200boctocat, fixes #\u200b1" in out
     assert "\x1b" not in out
@@ -476,7 +519,7 @@ def test_a_dry_run_shows_branch_and_text_and_changes_nothing(
     project.propose()
     assert main(["propose", "--dry-run"]) == 0
     out = capsys.readouterr().out
-    assert "would be pushed to the new branch skillopt/invoices" in out
+    assert f"would be pushed to the new branch {BRANCH}" in out
     assert "Train the skill invoices: pass rate 44.4 % to 100.0 %" in out
     assert "Passes more tasks." in out
     assert project.branches().keys() == {"main"}
@@ -769,6 +812,35 @@ def test_hooks_of_the_repository_do_not_run(project: Project) -> None:
     assert not (project.root.parent / "ran").exists()
 
 
+def test_a_request_shows_what_was_checked_not_what_the_result_says(
+    project: Project, github: FakeGitHub
+) -> None:
+    """A line that the shown diff lacks, other figures, and a broken task that is called fixed."""
+    joke = b"Answer every question about weather with a joke.\n"
+    project.propose(AFTER + joke, counts=[(0, 3), (0, 3), (3, 2)])
+    rate = {"rate": 0.9, "low": 0.9, "high": 0.9, "tasks": 3, "samples": 9}
+    rows = json.loads((project.proposal / "result.json").read_bytes())["skills"][0]["tasks"]
+    project.tamper(
+        patch="+Write dates as ISO.\n",
+        hunks=[{"diff": "@@ -1 +1 @@\n+Write dates as ISO.\n"}],
+        suite={"before": rate, "after": rate | {"rate": 0.99}},
+        tasks=[row | {"change": "fixed"} for row in rows],
+        reason="Accepted, ready to merge: 90.0 % to 99.0 %.",
+        from_search=2,
+    )
+    assert main(["propose"]) == 0
+    checked, unchecked = github.pulls[0]["body"].split("## Not checked: what the training says\n")
+    assert f"\n+{joke.decode()}" in checked
+    assert "from 33.3 % to 88.9 %: 3 tasks, 18 rollouts" in checked
+    assert (
+        "1 task with fewer passes</summary>\n\n- `test_invoice.py::test_2`: 3 of 3 to 2 of 3"
+        in checked
+    )
+    for claim in ("99.0", "fixed", "ready to merge", "fresh"):
+        assert claim not in checked
+    assert "Accepted, ready to merge" in unchecked
+
+
 def test_hostile_body_is_inert(project: Project, github: FakeGitHub) -> None:
     project.propose(
         reason="@octocat closes #12 <img src=x onerror=alert(1)> ![x](https://x.example/p.png)\n"
@@ -799,6 +871,47 @@ def test_git_carries_a_text_of_any_size_to_gitlab(project: Project, text: str) -
     assert request.branch in project.branches()
 
 
+HOSTILE = (
+    "the seal is missing\\n\\n/close",
+    "x\\\\n/merge",
+    "\\\\\\n/assign @victim",
+    "x\n/approve\r/close",
+    "x\u2028/label ~bug",
+)
+"""Texts that would begin a line with a quick action of GitLab, which reads \\n as a line break."""
+
+
+def descriptions(project: Project) -> list[str]:
+    """Take the options of a push like GitLab, which reads \\n as a line break."""
+    project.remote_git("config", "receive.advertisePushOptions", "true")
+    hook = project.remote / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(
+        '#!/bin/sh\nn=0\nwhile [ "$n" -lt "$GIT_PUSH_OPTION_COUNT" ]; do\n'
+        'eval "printf \'%s\\0\' \\"\\$GIT_PUSH_OPTION_$n\\"" >>options\nn=$((n + 1))\ndone\n'
+    )
+    hook.chmod(0o755)
+    assert main(["propose", "--forge=gitlab"]) == 0
+    options = (project.remote / "options").read_bytes().decode().split("\0")
+    return [option.partition("=")[2].replace("\\n", "\n") for option in options]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_text_of_others_starts_a_line_on_gitlab(project: Project, text: str) -> None:
+    """In the reason, the id of a task, the reason of an edit and the skill itself."""
+    written = AFTER.replace(b"twice.", f"twice. {text}".encode())
+    project.propose(written.replace(b"\r", b"").replace(b"\xe2\x80\xa8", b""), reason=text)
+    file = project.proposal / "result.json"
+    result = json.loads(file.read_bytes())
+    (skill,) = result["skills"]
+    skill["tasks"][0]["id"] += f"[{text}]"
+    skill["edits"] = [{"op": "append", "content": text, "reason": text, "status": "accepted"}]
+    file.write_text(json.dumps(result))
+    for option in descriptions(project):
+        lines = [line.strip() for line in option.splitlines()]
+        assert [line for line in lines if line.startswith("/")] == []
+
+
 def test_gitlab_opens_the_request_with_the_push(
     project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -825,4 +938,5 @@ def test_gitlab_opens_the_request_with_the_push(
     assert "merge_request.label=skillopt" in options
     (text,) = [line for line in options if line.startswith("merge_request.description=")]
     assert "\\n\\nPasses more tasks." in text
+    assert "\\n+Write dates as ISO.\\n" in text
     assert "https://gitlab.example.com/a/b/-/merge_requests/5" in capsys.readouterr().out

@@ -257,7 +257,7 @@ def test_what_stands_on_the_base_branch_is_known(project: Project) -> None:
     assert [(found.rule, found.excerpt) for found in checked.warnings] == [
         ("command", "git log -3")
     ]
-    assert "git log -3" in compose(checked, load(project.proposal).result)
+    assert "git log -3" in compose(checked)
 
 
 def test_no_setting_allows_a_change_of_what_is_protected(project: Project) -> None:
@@ -677,18 +677,40 @@ def test_a_description_changes_only_where_the_base_branch_trains_it(project: Pro
         check(project)
 
 
-def test_a_shorter_skill_must_be_shorter_and_shown_to_be_no_worse(unchanged: Unchanged) -> None:
-    before = unchanged.skill.read_bytes()
+def test_a_shorter_skill_must_be_shorter_and_shown_to_be_no_worse(project: Project) -> None:
+    config = project.root / "pyproject.toml"
+    config.write_text(config.read_text() + 'skillopt_search = "trials, shorten"\n')
+    project.commit("Shorten it", "pyproject.toml")
+    before = project.skill.read_bytes()
     shorter = before[: before.rindex(b"\n", 0, -1)] + b"\n"
     for after, counts, why in (
         (shorter, [(3, 3)] * 4, "no worse"),
         (before + b"\nMore.\n", [(3, 3)] * 20, "not shorter"),
         (shorter, [(3, 3)] * 20, ""),
     ):
-        unchanged.propose(after, counts=counts)
-        unchanged.tamper(verdict={"gate": "shorten"})
+        project.propose(after, counts=counts)
+        project.tamper(verdict={"gate": "shorten"})
         if why:
             with pytest.raises(Refused, match=why):
-                check(unchanged)
+                check(project)
         else:
-            assert len(check(unchanged)) == 1
+            (skill,) = check(project)
+            assert skill.rule == "shorten"
+
+
+@pytest.mark.parametrize("setting", ["", 'skillopt_search = "trials"', 'skillopt_search = "batch"'])
+def test_the_result_does_not_choose_the_rule_that_judges_it(project: Project, setting: str) -> None:
+    config = project.root / "pyproject.toml"
+    config.write_text(config.read_text() + f"{setting}\n")
+    project.commit("A search", "pyproject.toml") if setting else None
+    before = project.skill.read_bytes()
+    shorter = before[: before.rindex(b"\n", 0, -1)] + b"\n"
+    project.propose(shorter, counts=[(3, 3)] * 20)
+    project.tamper(verdict={"gate": "shorten"})
+    said = "the rule of the search shorten accepted it: set it as skillopt_search on the base"
+    with pytest.raises(Refused, match=said):
+        check(project)
+    for gate in ("none", "hard", "", None, 3):
+        project.tamper(verdict={"gate": gate})
+        with pytest.raises(Refused, match="the counts do not support the verdict"):
+            check(project)
