@@ -116,7 +116,7 @@ class Trace:
     """Reason for ending without an answer."""
     done: bool = False
     """Whether the agent finished its turn."""
-    opened: list[str] = field(default_factory=list)
+    opened: list[tuple[str, str]] = field(default_factory=list)
     """Name and arguments of each successful tool call."""
     waiting: dict[str, Any] = field(default_factory=dict)
     """Calls without a result yet, by id."""
@@ -164,15 +164,20 @@ class Trace:
             arguments = {"command": arguments}
         text, shown = as_text(result), json.dumps(arguments or {}, ensure_ascii=False)
         self._end_message()
-        self.opened += [] if failed else [f"{name} {shown}"]
+        if not failed:
+            self.opened.append((str(name), shown))
         self.tools.append(ToolRun(str(name), shown, text))
         self.turns.append(("assistant", f"[calls {name}({shorten(shown, _SHOWN)})]"))
         self.turns.append(("tool", shorten(text, _SHOWN)))
 
     def used(self, skill: str) -> bool:
         """Return whether the agent loaded a skill, by a skill tool or by reading its file."""
-        tool = re.compile(rf'(?i:\S*skill\S*) .*"{re.escape(skill)}"')
-        return any(tool.match(call) or f"{skill}/SKILL.md" in call for call in self.opened)
+        for name, arguments in self.opened:
+            if "skill" in name.lower() and f'"{skill}"' in arguments:
+                return True
+            if f"{skill}/SKILL.md" in arguments:
+                return True
+        return False
 
     def take(self, harness: Harness, line: str) -> dict[str, Any]:
         """Read a line of a harness's output; return its event, empty if it is none."""
@@ -205,21 +210,19 @@ def as_text(content: Any) -> str:
     return "" if content is None else str(content)
 
 
-def _sum(usage: Any, *names: str) -> int:
+def add_up(usage: Any, *names: str) -> int:
     """Add up counts of a usage record; a malformed one must not hide the rest of the event."""
     found = [usage.get(name) for name in names] if isinstance(usage, dict) else []
     return sum(count for count in found if isinstance(count, int) and count > 0)
 
 
 def _claude_tokens(usage: Any) -> tuple[int, int]:
-    """Return tokens in and out; Claude Code counts cached ones apart, Qwen Code within a total."""
-    said = _sum(usage, "output_tokens")
-    read = _sum(usage, "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-    return max(0, _sum(usage, "total_tokens") - said) or read, said
+    """Return tokens in and out; cached ones are counted apart."""
+    read = add_up(usage, "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    return read, add_up(usage, "output_tokens")
 
 
 def _read_claude(event: dict[str, Any], trace: Trace) -> None:
-    """Read an event of Claude Code, or of Qwen Code, which uses the same format."""
     kind = event["type"]
     if kind == "assistant" and event["message"].get("model") != "<synthetic>":
         message = event["message"]
@@ -248,7 +251,7 @@ def _read_codex(event: dict[str, Any], trace: Trace) -> None:
     kind, item = event["type"], event.get("item") or {}
     if kind == "turn.completed":
         trace.done, usage = True, event.get("usage")
-        trace.total = _sum(usage, "input_tokens"), _sum(usage, "output_tokens")
+        trace.total = add_up(usage, "input_tokens"), add_up(usage, "output_tokens")
     if kind == "turn.failed":
         trace.error = as_text(event["error"])
     what = item["type"] if kind == "item.completed" else ""
@@ -279,25 +282,8 @@ def _read_gemini(event: dict[str, Any], trace: Trace) -> None:
         trace.returns(event["tool_id"], event.get("output"), failed=failed)
     elif kind == "result":
         trace.done, stats = True, event.get("stats")
-        trace.total = _sum(stats, "input_tokens"), _sum(stats, "output_tokens")
+        trace.total = add_up(stats, "input_tokens"), add_up(stats, "output_tokens")
         trace.error = "" if event["status"] == "success" else as_text(event.get("error") or kind)
-
-
-def _read_opencode(event: dict[str, Any], trace: Trace) -> None:
-    kind, part = event["type"], event.get("part") or {}
-    if kind == "text":
-        trace.say(part["text"])
-    elif kind == "tool_use":
-        state = part["state"]
-        result, failed = state.get("output") or state.get("error"), state["status"] != "completed"
-        trace.ran(part["tool"], state.get("input"), result, failed=failed)
-    elif kind == "step_finish":
-        trace.done, told = part["reason"] != "tool-calls", part.get("tokens") or {}
-        asked = _sum(told, "input") + _sum(told.get("cache"), "read", "write")
-        trace.spent[str(part.get("id"))] = asked, _sum(told, "output", "reasoning")
-    elif kind == "error":
-        error = event.get("error") or {}
-        trace.error = as_text(error.get("data") or error.get("name") or "error")
 
 
 def _read_copilot(event: dict[str, Any], trace: Trace) -> None:
@@ -318,8 +304,8 @@ def _read_pi(event: dict[str, Any], trace: Trace) -> None:
     trace.done = trace.done or kind == "agent_end"
     if kind == "message_end" and event["message"]["role"] == "assistant":
         message, usage = event["message"], event["message"].get("usage")
-        asked = _sum(usage, "input", "cacheRead", "cacheWrite")
-        trace.spent[str(len(trace.spent))] = asked, _sum(usage, "output")
+        asked = add_up(usage, "input", "cacheRead", "cacheWrite")
+        trace.spent[str(len(trace.spent))] = asked, add_up(usage, "output")
         trace.say("\n".join(b["text"] for b in message["content"] if b["type"] == "text"))
         failed = message.get("stopReason") == "error"
         trace.error = (as_text(message.get("errorMessage")) or "error") if failed else ""
@@ -342,19 +328,36 @@ def _read_acp(event: dict[str, Any], trace: Trace) -> None:
             trace.say(update["content"].get("text") or "", more=True)
         elif update["sessionUpdate"] in ("tool_call", "tool_call_update"):
             call = trace.waiting.setdefault(update["toolCallId"], {})
-            call |= {name: value for name, value in update.items() if value}
+            # The first title is often the tool's name, a later one tells about the call.
+            title = call.get("title") or update.get("title")
+            call |= {name: value for name, value in update.items() if value} | {"title": title}
             if update.get("status") in ("completed", "failed"):
                 del trace.waiting[update["toolCallId"]]
                 arguments = call.get("rawInput") or {"locations": call.get("locations")}
                 result = call.get("content") or call.get("rawOutput")
-                title = str(call.get("name") or call.get("title") or call.get("kind") or "?")
-                trace.ran(title, arguments, result, failed=update["status"] == "failed")
+                failed = update["status"] == "failed"
+                trace.ran(_tool_name(call), arguments, result, failed=failed)
+
+
+def _tool_name(call: dict[str, Any]) -> str:
+    """Return the name of a tool, for which the protocol has no field of its own."""
+    more = call.get("_meta")
+    name = more.get("toolName") if isinstance(more, dict) else None
+    return str(name or call["title"] or call.get("kind") or "?")
 
 
 def _known() -> dict[str, Harness]:
     tables = tomllib.loads(Path(__file__).with_name("known.toml").read_text(encoding="utf-8"))
     readers = {name: globals()[f"_read_{table.pop('read')}"] for name, table in tables.items()}
-    return {name: Harness(name, read=readers[name], **table) for name, table in tables.items()}
+    found = {name: Harness(name, read=readers[name], **table) for name, table in tables.items()}
+    return {name: _over_acp(h) if h.read is _read_acp else h for name, h in found.items()}
+
+
+def _over_acp(harness: Harness) -> Harness:
+    """Have our client run the command line of a harness, which speaks ACP."""
+    script = Path(__file__).with_name("acp.py").read_text(encoding="utf-8")
+    argv = f"{{python}} -I -S {{home}}/acp.py {{prompt}} {{workspace}} {harness.argv}"
+    return replace(harness, argv=argv, files={**harness.files, "acp.py": script})
 
 
 KNOWN = _known()
@@ -373,14 +376,12 @@ def find_harness(name: str) -> Harness:
         raise pytest.UsageError(f"skillopt_harness: {name!r} is not one of {NAMES}")
     if module == "acp":
         program, _, arguments = rest.strip().partition(" ")
-        script = Path(__file__).with_name("acp.py").read_text(encoding="utf-8")
         return replace(
             _ACP,
             name=name,
             argv=f"{_ACP.argv} {arguments}",
             executable=program,
             package=f"the package that provides the command {program!r}",
-            files={"acp.py": script},
         )
     try:
         found = getattr(import_module(module), rest)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _ALL = 2_000
 """Lines that show that a document was read: agents cut long ones off."""
 _SHELL = Harness("shell", "/bin/sh -c {prompt}", lambda event, trace: None, "")
-REVISION = 7
+REVISION = 8
 """Version of the cached runs' format and of the adapters; raise it to invalidate the cache."""
 _SCRATCH = re.compile(r"(?<![^\s\"'`])[^\s\"'`]*/skillopt-home-[^/\s\"'`]+/home")
 

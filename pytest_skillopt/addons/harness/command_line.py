@@ -16,7 +16,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.addons.harness.adapters import KNOWN, Trace, bundled_path, missing_program
+from pytest_skillopt.addons.harness.adapters import (
+    KNOWN,
+    Trace,
+    add_up,
+    as_text,
+    bundled_path,
+    missing_program,
+)
 from pytest_skillopt.addons.harness.login import (
     PROVIDER,
     PROXIES,
@@ -42,6 +49,21 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.roles import Models
     from pytest_skillopt.model.types import Role
 
+
+def _read_opencode(event: dict[str, Any], trace: Trace) -> None:
+    """Read an event of ``opencode run``."""
+    kind, part = event["type"], event.get("part") or {}
+    if kind == "text":
+        trace.say(part["text"])
+    elif kind == "step_finish":
+        trace.done, told = part["reason"] != "tool-calls", part.get("tokens") or {}
+        asked = add_up(told, "input") + add_up(told.get("cache"), "read", "write")
+        trace.spent[str(part.get("id"))] = asked, add_up(told, "output", "reasoning")
+    elif kind == "error":
+        error = event.get("error") or {}
+        trace.error = as_text(error.get("data") or error.get("name") or "error")
+
+
 _ASK = "You answer one prompt with one text, and nothing else is done with it."
 _KEPT = (*KEPT, "HOME", "USER", "TMPDIR", "XDG_CONFIG_HOME", *PROXIES)
 _KNOWN: dict[str, Harness] = {}
@@ -51,6 +73,7 @@ for _name, _table in tomllib.loads(
 ).items():
     _SIGN_INS[_name] = SignIn(_table.pop("sign_in"), tuple(_table.pop("variables")))
     _KNOWN[_name] = replace(KNOWN[_name], **{"env": {}, "files": {}, **_table})
+_KNOWN["opencode"] = replace(_KNOWN["opencode"], read=_read_opencode)
 _REFUSED = {
     "qwen": "Qwen Code turns its tools off only with --bare, which ignores your sign-in. Its plans "
     "give a key: set openai:MODEL@URL",

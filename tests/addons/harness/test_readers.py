@@ -8,20 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.addons.harness.adapters import _ACP, KNOWN, Trace
+from pytest_skillopt.addons.harness.adapters import _ACP, KNOWN, Trace, find_harness
+from pytest_skillopt.addons.harness.command_line import _KNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 STREAMS = Path(__file__).parents[2] / "data" / "harness_streams"
-NAMES = ["copilot", "gemini", "opencode", "pi", "qwen"]
+NAMES = ["copilot", "gemini", "pi"]
 
 
 def read(name: str, *events: dict[str, Any] | str) -> tuple[Trace, bool]:
     """The trace, and whether an event told something."""
     trace = Trace()
     lines = [event if isinstance(event, str) else json.dumps(event) for event in events]
-    return trace, trace.read(KNOWN[name], "\n".join(lines))
+    harness = _KNOWN["opencode"] if name == "cli:opencode" else KNOWN[name]
+    return trace, trace.read(harness, "\n".join(lines))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -45,7 +47,7 @@ FAULTS: list[tuple[str, dict[str, Any], str]] = [
         {"type": "result", "subtype": "success", "is_error": True, "result": "Failed to login"},
         "Failed to login",
     ),
-    ("qwen", {"type": "result", "subtype": "error", "is_error": True}, "error"),
+    ("claude", {"type": "result", "subtype": "error", "is_error": True}, "error"),
     ("codex", {"type": "turn.failed", "error": {"message": "no access"}}, "no access"),
     (
         "gemini",
@@ -53,10 +55,11 @@ FAULTS: list[tuple[str, dict[str, Any], str]] = [
         "quota",
     ),
     (
-        "opencode",
-        {"type": "error", "error": {"data": {"message": "no access", "statusCode": 401}}},
-        "no access",
+        "cli:opencode",
+        {"type": "error", "error": {"data": {"message": "no sign-in", "statusCode": 401}}},
+        "no sign-in",
     ),
+    ("opencode", {"id": 3, "error": {"code": -32603, "message": "no access"}}, "no access"),
     ("copilot", {"type": "session.error", "data": {"message": "no access"}}, "no access"),
     (
         "pi",
@@ -94,7 +97,7 @@ def test_surprises_are_passed_over(name: str) -> None:
 @pytest.mark.parametrize("name", KNOWN)
 def test_all_that_is_filled_in_is_known(name: str) -> None:
     harness = KNOWN[name]
-    blanks = ("executable", "prompt", "model", "workspace", "home", "url", "key")
+    blanks = ("executable", "python", "prompt", "model", "workspace", "home", "url", "key")
     values = {blank: f"<{blank}>" for blank in blanks}
     texts = [harness.argv, *harness.env.values(), *harness.files.values()]
     filled = " ".join(harness.filled(text, values) for text in texts)
@@ -136,17 +139,6 @@ TOLD: list[tuple[str, list[dict[str, Any]], tuple[int, int], int]] = [
     ),
     ("claude", [{"type": "result", "usage": CLAUDE | {"output_tokens": 5}}], (10, 5), 0),
     (
-        "qwen",
-        [
-            {
-                "type": "result",
-                "usage": CLAUDE | {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15},
-            }
-        ],
-        (10, 5),
-        0,
-    ),
-    (
         "codex",
         [
             {"type": "item.completed", "item": {"id": "1", "type": "reasoning"}},
@@ -170,27 +162,6 @@ TOLD: list[tuple[str, list[dict[str, Any]], tuple[int, int], int]] = [
         ],
         (10, 5),
         0,
-    ),
-    (
-        "opencode",
-        [
-            {
-                "type": "step_finish",
-                "part": {
-                    "id": str(n),
-                    "reason": "stop",
-                    "tokens": {
-                        "input": 4,
-                        "output": 2,
-                        "reasoning": 1,
-                        "cache": {"read": 1, "write": 0},
-                    },
-                },
-            }
-            for n in range(2)
-        ],
-        (10, 6),
-        2,
     ),
     (
         "pi",
@@ -265,6 +236,45 @@ def test_events_of_odd_types_are_no_more_than_words(name: str) -> None:
 
 def acp(**update: Any) -> str:
     return json.dumps({"method": "session/update", "params": {"update": update}})
+
+
+USES: dict[str, list[dict[str, Any]]] = {
+    "opencode": [
+        {"title": "skill", "status": "pending", "rawInput": {}},
+        {"title": "skill", "status": "in_progress", "rawInput": {"name": "house-greeting"}},
+        {"title": "Loaded skill: house-greeting", "status": "completed"},
+    ],
+    "qwen": [
+        {
+            "title": 'Skill: Use skill: "house-greeting"',
+            "rawInput": {"skill": "house-greeting"},
+            "_meta": {"toolName": "skill"},
+        },
+        {"status": "completed", "_meta": {"toolName": "skill"}},
+    ],
+    "acp:goose acp": [
+        {
+            "title": "Using skill: house-greeting",
+            "rawInput": {"skill": "house-greeting"},
+            "status": "pending",
+        },
+        {"status": "completed", "_meta": ["odd"]},
+    ],
+}
+
+
+@pytest.mark.parametrize("name", USES)
+def test_a_tool_has_the_name_that_an_agent_tells(name: str) -> None:
+    """The protocol has no field for it: OpenCode gives it as the first title, Qwen Code beside."""
+    first, *later = USES[name]
+    lines = [acp(sessionUpdate="tool_call", toolCallId="1", **first)]
+    lines += [acp(sessionUpdate="tool_call_update", toolCallId="1", **event) for event in later]
+    trace = Trace()
+    trace.read(find_harness(name), "\n".join(lines))
+    (run,) = trace.tools
+    assert run.name == ("skill" if name in KNOWN else "Using skill: house-greeting")
+    assert trace.used("house-greeting")
+    assert not trace.used("house")
 
 
 def test_many_chunks_of_a_message_take_linear_time() -> None:

@@ -2,7 +2,7 @@
 
     python trim.py < printed > NAME.jsonl
 
-``.ci/harnesses record`` does it for every agent that it installs.
+``.ci/harnesses record`` does it for every agent that does not speak the Agent Client Protocol.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ import sys
 from typing import Any
 
 KEPT = re.compile(
-    "assistant|user|result|message|tool_use|tool_result|text|step_finish|error|message_end|"
-    "tool_execution_(start|end)|agent_end|assistant[.]message|tool[.]execution_(start|complete)|"
-    "(item|turn)[.]completed"
+    "result|message|tool_use|tool_result|message_end|tool_execution_(start|end)|agent_end|"
+    "assistant[.]message|tool[.]execution_(start|complete)"
 )
 DROPPED = re.compile(
     "uuid|apiCallId|(session|message|parent|interaction|turn|originatingMessage)_?(id|Id|ID)|"
