@@ -24,6 +24,10 @@ SHORTEST, LONGEST = 15, 8_000
 """Characters of a request: shorter ones are e.g. "yes", longer ones pasted documents."""
 _MOST_CLEANED = 2 * LONGEST
 """Maximum characters of a turn before cleaning, which may shorten it."""
+_READ = (
+    "sessions of Claude Code, Codex, OpenCode, Cursor, Copilot, VS Code's Copilot Chat and Devin "
+    "(ATIF)"
+)
 _MOST_FILES = 2_000
 _MOST_BYTES = 100_000_000
 
@@ -58,8 +62,8 @@ def read_requests(path: Path) -> tuple[int, tuple[str, ...]]:
     requests = tuple(distinct(text for text in cleaned if SHORTEST <= len(text) <= LONGEST))
     if not requests:
         raise UserError(
-            f"no turn of a user was found in {path}: give an export as JSON or JSONL whose turns "
-            'say {"role": "user"}'
+            f"no turn of a user was found in {path}: {_READ} are read, and any JSON or JSONL whose "
+            'turns say {"role": "user"}'
         )
     return len(files[:_MOST_FILES]), requests
 
@@ -101,6 +105,8 @@ def _turns(value: Any, depth: int = 0) -> Iterator[str]:
             return
         info = value.get("info")
         role = value.get("role") or (info.get("role") if isinstance(info, dict) else "")
+        if not role and "message" in value:
+            role = _role_of_message(value)
         if str(role or value.get("type", "")).lower() in ("user", "human", "user.message"):
             text = _text(value).strip()
             if _ASKED in text and text.endswith(_ASKED_END):
@@ -108,8 +114,21 @@ def _turns(value: Any, depth: int = 0) -> Iterator[str]:
             if text and not _MACHINE.match(text):
                 yield text
             return
-        for inner in value.values():
-            yield from _turns(inner, depth + 1)
+        for name, inner in value.items():
+            if name != "subagent_trajectories":
+                yield from _turns(inner, depth + 1)
+
+
+def _role_of_message(value: dict[str, Any]) -> str:
+    """Return the role of a request of VS Code's chat, or of a step of an ATIF trajectory."""
+    message, source = value["message"], value.get("source")
+    if "step_id" in value or source in ("user", "agent", "system"):
+        return "copied" if value.get("is_copied_context") else str(source)
+    asked = isinstance(message, dict) and isinstance(message.get("text"), str)
+    is_request = "response" in value or "requestId" in value
+    if asked and is_request and not value.get("isSystemInitiated"):
+        return "user"
+    return ""
 
 
 def _text(value: Any) -> str:

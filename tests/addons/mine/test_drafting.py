@@ -82,12 +82,81 @@ CURSOR = json.dumps(
         },
     }
 )
+VSCODE = "\n".join(
+    map(
+        json.dumps,
+        [
+            {"kind": 0, "v": {"version": 3, "sessionId": "x", "requests": [], "inputState": {}}},
+            {
+                "kind": 2,
+                "k": ["requests"],
+                "v": [
+                    {
+                        "requestId": "request-1",
+                        "agent": {"extensionId": {"value": "GitHub.copilot-chat"}},
+                        "message": {"text": ASKED, "parts": [{"kind": "text", "text": ASKED}]},
+                        "response": [],
+                    }
+                ],
+            },
+            {
+                "kind": 2,
+                "k": ["requests", 0, "response"],
+                "v": [{"value": "Here is a long answer"}],
+            },
+            {
+                "kind": 1,
+                "k": ["requests", 0, "result"],
+                "v": {
+                    "metadata": {"renderedUserMessage": [{"text": "what the tool has made of it"}]}
+                },
+            },
+            {
+                "kind": 2,
+                "k": ["requests"],
+                "v": [
+                    {
+                        "requestId": "request-2",
+                        "message": {"text": "The terminal command has ended", "parts": []},
+                        "response": [],
+                        "isSystemInitiated": True,
+                    }
+                ],
+            },
+        ],
+    )
+)
+ATIF = json.dumps(
+    {
+        "schema_version": "ATIF-v1.7",
+        "session_id": "x",
+        "agent": {"name": "devin", "version": "1"},
+        "steps": [
+            {"step_id": 1, "source": "system", "message": "You are a careful agent."},
+            {"step_id": 2, "source": "user", "message": [{"type": "text", "text": ASKED}]},
+            {"step_id": 3, "source": "agent", "message": "Here is a long answer."},
+        ],
+        "subagent_trajectories": [
+            {"steps": [{"step_id": 1, "source": "user", "message": "Find all files of the parser"}]}
+        ],
+    }
+)
 GENERIC = json.dumps([{"role": "user", "content": ASKED}, {"role": "assistant", "content": "x"}])
 
 
 @pytest.mark.parametrize(
     "content",
-    [codex(ASKED), CLAUDE, OPENCODE, COPILOT, CURSOR, GENERIC, codex(ASKED) + '\n{"type": "resp'],
+    [
+        codex(ASKED),
+        CLAUDE,
+        OPENCODE,
+        COPILOT,
+        CURSOR,
+        VSCODE,
+        ATIF,
+        GENERIC,
+        codex(ASKED) + '\n{"type": "resp',
+    ],
 )
 def test_what_a_person_asked_is_found_in_each_form(tmp_path: Path, content: str) -> None:
     (tmp_path / "session.jsonl").write_text(content)
@@ -112,7 +181,7 @@ def test_a_place_without_requests_says_so(tmp_path: Path, content: str | None) -
     file = tmp_path / "session.jsonl"
     if content is not None:
         file.write_text(content)
-    with pytest.raises(UserError, match=r"there is no|no turn of a user was found"):
+    with pytest.raises(UserError, match=r"there is no|no turn of a user .* sessions of Claude"):
         read_requests(file)
 
 
