@@ -206,9 +206,13 @@ def settle(row: Any, rollout: Any, reference: str = "") -> None:
 
     Raises:
         TypeError: they are not finite numbers.
+        ModelFault: the row says ``agent_ok: False``: the agent did not run to its end.
     """
     __tracebackhide__ = True
     given: dict[str, Any] = row if isinstance(row, dict) else vars(row)
+    if given.get("agent_ok") is False:
+        reason = given.get("fail_reason") or "it gives no fail_reason"
+        raise ModelFault(f"the adapter's agent did not run (agent_ok is False): {reason}")
     try:
         hard, soft = float(given["hard"]), float(given.get("soft", given["hard"]))
         if not (math.isfinite(hard) and math.isfinite(soft)):
