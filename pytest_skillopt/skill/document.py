@@ -32,9 +32,16 @@ _FRONTMATTER = re.compile(
     rf"\ufeff?(?:---[ \t]*{NEWLINE}(?:[^\r\n]*{NEWLINE})*?---[ \t]*(?:{NEWLINE}|\Z))?"
 )
 _FENCE = re.compile(r"(?:[ \t]|[-*+>]|\d{1,9}[.)])*(?P<run>`{3,}|~{3,})(?P<info>[^\r\n]*)")
+_THEIRS = {"slow_update": "guidance", "appendix": "reminders"}
+"""Names of MANAGED by those that SkillOpt writes in its markers."""
+OWN_MARKER = re.compile(
+    r"<!--\s*(?:/?skillopt:|(?:SLOW_UPDATE|APPENDIX)_(?:START|END)\s*-->)", re.IGNORECASE
+)
+"""Begin of a marker of a region, or a marker of SkillOpt's."""
 # A marker between backticks is a mention of the marker.
 _MARKER = re.compile(
-    r"(?<!`)<!--\s*(?P<close>/?)skillopt:(?P<name>keep|guidance|reminders)\s*-->(?!`)",
+    r"(?<!`)<!--\s*(?:(?P<close>/?)skillopt:(?P<name>keep|guidance|reminders)"
+    r"|(?P<theirs>SLOW_UPDATE|APPENDIX)_(?P<end>START|END))\s*-->(?!`)",
     re.IGNORECASE,
 )
 # PyYAML raises these besides its own errors for a scalar with a wrong tag.
@@ -233,10 +240,10 @@ class Document:
         for match in _MARKER.finditer(text, self.body_start):
             if any(block.start <= match.start() < block.end for block in blocks):
                 continue
-            name = match["name"].lower()
-            if opened is None and not match["close"]:
+            name, closes = _read_marker(match)
+            if opened is None and not closes:
                 opened = (name, match.start())
-            elif opened and match["close"] and name == opened[0]:
+            elif opened and closes and name == opened[0]:
                 regions.append(Region(name, opened[1], match.end()))
                 opened = None
             elif opened is None:
@@ -296,6 +303,26 @@ class Document:
     def fence_at(self, offset: int) -> Region | None:
         """Return the code block that holds the offset."""
         return _overlapped(self.fences, offset, offset)
+
+
+def _read_marker(match: re.Match[str]) -> tuple[str, bool]:
+    """Return the name of a marker's region, and if it closes the region."""
+    if match["theirs"]:
+        return _THEIRS[match["theirs"].lower()], match["end"].lower() == "end"
+    return match["name"].lower(), bool(match["close"])
+
+
+def with_markers_of_skillopt(text: str) -> str:
+    """Return a skill's text with the markers by which SkillOpt knows guidance and reminders."""
+    theirs = {name: marker.upper() for marker, name in _THEIRS.items()}
+
+    def renamed(match: re.Match[str]) -> str:
+        name, closes = _read_marker(match)
+        if name not in theirs:
+            return match[0]
+        return f"<!-- {theirs[name]}_{'END' if closes else 'START'} -->"
+
+    return _MARKER.sub(renamed, text)
 
 
 @lru_cache(maxsize=64)

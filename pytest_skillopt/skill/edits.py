@@ -16,6 +16,7 @@ import yaml
 from pytest_skillopt.skill.document import (
     MANAGED,
     NEWLINE,
+    OWN_MARKER,
     SKILL_FILE,
     Document,
     SkillError,
@@ -45,7 +46,6 @@ _FILE_LINK = re.compile(
     r"\]\(<?((?![a-z][a-z0-9+.-]{0,30}:|/)[^)\s<>#?]{1,1000}+)[^)\s]{0,1000}+\)", re.IGNORECASE
 )
 _LINE_END = re.compile(NEWLINE)
-_MARKER = re.compile(r"<!--\s*/?skillopt:", re.IGNORECASE)
 _LIST_ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]")
 _TABLE_ROW = re.compile(r"[ \t]*\|")
 # Headings, fences, rows and comments end with their line and begin no paragraph.
@@ -217,7 +217,7 @@ def _check_form(edit: Edit) -> None:
     if edit.op != "delete" and not edit.content.strip():
         way_out = "; use delete to remove text" if edit.op == "replace" else ""
         raise SkillError(f"empty content{way_out}")
-    if edit.op != "delete" and _MARKER.search(edit.content):
+    if edit.op != "delete" and OWN_MARKER.search(edit.content):
         raise SkillError("the content holds a skillopt marker, which only the user may set")
 
 

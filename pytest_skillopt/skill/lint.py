@@ -43,7 +43,10 @@ Codex: 2 % of the model's window, or 8,000 characters; Claude Code: 1 %, 8,000 o
 
 _EXCERPT = 120
 _REDACTED = re.compile(r"\[redacted(?: \w+)?\]")
-_OWN_MARKER = re.compile(r"<!--\s*/?skillopt:(?:guidance|reminders)\s*-->", re.IGNORECASE)
+_OWN_MARKER = re.compile(
+    r"<!--\s*(?:/?skillopt:(?:guidance|reminders)|(?:SLOW_UPDATE|APPENDIX)_(?:START|END))\s*-->",
+    re.IGNORECASE,
+)
 
 
 def rules() -> dict[str, tuple[Severity, str]]:

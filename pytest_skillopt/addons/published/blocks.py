@@ -15,7 +15,7 @@ from pytest_skillopt.edits.calls import Edits, Form, PlacedEditForm
 from pytest_skillopt.edits.context import quote
 from pytest_skillopt.edits.reflect import ask_for_edits
 from pytest_skillopt.edits.vetting import Refusal
-from pytest_skillopt.skill.document import SkillError, split_lines, to_lf
+from pytest_skillopt.skill.document import OWN_MARKER, SkillError, split_lines, to_lf
 from pytest_skillopt.skill.edits import Edit, protected_texts
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.edits.update import Update
     from pytest_skillopt.skill.document import Document, Region
 
-_MARKER = re.compile(r"<!--\s*/?skillopt:", re.IGNORECASE)
+_COMMENT = re.compile(r"<!--.*?-->")
 
 GUIDANCE = "guidance"
 """Name of the block that a slow update writes."""
@@ -132,12 +132,16 @@ def get_block(document: Document, name: str) -> str:
     region = _managed(document, name)
     if region is None:
         return ""
-    lines = split_lines(document.text[region.start : region.end])
-    return to_lf("".join(lines[1:-1])).strip("\n")
+    text = document.text[region.start : region.end]
+    opening, closing = _markers(text)
+    inside = to_lf(text[len(opening) : len(text) - len(closing)])
+    return "\n".join(line.rstrip() for line in inside.split("\n")).strip("\n")
 
 
 def set_block(document: Document, name: str, content: str) -> Document:
     """Set the content of a managed block, which is added at the end if it is missing.
+
+    A block keeps its own markers, also those of SkillOpt.
 
     Raises:
         SkillError: the content is empty or has a skillopt marker, or the block cannot be added
@@ -145,10 +149,13 @@ def set_block(document: Document, name: str, content: str) -> Document:
     """
     region = _managed(document, name)
     content = to_lf(content).strip("\n")
-    if _MARKER.search(content) or not content.strip():
+    if OWN_MARKER.search(content) or not content.strip():
         raise SkillError(f"the content of the block {name} is empty or has a skillopt marker")
     text, newline = document.text, document.newline
-    block = f"<!-- skillopt:{name} -->\n{content}\n<!-- /skillopt:{name} -->"
+    opening, closing = f"<!-- skillopt:{name} -->", f"<!-- /skillopt:{name} -->"
+    if region is not None:
+        opening, closing = _markers(text[region.start : region.end])
+    block = f"{opening}\n{content}\n{closing}"
     block = block.replace("\n", newline)
     if region is None:
         result = document.with_text(_appended(text, block, newline))
@@ -173,6 +180,11 @@ def _managed(document: Document, name: str) -> Region | None:
     if found and not found[0].closed:
         raise SkillError(f"the block {name} is never closed; add <!-- /skillopt:{name} -->")
     return found[0] if found else None
+
+
+def _markers(block: str) -> tuple[str, str]:
+    found = _COMMENT.findall(block)
+    return found[0], found[-1]
 
 
 def _appended(text: str, block: str, newline: str) -> str:

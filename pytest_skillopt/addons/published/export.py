@@ -2,7 +2,8 @@
 
 Both have ``history.json``, ``best_skill.md``, ``skills/skill_vNNNN.md`` and a folder for each step
 under ``steps/``; SkillOpt also ``config.json`` and ``summary.json``, skillrl ``current_skill.md``
-and ``runtime_state.json``. A file, or a key, whose content is not known here is left out.
+and ``runtime_state.json``. For SkillOpt guidance and reminders stand between its own markers. A
+file, or a key, whose content is not known here is left out.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_skillopt.addons.project import version_of_run
 from pytest_skillopt.addons.runs import add_run_arguments, home_of, pick_run
 from pytest_skillopt.errors import UserError
+from pytest_skillopt.skill.document import with_markers_of_skillopt
 from pytest_skillopt.skill.files import slug, unnamed
 from pytest_skillopt.untrusted import shown
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_skillopt.run.result import EditRow, Result, SkillResult
+    from pytest_skillopt.skill.document import Document
 
 _APPLIED = ("accepted", "rejected", "dropped")
 _ACTIONS = {"accepted": "accept_new_best", "none": "skip_no_patches"}
@@ -55,9 +58,17 @@ def _export(args: argparse.Namespace) -> int:
     for skill in result.skills:
         several = len(result.skills) > 1
         folder = top / slug(skill.name or unnamed(Path(skill.path))) if several else top
-        _write_skill(folder, lambda name: version(name).data, result, skill, args.format)
+        text = partial(_text, version, args.format)
+        _write_skill(folder, text, result, skill, args.format)
     sys.stdout.write(shown(f"{args.format}: {top}\n"))
     return 0
+
+
+def _text(version: Callable[[str], Document], form: str, name: str) -> bytes:
+    document = version(name)
+    if form != "skillopt":
+        return document.data
+    return with_markers_of_skillopt(document.text).encode()
 
 
 def _write_skill(

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from chat_server import ChatServer
 
 RULE = "Answer in capitals."
-SKILL = "---\nname: names\ndescription: Repeats names.\n---\nRepeat the name.\n"
+HEAD = "---\nname: names\ndescription: Repeats names.\n---\nRepeat the name.\n"
+GUIDANCE = "<!-- skillopt:guidance -->\nGo slow.\n<!-- /skillopt:guidance -->\n"
+SLOW_UPDATE = "<!-- SLOW_UPDATE_START -->\nGo slow.\n<!-- SLOW_UPDATE_END -->\n"
+SKILL = f"{HEAD}\n{GUIDANCE}"
 
 
 @pytest.fixture
@@ -67,7 +70,9 @@ def test_a_training_is_laid_out_as_the_other_tools_do(
     assert {row["best_step"] for row in history} == {1}
     assert history[0]["rollout_hard"] == 0
     assert RULE in (top / "best_skill.md").read_text()
-    assert (top / "skills" / "skill_v0000.md").read_text() == SKILL.rstrip("\n")
+    theirs = f"{HEAD}\n{SLOW_UPDATE}".rstrip("\n")
+    assert (top / "skills" / "skill_v0000.md").read_text() == theirs
+    assert SLOW_UPDATE.strip() in (top / "best_skill.md").read_text()
     assert RULE in (top / "skills" / "skill_v0001.md").read_text()
     step = top / "steps" / "step_0001"
     assert RULE in (step / "candidate_skill.md").read_text()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pytest_skillopt.addons.published.blocks import get_block, set_block
 from pytest_skillopt.addons.published.rewrites import rewrite_body
-from pytest_skillopt.skill.document import Document, SkillError
+from pytest_skillopt.skill.document import Document, SkillError, with_markers_of_skillopt
 from pytest_skillopt.skill.edits import (
     Edit,
     apply,
@@ -46,6 +46,49 @@ def test_ordinary_edits_may_not_touch_a_block() -> None:
         with pytest.raises(SkillError):
             apply(document, edit)
     assert get_block(apply(document, Edit("append", content="b")), "reminders") == "slow down"
+
+
+THEIRS = [("guidance", "SLOW_UPDATE"), ("reminders", "APPENDIX")]
+
+
+@pytest.mark.parametrize(("name", "marker"), THEIRS)
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_a_block_of_skillopt_is_one_of_ours_and_keeps_its_markers(
+    name: str, marker: str, newline: str
+) -> None:
+    opening, closing = f"<!-- {marker}_START -->", f"<!-- {marker}_END -->"
+    text = f"# A\n\nSort.\n\n{opening}\nGo slow.\n{closing}\n".replace("\n", newline)
+    document = read(text)
+    assert get_block(document, name) == "Go slow."
+    for edit in (
+        Edit("replace", "Go slow.", "x"),
+        Edit("delete", opening),
+        Edit("append", content=f"{opening}\nmine\n{closing}"),
+        Edit("insert_after", "Sort.", closing),
+    ):
+        with pytest.raises(SkillError):
+            apply(document, edit)
+    appended = apply(document, Edit("append", content="Sum."))
+    assert appended.text.index("Sum.") < appended.text.index(opening)
+    changed = set_block(document, name, "Go fast.")
+    assert changed.text == text.replace("slow", "fast")
+    assert get_block(set_block(read(f"a\n{opening}\n{closing}\n"), name, "b"), name) == "b"
+    assert get_block(read(f"{opening} b {closing}\n"), name).strip() == "b"
+    with pytest.raises(SkillError, match="marker"):
+        set_block(document, name, f"x {closing} y")
+    assert read(f"Write `{opening}` here.\n").regions == ()
+    kept = rewrite_body(document, "# B\n")
+    assert f"{opening}{newline}Go slow.{newline}{closing}" in kept.text
+
+
+def test_a_block_of_ours_has_the_markers_of_skillopt_in_its_layout() -> None:
+    mention = "Write `<!-- skillopt:guidance -->` before it."
+    theirs = GUIDE.replace("skillopt:guidance", "SLOW_UPDATE_START").replace(
+        "/SLOW_UPDATE_START", "SLOW_UPDATE_END"
+    )
+    ours = f"{KEEP}\n{mention}\n{GUIDE}\n"
+    assert with_markers_of_skillopt(ours) == f"{KEEP}\n{mention}\n{theirs}\n"
+    assert with_markers_of_skillopt(theirs) == theirs
 
 
 def test_a_block_keeps_other_regions() -> None:
