@@ -53,7 +53,7 @@ class Context:
     step: int = 0
     epoch: int = 1
     budget: int = 4
-    """Maximum edits that an analyst proposes, a merge keeps and an update applies."""
+    """Maximum edits that an analyst proposes, or that a selection keeps."""
     minibatch: int = 8
     """Tasks in one call of an analyst."""
     repeat: int = 1

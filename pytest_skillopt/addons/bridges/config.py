@@ -21,13 +21,21 @@ if TYPE_CHECKING:
 _SECTIONS = ("model", "train", "gradient", "optimizer", "evaluation", "env")
 _NAMES = tomllib.loads(Path(__file__).with_name("names.toml").read_text(encoding="utf-8"))
 _SETTINGS, _PROMPTS = _NAMES["settings"], _NAMES["prompts"]
+_FIXED = {"skillopt_search": "batch", "skillopt_rollouts": 1, "skillopt_patience": 10**6}
+"""Settings that SkillOpt and skillrl do not have: one sample of a task, and no early end."""
+_CHAT = (None, "openai_chat", "azure_openai")
+"""Backends of models that are called here by the same name; the others are coding agents, or have
+servers of their own."""
+_OVERHEAD = 60
+"""Seconds that SkillOpt adds to ``exec_timeout`` for a whole task."""
 
 
 def settings_of(config: Any) -> dict[str, Any]:
     """Translate a configuration into ini keys.
 
-    They select the published search, ``skillopt_search = "batch"``, with this package's gate. A
-    warning names the keys that are not used.
+    They select the published search, ``skillopt_search = "batch"``, with this package's gate, one
+    rollout of a task in a step and no end before the last epoch. ``exec_timeout`` is the time of a
+    model call; a rollout has a minute more. A warning names the keys that are not used.
 
     Args:
         config: a ``skillrl.SkillOptConfig``, a mapping with its keys, or the path of a YAML
@@ -58,8 +66,33 @@ def settings_of(config: Any) -> dict[str, Any]:
     if given.get("use_gate") is False:
         found["skillopt_gate"] = "off"
     handled = {"use_gate"} | ({"lr_control_mode"} if mode in ("autonomous", "fixed") else set())
+    if effort := given.get("reasoning_effort"):
+        found["skillopt_requests"] = f"reasoning_effort = {effort}"
+        handled.add("reasoning_effort")
+    if (seconds := given.get("exec_timeout")) is not None:
+        found["skillopt_timeout"] = seconds + _OVERHEAD if seconds > 0 else 0
+        if seconds > 0:
+            found["skillopt_request_timeout"] = seconds
+        handled.add("exec_timeout")
+    for role in ("target", "optimizer"):
+        model, used = _model_of(role, given)
+        if model:
+            found[f"skillopt_{role}"] = model
+        handled |= used
     _warn("configuration", given.keys() - _SETTINGS.keys() - handled)
-    return {"skillopt_search": "batch", **found}
+    return {**_FIXED, **found}
+
+
+def _model_of(role: str, given: Mapping[str, Any]) -> tuple[str, set[str]]:
+    """Return the model of a role as a setting here, if any, and the keys that name it."""
+    backend = given.get(f"{role}_backend") or given.get("model_backend") or given.get("backend")
+    named = {n: given[n] for n in (role, f"{role}_model") if isinstance(given.get(n), str)}
+    if not named or backend not in _CHAT:
+        return "", set()
+    endpoints = [f"{role}_azure_openai_endpoint", "azure_openai_endpoint"]
+    endpoints = [name for name in endpoints if name in given]
+    at = f"@{str(given[endpoints[0]]).rstrip('/')}/openai/v1" if endpoints else ""
+    return f"openai:{next(iter(named.values()))}{at}", {*named, *endpoints}
 
 
 def prompts_of(overrides: Mapping[str, str]) -> Callable[[str], str | None]:

@@ -1,4 +1,4 @@
-"""Optimizer calls between two epochs.
+"""Optimizer calls at the end of each epoch but the first.
 
 The slow update writes guidance, from a comparison of the epochs, into its own block. The meta skill
 is advice about which kinds of edits work, only for the optimizer's prompts.
@@ -48,13 +48,12 @@ Pairs = dict[str, tuple[TaskRecord, TaskRecord]]
 def compare_epochs(state: TrainingState, before: Document, context: Context) -> Pairs:
     """Sample train tasks once under the previous epoch's document and once under the current one.
 
+    These are equal if no edit was accepted; the two samples of a task then show how much it varies.
     With the policies ``changed`` and ``unchanged`` further tasks are sampled until there are
     ``slow_update_samples`` of that kind, as far as the train split and the budget reach.
     """
     own = context.settings.of(PublishedSettings)
     pairs: Pairs = {}
-    if before == state.incumbent:
-        return pairs
     tasks = list(state.train)
     context.random("slow update").shuffle(tasks)
     missing = own.slow_update_samples

@@ -1,4 +1,4 @@
-"""Merge patches within the edit budget, by calls of the optimizer, and select the best edits."""
+"""Merge patches by calls of the optimizer, and select the best edits within the budget."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def aggregate_edits(patches: Sequence[Patch], context: Context) -> Patch:
 
     Exact and near duplicates become one edit without a call. Edits from failures and edits from
     successes are merged separately, in batches, level by level; a last merge puts the failures
-    first. A batch that fits into the edit budget needs no call. If a merge call fails, its batch is
-    concatenated without duplicates, and the note of the patch says so.
+    first. No merge is bounded: the selection keeps to the budget. If a merge call fails, its batch
+    is concatenated without duplicates, and the note of the patch says so.
     """
     reminders = [e for patch in patches for e in patch.edits if e.origin == "appendix"]
     groups = [
@@ -99,11 +99,14 @@ def ask_to_merge(
 
 
 def _merge_edits(batches: Sequence[Sequence[Patch]], context: Context, name: str) -> list[Patch]:
+    """Merge each batch by a call, unless only one patch or one edit is in it."""
     united = [deduplicate(e for patch in batch for e in patch.edits) for batch in batches]
-    budget = context.budget
-    many = {i: edits for i, edits in enumerate(united) if len(edits) > budget}
-    shown = {i: ("Proposed edits", numbered(edits)) for i, edits in many.items()}
-    answers = ask_to_merge(shown, context, "merge", context.form, name, budget=budget)
+    shown = {
+        i: ("Proposed edits", numbered(edits))
+        for i, edits in enumerate(united)
+        if len(edits) > 1 < len(batches[i])
+    }
+    answers = ask_to_merge(shown, context, "merge", context.form, name)
     return [
         _merged(edits, answers[i], context, batches[i])
         if i in answers
@@ -118,7 +121,7 @@ def _merged(
     if answer is None or not answer.edits:
         note = f"a merge of {len(sources)} edits failed; they were concatenated instead"
         return Patch(tuple(sources), note=notes([*batch, Patch(note=note)]))
-    read = (form.read(reason=answer.reasoning) for form in answer.edits[: context.budget])
+    read = (form.read(reason=answer.reasoning) for form in answer.edits)
     edits = with_links(read, context.document)
     return Patch(
         tuple(_inherit(edit, sources) for edit in edits), answer.reasoning, note=notes(batch)

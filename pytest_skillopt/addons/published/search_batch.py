@@ -61,7 +61,8 @@ class BatchSearch:
             before = self._state.incumbent
             if reason := self._run_epoch(epoch):
                 break
-            self._end_epoch(epoch, before)
+            if epoch > 1:
+                self._end_epoch(epoch, before)
         return reason or "all epochs are over"
 
     def _run_epoch(self, epoch: int) -> str:
@@ -92,7 +93,9 @@ class BatchSearch:
         for number, batch in enumerate(rounds):
             seen = self._roll_out(batch)
             records += seen
-            patches += state.stages.reflect(seen, context.at(draw=number))
+            # The budget falls only for the selection, as in SkillOpt and skillrl.
+            asked = context.at(draw=number, budget=self._settings.edit_budget)
+            patches += state.stages.reflect(seen, asked)
         self._judge(epoch, records, self._make(patches, context))
         self._done += 1
 
@@ -157,7 +160,8 @@ class BatchSearch:
     def _end_epoch(self, epoch: int, before: Document) -> None:
         """Compare the epoch's document with the one before, for the slow update and meta skill.
 
-        After the last epoch nobody would read advice.
+        As in SkillOpt, the first epoch has none before it. After the last one nobody would read
+        advice.
         """
         own, context = self._own, self._context(epoch)
         advise = own.meta_skill and epoch < self._settings.epochs
@@ -192,7 +196,7 @@ def most_of_search(tasks: Sequence[SkillTask], settings: Settings) -> tuple[int,
     decided = 2 * settings.gate_kmax * val
     topped_up = own.slow_update_pairs != "mixed"
     compared = 2 * (train if topped_up else min(own.slow_update_samples, train))
-    ends = settings.epochs * (own.slow_update or own.meta_skill)
+    ends = (settings.epochs - 1) * (own.slow_update or own.meta_skill)
     rollouts = steps * (sampled + decided) + ends * (compared + decided)
     return rollouts, steps * 3 * sampled + 2 * ends
 

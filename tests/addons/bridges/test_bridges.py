@@ -388,19 +388,27 @@ def test_a_yaml_configuration_with_its_base_is_settings_here(
     project: pytest.Pytester, tmp_path: Path
 ) -> None:
     (tmp_path / "base.yaml").write_text(
-        "model: {optimizer: gpt-x, reasoning_effort: ''}\n"
+        "model: {optimizer: gpt-x, target: gpt-y, reasoning_effort: medium,\n"
+        "  backend: azure_openai, optimizer_backend: openai_chat, target_backend: codex_exec}\n"
         "train: {num_epochs: 4, batch_size: 40, seed: 42}\n"
         "optimizer: {learning_rate: 4, lr_scheduler: cosine, use_meta_skill: true}\n"
         "evaluation: {use_gate: true}\n"
     )
     (tmp_path / "mine.yaml").write_text(
         "_base_: base.yaml\nbatch_size: 10\noptimizer: {learning_rate: 6, lr_control_mode: fixed}\n"
-        "env: {split_seed: 7, workers: 24}\n"
+        "env: {split_seed: 7, workers: 24, exec_timeout: 300}\n"
     )
-    with pytest.warns(UserWarning, match="not used of the configuration: optimizer, workers$"):
+    unused = "backend, optimizer_backend, target, target_backend, workers$"
+    with pytest.warns(UserWarning, match=f"not used of the configuration: {unused}"):
         keys = settings_of(tmp_path / "mine.yaml")
     assert keys == {
         "skillopt_search": "batch",
+        "skillopt_rollouts": 1,
+        "skillopt_patience": 10**6,
+        "skillopt_optimizer": "openai:gpt-x",
+        "skillopt_requests": "reasoning_effort = medium",
+        "skillopt_request_timeout": 300,
+        "skillopt_timeout": 360,
         "skillopt_epochs": 4,
         "skillopt_batch_size": 10,
         "skillopt_seed": 42,
@@ -421,10 +429,20 @@ def test_a_yaml_configuration_with_its_base_is_settings_here(
     assert other.pop("skillopt_autonomous_budget")
     assert other == {
         "skillopt_search": "batch",
+        "skillopt_rollouts": 1,
+        "skillopt_patience": 10**6,
         "skillopt_slow_update_pairs": "changed",
         "skillopt_appendix_source": "failure_only",
         "skillopt_schedule": "constant",
     }
+    endpoint = "https://mine.openai.azure.com/"
+    named = settings_of(
+        {"target_model": "my-gpt", "lr_control_mode": "none", "exec_timeout": 0}
+        | {"azure_openai_endpoint": endpoint}
+    )
+    assert "skillopt_request_timeout" not in named
+    assert named["skillopt_timeout"] == 0
+    assert named["skillopt_target"] == "openai:my-gpt@https://mine.openai.azure.com/openai/v1"
     project.makepyfile(test_env=QA)
     flags = [f"-o{key}={value}" for key, value in (keys | autonomous | other).items()]
     plan = project.runpytest_inprocess("--collect-only", "-q", "--skillopt-train", *flags)
@@ -463,6 +481,21 @@ def test_prompts_and_a_patch_of_another_tool_are_used(
     patch.write_text('{"edits": [{"op": "rewrite", "content": "x"}]}')
     with pytest.raises(pytest.UsageError, match="edit 1 has op='rewrite'; append"):
         edits_of(patch)
+
+
+@pytest.mark.parametrize("reason", ["", "the sandbox is gone"])
+def test_an_agent_that_did_not_run_is_a_fault_and_no_wrong_answer(
+    project: pytest.Pytester, reason: str
+) -> None:
+    found = """return {"id": item["id"], "hard": hard, "soft": 0.25 + 0.75 * hard}"""
+    assert found in ADAPTER
+    row = {"hard": 0, "soft": 0.0, "agent_ok": False, "fail_reason": reason}
+    project.makepyfile(test_env=ADAPTER.replace(found, f"return {{'id': item['id'], **{row!r}}}"))
+    result = project.runpytest_inprocess("--skillopt", "-oskillopt_max_attempts=1")
+    said = result.stdout.str()
+    assert "infrastructure error" in said
+    assert f"agent_ok is False): {reason or 'it gives no fail_reason'}" in said
+    assert "0.0 %" not in said
 
 
 def test_tasks_carry_their_splits() -> None:

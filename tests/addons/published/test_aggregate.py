@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.addons.published.merging import select_published as select
 from pytest_skillopt.addons.published.search_batch import aggregate_published as aggregate
 from pytest_skillopt.edits.combine import Patch
 
@@ -26,14 +27,38 @@ def patches_of(toy: ModuleType, lines: Sequence[str]) -> list[Patch]:
     return [Patch((toy.append(line, f"t{i}"),)) for i, line in enumerate(lines)]
 
 
-def test_what_fits_into_the_budget_needs_no_call(toy: ModuleType) -> None:
+def test_patches_with_one_edit_in_all_need_no_call(toy: ModuleType) -> None:
     model = toy.ToyOptimizer()
-    patches = patches_of(toy, ["Alpha one.", "Beta two.", "Alpha one", "Beta two!"])
-    merged = aggregate(patches, toy.make_context(model, budget=2))
+    patches = patches_of(toy, ["Alpha one.", "Alpha one", "alpha one!"])
+    (one,) = aggregate(patches, toy.make_context(model)).edits
     assert model.asked == []
-    assert lines_of(merged) == ["Alpha one.", "Beta two."]
-    assert [p.support for p in merged.edits] == [2, 2]
-    assert merged.edits[0].tasks == ("t0", "t2")
+    assert (one.content, one.support, one.tasks) == ("Alpha one.", 3, ("t0", "t1", "t2"))
+
+
+def test_no_merge_is_cut_to_the_budget(toy: ModuleType) -> None:
+    """The selection ranks the edits, and clips their number."""
+    lines = [f"rule {word} {i}" for i, word in enumerate(["one", "two", "red", "sky", "oak"])]
+    model = toy.ToyOptimizer(script=merge_to(*lines))
+    context = toy.make_context(model, budget=2, autonomous_budget=True)
+    merged = aggregate(patches_of(toy, lines), context)
+    assert lines_of(merged) == lines
+    assert "at most" not in model.asked[0][2].split("# The document")[0].split("Answer")[0]
+    model.script = lambda form, messages: json.dumps(
+        {"count": 4} if form == "EditCount" else {"selected_indices": [4, 0, 1, 2, 3]}
+    )
+    assert lines_of(select(merged, context)) == [lines[4], *lines[:3]], "four, as it says"
+    fixed = toy.make_context(model, budget=2)
+    assert lines_of(select(merged, fixed)) == [lines[4], lines[0]]
+
+
+def test_two_patches_are_merged_however_few_their_edits(toy: ModuleType) -> None:
+    """As in SkillOpt and skillrl: their edits may contradict each other."""
+    model = toy.ToyOptimizer(script=merge_to("Alpha one and beta two."))
+    merged = aggregate(
+        patches_of(toy, ["Alpha one.", "Beta two."]), toy.make_context(model, budget=4)
+    )
+    assert lines_of(merged) == ["Alpha one and beta two."]
+    assert len(model.asked) == 1
 
 
 def test_levels_follow_the_batch_size(toy: ModuleType) -> None:

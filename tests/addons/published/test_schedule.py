@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_skillopt.addons.published.merging import select_published
 from pytest_skillopt.addons.published.search_batch import edit_budget
+from pytest_skillopt.search.extensions import Stages
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+    from pytest_skillopt.edits.combine import Patch
+    from pytest_skillopt.edits.context import Context
 
 budgets = st.integers(1, 20)
 
@@ -57,23 +63,35 @@ def test_the_default_is_cosine_from_four_to_two() -> None:
 
 
 def test_steps_are_counted_from_one_as_in_skillopt(toy: ModuleType) -> None:
-    """The first of two steps has three edits and the second two, through a whole training."""
+    """The first of two steps has three edits and the second two, through a whole training.
+
+    Analysts are told the constant budget.
+    """
     assert [edit_budget("cosine", step, 2) for step in (1, 2)] == [3, 2]
     world, model = toy.make_world(tasks=16, rules=4, weak=0.0), toy.ToyOptimizer(useful=0.0)
     tasks = toy.make_tasks(world)
     settings = Settings.make(search="batch", epochs=2, batch_size=8, meta_skill=False)
+    selected: list[int] = []
+
+    def select(patch: Patch, context: Context) -> Patch:
+        selected.append(context.budget)
+        return select_published(patch, context)
+
     Trainer(
-        Document.from_bytes(toy.SKILL), tasks, toy.ToySampler(world, tasks), model, settings
+        Document.from_bytes(toy.SKILL),
+        tasks,
+        toy.ToySampler(world, tasks),
+        model,
+        settings,
+        stages=replace(Stages.of(settings), select=select),
     ).run()
-    budgets = {
-        sample.split("/")[0]: re.search(r"[Aa]t most (\d+)", prompt)
+    assert selected == [3, 2]
+    told = [
+        re.findall(r"[Aa]t most (\d+) edits", prompt)
         for _, sample, prompt in model.asked
         if "reflect_failures" in sample
-    }
-    assert {step: found and found[1] for step, found in budgets.items()} == {
-        "step 1": "3",
-        "step 2": "2",
-    }
+    ]
+    assert set(map(tuple, told)) == {("4",)}
 
 
 def test_settings_whose_budget_would_grow_are_a_usage_error(pytester: pytest.Pytester) -> None:

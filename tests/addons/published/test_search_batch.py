@@ -81,11 +81,13 @@ def test_patience_ends_the_search(toy: ModuleType) -> None:
 
 def test_the_edit_budget_reaches_every_stage(toy: ModuleType) -> None:
     model = toy.ToyOptimizer()
-    outcome = train(
-        toy, toy.make_world(), model, edit_budget=1, min_edit_budget=1, schedule="constant"
-    )
+    one = {"edit_budget": 1, "min_edit_budget": 1, "schedule": "constant", "minibatch_size": 1}
+    outcome = train(toy, toy.make_world(), model, **one)
     assert max(step.edits for step in outcome.steps) == 1
-    assert all("at most 1 edits" in prompt for form, _, prompt in model.asked if form == "Edits")
+    told = [prompt for _, sample, prompt in model.asked if "/reflect_" in sample]
+    assert told
+    assert all("at most 1 edits" in prompt for prompt in told)
+    assert asked_of(model, "rank")
 
 
 def test_the_minibatch_size_sets_the_calls(toy: ModuleType) -> None:
@@ -124,6 +126,17 @@ def test_the_slow_update_writes_its_block_through_the_gate(toy: ModuleType) -> N
     assert block in on.after.text
     assert "guidance" not in off.after.text
     assert any(s.reason.startswith("slow update:") and s.verdict == "accepted" for s in on.steps)
+
+
+def test_epochs_in_which_every_edit_loses_have_slow_updates_too(toy: ModuleType) -> None:
+    """As in SkillOpt: every epoch but the first, by the settings of its configuration."""
+    model = toy.ToyOptimizer(useful=0.0, harmful=1.0)
+    taken = {"patience": 10**6, "rollouts": 1, "batch_size": 10}
+    outcome = train(toy, toy.make_world(20), model, epochs=4, slow_update_samples=5, **taken)
+    assert outcome.steps[-1].epoch == 4
+    assert {step.verdict for step in outcome.steps} <= {"rejected", "none"}
+    assert [len(lines) for lines in listed(model)] == [5, 5, 5]
+    assert asked_of(model, "meta") == 2, "nobody reads advice after the last epoch"
 
 
 def test_useless_guidance_does_not_pass_the_gate(toy: ModuleType) -> None:
@@ -166,9 +179,19 @@ def listed(model: Any) -> list[list[str]]:
 
 def test_the_slow_update_samples_as_many_tasks_as_set(toy: ModuleType) -> None:
     for count in (3, 10):
-        model, more = toy.ToyOptimizer(useful=1.0, harmful=0.0), {"meta_skill": False, "epochs": 1}
+        model = toy.ToyOptimizer(useful=0.0)
+        more = {"meta_skill": False, "epochs": 2, "patience": 99}
         train(toy, toy.make_world(20), model, slow_update_samples=count, **more)
         assert [len(lines) for lines in listed(model)][:1] == [count]
+
+
+ONE_RULE_AN_EPOCH = {
+    "epochs": 2,
+    "batch_size": 40,
+    "edit_budget": 1,
+    "schedule": "constant",
+    "patience": 9,
+}
 
 
 @pytest.mark.parametrize(
@@ -179,9 +202,9 @@ def test_more_tasks_are_sampled_until_enough_have_changed_or_not(
     toy: ModuleType, policy: str, kinds: tuple[str, str]
 ) -> None:
     """Five of 20 train tasks are wanted; no task is sampled that is not needed for them."""
-    world, model = toy.make_world(), toy.ToyOptimizer(useful=1.0, harmful=0.0)
+    model = toy.ToyOptimizer(useful=1.0, harmful=0.0)
     settings = {"slow_update_pairs": policy, "slow_update_samples": 5, "meta_skill": False}
-    train(toy, world, model, **settings, epochs=1)
+    train(toy, toy.make_world(rules=2), model, **settings, **ONE_RULE_AN_EPOCH)
     (lines,) = listed(model)
     assert len(lines) == 5
     assert all(line.startswith(tuple(f"- {kind}: " for kind in kinds)) for line in lines)
@@ -192,25 +215,25 @@ def test_more_tasks_are_sampled_until_enough_have_changed_or_not(
 def test_the_scan_for_changed_tasks_ends_with_the_train_tasks_or_the_budget(
     toy: ModuleType,
 ) -> None:
-    settings = {"slow_update_pairs": "changed", "meta_skill": False, "epochs": 1}
+    settings = {"slow_update_pairs": "changed", "meta_skill": False, **ONE_RULE_AN_EPOCH}
     shown = []
-    for count, cap in ((20, 0), (8, 0), (8, 370)):
+    for count, cap in ((20, 0), (5, 0), (5, 470)):
         model = toy.ToyOptimizer(useful=1.0, harmful=0.0)
         more = {"slow_update_samples": count, "max_rollouts": cap}
-        outcome = train(toy, toy.make_world(), model, **settings, **more)
+        outcome = train(toy, toy.make_world(rules=2), model, **settings, **more)
         assert outcome.samples <= (cap or 1_000)
         (lines,) = listed(model)
         shown.append(len(lines))
     in_all, enough, capped = shown
-    assert 8 < in_all < 20
-    assert 0 < capped < enough == 8
+    assert 5 < in_all < 20
+    assert 0 < capped <= enough == 5
 
 
 def test_the_meta_skill_advises_the_editors_and_is_not_shipped(toy: ModuleType) -> None:
     for on in (True, False):
         model = toy.ToyOptimizer(useful=0.0)
         outcome = train(
-            toy, toy.make_world(20), model, meta_skill=on, slow_update=False, patience=9, epochs=2
+            toy, toy.make_world(20), model, meta_skill=on, slow_update=False, patience=9, epochs=3
         )
         assert ("Guidance" in model.forms()) is on
         last = next(prompt for form, _, prompt in reversed(model.asked) if form == "Edits")
@@ -229,7 +252,7 @@ def test_the_meta_skill_is_written_from_winners_losers_and_both_epochs(toy: Modu
 
     for slow in (True, False):
         model = toy.ToyOptimizer(script=script)
-        settings = {"slow_update": slow, "epochs": 2, "batch_size": 10, "patience": 9}
+        settings = {"slow_update": slow, "epochs": 3, "batch_size": 10, "patience": 9}
         train(toy, toy.make_world(strong=0.8), model, **settings)
         (prompt,) = [prompt for _, sample, prompt in model.asked if sample.endswith("/meta")]
         won, lost = prompt.split("# Accepted edits")[1], prompt.split("# Tried before")[1]
@@ -301,7 +324,7 @@ def test_what_a_stage_hands_over_is_checked_like_an_edit(toy: ModuleType, rule: 
         tasks,
         sampler,
         toy.ToyOptimizer(useful=1.0),
-        Settings.make(search="batch", max_skill_tokens=2000),
+        Settings.make(search="batch", max_skill_tokens=2000, slow_update=False),
         stages=Stages(update=smuggle),
     ).run()
     assert outcome.status == "unchanged"
