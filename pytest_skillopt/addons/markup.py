@@ -20,7 +20,7 @@ _REFERENCES = re.compile(
     r"|(?-i:\b[A-Z][A-Z0-9_]+-)(?=\d)"  # keys of other trackers
     r"|(:)(?=//|[\w+-]+:)"  # addresses, emoji by name
     r"|(?<=\bwww)(\.)"
-    r"|(\[)(?=[a-z_]+:\d)"
+    r"|(\[)(?=[a-z_]+:\d|(?:skip|no|ci|actions)\b)"  # among them words that skip a CI
     r"|([0-9a-f]{6})(?=[0-9a-f])",  # commits
     re.IGNORECASE,
 )

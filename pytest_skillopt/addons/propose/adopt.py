@@ -57,8 +57,9 @@ def _adopt(args: argparse.Namespace) -> int:
     due: list[tuple[str, Document, Document]] = []
     for path, skill in accepted.items():
         before, after = (version_of_run(home, run.id, name) for name in (skill.before, skill.after))
-        rule = own_rule(skill, args.search, "name it with --search if it may judge here")
-        check_evidence(skill, rule[1] if rule else None)
+        if not args.undo:
+            rule = own_rule(skill, args.search, "name it with --search if it may judge here")
+            check_evidence(skill, rule[1] if rule else None)
         _check(root / path, skill, before, after)
         old, new = (after, before) if args.undo else (before, after)
         if not _is_done(root, path, old, new):

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 MAX_BODY = 60_000
 """Maximum bytes of a request's text; GitHub allows 65,536 characters."""
-_MOST_DIFF, _MOST_TASKS, _MOST_SAID = 30_000, 12_000, 12_000
-"""Maximum bytes of the diff, of the counts and of what only the training says."""
+_MOST_WARNINGS, _MOST_DIFF, _MOST_TASKS, _MOST_SAID = 6_000, 27_000, 12_000, 10_000
+"""Maximum bytes of the warnings, the diff, the counts and what only the training says."""
 
 
 def compose(skill: Checked, *, simulated: bool = False, run_url: str = "") -> str:
@@ -69,7 +69,11 @@ def _checked(skill: Checked) -> Iterator[str]:
         )
     if skill.warnings:
         yield "Look at this before you merge:"
-        yield "\n".join(f"- {prose(str(warning), 400)}" for warning in skill.warnings[:20])
+        lines = [f"- {prose(str(warning), 400)}" for warning in skill.warnings]
+        kept, left = _fitting(lines, _MOST_WARNINGS)
+        if left:
+            kept.append(f"- and {plural(left, 'more warning')}")
+        yield "\n".join(kept)
     patch = redact(unified(skill.before, skill.after, skill.path))
     lines, left = _fitting(inert(printable(patch)).rstrip("\n").split("\n"), _MOST_DIFF)
     yield inert(fenced("\n".join(lines), "diff"))
@@ -104,7 +108,7 @@ def _unchecked(skill: Checked, simulated: bool, run_url: str) -> Iterator[str]:
     if simulated:
         yield "**The model was simulated. The figures say nothing about a real one.**"
     if skill.said.reason:
-        yield prose(redact(skill.said.reason))
+        yield f"> {prose(redact(skill.said.reason))}"
     edits = [edit for edit in skill.said.edits if edit.status == "accepted"]
     kept, left = _fitting([f"- {_why(edit)}" for edit in edits], _MOST_SAID)
     if left:

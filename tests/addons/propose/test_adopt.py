@@ -155,3 +155,5 @@ def test_a_result_does_not_choose_the_rule_that_judges_it(
     assert project.skill.read_bytes() == BEFORE
     assert main(["adopt", RUN, "--search=shorten"]) == 0
     assert project.skill.read_bytes() == shorter
+    assert main(["adopt", RUN, "--undo"]) == 0
+    assert project.skill.read_bytes() == BEFORE

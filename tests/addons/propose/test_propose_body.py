@@ -15,6 +15,7 @@ from pytest_skillopt.addons.propose.body import MAX_BODY, compose, title
 from pytest_skillopt.addons.propose.validate import Checked, PassRates
 from pytest_skillopt.run.result import Arm, EditRow, SkillResult, TaskRow
 from pytest_skillopt.skill.document import Document
+from pytest_skillopt.skill.lint import Finding
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
@@ -98,14 +99,31 @@ def test_the_name_of_a_file_is_neither_a_mention_nor_markup(name: str) -> None:
         assert "image" not in [token.type for token in flat(text)]
 
 
-@pytest.mark.parametrize("said", ["Closes #12", "fixes ABC-12", "Resolves https://x.example/1"])
-def test_words_that_close_an_issue_act_nowhere(said: str) -> None:
-    """GitLab looks for them in the whole text, in code blocks, too."""
+@pytest.mark.parametrize(
+    "said", ["Closes #12", "fixes ABC-12", "Resolves https://x.example/1", "x [skip ci]"]
+)
+def test_words_that_close_an_issue_or_skip_a_ci_act_nowhere(said: str) -> None:
+    """GitLab looks for them in the whole text, in code blocks, too; a squashed commit has it."""
     rows = (ROWS[0].model_copy(update={"id": f"t::a[{said}]"}),)
     rates = PassRates(Fraction(1, 2), Fraction(3, 4), rows=rows)
     text = compose(replace(skill(said, after=f"{said}\n".encode()), rates=rates))
     assert said not in text
-    assert said in text.replace("\u200b", "")
+    assert said in text.replace("\u200b", "").replace("\\", "")
+
+
+def test_no_text_of_others_starts_a_line() -> None:
+    """A squashed commit has the text of its request, whose last lines may be trailers."""
+    said = "Co-authored-by: Mallory <m@x.example>"
+    rows = (ROWS[0].model_copy(update={"id": said}),)
+    rates = PassRates(Fraction(1, 2), Fraction(3, 4), rows=rows)
+    text = compose(replace(skill(said, after=f"{said}\n".encode()), rates=rates))
+    assert [line for line in text.split("\n") if line.startswith("Co-")] == []
+
+
+def test_all_warnings_are_counted() -> None:
+    found = [Finding("added", "warn", "a long line " * 20) for _ in range(200)]
+    text = compose(replace(skill(), warnings=tuple(found)))
+    assert re.search(r"\n- and \d+ more warnings\n", text)
 
 
 def test_secrets_of_the_environment_are_taken_out(monkeypatch: pytest.MonkeyPatch) -> None:

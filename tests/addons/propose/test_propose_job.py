@@ -15,14 +15,14 @@ import pytest
 import yaml
 from example_copy import copy_example
 from fake_github import TOKEN
-from skill_project import run_git
+from skill_project import run_git, sha256
 
 if TYPE_CHECKING:
     from fake_github import FakeGitHub
 
 REPOSITORY = Path(__file__).parents[3]
 SKILL = "skills/invoice-extraction/SKILL.md"
-BRANCH = "skillopt/invoice-extraction"
+BRANCH = f"skillopt/invoice-extraction-{sha256(SKILL.encode())[:8]}"
 
 
 class Action:
