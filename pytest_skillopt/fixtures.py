@@ -80,7 +80,7 @@ def skill_agent(request: pytest.FixtureRequest, _skillopt_skill: Skill) -> Agent
     from pytest_skillopt.suite.context import GuardedModel, recorder
 
     running, skill = recorder(request), _skillopt_skill
-    own_tools = reader(skill.path)
+    own_tools = reader(skill.path, request.config.rootpath)
     with without_traceback():
         models = Models.of(request.config)
         return Agent(

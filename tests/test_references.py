@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -395,8 +396,10 @@ def test_no_version_writes_a_program(project: Project) -> None:
 @pytest.mark.parametrize(
     "path", ["../../test_greeting.py", "/etc/hostname", "references/link.md", "tests/test_x.py"]
 )
-def test_the_reading_tool_leaves_the_folder_by_no_way(project: Project, path: str) -> None:
-    secret = project.folder.parent.parent / "secret.txt"
+def test_the_reading_tool_leaves_the_project_by_no_way(
+    project: Project, tmp_path_factory: pytest.TempPathFactory, path: str
+) -> None:
+    secret = tmp_path_factory.mktemp("outside") / "secret.txt"
     secret.write_text("the secret")
     (project.folder / "references/link.md").symlink_to(secret)
     project.write("tests/test_x.py", "SECRET = 1")
@@ -411,6 +414,20 @@ def test_the_reading_tool_leaves_the_folder_by_no_way(project: Project, path: st
     project.server.reply = reply
     assert project._pytester.runpytest_inprocess("-k", "Ada").ret == 0
     assert seen == [f"Error: the skill has no file {path!r}; it has references/style.md"]
+
+
+def test_a_linked_file_is_trained_in_its_place(project: Project) -> None:
+    """It lies elsewhere in the project, and stays a link."""
+    style = project.folder / "references/style.md"
+    shared = project.folder.parents[1] / "shared.md"
+    style.rename(shared)
+    style.symlink_to(os.path.relpath(shared, style.parent))
+    before = shared.read_text()
+    result = project.train()
+    assert result.ret == 0, result.stdout.str()
+    assert style.is_symlink()
+    assert shared.read_text() != before
+    assert "exclamation" in shared.read_text()
 
 
 BEFORE = Document(b"old skill\n", (("references/a.md", b"old a\n"),))

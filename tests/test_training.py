@@ -526,10 +526,12 @@ def test_a_baseline_saves_the_calls_of_the_old_skill(project: Project) -> None:
     project.skill.write_bytes(good + b"\r\nBe kind.")
     before = project.target_calls
     assert project.run("--skillopt-check=HEAD", "--skillopt-cache=off").ret == 0
-    with_baseline = project.target_calls - before
-    (project.path / ".skillopt-baseline.json").unlink()
+    without = project.target_calls - before
+    for command in (["add", ".skillopt-baseline.json"], ["commit", "-q", "-m", "measured"]):
+        subprocess.run(["git", *command], cwd=project.path, check=True)
     assert project.run("--skillopt-check=HEAD", "--skillopt-cache=off").ret == 0
-    assert project.target_calls - before - with_baseline >= with_baseline + 8
+    with_baseline = project.target_calls - before - without
+    assert without >= with_baseline + 8
 
 
 def test_compare_and_aa(project: Project) -> None:

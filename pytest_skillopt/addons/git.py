@@ -17,7 +17,7 @@ from pytest_skillopt.errors import UserError
 from pytest_skillopt.untrusted import environment, printable, redact, secret_variables
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 TIMEOUT = 180.0
@@ -56,6 +56,14 @@ class Entry:
     def is_file(self) -> bool:
         """A regular file: neither a symlink nor a submodule."""
         return self.mode in ("100644", "100755")
+
+
+_LINK, _SUBMODULE = "120000", "160000"
+"""Modes of entries in a tree."""
+_HOPS = 40
+"""Most links that are followed for one path, as on Linux."""
+_TARGET_LIMIT = 4_096
+"""Most bytes of the path that a link holds."""
 
 
 class GitFailed(GitError):
@@ -143,6 +151,75 @@ class Git:
         return self.run("cat-file", "blob", blob)
 
 
+class Tree:
+    """The files of a commit, with links followed as the system follows them on disk.
+
+    Paths are relative to the top of the repository, with ``/``.
+    """
+
+    def __init__(self, git: Git, commit: str) -> None:
+        self._git = git
+        self.files = git.files(commit)
+        self._folders = {""}
+        for path in self.files:
+            while (path := path.rpartition("/")[0]) not in self._folders:
+                self._folders.add(path)
+
+    def real(self, path: str) -> str | None:
+        """Return the path of a file or folder without links; None if there is none.
+
+        Raises:
+            GitError: it lies in a submodule.
+        """
+        ahead, done, hops = path.split("/")[::-1], list[str](), 0
+        while ahead:
+            part = ahead.pop()
+            if part in ("", "."):
+                continue
+            if part == "..":
+                if not done:
+                    return None
+                done.pop()
+                continue
+            place = "/".join([*done, part])
+            entry = self.files.get(place)
+            if entry is None and place not in self._folders:
+                return None
+            if entry and entry.mode == _SUBMODULE:
+                raise GitError(
+                    f"{place} is a submodule, whose files are in another repository: run the check "
+                    "in that one"
+                )
+            if entry and entry.mode == _LINK:
+                hops += 1
+                target = os.fsdecode(self._git.read(entry.id, limit=_TARGET_LIMIT))
+                if hops > _HOPS or target.startswith("/"):
+                    return None
+                ahead += target.split("/")[::-1]
+                continue
+            done.append(part)
+        return "/".join(done)
+
+    def beneath(self, folder: str, above: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
+        """Yield the files of a folder: path in it, and real path.
+
+        Links to files and folders are followed, but to none of the folders ``above``.
+        """
+        start = f"{folder}/" if folder else ""
+        for path, entry in self.files.items():
+            if not path.startswith(start):
+                continue
+            name = path.removeprefix(start)
+            if entry.is_file:
+                yield name, path
+            elif entry.mode == _LINK and (target := self.real(path)) is not None:
+                if target not in self._folders:
+                    yield name, target
+                elif target not in (*above, folder) and len(above) < _HOPS:
+                    inner = self.beneath(target, (*above, folder))
+                    yield from ((f"{name}/{rest}", real) for rest, real in inner)
+
+
 class Clone(Git):
     """The user's repository around ``directory``; it is only read. ``hashes``: sha1 or sha256.
 
@@ -165,6 +242,13 @@ class Clone(Git):
         self.hashes, up, prefix = os.fsdecode(asked).split("\n", 2)
         self.prefix = prefix.removesuffix("\n")
         self.directory = (directory.resolve() / up).resolve()
+
+    def ignores(self, path: Path) -> bool:
+        """Tell whether a file is neither tracked nor could be added without force."""
+        # It refuses literal pathspecs, and takes the names of its input literally.
+        env = {k: v for k, v in self._env.items() if k != "GIT_LITERAL_PATHSPECS"}
+        name = os.fsencode(path) + b"\0"
+        return bool(self.complete(["check-ignore", "-z", "--stdin"], env, name, ok=True).stdout)
 
     def is_shallow(self) -> bool:
         return self.run("rev-parse", "--is-shallow-repository").strip() == b"true"

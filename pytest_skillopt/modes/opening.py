@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -36,12 +37,11 @@ from pytest_skillopt.run.openrun import (
     earlier_usage,
 )
 from pytest_skillopt.search.extensions import notes_on_search
-from pytest_skillopt.skill.files import Trained, skill_files
+from pytest_skillopt.skill.files import Trained, left_out, skill_files
 from pytest_skillopt.suite.sampler import Sampler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from pytest_skillopt.model.types import Role
     from pytest_skillopt.options import Mode
@@ -132,7 +132,7 @@ def opened(
             command=command_line(config.invocation_params.args),
             fingerprint=fingerprint,
             probe=probe,
-            notes=[*notes, *_notes(mode, settings, documents, journal), *told],
+            notes=[*notes, *_notes(mode, settings, documents, journal, root), *told],
             used=found,
             earlier=earlier_usage(journal.path) if resumed else {},
             unfinished=_unfinished(home, mode, directory, about),
@@ -205,16 +205,28 @@ def _target_of_own_agents(settings: Settings) -> str:
 
 
 def _notes(
-    mode: Mode, settings: Settings, documents: Mapping[str, Document], journal: Journal
+    mode: Mode,
+    settings: Settings,
+    documents: Mapping[str, Document],
+    journal: Journal,
+    root: Path,
 ) -> Iterator[str]:
     """Yield notes that a user should read before the run begins."""
     yield from notes_on_skills(documents)
+    yield from notes_on_links(documents, root)
     if mode.name == "train":
         yield from notes_on_search(settings)
     if mode.resume is not None:
         kept = sum(entry.kind == "rollout" for entry in journal.entries)
         yield f"continued with {kept} rollouts of earlier sessions; caps count this session only"
     yield from (f"journal line {n} was corrupt and is measured again" for n in journal.corrupt)
+
+
+def notes_on_links(skills: Iterable[str], root: Path) -> Iterator[str]:
+    """Name the files beside the skills that a rollout lacks."""
+    for skill in skills:
+        for said in left_out(Path(skill), root):
+            yield f"{skill}: left out, {said}, not inside of the project: copy it there"
 
 
 def _unfinished(home: Home, mode: Mode, directory: RunDirectory, about: dict[str, Any]) -> str:

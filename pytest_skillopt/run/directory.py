@@ -221,7 +221,7 @@ def write_skill(
     except OSError as error:
         raise SkillError(f"{note}: cannot be written ({error.strerror})") from None
     try:
-        write_version(root / skill, before, after, trained)
+        write_version(root / skill, before, after, trained, root)
     finally:
         note.unlink(missing_ok=True)
 
@@ -248,7 +248,7 @@ def finish_writing(
             check_names(after, trained)
             begun = _half_written(root / skill, before, after)
             if begun != before:
-                write_version(root / skill, begun, after, trained)
+                write_version(root / skill, begun, after, trained, root)
                 yield f"{skill}: a run that was killed while it wrote the skill has been finished"
         except (SkillError, OSError, ValueError) as error:
             yield f"{note.name}: a skill stays half written, see git diff: {error}"

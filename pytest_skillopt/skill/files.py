@@ -86,7 +86,7 @@ def skill_paths(root: Path) -> list[Path]:
         folders[:] = sorted(n for n in wanted if not (here / n / "pyvenv.cfg").exists())
         if SKILL_FILE in names:
             found.append(here / SKILL_FILE)
-    return sorted(found)
+    return sorted(path for path in found if not (path.is_symlink() and path.resolve() in found))
 
 
 def catalogue(root: Path) -> dict[str, Document]:
@@ -114,6 +114,37 @@ def is_searched(path: PurePath) -> bool:
         or name.endswith((".egg-info", ".dist-info"))
         for above, name in zip(("", *folders), folders, strict=False)
     )
+
+
+def project_path(path: str | PurePath, root: Path) -> str:
+    """Return the path of a skill relative to the root directory, without links, with ``/``.
+
+    So one skill has one path, by whatever way it is reached. A link that gives the file another
+    name is kept. A path that leaves the project is returned as it is.
+    """
+    place, top = root / path, root.resolve()
+    try:
+        folder, target = place.parent.resolve(), place.resolve()
+    except (OSError, RuntimeError):  # links in a circle
+        return PurePath(path).as_posix()
+    real = target if target.name == place.name else folder / place.name
+    return (real.relative_to(top) if real.is_relative_to(top) else PurePath(path)).as_posix()
+
+
+def read_bounded(path: Path, limit: int) -> bytes:
+    """Read a regular file of at most ``limit`` bytes.
+
+    Raises:
+        SkillError: it is not a regular file (a pipe would never end), or is larger.
+        OSError: it cannot be read.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise SkillError(f"{path}: is not a regular file")
+    with path.open("rb") as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise SkillError(f"{path}: is larger than {limit:,} bytes")
+    return data
 
 
 def read_skill(path: Path, root: Path) -> Document:
@@ -148,7 +179,7 @@ def read_skill(path: Path, root: Path) -> Document:
     if (size := target.stat().st_size) > MAX_SKILL_BYTES:
         raise SkillError(f"{path}: {size} bytes, at most {MAX_SKILL_BYTES} are trained; split it")
     try:
-        return Document.from_bytes(path.read_bytes())
+        return Document.from_bytes(target.read_bytes())
     except OSError as error:
         raise SkillError(f"{path}: cannot be read ({error.strerror})") from None
     except SkillError as error:
@@ -216,8 +247,8 @@ def read_version(path: Path, root: Path, trained: Trained) -> Document:
     """
     document = read_skill(path, root)
     folder = (root / path).parent
-    inside = (name for name in file_names(root / path, root) if trained.includes(name))
-    for name in [*(n for n in inside if not (folder / n).is_symlink()), *trained.outside]:
+    names = [name for name in file_names(root / path, root) if trained.includes(name)]
+    for name in [*(n for n in names if not _is_second_name(folder, n)), *trained.outside]:
         try:
             check_kind(name)
             if is_outside(name) and (folder / name).is_symlink():
@@ -228,22 +259,46 @@ def read_version(path: Path, root: Path, trained: Trained) -> Document:
     return document
 
 
+def _is_second_name(folder: Path, name: str) -> bool:
+    """Tell whether a file of a skill's folder is, by a link, another file of that folder."""
+    real, own = (folder / name).resolve(), folder.resolve()
+    return real.is_relative_to(own) and real != own / name
+
+
+def left_out(path: Path, root: Path) -> list[str]:
+    """Describe the links in a skill's folder that lead out of the project, or nowhere."""
+    path = root / path
+    found = []
+    for part in RESOURCES:
+        for here, folders, names in os.walk(path.parent / part):
+            for place in (Path(here, name) for name in (*folders, *names)):
+                if place.is_symlink() and not _is_within(place, root, path.parent):
+                    name = place.relative_to(path.parent).as_posix()
+                    found.append(f"{name} is a link to {place.readlink()}")
+    return found
+
+
 def write_version(
-    path: Path, before: Document, after: Document, trained: Trained | None = None
+    path: Path,
+    before: Document,
+    after: Document,
+    trained: Trained | None = None,
+    root: Path | None = None,
 ) -> None:
     """Replace the changed files of a skill, each atomically, and all of them or none.
 
     The new content is written beside the files and flushed to disk, then moved into place, the
-    SKILL.md last; a file's mode is kept, a link to a SKILL.md is followed. Only a kill between two
-    moves leaves some files unchanged: see ``run.directory``. Only text documents are written, and
-    outside of the skill's folder only what ``trained`` names.
+    SKILL.md last; a file's mode is kept. A link is followed inside of the project ``root``, or
+    without it of the skill's folder. Only a kill between two moves leaves some files unchanged: see
+    ``run.directory``. Only text documents are written, and outside of the skill's folder only what
+    ``trained`` names.
 
     Raises:
         SkillError: a file differs from ``before``, or may not or cannot be written; no file was
             changed.
     """
     targets = {
-        name: path.resolve() if name == SKILL_FILE else path.parent / name
+        name: path.resolve() if name == SKILL_FILE else (path.parent / name).resolve()
         for name in reversed(after.names)
     }
     changed = [name for name in targets if after.file(name) != before.file(name)]
@@ -252,10 +307,10 @@ def write_version(
     moved: list[str] = []
     try:
         for name in changed:
-            _check_unchanged(path.parent, name, targets[name], before)
+            _check_unchanged(path.parent, name, targets[name], before, root)
             written[name] = _write_beside(targets[name], after.file(name).data)
         for name, target in targets.items():
-            _check_unchanged(path.parent, name, target, before)
+            _check_unchanged(path.parent, name, target, before, root)
         for name in changed:
             written[name].replace(targets[name])
             moved.append(name)
@@ -308,11 +363,14 @@ def write_beside(target: Path, data: bytes, *, mode: int = 0o600, flush: bool = 
     return temporary
 
 
-def _check_unchanged(folder: Path, name: str, target: Path, before: Document) -> None:
+def _check_unchanged(
+    folder: Path, name: str, target: Path, before: Document, root: Path | None
+) -> None:
     shown = folder / name
-    place = (folder / name).parent.resolve() if is_outside(name) else folder.resolve()
-    if name != SKILL_FILE and not target.resolve().is_relative_to(place):
-        raise SkillError(f"{shown}: not written, it is now outside of the skill's folder")
+    place = (folder / name).parent if is_outside(name) else root or folder
+    if name != SKILL_FILE and not target.is_relative_to(place.resolve()):
+        where = "project" if root else "skill's folder"
+        raise SkillError(f"{shown}: not written, it is now outside of the {where}")
     if (target.read_bytes() if target.exists() else b"") != before.file(name).data:
         raise SkillError(f"{shown}: not written, the file was changed during the run")
 
@@ -320,7 +378,7 @@ def _check_unchanged(folder: Path, name: str, target: Path, before: Document) ->
 def skill_files(path: Path, root: Path) -> dict[str, bytes]:
     """Read the folder of a skill: content by relative path, the skill file included.
 
-    Hidden files, caches, virtual environments and links that leave the folder are left out. If the
+    Hidden files, caches, virtual environments and links that leave the project are left out. If the
     folder holds more than the skill (it is the root directory, or the file is not a SKILL.md), only
     ``RESOURCES`` beside the file are read.
 
@@ -344,18 +402,41 @@ def skill_files(path: Path, root: Path) -> dict[str, bytes]:
 def file_names(path: Path, root: Path) -> list[str]:
     """List the files beside a skill file, relative to its folder; see ``skill_files``."""
     own = path.name == SKILL_FILE and path.parent.resolve() != root.resolve()
-    names = _files(path.parent, [""] if own else RESOURCES)
+    names = _files(path.parent, [""] if own else RESOURCES, root)
     return [name for name in names if name != path.name]
 
 
-def _files(folder: Path, parts: Sequence[str]) -> list[str]:
-    """List visible files in parts of a folder, relative to it, without links that leave it."""
+def _files(folder: Path, parts: Sequence[str], root: Path) -> list[str]:
+    """List visible files in parts of a folder, relative to it; links inside ``root`` are followed.
+
+    A link to a folder that holds the link is not.
+    """
     found = []
-    for here, folders, names in (step for part in parts for step in os.walk(folder / part)):
-        folders[:] = sorted(name for name in folders if not _skipped(Path(here, name)))
+    steps = (step for part in parts for step in os.walk(folder / part, followlinks=True))
+    for here, folders, names in steps:
+        inner = [Path(here, name) for name in sorted(folders)]
+        folders[:] = [
+            place.name
+            for place in inner
+            if not _skipped(place)
+            and _is_within(place, root, folder)
+            and not Path(here).resolve().is_relative_to(place.resolve())
+        ]
         files = [Path(here, name) for name in sorted(names) if not name.startswith(".")]
-        found += [f.relative_to(folder).as_posix() for f in files if is_inside(f, folder)]
+        files = [file for file in files if file.is_file() and _is_within(file, root, folder)]
+        found += [file.relative_to(folder).as_posix() for file in files]
+        if len(found) > MAX_FILES:
+            break
     return found
+
+
+def _is_within(place: Path, *folders: Path) -> bool:
+    """Check if a path exists, and lies in one of the folders after links are resolved."""
+    try:
+        target = place.resolve(strict=True)
+    except (OSError, RuntimeError):  # links to nothing, or in a circle
+        return False
+    return any(target.is_relative_to(folder.resolve()) for folder in folders)
 
 
 def _skipped(folder: Path) -> bool:
@@ -365,16 +446,15 @@ def _skipped(folder: Path) -> bool:
 
 def is_inside(file: Path, folder: Path) -> bool:
     """Check if a file exists, and lies in the folder after links are resolved."""
-    try:
-        target = file.resolve()
-    except (OSError, RuntimeError):  # links in a circle
-        return False
-    return target.is_file() and target.is_relative_to(folder.resolve())
+    return file.is_file() and _is_within(file, folder)
 
 
-def reader(folder: Path) -> list[Callable[[str], str]]:
-    """Make the tool that reads the ``RESOURCES`` of a skill; empty if it has none."""
-    files = {name: folder / name for name in _files(folder, RESOURCES)}
+def reader(folder: Path, root: Path) -> list[Callable[[str], str]]:
+    """Make the tool that reads the ``RESOURCES`` of a skill; empty if it has none.
+
+    Links are followed inside of the project ``root``.
+    """
+    files = {name: folder / name for name in _files(folder, RESOURCES, root)}
 
     def read_skill_file(path: str) -> str:
         """Read a file of the skill that its instructions point to.
@@ -383,7 +463,7 @@ def reader(folder: Path) -> list[Callable[[str], str]]:
             path: as it stands in the instructions, such as references/rules.md
         """
         file = files.get(posixpath.normpath(path))
-        if file is None or not is_inside(file, folder):
+        if file is None or not (file.is_file() and _is_within(file, folder, root)):
             return f"Error: the skill has no file {path!r}; it has {', '.join(sorted(files))}"
         text = file.read_bytes()[:_MOST_READ].decode("utf-8", "replace")
         return text if file.stat().st_size <= _MOST_READ else f"{text}\n[the file goes on]"

@@ -21,7 +21,7 @@ import pytest
 from pytest_skillopt.registry import merged
 from pytest_skillopt.settings import ini
 from pytest_skillopt.skill.document import SKILL_FILE, SkillError
-from pytest_skillopt.skill.files import NoSkill, find_skill, skill_paths
+from pytest_skillopt.skill.files import NoSkill, find_skill, project_path, skill_paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -276,25 +276,29 @@ class SkillLocator:
         self._new = new
         self._found: dict[Path, str] = {}
         self._skills: list[Path] | None = None
+        self._paths: dict[str | PurePath, str] = {}
+
+    def _real(self, path: str | PurePath) -> str:
+        if path not in self._paths:
+            self._paths[path] = project_path(path, self._root)
+        return self._paths[path]
 
     def __call__(self, item: pytest.Item) -> str:
         for mark in item.iter_markers(MARKER):
             if mark.kwargs.get("skill"):
-                path = Path(mark.kwargs["skill"])
-                inside = path.is_absolute() and path.is_relative_to(self._root)
-                return (path.relative_to(self._root) if inside else path).as_posix()
+                return self._real(mark.kwargs["skill"])
         return self.nearest(item.path.parent)
 
     def nearest(self, folder: Path) -> str:
         """Return the skill of tests in a folder whose markers name none."""
         if self._setting:
-            return Path(self._setting).as_posix()
+            return self._real(self._setting)
         if folder not in self._found:
             if self._skills is None:
                 self._skills = skill_paths(self._root)
             try:
                 found = find_skill(self._root, folder, self._skills)
-                self._found[folder] = found.relative_to(self._root).as_posix()
+                self._found[folder] = self._real(found)
             except NoSkill:
                 if not self._new:
                     raise

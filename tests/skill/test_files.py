@@ -150,13 +150,18 @@ def test_the_whole_skill_folder_is_sent(tmp_path: Path) -> None:
     put(tmp_path / "s/.git/config")
     put(tmp_path / "s/__pycache__/x.pyc")
     put(tmp_path / "s/.env")
-    outside = put(tmp_path / "secret.txt")
-    (tmp_path / "s/link.txt").symlink_to(outside)
+    put(tmp_path / "shared/style.md", b"style")
+    (tmp_path / "s/link.txt").symlink_to("/etc/hostname")
     (tmp_path / "s/near.txt").symlink_to(skill)
+    (tmp_path / "s/style.md").symlink_to("../shared/style.md")
+    (tmp_path / "s/references").symlink_to("../shared")
+    (tmp_path / "s/assets").symlink_to("..")
     assert skill_files(skill, tmp_path) == {
         "SKILL.md": b"skill",
         "near.txt": b"skill",
+        "references/style.md": b"style",
         "scripts/run.py": b"#!/usr/bin/env python\n",
+        "style.md": b"style",
     }
 
 

@@ -12,7 +12,7 @@ import pytest
 from pytest_skillopt.model.config import model_config, parse_prices
 from pytest_skillopt.model.purse import Amounts, Purse
 from pytest_skillopt.model.types import ModelConfigError
-from pytest_skillopt.modes.opening import hooked_notes, wanted_roles
+from pytest_skillopt.modes.opening import hooked_notes, notes_on_links, wanted_roles
 from pytest_skillopt.modes.plan import expected, usual_prices, usual_use
 from pytest_skillopt.modes.skills import (
     judged,
@@ -82,6 +82,7 @@ class Plan:
             yield f"deselected, not marked skill_task: {left_out.unmarked}"
         yield from words.left_out(left_out, is_idle=False)
         yield from notes
+        yield from notes_on_links(skills_of(tasks), self._config.rootpath)
         yield from self._faults()
         if self.mode.name == "train":
             yield from notes_on_search(self.settings)
