@@ -114,7 +114,6 @@ class Bench:
             runner=self.runner,
             replies=replies,
             temporary=self.folder,
-            find=lambda name: found,
             limit=0,
         )
 

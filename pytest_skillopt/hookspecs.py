@@ -243,16 +243,16 @@ def pytest_skillopt_finished(config: pytest.Config, result: Result, folder: Path
 
 
 @pytest.hookspec(firstresult=True)
-def pytest_skillopt_agent(item: pytest.Item, source: str, skill: str) -> str | None:
+def pytest_skillopt_agent(item: pytest.Item, skill: str) -> str | None:
     """Name the agents that a test runs, with their versions, such as ``codex 0.163.0, mine 2``.
 
-    ``source`` is the test's source, ``skill`` the path of its skill file, relative to the root
-    directory. The versions are part of a task's identity, so that an update of an agent is never
-    mixed into a run, and the target model counts as used:
+    ``skill`` is the path of its skill file, relative to the root directory. The versions are part
+    of a task's identity, so that an update of an agent is never mixed into a run, and the target
+    model counts as used:
 
         # conftest.py
-        def pytest_skillopt_agent(item, source):
-            return "greeter 1.2" if "greeter(" in source else None
+        def pytest_skillopt_agent(item):
+            return "greeter 1.2" if "greeter" in item.fixturenames else None
     """
 
 

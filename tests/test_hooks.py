@@ -291,7 +291,12 @@ def test_finished(project: Project) -> None:
 
 def test_agent(project: Project) -> None:
     """The agents that it names are part of the result, and of a task's identity."""
-    project.write_test('assert skill_agent(f"Greet {name}.")  # greeter(')
+    project.write_test('assert skill_agent(f"Greet {name}.")')
+    test = project.path / "test_greeting.py"
+    fixture = (
+        "@pytest.fixture\ndef greeter(): pass\n\npytestmark = pytest.mark.usefixtures('greeter')\n"
+    )
+    test.write_text(f"{test.read_text()}\n{fixture}")
     project.run("--skillopt")
     calls = project.server.calls
     project.use("pytest_skillopt_agent")

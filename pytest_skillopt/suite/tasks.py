@@ -154,7 +154,7 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
     text = _source(function)
     skill = skill_path(item)
     hook = item.config.hook.pytest_skillopt_agent
-    agent = hook(item=item, source=text, skill=skill) or ""
+    agent = hook(item=item, skill=skill) or ""
     said = [f"kind={kind}"] if kind else []
     roles = _roles(item, text, agent)
     said += ["role=judge"] if "judge" in roles else []

@@ -346,11 +346,24 @@ def _tool_name(call: dict[str, Any]) -> str:
     return str(name or call["title"] or call.get("kind") or "?")
 
 
+_READERS = {
+    "acp": _read_acp,
+    "claude": _read_claude,
+    "codex": _read_codex,
+    "copilot": _read_copilot,
+    "gemini": _read_gemini,
+    "pi": _read_pi,
+}
+
+
 def _known() -> dict[str, Harness]:
     tables = tomllib.loads(Path(__file__).with_name("known.toml").read_text(encoding="utf-8"))
-    readers = {name: globals()[f"_read_{table.pop('read')}"] for name, table in tables.items()}
-    found = {name: Harness(name, read=readers[name], **table) for name, table in tables.items()}
-    return {name: _over_acp(h) if h.read is _read_acp else h for name, h in found.items()}
+    found = {}
+    for name, table in tables.items():
+        read = _READERS[table.pop("read")]
+        harness = Harness(name, read=read, **table)
+        found[name] = _over_acp(harness) if read is _read_acp else harness
+    return found
 
 
 def _over_acp(harness: Harness) -> Harness:

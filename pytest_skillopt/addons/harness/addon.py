@@ -36,14 +36,14 @@ ADDON = AddOn(
 )
 
 
-def pytest_skillopt_agent(item: pytest.Item, source: str, skill: str) -> str | None:
-    """Name the agents that a task of ``skill_harness`` runs, with their versions."""
+def pytest_skillopt_agent(item: pytest.Item, skill: str) -> str | None:
+    """Name the agent that a task of ``skill_harness`` runs, with its version."""
     from pytest_skillopt.model.roles import Models
 
     if "skill_harness" not in getattr(item, "fixturenames", ()):
         return None
     check_system()
-    return binding.identify(item, Models.of(item.config).settings, source, skill)
+    return binding.identify(item, Models.of(item.config).settings, skill)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -10,7 +10,7 @@ import os
 import posixpath
 import re
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,8 +102,7 @@ class HarnessAgent:
 
     ``replies`` is the cache of whole runs, ``temporary`` pytest's base folder, ``limit`` the
     default time limit in seconds; ``rivals`` reads the other skills of the project. ``asked``
-    counts calls by key: the same prompt twice in one
-    rollout is two samples.
+    counts calls by key: the same prompt twice in one rollout is two samples.
     """
 
     harness: Harness
@@ -114,14 +113,9 @@ class HarnessAgent:
     runner: Runner
     replies: Replies | None
     temporary: Path
-    find: Callable[[str], Harness]
     limit: float
     rivals: Callable[[], dict[str, Document]] = dict
     asked: Counter[str] = field(default_factory=Counter)
-
-    def use(self, harness: str) -> HarnessAgent:
-        """Return an agent for the same skill and workspace with another harness."""
-        return replace(self, harness=self.find(harness))
 
     def __call__(self, prompt: str, **options: Any) -> HarnessReply:
         """Give the agent a task and wait until it has finished.

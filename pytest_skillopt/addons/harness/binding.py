@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import threading
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_skillopt.addons.harness.adapters import (
-    KNOWN,
     MEMORY,
     NAMES,
     Harness,
@@ -39,7 +37,6 @@ if TYPE_CHECKING:
 
 _SHARE = 0.9
 """Part of ``skillopt_timeout`` an agent may take, so that the rollout itself is not killed."""
-_USE = re.compile(r"""\buse\(\s*["']([^"']+)["']""")
 _OPENED = pytest.StashKey[tuple["Proxy | SignedIn", Runner]]()
 """The provider and the runner of each target."""
 _LOCK = threading.RLock()
@@ -75,13 +72,11 @@ def make_agent(
 
     models, (provider, runner) = Models.of(request.config), _opened(request.config)
 
-    def find(name: str) -> Harness:
-        harness = provider.find(name)
-        _check_kind(skill.file, harness)
-        return harness
-
+    name = _named(request.node, models.settings, getattr(request, "param", None))
+    harness = provider.find(name)
+    _check_kind(skill.file, harness)
     return HarnessAgent(
-        harness=find(_named(request.node, models.settings, getattr(request, "param", None))),
+        harness=harness,
         workspace=workspace,
         skill=skill,
         recorder=recorder,
@@ -89,7 +84,6 @@ def make_agent(
         runner=runner,
         replies=models.replies,
         temporary=request.getfixturevalue("tmp_path_factory").getbasetemp(),
-        find=find,
         limit=models.settings.timeout * _SHARE,
         rivals=functools.partial(
             _rivals,
@@ -108,27 +102,24 @@ def _rivals(root: Path, own: str, content: bytes) -> dict[str, Document]:
     return {document.name or unnamed(root / path): document for path, document in found.items()}
 
 
-def identify(item: pytest.Item, settings: Settings, text: str, skill: str) -> str:
-    """Name the harnesses of a task with their versions, such as ``codex 0.163.0``.
+def identify(item: pytest.Item, settings: Settings, skill: str) -> str:
+    """Name the harness of a task with its version, such as ``codex 0.163.0``.
 
-    They are part of a rollout's address, so an update of a harness is never mixed into a run. The
-    test's source, ``text``, is searched for the names given to ``use``.
+    It is part of a rollout's address, so an update of a harness is never mixed into a run.
     """
     params = getattr(getattr(item, "callspec", None), "params", {})
-    named = {_named(item, settings, params.get("skill_harness")), *_USE.findall(text)}
-    named |= {value for value in params.values() if isinstance(value, str) and value in KNOWN}
+    name = _named(item, settings, params.get("skill_harness"))
     ours = settings.of(HarnessSettings)
     resolve(ours.sandbox)
     try:
         find = _own_sign_in(item.config).find if ours.harness_login else installed
-        found = [find(name) for name in sorted(named)]
+        harness = find(name)
     except ModelConfigError as error:
         raise pytest.UsageError(str(error)) from None
-    for harness in found:
-        _check_kind(skill, harness)
-        if ours.harness_login:
-            _check_streams(item.config, settings, harness.name)
-    return ", ".join(map(str, found))
+    _check_kind(skill, harness)
+    if ours.harness_login:
+        _check_streams(item.config, settings, harness.name)
+    return str(harness)
 
 
 def _own_sign_in(config: pytest.Config) -> SignedIn:
@@ -227,7 +218,7 @@ def _opened(config: pytest.Config) -> tuple[Proxy | SignedIn, Runner]:
                     "returns has none. Return pytest_skillopt.chat_model there, or set "
                     "skillopt_target to openai:MODEL@URL"
                 )
-            runner = open_runner(config, models.settings)
+            runner = _open_runner(config, models.settings)
             provider = (
                 model
                 if isinstance(model, SignedIn)
@@ -238,7 +229,7 @@ def _opened(config: pytest.Config) -> tuple[Proxy | SignedIn, Runner]:
         return config.stash[_OPENED]
 
 
-def open_runner(config: pytest.Config, settings: Settings) -> Runner:
+def _open_runner(config: pytest.Config, settings: Settings) -> Runner:
     """Make a runner in the sandbox that is set; it ends its agents with the session."""
     sandbox = resolve(settings.of(HarnessSettings).sandbox)
     # Beside a worker's temporary folder are those of others, with their tasks' workspaces.

@@ -181,11 +181,10 @@ class Proxy:
         """Find a harness; ModelConfigError if the server lacks its protocol."""
         harness = installed(name)
         if self.config.base_url == OPENAI_URL and harness.speaks in ("messages", "gemini"):
-            role = self.config.role
             raise ModelConfigError(
                 f"{name} cannot use {OPENAI_URL}: set a server with its protocol, as in "
-                f"skillopt_{role} = openai:MODEL@URL, and the variable that holds its key, as "
-                f"in '{role}.key_env = VARIABLE' in skillopt_requests"
+                "skillopt_target = openai:MODEL@URL, and the variable that holds its key, as in "
+                "'target.key_env = VARIABLE' in skillopt_requests"
             )
         return harness
 

@@ -57,6 +57,28 @@ def results(project: Project) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in found]
 
 
+OTHER = """
+from dataclasses import replace
+
+OTHER = replace(AGENT, name="other")
+"""
+
+
+def test_each_agent_of_a_test_has_tasks_of_its_own(greeter: Project) -> None:
+    with (greeter.path / "stub.py").open("a") as file:
+        file.write(OTHER)
+    several = (
+        '@pytest.mark.parametrize("skill_harness", ["stub:AGENT", "stub:OTHER"], indirect=True)'
+    )
+    test = greeter.path / "test_greeting.py"
+    test.write_text(test.read_text().replace("def test_greeting", f"{several}\ndef test_greeting"))
+    greeter.pytest("--skillopt", "--skillopt-rollouts=1", "-p", "no:xdist")
+    (found,) = results(greeter)
+    assert found["versions"] | {"stub": VERSION, "other": VERSION} == found["versions"]
+    assert len(found["skills"][0]["tasks"]) == 6
+    assert greeter.provider.calls == 6
+
+
 def test_check_compare_and_aa(greeter: Project) -> None:
     for command in (["init", "-q"], ["add", "skills"], ["commit", "-q", "-m", "begin"]):
         subprocess.run(["git", *command], check=True)
