@@ -437,11 +437,11 @@ def test_a_yaml_configuration_with_its_base_is_settings_here(
     }
     endpoint = "https://mine.openai.azure.com/"
     named = settings_of(
-        {"target_model": "my-gpt", "lr_control_mode": "none", "exec_timeout": 0}
+        {"target_model": "my-gpt", "lr_control_mode": "none", "exec_timeout": 0, "max_turns": 9}
         | {"azure_openai_endpoint": endpoint}
     )
     assert "skillopt_request_timeout" not in named
-    assert named["skillopt_timeout"] == 0
+    assert (named["skillopt_timeout"], named["skillopt_max_turns"]) == (0, 9)
     assert named["skillopt_target"] == "openai:my-gpt@https://mine.openai.azure.com/openai/v1"
     project.makepyfile(test_env=QA)
     flags = [f"-o{key}={value}" for key, value in (keys | autonomous | other).items()]

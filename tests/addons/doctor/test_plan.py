@@ -181,6 +181,15 @@ def test_what_hinders_the_training_of_a_skill_is_said_before_anything_is_paid(
     assert words in begun.stdout.str()
 
 
+def test_a_reference_that_takes_no_edit_is_named(project: pytest.Pytester) -> None:
+    (project.path / "references").mkdir()
+    (project.path / "references" / "how.md").write_text("Run:\n~~~\nmake\n")
+    with (project.path / "SKILL.md").open("a") as file:
+        file.write("See [how](references/how.md).\n")
+    said = planned(project, "--skillopt-train", "-oskillopt_files=references/*.md")
+    assert "SKILL.md: references/how.md: the code block opened on line 2 is never closed" in said
+
+
 def test_nothing_hinders_a_sound_skill_and_an_ordinary_document(project: pytest.Pytester) -> None:
     said = planned(project, "--skillopt-train")
     assert "do not load" not in said

@@ -1,0 +1,55 @@
+"""Models whose template opens their thoughts: a reply begins within them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pytest
+    from chat_server import ChatServer
+
+TESTS = """
+import pytest
+
+@pytest.mark.skill_task
+@pytest.mark.parametrize("name", "Ada Ben Cleo Dan Eve Finn Gus Hal".split())
+def test_greeting(skill_agent, name):
+    assert skill_agent(f"Greet {name}.").json() == {"text": "Hello!"}
+"""
+RULE, DRAFT = "End with an exclamation mark.", "Shout every word, and then shout all of them again."
+
+
+def test_a_draft_in_the_thoughts_is_neither_an_answer_nor_an_edit(
+    pytester: pytest.Pytester, chat_server: ChatServer, api_key: str
+) -> None:
+    def edits(content: str) -> str:
+        edit = {"op": "append", "target": "", "content": content}
+        return json.dumps({"reasoning": "every reply lacks it", "edits": [edit]})
+
+    def reply(body: dict[str, Any]) -> str:
+        if body["model"] == "thinker":
+            return f"Perhaps {edits(DRAFT)}? No.\n</think>\n\n{edits(RULE)}"
+        text = "Hello!" if RULE in body["messages"][0]["content"] else "Hello."
+        draft = json.dumps({"text": "Hello, Ada and all who are with her", "note": "a draft"})
+        return f"I could say {draft}.\n</think>\n\n{json.dumps({'text': text})}"
+
+    chat_server.reply = reply
+    pytester.makefile(".md", SKILL="---\nname: greet\ndescription: Greets.\n---\nSay hello.\n")
+    pytester.makepyfile(test_greeting=TESTS)
+    pytester.makepyprojecttoml(
+        f"""
+        [tool.pytest.ini_options]
+        skillopt_target = "openai:worker"
+        skillopt_optimizer = "openai:thinker"
+        skillopt_base_url = "{chat_server.url}"
+        skillopt_rollouts = 1
+        """
+    )
+    done = pytester.runpytest_inprocess("--skillopt-train", "-p", "no:xdist")
+    assert done.ret == 0, done.stdout.str()
+    skill = (pytester.path / "SKILL.md").read_text()
+    assert RULE in skill
+    assert DRAFT not in skill
+    contents = [body["messages"][0]["content"] for body in chat_server.bodies]
+    assert not any(DRAFT in content for content in contents), "the draft was tried"
