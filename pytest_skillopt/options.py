@@ -11,6 +11,7 @@ import pytest
 from pytest_skillopt.registry import addons
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable, Mapping, Sequence
 
     from pytest_skillopt import SkillTask
@@ -89,12 +90,12 @@ class Mode:
             UsageError: two modes at once, or an option that belongs to another mode.
         """
         option = config.option
-        chosen = [mode for mode in modes().values() if _given(config, mode.name)]
+        chosen = asked_for(option)
         if len(chosen) > 1:
             raise pytest.UsageError(f"{chosen[0].flag} and {chosen[1].flag} cannot be combined")
         for mode in modes().values():
             for flag in mode.more:
-                if mode not in chosen and _given(config, flag.removeprefix("--skillopt-")):
+                if mode not in chosen and _given(option, flag.removeprefix("--skillopt-")):
                     raise pytest.UsageError(f"{flag} needs {mode.flag}")
         if not chosen:
             return None
@@ -194,6 +195,11 @@ def refuse_bare_options(args: Sequence[str]) -> None:
                 raise pytest.UsageError(f"{flag} needs {how['metavar']}: {usual}")
 
 
-def _given(config: pytest.Config, name: str) -> bool:
+def asked_for(options: argparse.Namespace) -> list[Mode]:
+    """List the modes that options ask for."""
+    return [mode for mode in modes().values() if _given(options, mode.name)]
+
+
+def _given(options: argparse.Namespace, name: str) -> bool:
     dest = "skillopt_" + name.replace("-", "_")
-    return getattr(config.option, dest, None) not in (None, False)
+    return getattr(options, dest, None) not in (None, False)

@@ -9,11 +9,15 @@ from __future__ import annotations
 import inspect
 import os
 import re
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_skillopt.fixtures import _skillopt_skill, rollout, skill, skill_agent
 from pytest_skillopt.registry import merged, register_addons, register_fixtures
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 __all__ = ["_skillopt_skill", "rollout", "skill", "skill_agent"]
 
@@ -60,11 +64,17 @@ def _is_mentioned(config: pytest.Config) -> bool:
     )
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_load_initial_conftests(
     early_config: pytest.Config, parser: pytest.Parser, args: list[str]
-) -> None:
-    if _MENTIONED not in early_config.stash:
-        return
+) -> Generator[None, None, None]:
+    """Declare the other ini keys, and refuse wrong options, before any plugin reads them."""
+    if _MENTIONED in early_config.stash:
+        _complete_options(early_config, parser, args)
+    return (yield)
+
+
+def _complete_options(config: pytest.Config, parser: pytest.Parser, args: list[str]) -> None:
     from pytest_skillopt.options import refuse_bare_options
     from pytest_skillopt.settings import (
         add_quiet_keys,
@@ -75,7 +85,7 @@ def pytest_load_initial_conftests(
     refuse_key_as_option(args)
     refuse_removed_options(args)
     refuse_bare_options(args)
-    if not early_config.known_args_namespace.help:
+    if not config.known_args_namespace.help:
         add_quiet_keys(parser)
 
 

@@ -64,6 +64,8 @@ class Controller:
 
         refuse_early(config, self._mode, self.settings)
         if config.getoption("dist", "no") == "no":
+            if self.settings.slots > 1:
+                raise pytest.UsageError("several rollouts at once need a worker: add -n 1")
             config.pluginmanager.register(_InProcess(config, self.settings, self._work))
             return
         from pytest_skillopt.suite.internals import probe, xdist_names

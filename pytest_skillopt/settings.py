@@ -18,6 +18,7 @@ import pytest
 from pytest_skillopt.registry import addons, merged, register_addons
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterator, Sequence
 
 _BOOLEANS = {"yes": True, "true": True, "on": True, "1": True} | {
@@ -218,7 +219,9 @@ class Settings:
         """
         register_addons(config.pluginmanager)
         _refuse_removed_keys(config)
-        settings = cls.make(**{field.name: _read(config, field) for field in _all_fields()})
+        settings = cls.make(
+            **{field.name: _read(config, field, config.option) for field in _all_fields()}
+        )
         if config.getoption("skillopt_train", None) == "description":
             settings = dataclasses.replace(settings, train_description=True)
         for part in settings.addons:
@@ -366,9 +369,15 @@ def ini(config: pytest.Config, name: str) -> Any:
         raise pytest.UsageError(f"{_key(name)}: {said}") from None
 
 
-def _read(config: pytest.Config, field: dataclasses.Field[Any]) -> Any:
+def early_value(config: pytest.Config, name: str) -> Any:
+    """Return the value of a setting before pytest has parsed the whole command line."""
+    (field,) = (field for field in _all_fields() if field.name == name)
+    return _read(config, field, config.known_args_namespace)
+
+
+def _read(config: pytest.Config, field: dataclasses.Field[Any], options: argparse.Namespace) -> Any:
     if field.metadata["option"]:
-        option = config.getoption(_dest(field.name), None)
+        option = getattr(options, _dest(field.name), None)
         if option is not None:
             return _converted(field, option, _flag(field.name))
     return _converted(field, ini(config, field.name), _key(field.name))

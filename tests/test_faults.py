@@ -257,6 +257,30 @@ def test_an_interrupt_ends_with_2_and_the_run_can_be_continued(
     _check_paid_once(project, lost=len(arguments))
 
 
+def test_an_interrupt_while_the_test_split_is_measured_writes_nothing_until_it_is_continued(
+    project: FaultProject, undisturbed: list[dict[str, Any]]
+) -> None:
+    running: list[warm_sessions.Session] = []
+
+    def interrupt(body: dict[str, Any]) -> str:
+        if NAMES[5] in body["messages"][-1]["content"]:  # a test task: asked after the verdict only
+            running[0].send_signal(signal.SIGINT)
+        return play(body)
+
+    project.server.reply = interrupt
+    running.append(project.start("-p", "no:xdist"))
+    output, _ = running[0].communicate(timeout=PATIENCE)
+    assert running[0].returncode == pytest.ExitCode.INTERRUPTED, output
+    assert project.result["status"] == "interrupted"
+    assert "ready to merge" not in output
+    assert output.rstrip("\n").rpartition("\n")[2] == project.result["resume"]
+    assert project.skill.read_bytes() == SKILL
+    project.server.reply = play
+    project.run("-p", "no:xdist", f"--skillopt-resume={project.run_directory.name}")
+    assert outcome(project.result) == undisturbed
+    assert project.skill.read_bytes() != SKILL
+
+
 @pytest.mark.parametrize(
     ("arguments", "signum"),
     [(("-p", "no:xdist"), signal.SIGTERM), (WORKERS, signal.SIGINT)],

@@ -16,6 +16,8 @@ import warm_sessions
 from chat_server import Answer
 from fault_project import wait_for
 
+from pytest_skillopt.cli import main
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -333,6 +335,20 @@ def test_an_evaluation_in_which_all_is_skipped_says_so_and_why(project: Project)
         ["*1 task skipped in every rollout: later", "SKIPPED*: skipped in every rollout: later"],
         consecutive=False,
     )
+
+
+def test_what_a_training_wrote_is_undone_with_lines_that_git_has_not(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The skill had lines that were not committed, which a checkout would have thrown away."""
+    project.skill.write_bytes(by_hand := SKILL + b"\nSmile.\n")
+    ran = project.train()
+    assert project.skill.read_bytes() not in (SKILL, by_hand)
+    run = project.result["run"]
+    ran.stdout.fnmatch_lines([f"pytest-skillopt adopt {run} --undo"])
+    monkeypatch.chdir(project.path)
+    assert main(["adopt", run, "--undo"]) == 0
+    assert project.skill.read_bytes() == by_hand
 
 
 SKIPPED = """

@@ -50,7 +50,9 @@ def train(run: Run, display: Display) -> Result:
             display.line(f"skillopt: {skill}, skill {number + 1} of {len(run.documents)}")
         purse = run.limits.purse.share(len(run.documents) - number)
         rivals = {**run.documents, **{o.skill: o.after for o in outcomes}}
-        outcome = _train_skill(run, display, start, purse, parameters, skill, rivals)
+        outcome = _unless_interrupted(
+            _train_skill(run, display, start, purse, parameters, skill, rivals)
+        )
         outcomes.append(_without_others(run, outcome))
         run.notes += outcome.notes
         if outcome.status == "interrupted":
@@ -71,6 +73,14 @@ def train(run: Run, display: Display) -> Result:
     status = next(s for s in _RANK if any(r.status == s for r in results))
     resume = run.resume_command if resumable else ""
     return run.result(status, joined_reasons(results), results, resume=resume)
+
+
+def _unless_interrupted(outcome: TrainOutcome) -> TrainOutcome:
+    """Return an outcome as interrupted if only what follows its verdict is missing."""
+    if not outcome.resumable or outcome.status not in ("accepted", "rejected"):
+        return outcome
+    reason = f"{outcome.reason}; what follows the verdict was interrupted"
+    return replace(outcome, status="interrupted", reason=reason, after=outcome.before)
 
 
 def _changed(run: Run, outcomes: Sequence[TrainOutcome]) -> tuple[tuple[str, bytes], ...]:

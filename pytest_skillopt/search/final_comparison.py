@@ -26,7 +26,7 @@ from pytest_skillopt.gate.data import Seen
 from pytest_skillopt.gate.sequential import DefaultGate
 from pytest_skillopt.search.budget import FINAL, require
 from pytest_skillopt.search.extensions import added_search, gate_options, gate_tasks
-from pytest_skillopt.suite.sampler import StopRun
+from pytest_skillopt.suite.sampler import Stop, StopRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -162,6 +162,8 @@ class FinalComparison:
         self._first = True
         """Whether no comparison has begun yet."""
         self._test = {task.id: task.rollouts or state.settings.rollouts for task in state.test}
+        self.interrupted = False
+        """True if an interrupt ended what follows a verdict."""
         self.set_aside()
 
     def set_aside(self, more: int = 0) -> None:
@@ -205,6 +207,7 @@ class FinalComparison:
         try:
             return self.compare() if self._leave_out_what_broke(broken) else measured
         except StopRun as end:
+            self.interrupted = end.kind is Stop.INTERRUPTED
             self._state.history.notes.append(
                 f"the skill without the edit that broke a task was not compared: {end.reason}"
             )
@@ -326,6 +329,7 @@ class FinalComparison:
         try:
             before, after = state.samples.take_all(both, f"test/{measured.stream}")
         except StopRun as end:
+            self.interrupted = end.kind is Stop.INTERRUPTED
             state.history.notes.append(f"the test split was not measured: {end.reason}")
             return measured
         return replace(

@@ -215,8 +215,11 @@ class Trainer:
             proposal=state.incumbent,
             accepted=tuple(state.accepted),
             verdict=verdict,
-            resumable=not decided
-            and (state.history.ended_early or status in ("interrupted", "unmeasured")),
+            resumable=self._final.interrupted
+            or (
+                not decided
+                and (state.history.ended_early or status in ("interrupted", "unmeasured"))
+            ),
             suite=comparison([row for row in rows if row.split != "test"]),
             from_search=measured.from_search if measured else 0,
             val=comparison([row for row in rows if row.split in ("val", "both")]),

@@ -50,6 +50,49 @@ def test_lanes_without_xdist_are_refused(pytester: pytest.Pytester) -> None:
     result.stderr.fnmatch_lines(["*skillopt_lanes needs pytest-xdist*"])
 
 
+EARLY = """
+import pytest
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config):
+    options = early_config.known_args_namespace
+    is_dist = options.numprocesses or options.distload or options.dist != "no"
+    early_config.seen = [options.numprocesses, is_dist]
+
+def pytest_configure(config):
+    if not hasattr(config, "workerinput"):
+        print("seen:", *config.seen, config.option.numprocesses, config.option.tx)
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node):
+    assert node.config.seen[1], "it has made no controller, as pytest-cov has then"
+"""
+
+
+@pytest.mark.parametrize(
+    "lanes",
+    [
+        ("--skillopt-lanes=2",),
+        ("-o", "skillopt_lanes=2"),
+        ("--skillopt-lanes=2", "-n0"),
+        ("-n1", "--skillopt-lanes=2"),
+    ],
+    ids=" ".join,
+)
+def test_other_plugins_see_lanes_as_a_run_with_one_worker(
+    pytester: pytest.Pytester, lanes: tuple[str, ...]
+) -> None:
+    """They look as early as pytest-cov does, and before it."""
+    (pytester.path / "SKILL.md").write_text("---\nname: s\ndescription: d\n---\n\nBe kind.\n")
+    pytester.makepyfile(
+        early=EARLY,
+        test_it="import pytest\n\n@pytest.mark.skill_task\ndef test_it(): pass\n",
+    )
+    ran = pytester.runpytest_subprocess("-s", "-p", "early", "--skillopt", *lanes)
+    ran.assert_outcomes(passed=1)
+    ran.stdout.fnmatch_lines(["seen: 1 1 1 ['popen']"])
+
+
 def test_lanes_start_a_worker_by_themselves(pytester: pytest.Pytester) -> None:
     (pytester.path / "SKILL.md").write_text("---\nname: s\ndescription: d\n---\n\nBe kind.\n")
     test = "@pytest.mark.skill_task\ndef test_it(worker_id): assert worker_id == 'gw0'\n"

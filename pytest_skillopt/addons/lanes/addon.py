@@ -9,10 +9,12 @@ import pytest
 
 from pytest_skillopt.addon import AddOn
 from pytest_skillopt.addons.later import Later
-from pytest_skillopt.options import Mode
-from pytest_skillopt.settings import AddOnSettings, Settings, setting
+from pytest_skillopt.options import asked_for
+from pytest_skillopt.settings import AddOnSettings, early_value, setting
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from pytest_skillopt.addons.lanes import lanes
 else:
     lanes = Later("lanes.lanes")
@@ -35,19 +37,35 @@ class LaneSettings(AddOnSettings):
 ADDON = AddOn(settings=LaneSettings, concurrent_runner=lanes.Lanes)
 
 
-def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Make xdist start one worker if none is requested, like ``-n 1``, since lanes need one.
+@pytest.hookimpl(wrapper=True)
+def pytest_load_initial_conftests(
+    early_config: pytest.Config, args: list[str]
+) -> Generator[None, None, None]:
+    """Add ``-n 1`` if no worker is requested, since lanes need one.
 
-    xdist has read its options by now, and the mode has not chosen its workers.
+    Other plugins then see a run with workers, as early as they look: pytest-cov does so in this
+    hook. A wrapper comes before all of them.
+    """
+    _request_a_worker(early_config, args)
+    return (yield)
+
+
+def _request_a_worker(config: pytest.Config, args: list[str]) -> None:
+    """Request one worker of xdist, if there are lanes and no workers yet.
 
     Raises:
         UsageError: xdist is switched off.
     """
-    if config.option.collectonly or hasattr(config, "workerinput") or not Mode.from_config(config):
+    options = config.known_args_namespace
+    if options.collectonly or options.help or not asked_for(options):
         return
-    if Settings.from_config(config).slots == 1:
+    if early_value(config, "lanes") == 1:
         return
     if not config.pluginmanager.hasplugin("xdist"):
         raise pytest.UsageError("skillopt_lanes needs pytest-xdist, which is switched off here")
-    if config.option.dist == "no" or not config.option.tx:
-        config.option.dist, config.option.tx = "load", ["popen"]
+    is_distributed = options.distload or options.dist != "no"
+    if options.numprocesses or (is_distributed and options.tx):
+        return
+    options.numprocesses = 1
+    end = args.index("--") if "--" in args else len(args)
+    args.insert(end, "--numprocesses=1")

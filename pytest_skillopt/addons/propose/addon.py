@@ -33,9 +33,13 @@ ADDON = AddOn(settings=ProposeSettings, add_commands=commands.add_commands)
 
 
 def pytest_skillopt_finished(config: pytest.Config, result: Result, folder: Path) -> None:
-    """Replace the project's proposal by that of a training, or remove it."""
+    """Replace the project's proposal by that of a training, or remove it; leave a receipt."""
     if result.mode == "train":
+        from pytest_skillopt.addons.propose.adopt import leave_receipt
         from pytest_skillopt.addons.propose.proposal import leave_proposal
         from pytest_skillopt.run.directory import Home
 
-        leave_proposal(config.rootpath, Home(folder.parents[1]), folder, result)
+        home = Home(folder.parents[1])
+        leave_proposal(config.rootpath, home, folder, result)
+        if written := [skill for skill in result.skills if skill.written]:
+            leave_receipt(home, result.run, written)

@@ -1,5 +1,6 @@
 """Command ``adopt``: write what a run accepted, with a receipt, and undo it again.
 
+A training that writes its skill leaves a receipt, too, so that it is undone by the same command.
 For a run with ``--skillopt-write=no``, or one from elsewhere, which is not trusted: its counts are
 added up again, its text passes the lint, and only text documents are written. The receipt,
 ``.skillopt/adopted/RUN.json``, pins the versions before and after by their SHA-256; only what it
@@ -26,8 +27,10 @@ from pytest_skillopt.untrusted import shown
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable
     from pathlib import Path
 
+    from pytest_skillopt.run.directory import Home
     from pytest_skillopt.run.result import SkillResult
 
 
@@ -48,19 +51,22 @@ def _adopt(args: argparse.Namespace) -> int:
     accepted = {skill.path: skill for skill in result.skills if skill.status == "accepted"}
     if not accepted:
         raise UserError(f"run {run.id} accepted nothing: {result.reason}")
-    receipt = home.path / "adopted" / f"{run.id}.json"
-    pins = {path: {"before": s.before, "after": s.after} for path, s in accepted.items()}
+    receipt = _receipt(home, run.id)
     root = home.path.resolve().parent
-    if args.undo and _pinned(receipt, run.id) != pins:
-        raise UserError(f"{receipt} pins other versions than those of run {run.id}")
-    check_consistent(result, accepted.values())
+    if args.undo:
+        pinned = _pinned(receipt, run.id)
+        accepted = {path: skill for path, skill in accepted.items() if path in pinned}
+        if pinned != _pins(accepted.values()):
+            raise UserError(f"{receipt} pins other versions than those of run {run.id}")
+    else:
+        check_consistent(result, accepted.values())
     due: list[tuple[str, Document, Document]] = []
     for path, skill in accepted.items():
         before, after = (version_of_run(home, run.id, name) for name in (skill.before, skill.after))
-        if not args.undo:
+        if not args.undo:  # a receipt pins what was there before
             rule = own_rule(skill, args.search, "name it with --search if it may judge here")
             check_evidence(skill, rule[1] if rule else None)
-        _check(root / path, skill, before, after)
+            _check(root / path, skill, before, after)
         old, new = (after, before) if args.undo else (before, after)
         if not _is_done(root, path, old, new):
             due.append((path, old, new))
@@ -75,22 +81,36 @@ def _adopt(args: argparse.Namespace) -> int:
     if args.undo:
         receipt.unlink()
         return 0
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    receipt.parent.mkdir(exist_ok=True)
-    text = json.dumps({"run": run.id, "adopted": now, "skills": pins}, indent=1)
-    replace_file(receipt, text.encode())
+    leave_receipt(home, run.id, accepted.values())
     way = f"to undo it: pytest-skillopt adopt {run.id} --undo"
     sys.stdout.write(shown(f"receipt: {receipt}; {way}\n"))
     return 0
 
 
-def _pinned(receipt: Path, run: str) -> Any:
+def leave_receipt(home: Home, run: str, skills: Iterable[SkillResult]) -> None:
+    """Pin the versions before and after of skills that were written, for ``--undo``."""
+    receipt = _receipt(home, run)
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    receipt.parent.mkdir(exist_ok=True)
+    text = json.dumps({"run": run, "adopted": now, "skills": _pins(skills)}, indent=1)
+    replace_file(receipt, text.encode())
+
+
+def _receipt(home: Home, run: str) -> Path:
+    return home.path / "adopted" / f"{run}.json"
+
+
+def _pins(skills: Iterable[SkillResult]) -> dict[str, dict[str, str]]:
+    return {skill.path: {"before": skill.before, "after": skill.after} for skill in skills}
+
+
+def _pinned(receipt: Path, run: str) -> dict[str, Any]:
     try:
-        return json.loads(receipt.read_bytes())["skills"]
+        return dict(json.loads(receipt.read_bytes())["skills"])
     except FileNotFoundError:
         raise UserError(f"run {run} was not adopted: there is no {receipt}") from None
     except (ValueError, TypeError, KeyError):
-        raise UserError(f"{receipt} is not a receipt: restore it with git") from None
+        raise UserError(f"{receipt} is not a receipt, and cannot be used") from None
 
 
 def _check(path: Path, skill: SkillResult, before: Document, after: Document) -> None:

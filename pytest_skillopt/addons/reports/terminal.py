@@ -116,9 +116,11 @@ def _skill(
         yield from paragraph(said.sentence, width)
         yield from _cautions([c for c in said.cautions if c not in top.cautions], width)
     if result.mode == "train" and skill.status == "accepted":
-        written = "The file is written. If git tracks it, git checkout undoes the change."
+        written = "The file is written. This restores what was there before:"
         unwritten = "The file is NOT written; the notes below say why."
         yield from paragraph(written if skill.written else unwritten, width)
+        if skill.written:
+            yield Line(f"pytest-skillopt adopt {one_line(result.run)} --undo")
     for row in skill.steps if verbose else ():
         yield from paragraph(step_line(row), width, hang="  ")
     yield from _rates_lines(skill, result.mode, width)
