@@ -14,19 +14,19 @@ from pytest_skillopt.addons.markup import code, fenced, inert, prose
 from pytest_skillopt.addons.propose.validate import beside
 from pytest_skillopt.report.words import number, percent, plural
 from pytest_skillopt.skill.diff import unified
-from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.untrusted import printable, redact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_skillopt.addons.propose.validate import Checked
-    from pytest_skillopt.run.result import EditRow, TaskRow
+    from pytest_skillopt.run.result import Arm, EditRow, TaskRow
 
 MAX_BODY = 60_000
 """Maximum bytes of a request's text; GitHub allows 65,536 characters."""
-_MOST_WARNINGS, _MOST_DIFF, _MOST_TASKS, _MOST_SAID = 6_000, 27_000, 12_000, 10_000
-"""Maximum bytes of the warnings, the diff, the counts and what only the training says."""
+_MOST_DIFF = 24_000
+_MOST_FILES, _MOST_WARNINGS, _MOST_TASKS, _MOST_EDITS = 3_000, 5_000, 4_000, 9_000
+"""Maximum bytes of the lists; the one of tasks is there for fewer, more and as many passes."""
 
 
 def compose(skill: Checked, *, simulated: bool = False, run_url: str = "") -> str:
@@ -53,14 +53,14 @@ def marker(skill: Checked) -> str:
 
 def _checked(skill: Checked) -> Iterator[str]:
     yield marker(skill)
-    files = [inert(code(beside(skill.path, name))) for name in skill.changed or (SKILL_FILE,)]
-    changed = "file that changes is" if len(files) == 1 else "files that change are"
     rates = skill.rates
     yield (
         f"The pass rate of the suite goes from {_gain(skill)}: {plural(rates.tasks, 'task')}, "
         f"{plural(rates.samples, 'rollout')}, computed from the counts of the training. "
-        f"The only {changed} {', '.join(files)}."
+        "Only these files change:"
     )
+    files = [inert(code(beside(skill.path, name))) for name in skill.changed]
+    yield _listed(files, _MOST_FILES, "more file")
     if skill.rule:
         yield (
             f"The rule of the search {code(skill.rule)} judged it, as the base branch says: the "
@@ -69,11 +69,8 @@ def _checked(skill: Checked) -> Iterator[str]:
         )
     if skill.warnings:
         yield "Look at this before you merge:"
-        lines = [f"- {prose(str(warning), 400)}" for warning in skill.warnings]
-        kept, left = _fitting(lines, _MOST_WARNINGS)
-        if left:
-            kept.append(f"- and {plural(left, 'more warning')}")
-        yield "\n".join(kept)
+        warnings = [prose(str(warning), 400) for warning in skill.warnings]
+        yield _listed(warnings, _MOST_WARNINGS, "more warning")
     patch = redact(unified(skill.before, skill.after, skill.path))
     lines, left = _fitting(inert(printable(patch)).rstrip("\n").split("\n"), _MOST_DIFF)
     yield inert(fenced("\n".join(lines), "diff"))
@@ -90,17 +87,20 @@ def _counts(rows: Sequence[TaskRow]) -> Iterator[str]:
         before, after = row.before, row.after
         if after is None:
             continue
-        change = after.passed * before.n - before.passed * after.n
-        kind = "fewer" if change < 0 else "more" if change else "as many"
         counts = f"{before.passed} of {before.n} to {after.passed} of {after.n}"
-        lists[kind].append(f"- {inert(code(redact(row.id)))}: {counts}")
-    for kind, lines in lists.items():
-        kept, left = _fitting(lines, _MOST_TASKS // len(lists))
-        if left:
-            kept.append(f"- and {plural(left, 'more task')}")
-        if kept:
-            head = f"{plural(len(lines), 'task')} with {kind} passes"
-            yield f"<details><summary>{head}</summary>\n\n" + "\n".join(kept) + "\n\n</details>"
+        lists[_change(before, after)].append(f"{inert(code(redact(row.id)))}: {counts}")
+    for change, lines in lists.items():
+        if lines:
+            head = f"{plural(len(lines), 'task')} with {change} passes"
+            items = _listed(lines, _MOST_TASKS, "more task")
+            yield f"<details><summary>{head}</summary>\n\n{items}\n\n</details>"
+
+
+def _change(before: Arm, after: Arm) -> str:
+    gain = after.passed * before.n - before.passed * after.n
+    if gain == 0:
+        return "as many"
+    return "more" if gain > 0 else "fewer"
 
 
 def _unchecked(skill: Checked, simulated: bool, run_url: str) -> Iterator[str]:
@@ -109,12 +109,9 @@ def _unchecked(skill: Checked, simulated: bool, run_url: str) -> Iterator[str]:
         yield "**The model was simulated. The figures say nothing about a real one.**"
     if skill.said.reason:
         yield f"> {prose(redact(skill.said.reason))}"
-    edits = [edit for edit in skill.said.edits if edit.status == "accepted"]
-    kept, left = _fitting([f"- {_why(edit)}" for edit in edits], _MOST_SAID)
-    if left:
-        kept.append(f"- and {plural(left, 'more edit')}")
-    if kept:
-        yield "\n".join(kept)
+    edits = [_why(edit) for edit in skill.said.edits if edit.status == "accepted"]
+    if edits:
+        yield _listed(edits, _MOST_EDITS, "more edit")
     if run_url:
         yield f"The full report is among the artifacts of [the run that proposed it]({run_url})."
 
@@ -124,6 +121,14 @@ def _why(edit: EditRow) -> str:
     text = inert(code(redact(edit.content or edit.target), 200))
     asked = f" (called for by {plural(len(edit.tasks), 'task')})" if edit.tasks else ""
     return f"{text}: {prose(redact(edit.reason))}{asked}"
+
+
+def _listed(items: Sequence[str], most: int, more: str) -> str:
+    """Make a list of at most ``most`` bytes, with the number of further items."""
+    lines, left = _fitting([f"- {item}" for item in items], most)
+    if left:
+        lines.append(f"- and {plural(left, more)}")
+    return "\n".join(lines)
 
 
 def _fitting(lines: Sequence[str], most: int) -> tuple[list[str], int]:

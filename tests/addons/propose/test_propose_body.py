@@ -120,12 +120,6 @@ def test_no_text_of_others_starts_a_line() -> None:
     assert [line for line in text.split("\n") if line.startswith("Co-")] == []
 
 
-def test_all_warnings_are_counted() -> None:
-    found = [Finding("added", "warn", "a long line " * 20) for _ in range(200)]
-    text = compose(replace(skill(), warnings=tuple(found)))
-    assert re.search(r"\n- and \d+ more warnings\n", text)
-
-
 def test_secrets_of_the_environment_are_taken_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
     said = "the key is sk-test-0123456789"
@@ -169,12 +163,17 @@ def test_the_rule_of_the_base_branch_is_named() -> None:
 def test_long_text_is_cut_and_says_so() -> None:
     rows = [ROWS[0].model_copy(update={"id": f"t::{'x' * 200}{n}"}) for n in range(500)]
     rates = PassRates(Fraction(1, 2), Fraction(3, 4), rows=tuple(rows))
-    long = replace(skill("line " * 100, after=b"@a" * 1_000 + b"\nline\n" * 20_000), rates=rates)
-    body = compose(long)
+    long = replace(skill("*" * 1_000, after=b"@a" * 1_000 + b"\nline\n" * 20_000), rates=rates)
+    names = [(f"references/{'x' * 200}{n}.md", b"x\n") for n in range(150)]
+    long = replace(long, after=replace(long.after, files=tuple(names)))
+    warnings = tuple(Finding("added", "warn", "a long line " * 30) for _ in range(200))
+    said = long.said.model_copy(update={"edits": long.said.edits * 100})
+    body = compose(replace(long, warnings=warnings, said=said))
     assert len(body.encode()) <= MAX_BODY
     shown = outside_of_code(body)
     assert re.search(r"\d+ more lines of the change do not fit: read them in the branch", shown)
-    assert re.search(r"and \d+ more tasks", shown)
+    for cut in ("file", "warning", "task", "edit"):
+        assert re.search(rf"and \d+ more {cut}s", shown), cut
 
 
 def test_title_is_one_plain_line() -> None:

@@ -937,6 +937,6 @@ def test_gitlab_opens_the_request_with_the_push(
     assert "merge_request.draft" in options
     assert "merge_request.label=skillopt" in options
     (text,) = [line for line in options if line.startswith("merge_request.description=")]
-    assert "\\n\\nPasses more tasks." in text
+    assert "\\n\\n> Passes more tasks." in text
     assert "\\n+Write dates as ISO.\\n" in text
     assert "https://gitlab.example.com/a/b/-/merge_requests/5" in capsys.readouterr().out
