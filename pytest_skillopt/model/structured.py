@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+from bisect import bisect
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -73,8 +74,10 @@ def _without(tags: re.Pattern[str], text: str) -> str:
     found = list(tags.finditer(text))
     if not found:
         return text
-    for start, end, _ in _values_in(text)[0]:
-        found = [tag for tag in found if not start <= tag.start() < end]
+    values = _values_in(text)[0]
+    starts = [start for start, _, _ in values]
+    ends = [0, *(end for _, end, _ in values)]
+    found = [tag for tag in found if tag.start() >= ends[bisect(starts, tag.start())]]
     last = max((tag.start() for tag in found if tag["closing"]), default=-1)
     thinks, at, kept = last >= 0, 0, ""
     for tag in found:
