@@ -11,6 +11,7 @@ from pytest_skillopt.model.types import Usage
 from pytest_skillopt.options import mode_named
 from pytest_skillopt.registry import merged
 from pytest_skillopt.report.words import clip, money, number, one_line, percent, plural
+from pytest_skillopt.run.result import Arm
 from pytest_skillopt.skill.document import NO_SKILL
 from pytest_skillopt.suite.sampler import OWN_AGENT
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_skillopt.run.result import (
-        Arm,
         Comparison,
         Rate,
         Result,
@@ -205,15 +205,30 @@ def marks(row: TaskRow) -> list[str]:
     return said + ([plural(errors, "error")] if errors else [])
 
 
+ENOUGH = 5
+"""Least samples of a task from which it is said to tell nothing."""
+
+
+def all_samples(row: TaskRow) -> tuple[int, int]:
+    """Return passed and measured rollouts of a task, in the run and without any skill."""
+    arms = [arm for arm in (row.before, row.after) if arm]
+    shown = sum(arm.passed for arm in arms), sum(arm.n for arm in arms)
+    passed, n = max(shown, (row.passed, row.samples), key=lambda counts: counts[1])
+    none = row.none or Arm()
+    return passed + none.passed, n + none.n
+
+
 def uninformative(skill: SkillResult) -> list[tuple[TaskRow, str]]:
-    """List tasks that tell nothing about the skill, with the reason."""
+    """List tasks that tell nothing about the skill, with the reason, from all their samples."""
     found = []
     for row in skill.tasks:
         none = row.before if skill.before == NO_SKILL.version else row.none
-        rates = {pass_rate(arm) for arm in (row.none, row.before, row.after) if arm and arm.n}
         bare, now = pass_rate(none) if none else None, pass_rate(row.after or row.before)
-        if rates in ({1.0}, {0.0}):
-            found.append((row, "always passed" if 1.0 in rates else "never passed"))
+        passed, n = all_samples(row)
+        if n < ENOUGH:
+            continue
+        if passed in (0, n):
+            found.append((row, "always passed" if passed else "never passed"))
         elif bare is not None and now is not None and bare >= now:
             found.append((row, "passed as often without the skill"))
     return found

@@ -139,12 +139,14 @@ class Run:
         ]
 
     def _with_usage(self, skill: SkillResult) -> SkillResult:
-        """Add each task's usage in the whole run, for any purpose."""
+        """Add each task's usage and outcomes in the whole run, for any purpose."""
         rows = []
         for row in skill.tasks:
             used = self.sampler.usage.get(row.id, Usage())
             calls, tokens = used.calls + used.cached, used.input_tokens + used.output_tokens
+            passed, samples = self.sampler.outcomes.get(row.id, (0, 0))
             took = {"calls": calls, "tokens": tokens, "cost": used.cost}
+            took |= {"passed": passed, "samples": samples}
             rows.append(row.model_copy(update=took))
         return skill.model_copy(update={"tasks": rows})
 

@@ -86,6 +86,10 @@ class TaskRow(_Record):
     flaky: bool = False
     """Both passed and failed under one version."""
     skipped: bool = False
+    passed: int = 0
+    """Passed rollouts of the run, under any version and for any purpose."""
+    samples: int = 0
+    """Measured rollouts of the run, of which ``passed`` passed."""
     calls: int = 0
     """Calls in all rollouts of the run, cached ones included; so are ``tokens`` and ``cost``."""
     tokens: int = 0

@@ -139,6 +139,8 @@ class Sampler:
         """The last error of each quarantined task, by task and version."""
         self._measured: set[str] = set()
         self.notes: list[str] = []
+        self.outcomes: dict[str, tuple[int, int]] = {}
+        """Passed and measured rollouts, those from the ledger included, by task."""
         self.usage: dict[str, Usage] = {}
         """Usage of all rollouts, those from the ledger included, by task."""
 
@@ -361,6 +363,9 @@ class Sampler:
         task = rollout.request.task
         self._counted.add(rollout.request.key)
         self.usage[task] = self.usage.get(task, Usage()) + rollout.usage + rollout.judge_usage
+        if rollout.measured:
+            passed, measured = self.outcomes.get(task, (0, 0))
+            self.outcomes[task] = passed + bool(rollout.passed), measured + 1
 
     # Quarantined tasks.
 

@@ -60,10 +60,8 @@ def test_none_before_and_after_side_by_side(
     )
     compared = pytester.runpytest_inprocess("--skillopt-compare", "none", "SKILL.md")
     assert compared.ret == 0
-    told = " ".join(compared.stdout.str().split()).partition("Tasks that told nothing")[2]
-    assert "always passed (test_greeting.py::test_polite)" in told
+    assert "Tasks that told nothing" not in compared.stdout.str(), "four samples are few"
     assert "fell from" not in compared.stdout.str(), "what was measured on one side alone"
-    assert "never passed (test_greeting.py::test_greeting[Ada], " in told
     before = chat_server.calls
     # A later comparison, by a version of the package that kept other things of a rollout.
     (run,) = (pytester.path / ".skillopt" / "runs").iterdir()
@@ -81,6 +79,8 @@ def test_none_before_and_after_side_by_side(
             "*Without any skill: as run*",
         ]
     )
+    told = " ".join(done.stdout.str().split()).partition("Tasks that told nothing")[2]
+    assert "always passed (test_greeting.py::test_polite)" in told
     run = max((pytester.path / ".skillopt" / "runs").iterdir())
     result = json.loads((run / "result.json").read_text())
     (skill,) = result["skills"]
@@ -96,3 +96,38 @@ def test_none_before_and_after_side_by_side(
     # Another model is another measurement.
     again = pytester.runpytest_inprocess("--skillopt-train", "--skillopt-target=openai:other")
     assert "no skill" not in again.stdout.str()
+
+
+def test_a_task_that_failed_in_the_search_did_not_always_pass(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, chat_server: ChatServer
+) -> None:
+    """All samples of the run count, not only the fresh ones that decide."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    edit = {"op": "append", "target": "", "content": "End with an exclamation mark."}
+    chat_server.reply = lambda body: json.dumps({"reasoning": "r", "edits": [edit]})
+    pytester.makefile(".md", SKILL="---\nname: greet\ndescription: Greets.\n---\nSay hello.\n")
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.skill_task
+        @pytest.mark.parametrize("n", range(8))
+        def test_it(skill, rollout, n):
+            fresh = rollout.request.stream.startswith("final")
+            assert "exclamation" in skill.text or n > 3 and (fresh or rollout.index % 2)
+        """
+    )
+    pytester.makeini(
+        f"[pytest]\nskillopt_model = openai:m\nskillopt_base_url = {chat_server.url}\n"
+        "addopts = -p no:xdist -p no:cacheprovider\n"
+    )
+    done = pytester.runpytest_inprocess("--skillopt-train")
+    assert done.ret == 0, done.stdout.str()
+    (file,) = pytester.path.glob(".skillopt/runs/*/result.json")
+    rows = json.loads(file.read_text())["skills"][0]["tasks"]
+    assert all(row["samples"] >= row["before"]["n"] + row["after"]["n"] for row in rows)
+    failed = [row["id"] for row in rows if row["passed"] < row["samples"]]
+    assert len(failed) >= 4
+    said = done.stdout.str().partition("told nothing")[2]
+    assert not [name for name in failed if name in said]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_skillopt.addons.compare.comparison import at_revision, compared, only_skill
-from pytest_skillopt.addons.figures import pass_rate, some
+from pytest_skillopt.addons.figures import ENOUGH, all_samples, pass_rate, some
 from pytest_skillopt.run.directory import JOURNAL, Home, mode_of
 from pytest_skillopt.run.journal import entries_of
 from pytest_skillopt.search.extensions import configured_gate, gate_tasks
@@ -159,6 +159,11 @@ def told(row: TaskRow) -> str:
     return "is flaky" if mixed else "passes alike with and without"
 
 
+def is_enough(row: TaskRow) -> bool:
+    """Tell whether a verdict on a task has evidence: a change that is credible, or samples."""
+    return row.change in ("fixed", "broken") or all_samples(row)[1] >= ENOUGH
+
+
 def verdicts(result: Result) -> str:
     """Return the note on the tasks; empty unless a version was compared with no skill."""
     found: dict[str, list[str]] = {way: [] for way in _WAYS}
@@ -167,7 +172,8 @@ def verdicts(result: Result) -> str:
             continue
         for row in skill.tasks:
             if row.before.n and row.after is not None and row.after.n:
-                found[told(row)].append(row.id)
+                if is_enough(row):
+                    found[told(row)].append(row.id)
                 arms = row.before, row.after
                 if all(arm.judged == arm.n for arm in arms):
                     found["is decided only by the judge"].append(row.id)

@@ -174,7 +174,8 @@ def test_an_eval_that_a_script_refuses_is_not_decided_by_the_judge(
         for name, scripted in (("plain", ["contains 'no'"]), ("judged", ["contains 'yes'"]))
     ]
     file.write_text(json.dumps({"evals": rows}))
-    run = project.runpytest_inprocess(*COMPARE, *BRIEFLY, "--skillopt-evals")
+    longer = ("-o", "skillopt_final_rollouts=4")
+    run = project.runpytest_inprocess(*COMPARE, *longer, "--skillopt-evals")
     said = " ".join(run.stdout.str().split())
     assert "never passes (2)" in said
     found = said[said.index("is decided only by the judge") :]

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_skillopt.addons import figures
 from pytest_skillopt.addons.reports import page as html
 from pytest_skillopt.run.result import Arm, EditRow, Result, RolloutSample, StepRow, TaskRow
 from pytest_skillopt.suite.rollouts import Message
@@ -263,3 +264,32 @@ def test_the_page_of_pytest_html_links_to_the_report_of_its_run(
         True for _ in arguments
     ]
     assert bool(found) == bool(arguments)
+
+
+@pytest.mark.parametrize(
+    ("shown", "whole", "said"),
+    [
+        ((1, 1), (3, 5), ""),
+        ((1, 1), (1, 1), ""),
+        ((4, 4), (4, 4), ""),
+        ((1, 1), (5, 5), "always passed (a.py::test_x)"),
+        ((0, 2), (0, 6), "never passed (a.py::test_x)"),
+        ((0, 2), (1, 6), ""),
+        ((5, 5), (0, 0), "always passed (a.py::test_x)"),
+    ],
+)
+def test_a_task_tells_nothing_only_by_all_of_at_least_five_samples(
+    make_result: MakeResult, shown: tuple[int, int], whole: tuple[int, int], said: str
+) -> None:
+    """The fresh samples that a report shows are a part of those that the run took."""
+    row = TaskRow(
+        id="a.py::test_x",
+        split="val",
+        before=Arm(),
+        after=Arm(passed=shown[0], n=shown[1]),
+        passed=whole[0],
+        samples=whole[1],
+    )
+    skill = make_result(tasks=4).skills[0].model_copy(update={"tasks": [row], "none": None})
+    listed = figures.uninformative_listed(skill)
+    assert listed == (f"Tasks that told nothing: {said}." if said else "")
