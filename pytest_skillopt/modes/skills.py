@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from pytest_skillopt.report.words import full_stop
+from pytest_skillopt.report.words import full_stop, plural
 from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.skill.files import Trained, read_version, slug, unnamed
 from pytest_skillopt.suite.splits import assign_splits
@@ -33,16 +33,30 @@ def split_tasks(
     Raises:
         SplitError: the tasks cannot be split.
     """
+    notes = list(_notes_on_mocks(tasks))
     if not mode.splits:
-        return list(tasks), []
+        return list(tasks), notes
     split: dict[str, SkillTask] = {}
-    notes: list[str] = []
     for skill in skills_of(tasks):
         group = [task for task in tasks if task.skill == skill]
         assigned, said = assign_splits(group, settings.split, settings.split_seed)
         split.update((task.id, task) for task in assigned)
         notes += said
     return [split[task.id] for task in tasks], notes
+
+
+def _notes_on_mocks(tasks: Iterable[SkillTask]) -> Iterator[str]:
+    """Name what may answer the HTTP requests of tasks in the model's place."""
+    by_name: dict[str, list[str]] = {}
+    for task in tasks:
+        for name in task.mocks:
+            by_name.setdefault(name, []).append(task.id)
+    for name, found in by_name.items():
+        yield (
+            f"{name} may answer the HTTP requests of {plural(len(found), 'task')}, such as "
+            f"{found[0]}: if it answers for the model, no rollout is a sample; deselect them, or "
+            "let the model's requests through"
+        )
 
 
 def skills_of(tasks: Iterable[SkillTask]) -> list[str]:

@@ -22,6 +22,7 @@ from pytest_skillopt.registry import merged
 from pytest_skillopt.settings import ini
 from pytest_skillopt.skill.document import SKILL_FILE, SkillError
 from pytest_skillopt.skill.files import NoSkill, find_skill, project_path, skill_paths
+from pytest_skillopt.suite.recorded import mocks_of, refuse_recording
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -58,6 +59,8 @@ class SkillTask:
     """Agents and versions, such as ``codex 0.163.0``; see the hook ``pytest_skillopt_agent``."""
     marks: tuple[str, ...] = ()
     """Names of the project's own markers, ``kind=...`` and ``role=judge``."""
+    mocks: tuple[str, ...] = ()
+    """Names of what may answer the test's HTTP requests with fixed replies."""
     text: str = ""
     """Source and parameters (shortened), for the leak check; never shown to the optimizer."""
 
@@ -71,7 +74,7 @@ class SkillTask:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> SkillTask:
-        pairs = {name: tuple(data.get(name, ())) for name in ("roles", "marks")}
+        pairs = {name: tuple(data.get(name, ())) for name in ("roles", "marks", "mocks")}
         return cls(**{**data, **pairs})
 
 
@@ -145,6 +148,7 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
     kind = given.get("kind")
     for name in ("skill", "kind", *merged(lambda addon: addon.marker)):  # not fields of SkillTask
         given.pop(name, None)
+    refuse_recording(item)
     function = getattr(item, "obj", None)
     callspec = getattr(item, "callspec", None)
     params = getattr(callspec, "params", {})
@@ -167,6 +171,7 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
         roles=roles,
         agent=agent,
         marks=(*sorted({mark.name for mark in item.iter_markers()} - _NOT_THEIRS), *said),
+        mocks=mocks_of(item),
         text=f"{text}\n{json.dumps(shown, ensure_ascii=False)}"[:_TEXT_LIMIT],
         **given,
     )

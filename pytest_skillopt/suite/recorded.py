@@ -1,0 +1,77 @@
+"""Tasks whose HTTP requests are answered by a recording or a mock: such an answer is no sample.
+
+The item is asked: its markers, its fixtures, and the modules of the functions around the test.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_RECORDERS = frozenset({"vcr", "betamax"})
+"""Markers, and packages of decorators, that answer a repeated request from a file."""
+_RECORDING_FIXTURES = frozenset({"vcr_cassette", "betamax_session", "betamax_recorder"})
+_MOCKS = frozenset(
+    {
+        *("aioresponses", "httpretty", "httpx_mock", "pook", "pytest_httpx", "requests_mock"),
+        *("responses", "respx"),
+    }
+)
+"""The same for fixed answers."""
+_MOCK_FIXTURES = frozenset(
+    {
+        *("aioresponses", "httpretty", "httpx_mock", "mocked_responses", "pook", "requests_mock"),
+        *("responses", "respx_mock"),
+    }
+)
+_OFF = ("disable_recording", "disable_vcr")
+"""Options of pytest-recording and pytest-vcr that send every request."""
+
+
+def refuse_recording(item: pytest.Item) -> None:
+    """Raise UsageError if a recording answers the test's repeated requests."""
+    config = item.config
+    names = _RECORDERS & {mark.name for mark in item.iter_markers()}
+    names |= _RECORDING_FIXTURES.intersection(getattr(item, "fixturenames", ()))
+    names |= _RECORDERS.intersection(_arguments(item))  # as a fixture it may be there for all tests
+    names |= _RECORDERS.intersection(_decorators(item))
+    marks = (mark.kwargs for mark in item.iter_markers("vcr"))
+    modes = [kwargs["record_mode"] for kwargs in marks if "record_mode" in kwargs]
+    mode = next(iter(modes), config.getoption("record_mode", None))
+    if not names or mode == "all" or any(config.getoption(name, False) for name in _OFF):
+        return
+    raise pytest.UsageError(
+        f"{item.nodeid} is answered from a recording ({', '.join(sorted(names))}): each repetition "
+        "would get the first answer again, which is no sample. Run with --disable-recording "
+        "(pytest-recording) or --disable-vcr (pytest-vcr), take the recording off this test, or "
+        "leave the test out with --deselect"
+    )
+
+
+def mocks_of(item: pytest.Item) -> tuple[str, ...]:
+    """Name what may answer the test's requests with fixed replies, sorted."""
+    found = _MOCKS & {mark.name for mark in item.iter_markers()}
+    found |= _MOCK_FIXTURES.intersection(getattr(item, "fixturenames", ()))
+    found |= _MOCKS.intersection(_decorators(item))
+    return tuple(sorted(found))
+
+
+def _arguments(item: pytest.Item) -> list[str]:
+    function = getattr(item, "obj", None)
+    return list(inspect.signature(function).parameters) if inspect.isroutine(function) else []
+
+
+def _decorators(item: pytest.Item) -> Iterator[str]:
+    """Yield the package of each function that wraps the test's function, from the outermost."""
+    function: Any = getattr(item, "obj", None)
+    while hasattr(function, "__wrapped__"):
+        names = getattr(function, "__globals__", {}).get("__name__", "")
+        wrapper = getattr(function, "_self_wrapper", None)  # by wrapt
+        for name in (names, getattr(wrapper, "__module__", "")):
+            yield str(name).partition(".")[0]
+        function = function.__wrapped__
