@@ -104,7 +104,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if not mentioned:
         return
     from pytest_skillopt.options import Mode
+    from pytest_skillopt.settings import refuse_unknown_keys
 
+    refuse_unknown_keys(config)
     if mode := Mode.from_config(config):
         from pytest_skillopt.session import start
 

@@ -72,7 +72,7 @@ class Controller:
         from pytest_skillopt.suite.workers import XdistRun
 
         probe(xdist_names(), ("pytest-xdist",))
-        self._workers = XdistRun(config, self._work)
+        self._workers = XdistRun(config, self._work, self.settings.timeout)
         config.pluginmanager.register(self._workers, "skillopt-xdist")
 
     def _work(self, executor: WorkersExecutor, tasks: list[SkillTask]) -> None:

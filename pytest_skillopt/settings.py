@@ -8,6 +8,7 @@ writes numbers, booleans and lists as such.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import math
 import re
 from dataclasses import dataclass
@@ -150,7 +151,10 @@ class Settings:
     max_cost: float = _cap(0.0, "US dollars")
     max_time: float = _cap(0.0, "seconds")
     prices: str = setting(
-        "", "MODEL=IN/OUT, ... in US dollars per million tokens", many=",", free=True
+        "",
+        "MODEL=IN/OUT or IN/OUT/CACHED, ... in US dollars per million tokens",
+        many=",",
+        free=True,
     )
 
     # the search
@@ -200,7 +204,9 @@ class Settings:
     breaker: int = setting(20, fixed=True)
     """Consecutive infrastructure errors that stop the run."""
     call_retries: int = setting(6, fixed=True)
-    """Retries of a model call after a temporary fault."""
+    """Retries of a model call after a temporary fault; an ordinary run has 2."""
+    longest_pause: float = setting(900.0, fixed=True)
+    """Longest pause in seconds that a provider may ask for; in an ordinary run 10."""
     max_reply_bytes: int = setting(4_000_000, fixed=True)
     """Largest reply in bytes; a larger one is refused."""
     contrastive: bool = setting(True, fixed=True)
@@ -331,6 +337,33 @@ def _refuse_removed_keys(config: pytest.Config) -> None:
             is_given = True
         if is_given:
             raise pytest.UsageError(f"{_key(name)} no longer exists: {sentence}")
+
+
+def refuse_unknown_keys(config: pytest.Config) -> None:
+    """Raise UsageError for an ini key like one of ours that nobody has declared: name the nearest.
+
+    pytest only warns of it at the end, and a mistyped cap would be no cap.
+    """
+    # pytest tells these names only in its warning; before version 9 without those of ``-o``.
+    unknown = {*config._get_unknown_ini_keys()}
+    unknown |= {word.partition("=")[0].strip() for word in config.getoption("override_ini") or ()}
+    known = {_key(field.name) for field in _all_fields()} | {_key(name) for name in REMOVED}
+    for name in sorted(unknown - known):
+        if not name.lower().startswith("skillopt") or _is_declared(config, name):
+            continue
+        near = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=1, cutoff=0.0)
+        place = f" in {config.inipath.name}" if config.inipath else ""
+        raise pytest.UsageError(
+            f"{name}{place} is not a setting; the nearest is {near[0]} (docs/reference.md has all)"
+        )
+
+
+def _is_declared(config: pytest.Config, name: str) -> bool:
+    try:
+        config.getini(name)
+    except ValueError as error:
+        return not isinstance(error.__cause__, KeyError)
+    return True
 
 
 def refuse_removed_options(args: Sequence[str]) -> None:

@@ -322,3 +322,37 @@ def test_wrong_usage_is_told_before_a_worker_starts(
     assert done.ret == 4
     done.stderr.fnmatch_lines([f"*{said}*"])
     done.stdout.no_fnmatch_line("*workers*")
+
+
+@pytest.mark.parametrize("mode", [(), ("--skillopt",), ("--skillopt-train", "--collect-only")])
+@pytest.mark.parametrize(
+    ("written", "nearest"),
+    [
+        ("skillopt_max_call", "skillopt_max_calls"),
+        ("skillopt-max-calls", "skillopt_max_calls"),
+        ("SKILLOPT_MAX_COST", "skillopt_max_cost"),
+        ("skillopt_targets", "skillopt_target"),
+        ("skillopt_lane", "skillopt_lanes"),
+    ],
+)
+def test_a_mistyped_key_refuses_the_run_and_names_the_nearest(
+    project: pytest.Pytester, mode: tuple[str, ...], written: str, nearest: str
+) -> None:
+    project.makeini(f"[pytest]\n{written} = 50\n")
+    result = project.runpytest_inprocess(*mode)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*{written} in tox.ini is not a setting; *{nearest} (*"])
+
+
+def test_a_mistyped_override_refuses_the_run_too(project: pytest.Pytester) -> None:
+    result = project.runpytest_inprocess("-o", "skillopt_max_call=50")
+    result.stderr.fnmatch_lines(["*skillopt_max_call*is not a setting*skillopt_max_calls*"])
+
+
+def test_a_key_that_a_conftest_declares_and_keys_of_others_are_left_alone(
+    project: pytest.Pytester,
+) -> None:
+    declared = "\ndef pytest_addoption(parser):\n    parser.addini('skillopt_mine', 'mine')\n"
+    project.makeconftest(CANNED + declared)
+    project.makeini("[pytest]\nskillopt_mine = 1\nunheard_of = 1\n")
+    assert project.runpytest_inprocess().ret == 0

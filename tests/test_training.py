@@ -832,7 +832,8 @@ def test_an_error_of_the_test_itself_is_named(project: Project) -> None:
     ran = project.train()
     printed = " ".join(ran.stdout.str().split())
     assert "every rollout ends in one error at test_greeting.py:9, AttributeError: " in printed
-    assert "is the test wrong?" in printed
+    assert "correct the test" in printed
+    assert not any(is_optimizer(body) for body in project.server.bodies)
 
 
 def test_a_new_command_is_shown_in_every_report(project: Project) -> None:

@@ -124,7 +124,9 @@ def cost(rows: Sequence[UsageRow]) -> str:
     if known is None:
         return "not known (no price for the model; see skillopt_prices)" if missing else money(0)
     left_out = f", without the {' and the '.join(missing)} (no price)" if missing else ""
-    return money(known) + left_out
+    full = any(row.full_price for row in rows)
+    most = ", with cached input at the full price (skillopt_prices = MODEL=IN/OUT/CACHED)"
+    return f"{'at most ' * full}{money(known)}{left_out}{most * full}"
 
 
 def counted(rows: Iterable[TaskRow]) -> str:

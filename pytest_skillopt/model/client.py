@@ -22,8 +22,9 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from pytest_skillopt.model.cache import Replies, request_key
 from pytest_skillopt.model.config import is_local
-from pytest_skillopt.model.faults import FILTERED, brief, classify, provider_words
+from pytest_skillopt.model.faults import CONNECT_SECONDS, FILTERED, brief, classify, provider_words
 from pytest_skillopt.model.limits import Meter
+from pytest_skillopt.model.prompt_cache import PromptCache
 from pytest_skillopt.model.types import (
     NO_KEY,
     Completion,
@@ -137,7 +138,8 @@ def read_response(
         raise ModelFault(words, fatal=streams, retry=not streams, answered=True) from None
     try:
         found = _Counts.model_validate(data["usage"])
-        usage = config.usage(found.prompt_tokens, found.said)
+        cache = PromptCache.of(data["usage"])
+        usage = config.usage(found.prompt_tokens, found.said, cache)
     except (ValidationError, TypeError, KeyError):
         usage = Usage()  # no usage, or an invalid one
     try:
@@ -195,8 +197,6 @@ DELAY_FACTOR = 3.0
 LONGEST_DELAY = 60.0
 """Seconds between tries: 0.25, 0.75, 2.25, ... at most 60, each times a factor in [0.5, 1). With
 six retries a call survives an outage of 40 s."""
-LONGEST_PAUSE = 900.0
-"""Longest pause in seconds that a provider may ask for."""
 _RECHECK_SECONDS = 5.0
 """Seconds after which a waiting call checks again if a cap or a pause has changed."""
 MOST_ANSWERED = 2
@@ -340,7 +340,12 @@ class Client:
                     return reply
                 tries = f" (after {attempt + 1} tries)" if attempt else ""
                 tries += ", also with a plain framing" if plain and fault.filtered else ""
-                raise ModelFault(f"{self.name}: {fault}{tries}", fatal=fault.fatal, usage=paid)
+                raise ModelFault(
+                    f"{self.name}: {fault}{tries}",
+                    fatal=fault.fatal,
+                    refused=fault.refused,
+                    usage=paid,
+                )
             attempt += 1
             purpose = _purpose(account)
             _LOG.info("%s for %s, try %d failed: %s", self.name, purpose, attempt, fault)
@@ -358,15 +363,14 @@ class Client:
         call = uuid.uuid4().hex
         estimate = self.config.estimate(json.dumps(request["messages"]))
         while wait := self._throttle.ask(call, estimate):
-            if wait > LONGEST_PAUSE:
-                words = (
-                    f"asks to wait {round(wait):.6g} s, at most {LONGEST_PAUSE:.0f} s are waited"
-                )
+            if wait > self.config.longest_pause:
+                most = f"at most {self.config.longest_pause:.0f} s are waited"
+                words = f"asks to wait {round(wait):.6g} s, {most}"
                 raise ModelFault(f"{estimate.provider} {words}; run again later")
             purpose, seconds = _purpose(account), min(wait, _RECHECK_SECONDS)
             _LOG.debug("%s for %s waits %.1f s: rate limit or pause", self.name, purpose, seconds)
             self._wait(seconds * (1 + 0.1 * self._jitter()))
-        used, pause = Usage(), 0.0
+        used, pause, failure = Usage(), 0.0, ""
         try:
             with _READING:
                 reply = self._send(request)
@@ -375,13 +379,14 @@ class Client:
             return reply
         except ModelFault as fault:
             used, pause = fault.usage, fault.retry_after
+            failure = str(fault) if fault.retry else ""
             raise
         except BaseException as error:
             if not (used.calls or isinstance(error, Exception)):  # an interrupt, or a time-out
                 used = self.config.guess(request["messages"])
             raise
         finally:
-            self._throttle.done(call, used, account, pause)
+            self._throttle.done(call, used, account, pause, failure)
 
     def compare_names(self, answered: str) -> None:
         """Note once that another model has answered than was asked for."""
@@ -438,7 +443,10 @@ class Client:
                     api_key=self._key,
                     base_url=base_url,
                     max_retries=0,
-                    timeout=config.request_timeout,
+                    timeout=openai.Timeout(
+                        config.request_timeout,
+                        connect=min(CONNECT_SECONDS, config.request_timeout),
+                    ),
                     http_client=client,
                 )
             return self._sdk
@@ -473,7 +481,8 @@ class ChatModel(Client):
                 return found
         self.compare_names(found.model)
         # The original tokens count at today's price.
-        paid = self.config.usage(found.usage.input_tokens, found.usage.output_tokens)
+        was = found.usage
+        paid = self.config.usage(was.input_tokens, was.output_tokens, was.prompt_cache)
         usage = (paid if paid.tokens else self.config.guess(messages, found.text)).again()
         self._throttle.note(usage, account)
         return dataclasses.replace(found, usage=usage)

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from pytest_skillopt.model.faults import estimate_tokens
 from pytest_skillopt.model.limits import CallEstimate
+from pytest_skillopt.model.prompt_cache import NO_CACHE, PromptCache
 from pytest_skillopt.model.types import NO_KEY, ROLES, ModelConfigError, ModelFault, Price, Usage
 from pytest_skillopt.untrusted import printable, protect, redact
 
@@ -32,14 +33,17 @@ PROVIDER = "openai"
 
 _AT_URL = re.compile(r"([^\s@]+(?:@[^\s@/:]+)?)@([a-zA-Z][a-zA-Z0-9+.-]*://\S*)")
 """``MODEL@URL``; a model's name may hold an ``@`` too."""
-_PRICE = re.compile(r"(.*\S)\s*=\s*(\d+\.?\d*|\.\d+)\s*/\s*(\d+\.?\d*|\.\d+)")
+_NUMBER = r"(\d+\.?\d*|\.\d+)"
+_PRICE = re.compile(
+    rf"(.*\S)\s*=\s*{_NUMBER}\s*/\s*{_NUMBER}(?:\s*/\s*{_NUMBER})?(?:\s*/\s*{_NUMBER})?"
+)
 
-# The provider's price list in 2026-03 (standard tier, uncached input).
+# The provider's price list in 2026-03 (standard tier; input, output, cached input).
 _OPENAI = """\
-gpt-4o=2.50/10.00, gpt-4o-mini=0.15/0.60,
-gpt-4.1=2.00/8.00, gpt-4.1-mini=0.40/1.60, gpt-4.1-nano=0.10/0.40,
-gpt-5=1.25/10.00, gpt-5-mini=0.25/2.00, gpt-5-nano=0.05/0.40,
-gpt-5.1=1.25/10.00, gpt-5.2=1.75/14.00, gpt-5.4=2.50/15.00"""
+gpt-4o=2.50/10.00/1.25, gpt-4o-mini=0.15/0.60/0.075,
+gpt-4.1=2.00/8.00/0.50, gpt-4.1-mini=0.40/1.60/0.10, gpt-4.1-nano=0.10/0.40/0.025,
+gpt-5=1.25/10.00/0.125, gpt-5-mini=0.25/2.00/0.025, gpt-5-nano=0.05/0.40/0.005,
+gpt-5.1=1.25/10.00/0.125, gpt-5.2=1.75/14.00/0.175, gpt-5.4=2.50/15.00/0.25"""
 _SNAPSHOT = re.compile(r"-\d{4}-\d{2}-\d{2}$")
 
 
@@ -81,6 +85,8 @@ class ModelConfig:
     """Seconds."""
     max_reply_bytes: int = 4_000_000
     retries: int = 6
+    longest_pause: float = 900.0
+    """Longest pause in seconds that a provider may ask for."""
     price: Price | None = None
     """None if no price is known."""
     server: Server | None = None
@@ -154,10 +160,14 @@ class ModelConfig:
         tokens = estimate_tokens(text)
         return CallEstimate(self.base_url, self.role, tokens, self.max_output_tokens, price)
 
-    def usage(self, asked: int, said: int, *, estimated: bool = False) -> Usage:
-        """Return the usage of a call with ``asked`` input tokens and ``said`` output tokens."""
-        cost = self.price.cost(asked, said) if self.price else None
-        return Usage(1, 0, asked, said, cost, estimated)
+    def usage(
+        self, asked: int, said: int, cache: PromptCache = NO_CACHE, *, estimated: bool = False
+    ) -> Usage:
+        """Return the usage of a call with ``asked`` input tokens and ``said`` output tokens.
+
+        ``cache`` is the part of the input that the provider read from its cache or wrote to it.
+        """
+        return used(self.price, 1, asked, said, cache, estimated=estimated)
 
     def guess(self, messages: Sequence[dict[str, Any]], reply: str = "") -> Usage:
         """Estimate the usage of a call by the texts of its messages and of its reply."""
@@ -208,6 +218,7 @@ def model_config(settings: Settings, role: Role, server: Server | None = None) -
         request_timeout=settings.request_timeout,
         max_reply_bytes=settings.max_reply_bytes,
         retries=settings.call_retries,
+        longest_pause=settings.longest_pause,
         price=price,
         server=server,
         **read_requests(settings.requests, role),
@@ -236,16 +247,45 @@ def price_of(model: str, base_url: str, prices: str) -> Price | None:
 def parse_prices(text: str) -> dict[str, Price]:
     """Read ``MODEL=IN/OUT, ...``, in US dollars per million tokens; ModelConfigError otherwise.
 
-    A model may be named as in ``skillopt_model``, with its provider.
+    ``MODEL=IN/OUT/CACHED/WRITTEN`` prices input that is read from a prompt cache, or written to
+    it. A model may be named as in ``skillopt_model``, with its provider.
     """
     found = {}
     for entry in filter(None, map(str.strip, text.split(","))):
         match = _PRICE.fullmatch(entry)
         if match is None:
-            form = "MODEL=IN/OUT, in US dollars per million tokens, e.g. qwen2.5:7b=0.10/0.40"
+            form = (
+                "MODEL=IN/OUT or MODEL=IN/OUT/CACHED, in US dollars per million tokens, "
+                "e.g. qwen2.5:7b=0.10/0.40"
+            )
             raise ModelConfigError(f"skillopt_prices: {entry!r} is not of the form {form}")
-        found[match[1].removeprefix(f"{PROVIDER}:")] = Price(float(match[2]), float(match[3]))
+        plain, cached = (float(match[2]), float(match[3])), (match[4], match[5])
+        prices = (None if price is None else float(price) for price in cached)
+        found[match[1].removeprefix(f"{PROVIDER}:")] = Price(*plain, *prices)
     return found
+
+
+def used(
+    price: Price | None,
+    calls: int,
+    asked: int,
+    said: int,
+    cache: PromptCache = NO_CACHE,
+    *,
+    estimated: bool = False,
+) -> Usage:
+    """Return the usage of calls at a price, None if it is not known."""
+    cache = cache.within(asked)
+    return Usage(
+        calls,
+        input_tokens=asked,
+        output_tokens=said,
+        cost=None if price is None else price.cost(asked, said, cache),
+        estimated=estimated,
+        read_tokens=cache.read,
+        written_tokens=cache.written,
+        full_price=bool(price and price.input and cache.read and price.cached is None),
+    )
 
 
 def is_local(base_url: str) -> bool:

@@ -10,7 +10,10 @@ import math
 import re
 import sys
 import traceback
+from collections import defaultdict
 from contextlib import suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.types import ModelFault
@@ -19,6 +22,8 @@ from pytest_skillopt.untrusted import redact
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+CONNECT_SECONDS = 5.0
+"""Most seconds until a server accepts a connection."""
 _MAX_WORDS = 400
 _CHARACTERS_PER_TOKEN = 4
 _FATAL_STATUS = frozenset({401, 402, 403, 404})
@@ -40,6 +45,26 @@ _LOST = ("ReadError", "RemoteProtocolError")
 _FILTER_CODES = frozenset({"content_filter", "content_policy_violation"})
 FILTERED = "the provider's content filter withheld the reply"
 _KEY_SHAPE = re.compile(r"\b(sk|gsk|xai|hf)[-_][A-Za-z0-9_*.\-]{6,}|(?<=Bearer )\S+")
+_TIME = re.compile(
+    r"(\d+(?:\.\d+)?)\s*(ms|milliseconds?|s|sec|seconds?|m|min|minutes?|h|hours?)?(?![a-z])"
+)
+_PAUSE = re.compile(
+    r"(?:try again|retry|wait)(?: after| in| for)? ((?:\d+(?:\.\d+)?\s*(?:ms|milliseconds?|"
+    r"seconds?|sec|s|minutes?|min|m|hours?|h)\s*)+)",
+    re.IGNORECASE,
+)
+"""A pause in the words of a refusal: "Please try again in 1m12.5s"."""
+_PAUSE_FIELDS = frozenset(
+    {"retry_after", "retryAfter", "retryDelay", "retry_after_seconds", "cooldown_time", "cooldown"}
+)
+_DEEPEST = 6
+"""Levels of a body that are searched for a pause."""
+_SECONDS = defaultdict(
+    lambda: 1.0,
+    {"ms": 0.001, "millisecond": 0.001, "milliseconds": 0.001}
+    | dict.fromkeys(("m", "min", "minute", "minutes"), 60.0)
+    | dict.fromkeys(("h", "hour", "hours"), 3600.0),
+)
 _MARKUP = re.compile(r"<(script|style)\b.*?(?:</\1>|\Z)|<[^<>]*>", re.DOTALL | re.IGNORECASE)
 
 
@@ -66,8 +91,12 @@ def classify(error: BaseException) -> ModelFault | None:
     if isinstance(error, sdk.APIConnectionError) and isinstance(error.__cause__, ModelFault):
         return error.__cause__
     if isinstance(error, sdk.APITimeoutError):
-        unsent = {"ConnectTimeout", "PoolTimeout"} & {type(e).__name__ for e in _causes(error)}
-        return too_slow(answered=not unsent)
+        kinds = {type(e).__name__ for e in _causes(error)}
+        if "ConnectTimeout" in kinds:
+            place = f"{error.request.url.scheme}://{error.request.url.netloc.decode()}"
+            words = f"cannot reach {place}: no connection within {CONNECT_SECONDS:g} s"
+            return ModelFault(words, retry=True, unreached=True)
+        return too_slow(answered="PoolTimeout" not in kinds)
     if isinstance(error, sdk.APIConnectionError):
         *_, first = causes = list(_causes(error))
         lost = any(type(e).__name__ in _LOST for e in causes)
@@ -98,14 +127,37 @@ def estimate_tokens(text: str) -> int:
     return max(1, len(text) // _CHARACTERS_PER_TOKEN)
 
 
-def retry_after(headers: Mapping[str, str]) -> float:
-    """Read the seconds of ``retry-after-ms`` or ``Retry-After``; 0.0 for a date or nothing."""
+def retry_after(headers: Mapping[str, str], body: Any = None) -> float:
+    """Read the seconds to wait from the headers, else from the body of a refusal; 0.0 if none."""
     for name, parts in (("retry-after-ms", 1000), ("retry-after", 1)):
         with suppress(ValueError):
             seconds = float(headers.get(name) or 0) / parts
             if 0 < seconds < math.inf:
                 return seconds
-    return 0.0
+    with suppress(ValueError, TypeError):
+        date = parsedate_to_datetime(headers.get("retry-after") or "")
+        return max(0.0, (date - datetime.now(UTC)).total_seconds())
+    return max(0.0, *_pauses(body, depth=0))
+
+
+def _pauses(body: Any, depth: int) -> Iterator[float]:
+    """Yield the seconds to wait that a parsed body names: in a field, else in its message."""
+    yield 0.0
+    if isinstance(body, str):
+        yield sum(float(number) * _SECONDS[unit] for number, unit in _told(_PAUSE.search(body)))
+    elif depth < _DEEPEST and isinstance(body, dict | list):
+        for name, value in body.items() if isinstance(body, dict) else enumerate(body):
+            if name in _PAUSE_FIELDS:
+                if isinstance(value, int | float) and 0 < value < math.inf:
+                    yield float(value)
+                elif isinstance(value, str):
+                    yield sum(float(n) * _SECONDS[u] for n, u in _TIME.findall(value))
+            else:
+                yield from _pauses(value, depth + 1)
+
+
+def _told(found: re.Match[str] | None) -> list[tuple[str, str]]:
+    return _TIME.findall(found[1]) if found else []
 
 
 def judge_status(status: int, body: Any, headers: Mapping[str, str]) -> ModelFault:
@@ -126,9 +178,10 @@ def judge_status(status: int, body: Any, headers: Mapping[str, str]) -> ModelFau
         f"HTTP {status}: {words}{hint}",
         fatal=fatal,
         retry=passing and not fatal,
-        retry_after=retry_after(headers) if passing and not fatal else 0.0,
+        retry_after=retry_after(headers, body) if passing and not fatal else 0.0,
         status=status,
         filtered=filtered,
+        refused=400 <= status < 500 and not (fatal or passing),
     )
 
 

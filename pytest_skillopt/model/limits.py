@@ -21,6 +21,10 @@ _BUSY = 0.05
 """Seconds after which a call that waits for calls in flight asks again."""
 BURST_SECONDS = 3.0
 """Seconds whose share of a minute's rate may be used at once."""
+OUTAGE_SECONDS = 60.0
+"""Seconds without a successful call after which a run ends."""
+_FAILURES = 5
+"""Failures in a row that an outage has at least: one may be a slow reply."""
 _REMEMBERED = 100
 """Latest replies of a role from which the size of the next is estimated."""
 _GUESSED_OUTPUT = 500
@@ -70,6 +74,7 @@ class Meter:
         """Prefixes of processes that have ended; their messages may still arrive."""
         rates = settings.requests_per_minute, settings.tokens_per_minute
         self._pacers: defaultdict[str, _Pacer] = defaultdict(lambda: _Pacer(*rates))
+        self._outages: defaultdict[str, _Outage] = defaultdict(_Outage)
         self._accounts: defaultdict[tuple[str, str], Usage] = defaultdict(Usage)
         self._sizes: defaultdict[tuple[str, str], _ReplySizes] = defaultdict(_ReplySizes)
         self._lock = threading.Lock()
@@ -86,13 +91,14 @@ class Meter:
 
         Raises:
             CapReached: a spending cap allows no further call.
-            ModelFault: the process was forgotten.
+            ModelFault: the process was forgotten; or, fatal, no call has succeeded for a minute.
         """
         with self._lock:
             if call.startswith(tuple(self._gone)):
                 raise ModelFault("the process that asked has ended")
             now = self._clock()
             self.purse.check_time()
+            self._outages[estimate.provider].check(now)
             beside = sum(f.estimate.provider == estimate.provider for f in self._flying.values())
             full = 0 < self._most_in_flight <= beside
             flight = self._reserve(estimate)
@@ -108,7 +114,12 @@ class Meter:
             return wait
 
     def done(
-        self, call: str, used: Usage, account: tuple[str, str, str], retry_after: float = 0.0
+        self,
+        call: str,
+        used: Usage,
+        account: tuple[str, str, str],
+        retry_after: float = 0.0,
+        failure: str = "",
     ) -> None:
         """Record the end of a call in flight.
 
@@ -117,6 +128,7 @@ class Meter:
             used: its usage; no calls if the provider failed.
             account: role, stage and task (node id or empty).
             retry_after: seconds that the provider asked all callers to wait.
+            failure: the provider's words if it was not reached or failed; empty if it answered.
         """
         with self._lock:
             if call.startswith(tuple(self._gone)):
@@ -132,6 +144,7 @@ class Meter:
             expected = flight.asked + flight.said
             pacer.correct(used.input_tokens + used.output_tokens - expected)
             pacer.pause(self._clock() + retry_after)
+            self._outages[estimate.provider].note(failure, self._clock(), retry_after)
 
     def note(self, used: Usage, account: tuple[str, str, str]) -> None:
         """Record usage that was never in flight: a cached reply, or calls that a test reports.
@@ -216,6 +229,30 @@ class _ReplySizes:
         asked = math.ceil(estimate.asked * max(self._ratios, default=1.0))
         said = max(self._said, default=_GUESSED_OUTPUT)
         return asked, min(said, estimate.most) if estimate.most else said
+
+
+class _Outage:
+    """Failures of one provider in a row."""
+
+    def __init__(self) -> None:
+        self._since = 0.0
+        self._failures = 0
+        self._words = ""
+
+    def note(self, failure: str, now: float, pause: float) -> None:
+        """Note how a call has ended; an announced pause is no part of an outage."""
+        if not failure:
+            self._failures = 0
+            return
+        self._failures += 1
+        self._words = failure
+        self._since = now if self._failures == 1 else self._since + pause
+
+    def check(self, now: float) -> None:
+        """Raise ModelFault, fatal, if the provider has failed for long enough."""
+        if self._failures >= _FAILURES and now - self._since >= OUTAGE_SECONDS:
+            words = f"no call has succeeded for {now - self._since:.0f} s, the last: {self._words}"
+            raise ModelFault(f"{words}; run again when the server answers", fatal=True)
 
 
 class _Pacer:

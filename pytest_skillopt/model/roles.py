@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -53,7 +54,9 @@ class Models:
     def of(cls, config: pytest.Config) -> Models:
         """Return the models of this session; in an ordinary run without cache, caps or files."""
         if MODELS not in config.stash:
-            models = config.stash[MODELS] = cls(config, Settings.from_config(config))
+            # Somebody waits for the test, and nothing is lost with it: no long waits.
+            settings = replace(Settings.from_config(config), call_retries=2, longest_pause=10.0)
+            models = config.stash[MODELS] = cls(config, settings)
             config.add_cleanup(models.close)
         return config.stash[MODELS]
 

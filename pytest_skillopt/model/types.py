@@ -8,6 +8,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 
+from pytest_skillopt.model.prompt_cache import NO_CACHE, PromptCache
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -22,10 +24,18 @@ class Price(NamedTuple):
 
     input: float
     output: float
+    cached: float | None = None
+    """Input that is read from the provider's prompt cache; None: not known, the full price."""
+    written: float | None = None
+    """Input that is written to it; None: the price of other input."""
 
-    def cost(self, asked: float, said: float) -> float:
-        """Return US dollars for ``asked`` input tokens and ``said`` output tokens."""
-        return (asked * self.input + said * self.output) / 1e6
+    def cost(self, asked: float, said: float, cache: PromptCache = NO_CACHE) -> float:
+        """Return US dollars for input and output tokens; ``cache`` is a part of the input."""
+        cached = self.input if self.cached is None else self.cached
+        written = self.input if self.written is None else self.written
+        rest = asked - cache.read - cache.written
+        asked_for = rest * self.input + cache.read * cached + cache.written * written
+        return (asked_for + said * self.output) / 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +54,12 @@ class Usage:
     kept_tokens: int = 0
     """Tokens of the cached calls when they were paid for. Plans count them, caps do not."""
     kept_cost: float = 0.0
+    read_tokens: int = 0
+    """Input tokens that the provider read from its prompt cache."""
+    written_tokens: int = 0
+    """Input tokens that it wrote to it."""
+    full_price: bool = False
+    """True if input from the prompt cache is priced like other input: its price is not known."""
 
     @property
     def tokens(self) -> int:
@@ -63,12 +79,18 @@ class Usage:
             input_tokens=self.input_tokens - part.input_tokens,
             output_tokens=self.output_tokens - part.output_tokens,
             cost=None if self.cost is None else self.cost - (part.cost or 0.0),
+            read_tokens=self.read_tokens - part.read_tokens,
+            written_tokens=self.written_tokens - part.written_tokens,
         )
 
     def again(self) -> Usage:
         """Return the usage of the same calls answered from the cache."""
         calls = self.calls + self.cached
         return Usage(cached=calls, kept_tokens=self.tokens, kept_cost=self.worth)
+
+    @property
+    def prompt_cache(self) -> PromptCache:
+        return PromptCache(self.read_tokens, self.written_tokens)
 
     def __add__(self, other: Usage) -> Usage:
         known = [u.cost for u in (self, other) if u.cost is not None]
@@ -81,6 +103,9 @@ class Usage:
             self.estimated or other.estimated,
             self.kept_tokens + other.kept_tokens,
             self.kept_cost + other.kept_cost,
+            self.read_tokens + other.read_tokens,
+            self.written_tokens + other.written_tokens,
+            self.full_price or other.full_price,
         )
 
 
@@ -172,6 +197,7 @@ class ModelError(Exception):
     kind = "provider"
     """As in ``InfraError``."""
     fatal = False
+    refused = False
 
 
 hide_frames = methodcaller("errisinstance", (ModelError, AssertionError))
@@ -186,6 +212,8 @@ class ModelFault(ModelError):
     _: KW_ONLY
     fatal: bool = False
     """True if no retry can help (a wrong key, no quota, an unknown model)."""
+    refused: bool = False
+    """True if the provider refuses this request for good, and may well answer others."""
     retry: bool = False
     """True if the same request may succeed a moment later."""
     retry_after: float = 0.0

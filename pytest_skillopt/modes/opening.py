@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import shlex
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,15 @@ from pytest_skillopt.modes.skills import (
     split_tasks,
 )
 from pytest_skillopt.registry import refuse_broken
-from pytest_skillopt.run.directory import JOURNAL, Home, RunDirectory, RunError, finish_writing
+from pytest_skillopt.run.directory import (
+    JOURNAL,
+    Home,
+    RunDirectory,
+    RunError,
+    finish_writing,
+    finished,
+    settings_of,
+)
 from pytest_skillopt.run.journal import Journal, JournalLedger, entries_of
 from pytest_skillopt.run.openrun import (
     Run,
@@ -126,13 +135,21 @@ def opened(
                 meter=limits,
                 on_rollout=on_rollout,
                 on_version=directory.keep_version,
+                decides=not mode.judges_tasks,
             ),
             tasks=tasks,
             documents=documents,
             command=command_line(config.invocation_params.args),
             fingerprint=fingerprint,
             probe=probe,
-            notes=[*notes, *_notes(mode, settings, documents, journal, root), *told],
+            notes=[
+                *_repeated(
+                    home, mode, settings, about, command_line(config.invocation_params.args)
+                ),
+                *notes,
+                *_notes(mode, settings, documents, journal, root),
+                *told,
+            ],
             used=found,
             earlier=earlier_usage(journal.path) if resumed else {},
             unfinished=_unfinished(home, mode, directory, about),
@@ -227,6 +244,24 @@ def notes_on_links(skills: Iterable[str], root: Path) -> Iterator[str]:
     for skill in skills:
         for said in left_out(Path(skill), root):
             yield f"{skill}: left out, {said}, not inside of the project: copy it there"
+
+
+def _repeated(
+    home: Home, mode: Mode, settings: Settings, about: dict[str, Any], command: Sequence[str]
+) -> Iterator[str]:
+    """Say that a finished training is repeated, with its replies, and how to try anew."""
+    if mode.name != "train" or mode.resume is not None or settings.cache not in ("rw", "ro"):
+        return
+    for name in reversed(home.run_names()):
+        run = home.runs / name
+        status = finished(run)
+        if status and can_continue(run / JOURNAL, about) and settings_of(run) == settings.to_json():
+            anew = shlex.join([*command, f"--skillopt-seed={settings.seed + 1}"])
+            yield (
+                f"this repeats run {name}, which ended as {status}: the replies in the cache lead "
+                f"to the same end; for a new attempt: {anew}"
+            )
+            return
 
 
 def _unfinished(home: Home, mode: Mode, directory: RunDirectory, about: dict[str, Any]) -> str:

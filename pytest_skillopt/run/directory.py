@@ -11,7 +11,7 @@ import json
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
@@ -170,6 +170,15 @@ def finished(run: Path) -> str:
         return "" if result["resume"] else str(result.get("status", "ended"))
     except (OSError, ValueError, KeyError, TypeError):
         return ""
+
+
+def settings_of(run: Path) -> dict[str, Any]:
+    """Return the settings in a run's result; empty if it is missing or broken."""
+    try:
+        found = json.loads((run / "result.json").read_text(encoding="utf-8"))["settings"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def is_held(run: Path) -> bool:

@@ -38,6 +38,11 @@ class UsageRow(_Record):
     output_tokens: int = 0
     cost: float | None = None
     estimated: bool = False
+    read_tokens: int = 0
+    """Input tokens that were read from the provider's prompt cache."""
+    written_tokens: int = 0
+    full_price: bool = False
+    """True if their price is not known, so that the cost is too high."""
 
 
 class RolloutSample(_Record):

@@ -8,7 +8,7 @@ import math
 import operator
 import threading
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -197,6 +197,7 @@ class Recorder:
         calls: int = 1,
         input_tokens: int = 0,
         output_tokens: int = 0,
+        cached_tokens: int = 0,
         cost: float = 0.0,
         model: str = "",
     ) -> None:
@@ -208,6 +209,7 @@ class Recorder:
             calls: number of calls.
             input_tokens: number of input tokens.
             output_tokens: number of output tokens.
+            cached_tokens: number of the input tokens that the provider read from its prompt cache.
             cost: in US dollars; 0.0 if unknown.
             model: the model that was called; without ``cost`` its price is taken from
                 ``skillopt_prices`` or from OpenAI's price list.
@@ -217,16 +219,21 @@ class Recorder:
             TypeError: not a number.
             ModelFault: fatal; there is a cap in money, and the price of the model is unknown.
         """
+        from pytest_skillopt.model.config import used
+        from pytest_skillopt.model.prompt_cache import PromptCache
+
         with self._refusing("usage"):
-            counts = [operator.index(count) for count in (calls, input_tokens, output_tokens)]
+            given = (calls, input_tokens, output_tokens, cached_tokens)
+            counts = [operator.index(count) for count in given]
             dollars = float(cost or 0.0)
             for number in (*counts, dollars):
                 if not 0 <= number < math.inf:
                     raise ValueError(f"{number!r} is not a finite number from 0")
         price = self._price(model) if model and not dollars else None
-        if price is not None:
-            dollars = price.cost(counts[1], counts[2])
-        usage = Usage(counts[0], 0, counts[1], counts[2], dollars or None)
+        number, asked, said, cached = counts
+        usage = used(price, number, asked, said, PromptCache(cached))
+        if dollars:
+            usage = replace(usage, cost=dollars, full_price=False)
         self.add_usage(usage)
         with self._lock:
             self.reported += usage

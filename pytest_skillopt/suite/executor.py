@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import threading
+import time
 from collections import OrderedDict
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
@@ -139,6 +140,9 @@ class Worker:
         self.facts: dict[str, Any] = {}
         """Content of its hello; empty before that."""
         self.running: dict[str, RolloutRequest] = {}
+        self.started: dict[str, float] = {}
+        """Times, of a monotonic clock, at which it was sent these requests."""
+        self.end = "died while it ran this task"
         self.last: RolloutRequest | None = None
         self._channel = channel
         self._known: set[tuple[str, str]] = set()
@@ -275,12 +279,22 @@ class WorkersExecutor:
             if worker in self._workers:
                 self._workers.remove(worker)
             for request in () if self._closed else worker.running.values():
-                said = f"worker {worker.name} died while it ran this task"
+                said = f"worker {worker.name} {worker.end}"
                 self._done[request.key] = Rollout.of_error(
                     request, "worker", said, worker=worker.name
                 )
             worker.running = {}
             self._changed.notify_all()
+
+    def overdue(self, seconds: float) -> list[Worker]:
+        """List the workers that have owed a rollout for longer than a number of seconds."""
+        since = time.monotonic() - seconds
+        with self._changed:
+            return [
+                worker
+                for worker in self._workers
+                if any(worker.started[key] < since for key in worker.running)
+            ]
 
     def _dispatch(self) -> None:
         with self._changed:
@@ -297,6 +311,7 @@ class WorkersExecutor:
                 break
             request = cheapest(self._pending, worker.last)
             worker.running[request.key] = worker.last = request
+            worker.started[request.key] = time.monotonic()
             assigned.append((worker, request))
         return assigned
 

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, cast
 import execnet
 import pytest
 
+from pytest_skillopt.suite.interrupts import kill_descendants
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -192,6 +194,18 @@ def xdist_names() -> dict[type, str]:
 def wake_controller(node: Any) -> None:
     """Wake xdist's loop from any thread, so that it asks its scheduler."""
     node.notify_inproc("runtest_protocol_complete", node=node, item_index=None, duration=0.0)
+
+
+def kill_worker(node: Any) -> None:
+    """Kill a worker, stopped or not, and what it has started; xdist then replaces it.
+
+    The connection of one elsewhere is cut.
+    """
+    io = node.gateway._io
+    if process := getattr(io, "popen", None):
+        kill_descendants(of=process.pid)
+    if hasattr(io, "kill"):
+        io.kill()
 
 
 def wrap_shutdown(node: Any, around: Callable[[Callable[[], None]], None]) -> None:

@@ -130,16 +130,17 @@ def end_now() -> NoReturn:
     os._exit(1)
 
 
-def kill_descendants(*, younger_than: float | None = None) -> None:
-    """Kill the descendants of this process.
+def kill_descendants(*, younger_than: float | None = None, of: int | None = None) -> None:
+    """Kill the descendants of this process, or of another one.
 
     A daemon, whose parent is init, is not a descendant and lives on.
 
     Args:
         younger_than: age in seconds; spare older processes, and all if their age is unknown
             (without ``/proc``).
+        of: id of the other process.
     """
-    for pid in _descendants(os.getpid()):
+    for pid in _descendants(os.getpid() if of is None else of):
         if younger_than is None or _age(pid) < younger_than:
             with contextlib.suppress(OSError):
                 os.kill(pid, KILL)

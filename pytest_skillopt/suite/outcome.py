@@ -57,7 +57,7 @@ def classify_error(exception: BaseException) -> InfraError | None:
         return InfraError("timeout", str(exception))
     fault = exception if isinstance(exception, ModelError) else faults.classify(exception)
     if fault is not None:
-        return InfraError(fault.kind, str(fault), fault.fatal)
+        return InfraError(fault.kind, str(fault), fault.fatal, fault.refused)
     said = f"{type(exception).__name__}: {exception}"
     # A time-out of a service is not the task's own: it may come at once, so it has another kind.
     if isinstance(exception, ConnectionError | TimeoutError) or _status(exception) in _OVERLOADED:
@@ -152,12 +152,21 @@ def conclude(
         location = _location(config, asserted[0])
         judged = all(is_assertion(p.exception) and recorder.judged(p.excinfo) for p in asserted)
         return Rollout(
-            request, "failed", message=_message(asserted), location=location, judged=judged
+            request,
+            "failed",
+            message=_message(asserted),
+            location=location,
+            judged=judged,
+            fault_of_test=all(_is_fault_of_test(p.exception, recorder) for p in asserted),
         )
     if failed:
         phase = failed[0]
         where = "set-up" if phase.report.when == "setup" else "teardown"
-        return Rollout.of_error(request, "setup", f"{where} failed: {_line(phase)}")
+        file, line, _ = phase.report.location
+        place = f"{file}:{(line or 0) + 1}"
+        if not isinstance(phase.exception, pytest.FixtureLookupError):
+            place = _location(config, phase) or place
+        return Rollout.of_error(request, "setup", f"{where} failed: {_line(phase)} ({place})")
     if recorder.refusals:
         message = shorten("\n".join(recorder.refusals), _MESSAGE_LIMIT)
         return Rollout(request, "failed", message=message)
@@ -199,6 +208,23 @@ def is_assertion(exception: BaseException | None) -> bool:
     if isinstance(exception, BaseExceptionGroup):
         return any(is_assertion(inner) for inner in exception.exceptions)
     return isinstance(exception, AssertionError | pytest.fail.Exception)
+
+
+def _is_fault_of_test(exception: BaseException | None, recorder: Recorder) -> bool:
+    """Return whether no reply of a model can have caused an exception, so that no skill mends it.
+
+    A reply without the expected form causes a ``ValueError``, a ``LookupError``, or an operation on
+    the None that a search in it has returned.
+    """
+    if exception is None or isinstance(exception, BaseExceptionGroup):
+        return False
+    if is_assertion(exception) or isinstance(exception, ValueError | LookupError | SyntaxError):
+        return False
+    if isinstance(exception, AttributeError):
+        return exception.obj is not None
+    if isinstance(exception, TypeError | OSError | ArithmeticError):
+        return not recorder.transcript and not recorder.used.tokens
+    return isinstance(exception, Exception)
 
 
 def _infrastructure_error(config: pytest.Config, phases: Sequence[Phase]) -> InfraError | None:

@@ -86,6 +86,8 @@ class InfraError:
     message: str
     fatal: bool = False
     """True if no retry can help (a wrong key, no quota, an unknown model): the run stops."""
+    refused: bool = False
+    """True if the provider refuses this task's request for good, such as a content filter does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +118,16 @@ class Rollout:
     attempt: int = 1
     skill_read: bool | None = None
     """True if a coding agent read the skill's body; None if unknown."""
+    fault_of_test: bool = False
+    """True if an exception ended it that no reply of a model can cause."""
     judged: bool = False
     """True if a judge's verdict decided it, and every plain assertion passed."""
     opened: str | None = None
     """Name of the skill that an agent opened for a trigger task, "" for none; None if unknown."""
     error: InfraError | None = None
     """Set exactly when ``outcome`` is ``error``."""
+    refused: bool = False
+    """True if it counts as skipped, since the provider refuses the task for good."""
 
     @classmethod
     def of_error(

@@ -37,6 +37,10 @@ _COSTLY = ("worker", "timeout")
 """Kinds of errors that a task causes itself and that cost a process or minutes each."""
 MOST_COSTLY = 5
 """Costly errors in a row after which a task is quarantined under that version."""
+_STUCK = 5
+"""Other errors in a row after which the same happens, if other tasks were measured meanwhile."""
+_MANY = 5
+"""Rollouts after which an error that every one of them has ended in is that of the tests."""
 _VERSIONS = 2
 """Quarantines under different versions after which an unmeasured task is quarantined under all."""
 
@@ -94,6 +98,9 @@ class Sampler:
         meter: counts the usage that tests report for their own agents and checks caps; None: none.
         on_rollout: called with every rollout that was run, as it arrives.
         on_version: called with every new version of a skill and its bytes.
+        decides: the rollouts decide about versions of a skill. A task that the provider refuses
+            for good then counts as skipped, so that the others decide, and one error in every
+            test ends the run. Otherwise each is an outcome of its task.
     """
 
     def __init__(
@@ -107,6 +114,7 @@ class Sampler:
         meter: Meter | None = None,
         on_rollout: Callable[[Rollout], None] | None = None,
         on_version: Callable[[str, bytes], None] | None = None,
+        decides: bool = True,
     ) -> None:
         self._executor = executor
         self._tasks = {task.id: task for task in tasks}
@@ -116,6 +124,13 @@ class Sampler:
         self._meter = meter
         self._on_rollout = on_rollout
         self._on_version = on_version
+        self._decides = decides
+        self._ended_in: dict[str, str] = {}
+        """Messages of rollouts by the place of an exception that is the test's fault, else ""."""
+        self._unset: set[str] = set()
+        """Tasks whose set-up has failed."""
+        self._many = 0
+        """Number of rollouts in it."""
         self.purse = meter.purse if meter else Purse(Amounts.caps_of(self._settings))
         """Bounds what this session pays."""
         self.purse.at_once = lambda: self.at_once
@@ -135,6 +150,10 @@ class Sampler:
         self._counted: set[str] = set()
         self._costly: Counter[tuple[str, str]] = Counter()
         """Consecutive errors that cost a worker or a time-out, by task and version."""
+        self._stuck: dict[tuple[str, str], tuple[int, int]] = {}
+        """Consecutive other errors, by task and version, and the measurements at the last one."""
+        self._measurements = 0
+        """Number of rollouts that were measured."""
         self._quarantine: dict[str, dict[str, InfraError]] = {}
         """The last error of each quarantined task, by task and version."""
         self._measured: set[str] = set()
@@ -211,7 +230,26 @@ class Sampler:
             waiting.difference_update(self._ended)
             came |= self._ended
             self._ended.clear()
-        return [came.get(r.key) or self._result(r.key) for r in requests]
+        found = [came.get(r.key) or self._result(r.key) for r in requests]
+        if self._decides:
+            self._stop_if_every_test_is_wrong(found)
+        return found
+
+    def _stop_if_every_test_is_wrong(self, found: Iterable[Rollout]) -> None:
+        """Raise StopRun if every rollout so far has ended in one exception of the tests' own."""
+        for rollout in found:
+            if rollout.measured:
+                self._ended_in[rollout.location if rollout.fault_of_test else ""] = rollout.message
+                self._many += 1
+        if "" in self._ended_in or len(self._ended_in) != 1 or self._many < _MANY:
+            return
+        ((place, message),) = self._ended_in.items()
+        first = message.partition("\n")[0]
+        raise StopRun(
+            f"every rollout ends in one error at {place}, {first}: no skill can mend that; correct "
+            "the test and run it again",
+            kind=Stop.FATAL,
+        )
 
     def settle(self) -> int:
         """Wait for running rollouts, which are paid for, and drop the others.
@@ -289,16 +327,20 @@ class Sampler:
     def _finish(self, rollout: Rollout) -> None:
         rollout = self._keep(rollout)
         request, error = rollout.request, rollout.error
-        if error is None:
+        if error is not None and error.refused and request.task not in self._measured:
+            self._put_away(request, error)
+        elif error is None:
             self._end(rollout)
             self._attempts.pop(request.key, None)
             self._measured.add(request.task)
+            self._measurements += 1
             self._costly.pop((request.task, request.version), None)
+            self._stuck.pop((request.task, request.version), None)
             self._errors_in_a_row = 0
         else:
             self._attempts[request.key] = rollout.attempt
             self._errors_in_a_row += 1
-            self._count_costly(request, error)
+            self._count_for_quarantine(request, error)
             self._stop_if_hopeless(request, error)
             left = rollout.attempt < self._settings.max_attempts
             retry = left and not self._is_quarantined(request)
@@ -332,6 +374,10 @@ class Sampler:
             stop = StopRun(error.message)
         elif error.fatal or error.kind == "cache":
             stop = StopRun(f"{request.task}: {error.message}", kind=Stop.FATAL)
+        elif error.kind == "setup" and self._cannot_be_set_up(request.task):
+            stop = StopRun(
+                f"no task can be set up, {request.task}: {error.message}", kind=Stop.FATAL
+            )
         elif self._errors_in_a_row >= max(self._settings.breaker, 2 * self._executor.capacity):
             many = f"{self._errors_in_a_row} infrastructure errors in a row"
             stop = StopRun(
@@ -341,6 +387,11 @@ class Sampler:
             return
         del self._begun[request.key]
         raise stop
+
+    def _cannot_be_set_up(self, task: str) -> bool:
+        """Return whether nothing was measured, and this task is one of many that cannot be."""
+        self._unset.add(task)
+        return not self._measured and len(self._unset) >= min(_MANY, len(self._tasks))
 
     def _end(self, rollout: Rollout) -> None:
         key = rollout.request.key
@@ -369,17 +420,42 @@ class Sampler:
 
     # Quarantined tasks.
 
-    def _count_costly(self, request: RolloutRequest, error: InfraError) -> None:
-        if error.kind not in _COSTLY:
-            return
+    def _put_away(self, request: RolloutRequest, error: InfraError) -> None:
+        """Run a task no more that the provider refuses for good, and let the others go on."""
+        why = f"the provider refuses it: {error.message}"
+        if request.task not in self._quarantine:
+            out = f"leave it out by --deselect={request.task}"
+            self.notes.append(f"{request.task} is put away, {why}; {out}")
+        self._end_refused(request, error)
+        self._quarantine_task(request, error)
+
+    def _end_refused(self, request: RolloutRequest, error: InfraError) -> None:
+        rollout = Rollout.of_error(request, error.kind, error.message)
+        if self._decides:
+            said = f"put away, the provider refuses it: {error.message}"
+            rollout = Rollout(request, "skipped", message=said, refused=True)
+            self._ledger.put(rollout)
+        self._end(rollout)
+
+    def _count_for_quarantine(self, request: RolloutRequest, error: InfraError) -> None:
         key = request.task, request.version
-        self._costly[key] += 1
-        if self._costly[key] != MOST_COSTLY:
-            return
+        if error.kind in _COSTLY:
+            self._costly[key] += 1
+            is_enough = self._costly[key] == MOST_COSTLY
+        else:
+            # In an outage nothing is measured in between: then the task is not to blame.
+            count, measured = self._stuck.get(key, (0, -1))
+            count += self._measurements > measured
+            self._stuck[key] = count, self._measurements
+            is_enough = count == _STUCK
+        if is_enough and not self._is_quarantined(request):
+            under = f"version {request.version[:10]} of the skill"
+            ended = f"{MOST_COSTLY} errors in a row, the last: {error.message}"
+            self.notes.append(f"{request.task} is not run again under {under}: {ended}")
+            self._quarantine_task(request, error)
+
+    def _quarantine_task(self, request: RolloutRequest, error: InfraError) -> None:
         self._quarantine.setdefault(request.task, {})[request.version] = error
-        under = f"version {request.version[:10]} of the skill"
-        ended = f"{MOST_COSTLY} errors in a row, the last: {error.message}"
-        self.notes.append(f"{request.task} is not run again under {under}: {ended}")
         same_task = (r for r in self._begun.values() if r.task == request.task)
         waiting = {r.key: r for r in same_task if r != request and self._is_quarantined(r)}
         for dropped in self._drop(waiting):
@@ -392,5 +468,8 @@ class Sampler:
 
     def _end_quarantined(self, request: RolloutRequest) -> None:
         last = next(reversed(self._quarantine[request.task].values()))
+        if last.refused:
+            self._end_refused(request, last)
+            return
         words = f"not run again after {MOST_COSTLY} errors: {last.message}"
         self._end(Rollout.of_error(request, last.kind, words))

@@ -63,6 +63,8 @@ def _difference(first: str, reference: str, other: str, tasks: str) -> str:
 
 _JOIN_PATIENCE = 30.0
 """Seconds that an interrupted job has to save its state."""
+_OVERDUE = 10.0
+"""Seconds after the time-out, at which a worker ends itself, that it has to say so."""
 _START_FAILURES = 3
 """Allowed number of consecutive failed starts per requested worker."""
 
@@ -73,14 +75,17 @@ class XdistRun:
     Args:
         job: called once, in a separate thread, with the executor and the collected tasks; its
             exception is raised again in the main thread.
+        timeout: seconds of a rollout after which its worker ends itself; 0: never.
     """
 
     def __init__(
         self,
         config: pytest.Config,
         job: Callable[[WorkersExecutor, list[SkillTask]], None],
+        timeout: float = 0.0,
     ) -> None:
         self._config = config
+        self._timeout = timeout
         self._job = job
         self._workers: dict[Any, Worker] = {}
         """Workers from start to end, by xdist's node."""
@@ -94,6 +99,7 @@ class XdistRun:
         self._failure: BaseException | None = None
         self._stray: list[str] = []
         self.tests_finished = False
+        self._over = threading.Event()
 
     # xdist's hooks, in the order in which they are called
 
@@ -259,6 +265,17 @@ class XdistRun:
         for worker in workers:
             self._admit(worker)
         self._thread.start()
+        if self._timeout:
+            threading.Thread(target=self._watch, name="skillopt-overdue", daemon=True).start()
+
+    def _watch(self) -> None:
+        """Kill workers that do not end themselves at the time-out, since they were stopped."""
+        limit = self._timeout + _OVERDUE
+        while not self._over.wait(1.0):
+            for worker in self._executor.overdue(limit):
+                worker.end = f"did not answer within {limit:g} s and was replaced"
+                for node in [node for node, one in self._workers.items() if one is worker]:
+                    internals.kill_worker(node)
 
     def _admit(self, worker: Worker) -> None:
         try:
@@ -282,10 +299,12 @@ class XdistRun:
         """Make the main thread end the session, with the exception if there is one."""
         self._failure = failure
         self.tests_finished = True
+        self._over.set()
         for node in list(self._workers)[:1]:
             internals.wake_controller(node)
 
     def _end(self, reason: str) -> None:
+        self._over.set()
         self._executor.stop(reason)
         for worker in list(self._workers.values()):
             worker.send("stop")

@@ -22,6 +22,7 @@ from pytest_skillopt.model.config import (
     read_requests,
     secret_names,
 )
+from pytest_skillopt.model.prompt_cache import PromptCache
 from pytest_skillopt.model.types import ModelConfigError, Price
 from pytest_skillopt.settings import Settings
 
@@ -299,7 +300,7 @@ def test_local_servers_are_told_from_others(url: str, local: bool) -> None:
 
 def test_prices_hold_for_the_providers_own_server_alone() -> None:
     own = "https://api.openai.com/v1"
-    assert price_of("gpt-4o-mini-2024-07-18", own, "") == Price(0.15, 0.60)
+    assert price_of("gpt-4o-mini-2024-07-18", own, "") == Price(0.15, 0.60, 0.075)
     assert price_of("gpt-4o-mini", "http://gateway/v1", "") is None
     assert price_of("unheard-of", own, "") is None
     assert price_of("gpt-4o", own, "gpt-4o=1/2") == Price(1, 2)
@@ -312,9 +313,18 @@ def test_prices_of_the_user_are_read() -> None:
         "a=b": Price(1.0, 2.0),
     }
     assert Price(0.25, 2.0).cost(1_000_000, 500_000) == 1.25
+    assert parse_prices("m=1/2/0.1, n=3/15/0.3/3.75") == {
+        "m": Price(1.0, 2.0, 0.1),
+        "n": Price(3.0, 15.0, 0.3, 3.75),
+    }
+    cache = PromptCache(read=600_000, written=200_000)
+    assert Price(3.0, 15.0, 0.3, 3.75).cost(1_000_000, 0, cache) == pytest.approx(1.53)
+    assert Price(3.0, 15.0).cost(1_000_000, 0, cache) == pytest.approx(3.0)
 
 
-@pytest.mark.parametrize("text", ["m", "m=1", "=1/2", "m=a/b", "m=-1/2", "m=nan/1", "m=1/inf"])
+@pytest.mark.parametrize(
+    "text", ["m", "m=1", "=1/2", "m=a/b", "m=-1/2", "m=nan/1", "m=1/inf", "m=1/2/x", "m=1/2/3/4/5"]
+)
 def test_prices_of_another_form_are_refused(text: str) -> None:
     with pytest.raises(ModelConfigError, match="skillopt_prices"):
         parse_prices(text)

@@ -162,7 +162,6 @@ def test_the_words_are_found_where_servers_put_them(
         ({"retry-after": "inf"}, 0.0),
         ({"retry-after": "1e400"}, 0.0),
         ({"retry-after-ms": "inf", "retry-after": "9"}, 9.0),
-        ({"retry-after": "Fri, 01 Jan 2100 00:00:00 GMT"}, 0.0),
         ({"retry-after": "soon"}, 0.0),
         ({"retry-after-ms": "250", "retry-after": "9"}, 0.25),
         ({"retry-after": "Thu, 01 Jan 1970 00:20:00 GMT"}, 0.0),

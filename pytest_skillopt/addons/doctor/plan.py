@@ -22,6 +22,8 @@ from pytest_skillopt.modes.skills import (
     split_tasks,
 )
 from pytest_skillopt.report import words
+from pytest_skillopt.run.directory import JOURNAL, Home
+from pytest_skillopt.run.journal import entries_of
 from pytest_skillopt.search.extensions import notes_on_search
 from pytest_skillopt.search.final_comparison import reserve_final, shortage
 from pytest_skillopt.skill.document import SkillError
@@ -86,8 +88,23 @@ class Plan:
         yield from self._faults()
         if self.mode.name == "train":
             yield from notes_on_search(self.settings)
+        yield from self._refused()
         yield from self._forecast()
         yield from self._purse()
+
+    def _refused(self) -> Iterator[str]:
+        """Name the tasks that the provider has refused for good in an earlier run."""
+        home = Home(self._config.rootpath / self.settings.dir)
+        tasks = {(task.id, task.source) for task in self.tasks}
+        found: dict[str, str] = {}
+        for run in home.run_names():
+            with contextlib.suppress(OSError):
+                for data in entries_of(home.runs / run / JOURNAL, "rollout"):
+                    request = data["request"]
+                    if data.get("refused") and (request["task"], request["source"]) in tasks:
+                        found[request["task"]] = f"in run {run}: {data['message']}"
+        for task, said in found.items():
+            yield f"{task} {said}; leave it out by --deselect={task}"
 
     def _purse(self) -> Iterator[str]:
         """Say what the caps pay, and for which skill they leave nothing to search with."""

@@ -19,10 +19,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from pytest_skillopt.model.agent import ToolRun
+from pytest_skillopt.model.prompt_cache import PromptCache
 from pytest_skillopt.suite.rollouts import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from pytest_skillopt.model.config import ModelConfig
+    from pytest_skillopt.model.types import Usage
 
 _SHOWN = 2_000
 """Maximum characters of a tool's result in the transcript: agents print whole files."""
@@ -34,6 +38,15 @@ _VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
 _STARTS = 300.0
 """Seconds for a program to tell its version: some need a minute on a busy machine."""
 _BLANK = re.compile(r"\{(executable|python|prompt|model|workspace|home|url|key)\}")
+
+
+class Tokens(NamedTuple):
+    """Tokens in and out, and the part of the former that a prompt cache has read or kept."""
+
+    asked: int = 0
+    said: int = 0
+    read: int = 0
+    written: int = 0
 
 
 class Ended(NamedTuple):
@@ -120,19 +133,25 @@ class Trace:
     """Name and arguments of each successful tool call."""
     waiting: dict[str, Any] = field(default_factory=dict)
     """Calls without a result yet, by id."""
-    spent: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Tokens in and out of each model call, by id."""
-    total: tuple[int, int] | None = None
-    """Tokens in and out of all calls, if the events tell the sum."""
+    spent: dict[str, Tokens] = field(default_factory=dict)
+    """Tokens of each model call, by id."""
+    total: Tokens | None = None
+    """Tokens of all calls, if the events tell the sum."""
     _pieces: list[str] = field(default_factory=list)
     """Chunks of the message that the agent is writing."""
 
     @property
-    def tokens(self) -> tuple[int, int] | None:
-        """Tokens in and out of the run; None if its events tell none."""
+    def tokens(self) -> Tokens | None:
+        """Tokens of the run; None if its events tell none."""
         each = [self.total] if self.total else list(self.spent.values())
-        found = sum(asked for asked, _ in each), sum(said for _, said in each)
+        found = Tokens(*map(sum, zip(*each, strict=True))) if each else Tokens()
         return found if any(found) else None
+
+    def usage(self, config: ModelConfig, asked: int, said: int) -> Usage:
+        """Return the usage that the events tell, else an estimate by these tokens in and out."""
+        if told := self.tokens:
+            return config.usage(told.asked, told.said, PromptCache(told.read, told.written))
+        return config.usage(asked, said, estimated=True)
 
     def say(self, text: Any, *, more: bool = False) -> None:
         """Record a message of the agent; with ``more`` a chunk of one."""
@@ -216,10 +235,10 @@ def add_up(usage: Any, *names: str) -> int:
     return sum(count for count in found if isinstance(count, int) and count > 0)
 
 
-def _claude_tokens(usage: Any) -> tuple[int, int]:
-    """Return tokens in and out; cached ones are counted apart."""
+def _claude_tokens(usage: Any) -> Tokens:
+    """Count tokens; cached ones are counted apart."""
     read = add_up(usage, "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-    return read, add_up(usage, "output_tokens")
+    return Tokens(read, add_up(usage, "output_tokens"), *PromptCache.of(usage))
 
 
 def _read_claude(event: dict[str, Any], trace: Trace) -> None:
@@ -251,7 +270,8 @@ def _read_codex(event: dict[str, Any], trace: Trace) -> None:
     kind, item = event["type"], event.get("item") or {}
     if kind == "turn.completed":
         trace.done, usage = True, event.get("usage")
-        trace.total = add_up(usage, "input_tokens"), add_up(usage, "output_tokens")
+        asked, said = add_up(usage, "input_tokens"), add_up(usage, "output_tokens")
+        trace.total = Tokens(asked, said, *PromptCache.of(usage))
     if kind == "turn.failed":
         trace.error = as_text(event["error"])
     what = item["type"] if kind == "item.completed" else ""
@@ -259,7 +279,7 @@ def _read_codex(event: dict[str, Any], trace: Trace) -> None:
         trace.waiting[str(item.get("id"))] = (item["type"], {})
     trace.waiting.pop(str(item.get("id")) if what else "", None)
     if what not in ("", "error", "reasoning", "todo_list"):
-        trace.spent[str(item.get("id"))] = (0, 0)
+        trace.spent[str(item.get("id"))] = Tokens()
     if what == "agent_message":
         trace.say(item["text"])
     elif what == "command_execution":
@@ -282,7 +302,8 @@ def _read_gemini(event: dict[str, Any], trace: Trace) -> None:
         trace.returns(event["tool_id"], event.get("output"), failed=failed)
     elif kind == "result":
         trace.done, stats = True, event.get("stats")
-        trace.total = add_up(stats, "input_tokens"), add_up(stats, "output_tokens")
+        asked, said = add_up(stats, "input_tokens"), add_up(stats, "output_tokens")
+        trace.total = Tokens(asked, said, *PromptCache.of(stats))
         trace.error = "" if event["status"] == "success" else as_text(event.get("error") or kind)
 
 
@@ -304,8 +325,8 @@ def _read_pi(event: dict[str, Any], trace: Trace) -> None:
     trace.done = trace.done or kind == "agent_end"
     if kind == "message_end" and event["message"]["role"] == "assistant":
         message, usage = event["message"], event["message"].get("usage")
-        asked = add_up(usage, "input", "cacheRead", "cacheWrite")
-        trace.spent[str(len(trace.spent))] = asked, add_up(usage, "output")
+        asked, said = add_up(usage, "input", "cacheRead", "cacheWrite"), add_up(usage, "output")
+        trace.spent[str(len(trace.spent))] = Tokens(asked, said, *PromptCache.of(usage))
         trace.say("\n".join(b["text"] for b in message["content"] if b["type"] == "text"))
         failed = message.get("stopReason") == "error"
         trace.error = (as_text(message.get("errorMessage")) or "error") if failed else ""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.addons.harness.adapters import (
     KNOWN,
+    Tokens,
     Trace,
     add_up,
     as_text,
@@ -38,6 +39,7 @@ from pytest_skillopt.addons.harness.login import (
 from pytest_skillopt.addons.harness.processes import KEPT, Runner
 from pytest_skillopt.model.client import ChatModel
 from pytest_skillopt.model.faults import estimate_tokens
+from pytest_skillopt.model.prompt_cache import PromptCache
 from pytest_skillopt.model.types import Completion, ModelConfigError, ModelFault
 from pytest_skillopt.untrusted import protect, redact
 
@@ -58,7 +60,8 @@ def _read_opencode(event: dict[str, Any], trace: Trace) -> None:
     elif kind == "step_finish":
         trace.done, told = part["reason"] != "tool-calls", part.get("tokens") or {}
         asked = add_up(told, "input") + add_up(told.get("cache"), "read", "write")
-        trace.spent[str(part.get("id"))] = asked, add_up(told, "output", "reasoning")
+        said = add_up(told, "output", "reasoning")
+        trace.spent[str(part.get("id"))] = Tokens(asked, said, *PromptCache.of(told))
     elif kind == "error":
         error = event.get("error") or {}
         trace.error = as_text(error.get("data") or error.get("name") or "error")
@@ -138,15 +141,13 @@ class CommandLineModel(ChatModel):
             ended = self._run(prompt)
         trace = Trace()
         trace.read(self._harness, ended.out)
-        told = trace.tokens
-        asked, said = told or (estimate_tokens(prompt), estimate_tokens(trace.text))
-        usage = self.config.usage(asked, said, estimated=told is None)
+        usage = trace.usage(self.config, estimate_tokens(prompt), estimate_tokens(trace.text))
         if trace.done and not trace.error and trace.text.strip():
             return Completion(redact(trace.text), usage=usage)
         why = trace.error or trace.text or ended.err
         raise_refusal(self.name, why, self._sign_in.command)
         why = redact(" ".join(why.split())[-300:]) or f"no answer, exit status {ended.status}"
-        raise ModelFault(why, retry=True, answered=told is not None, usage=usage)
+        raise ModelFault(why, retry=True, answered=not usage.estimated, usage=usage)
 
     def _run(self, prompt: str) -> Ended:
         """Run the program once in an empty folder (ModelFault: it could not, or not in time)."""

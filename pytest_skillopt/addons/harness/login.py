@@ -257,10 +257,9 @@ class Followed(AgentCalls):
 
     def used(self, config: ModelConfig, prompt: str) -> Usage:
         """Return the calls and tokens that the events tell; estimates if they tell no tokens."""
-        found = self.trace.tokens
         said = "".join(text for _, text in self.trace.turns)
-        asked, told = found or (estimate_tokens(prompt) * self.calls, estimate_tokens(said))
-        one = config.usage(asked, told, estimated=found is None)
+        asked = estimate_tokens(prompt) * self.calls
+        one = self.trace.usage(config, asked, estimate_tokens(said))
         return replace(one, calls=self.calls) if self.calls else Usage()
 
     def _take(self, line: bytes) -> None:

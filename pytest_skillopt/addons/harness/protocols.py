@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.faults import brief, estimate_tokens, judge_status, provider_words
+from pytest_skillopt.model.prompt_cache import NO_CACHE, PromptCache
 from pytest_skillopt.model.types import ModelFault
 from pytest_skillopt.untrusted import encodable
 
@@ -81,7 +83,9 @@ def read_reply(
     estimated = not (asked or said)
     if estimated:
         asked, said = estimate_tokens(request), estimate_tokens("".join(_texts(events)))
-    usage = config.usage(asked, said, estimated=estimated)
+    caches = [PromptCache.of(holder.get(form.told)) for holder in _holders(form, events)]
+    cache = reduce(PromptCache.most, caches, NO_CACHE)
+    usage = config.usage(asked, said, cache, estimated=estimated)
     names = [holder.get(name) for holder in _holders(form, events) for name in _NAMES]
     answered = next((name for name in names if name and isinstance(name, str)), "")
     fault = _fault(form, events, streamed, broken, text)

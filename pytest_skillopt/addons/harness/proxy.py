@@ -236,10 +236,12 @@ class _Upstream(Client):
             if fault.answered:  # It may have been paid for.
                 used = self.config.usage(estimate_tokens(asked), 0, estimated=True)
             if fault.status == 400 and not fault.fatal:  # e.g. a context that is too long
-                agent_calls.fault = ModelFault(f"{self.name}: {fault}")
+                agent_calls.fault = ModelFault(f"{self.name}: {fault}", refused=fault.filtered)
                 # An error with a status has a response.
                 return Completion(error.response.text, finish_reason=_REFUSED)  # type: ignore[attr-defined]
-        agent_calls.fault = fault and ModelFault(f"{self.name}: {fault}", fatal=fault.fatal)
+        agent_calls.fault = fault and ModelFault(
+            f"{self.name}: {fault}", fatal=fault.fatal, refused=fault.refused
+        )
         if fault is not None:
             agent_calls.lost(time.monotonic() - began)
             fault.usage = used
