@@ -23,7 +23,7 @@ __all__ = ["_skillopt_skill", "rollout", "skill", "skill_agent"]
 
 _MARKER = (
     "skill_task(*, skill=None, split=None, rollouts=None, min_pass_rate=None, group=None, "
-    "must_pass=False, trigger=None, contract=None{}): a task for the agent skill that "
+    "must_pass=False, trigger=None, contract=None, kind=None{}): a task for the agent skill that "
     "pytest-skillopt evaluates and trains."
 )
 

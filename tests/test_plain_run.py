@@ -136,7 +136,11 @@ def test_the_plugin_can_be_switched_off(project: pytest.Pytester) -> None:
 
 def test_the_marker_is_listed(project: pytest.Pytester) -> None:
     result = project.runpytest("--markers")
-    result.stdout.fnmatch_lines(["@pytest.mark.skill_task(*, skill=None, split=None, *"])
+    (listed,) = re.findall(r"@pytest.mark.skill_task\(\*, (.*)\):", result.stdout.str())
+    project.makepyfile("import pytest\n@pytest.mark.skill_task(foo=1)\ndef test_it(): pass\n")
+    refused = project.runpytest("-p", "no:cacheprovider").stdout.str()
+    (valid,) = re.findall(r"\(valid: (.*?)\)", refused)[:1]
+    assert [argument.partition("=")[0] for argument in listed.split(", ")] == valid.split(", ")
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,12 @@ proposal may have changed.
 
 from __future__ import annotations
 
-import configparser
 import tomllib
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
+
+import iniconfig  # pytest's own parser of ini files
 
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.settings import REMOVED
@@ -91,7 +92,7 @@ def _settings(git: Git, files: Mapping[str, Entry]) -> dict[str, str]:
         text = git.read(entry.id, limit=_MAX_CONFIG).decode("utf-8", "replace")
         try:
             found = _from_toml(name, text) if name.endswith(".toml") else _from_ini(name, text)
-        except (ValueError, TypeError, AttributeError, configparser.Error) as error:
+        except (ValueError, TypeError, AttributeError, iniconfig.ParseError) as error:
             raise UserError(f"{path} of the base branch cannot be read: {error}") from None
         if found is not None:
             ours = {key: value for key, value in found.items() if key.startswith(_PREFIX)}
@@ -107,7 +108,7 @@ def _text(value: Any) -> str:
         return ",".join(map(str, value))
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return str(value).strip()
+    return ",".join(line.strip() for line in str(value).splitlines() if line.strip())
 
 
 def _from_toml(name: str, text: str) -> dict[str, Any] | None:
@@ -119,9 +120,8 @@ def _from_toml(name: str, text: str) -> dict[str, Any] | None:
 
 
 def _from_ini(name: str, text: str) -> dict[str, Any] | None:
-    parser = configparser.ConfigParser(interpolation=None)
-    parser.read_string(text)
+    parsed = iniconfig.IniConfig(name, data=text)
     section = "tool:pytest" if name == "setup.cfg" else "pytest"
-    if parser.has_section(section):
-        return dict(parser[section])
+    if section in parsed:
+        return dict(parsed[section].items())
     return {} if name.endswith("pytest.ini") else None

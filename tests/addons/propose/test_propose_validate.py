@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import warm_sessions
 from hypothesis import given
 from hypothesis import strategies as st
 from skill_project import AFTER, BEFORE, Project, bare, sha256
@@ -572,6 +573,41 @@ def test_allowed_files_are_those_of_the_settings(
     tip = project.commit("Configure", name)
 
     assert read_base(Clone(project.root), tip).allowed == allowed
+
+
+TELL = """
+from pytest_skillopt.settings import Settings
+
+def pytest_report_header(config):
+    settings = Settings.from_config(config)
+    return f"read: {settings.skill!r} {settings.lint_allow!r}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("pytest.ini", "[pytest]\nSKILLOPT_SKILL = a/S.md\n"),
+        ("pytest.ini", "[pytest]\nskillopt_skill = a/S.md  # the only one\n"),
+        ("pytest.ini", "[pytest]\nskillopt_skill = a/S.md ; the only one\n"),
+        ("pytest.ini", "[pytest]\nskillopt_lint_allow =\n  contact\n  # why\n  encoded\n"),
+        ("pytest.ini", "[pytest]\nskillopt_lint_allow = contact\n\n  encoded\n"),
+        ("tox.ini", "[DEFAULT]\nskillopt_skill = d/S.md\n[pytest]\nminversion = 8\n"),
+    ],
+)
+def test_the_ini_file_of_the_base_is_read_as_pytest_reads_it(
+    project: Project, name: str, text: str
+) -> None:
+    (project.root / "pyproject.toml").unlink()
+    (project.root / name).write_text(text)
+    (project.root / "conftest.py").write_text(TELL)
+    ran = warm_sessions.run("--collect-only", "-p", "no:cacheprovider", cwd=project.root)
+    (project.root / "conftest.py").unlink()
+    project.git("add", "--all")
+    tip = project.commit("Configure", name)
+    settings = read_base(Clone(project.root), tip).settings
+    read = f"{settings.get('skill', '')!r} {settings.get('lint_allow', '')!r}"
+    ran.stdout.fnmatch_lines([f"read: {read}"])
 
 
 def test_of_two_skill_files_none_is_allowed_unnamed(project: Project) -> None:
