@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pytest_skillopt.skill.files import Trained
 
 JOURNAL = "journal.jsonl"
+_PRIVATE = 0o700
+"""Mode of folders with transcripts: only their owner may read them."""
 
 
 class RunError(Exception):
@@ -60,7 +62,7 @@ class Home:
     def make(self) -> None:
         """Create the directory and have git ignore it; RunError if it cannot be written."""
         with _explained(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
             ignore = self.path / ".gitignore"
             if not ignore.exists():
                 ignore.write_text("*\n", encoding="utf-8")
@@ -124,7 +126,8 @@ class RunDirectory:
         lock = FileLock(path / "lock")
         try:
             with _explained(path):
-                (path / "skills").mkdir(parents=True, exist_ok=True)
+                path.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+                (path / "skills").mkdir(exist_ok=True)
                 lock.acquire(timeout=1)  # a process that watches the run locks it for a moment
         except Timeout:
             raise RunError(f"run {path.name} is being worked on by another pytest") from None

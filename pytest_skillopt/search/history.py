@@ -101,7 +101,11 @@ class History:
     ) -> None:
         """Set the status of edits by a verdict; the optimizer is told nothing of a val task."""
         fate: EditStatus = "accepted" if verdict.accepted else "rejected"
-        self.settle(edits, fate, verdict.nameless, effects, detail=verdict.reason)
+        decided = list(edits)
+        detail = verdict.reason
+        if len(decided) > 1:  # it says nothing about one of them
+            detail = f"{len(decided)} edits together: {detail}"
+        self.settle(decided, fate, verdict.nameless, effects, detail=detail)
 
     def won(self, edits: Iterable[Edit], effects: Mapping[str, float]) -> None:
         """Record that edits have won their trial and wait for the final comparison.

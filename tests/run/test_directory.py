@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from typing import TYPE_CHECKING
 
 import pytest
@@ -106,3 +108,11 @@ def test_versions_are_kept_once(home: Home) -> None:
     run.keep_version("a" * 64, b"two")
     assert [path.read_bytes() for path in (run.path / "skills").iterdir()] == [b"one"]
     run.close()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes")
+def test_only_the_owner_reads_what_runs_keep(tmp_path: Path) -> None:
+    run = Home(tmp_path / ".skillopt").new_run()
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (run.path, tmp_path / ".skillopt")} == {
+        0o700
+    }

@@ -369,3 +369,15 @@ def test_an_accepted_edit_that_is_proposed_again_keeps_its_row(toy: ModuleType) 
     assert "the document says it already" in memory.render(), "the optimizer is told"
     history.settle([line], "dropped", "not missed")
     assert history.edits[0].status == "dropped"
+
+
+def test_edits_that_share_a_verdict_say_so(toy: ModuleType) -> None:
+    """Each was told to have fixed the same tasks."""
+    world = toy.make_world()
+    tasks = toy.make_tasks(world)
+    sampler = toy.ToySampler(world, tasks)
+    document = Document.from_bytes(toy.SKILL)
+    outcome = Trainer(document, tasks, sampler, toy.ToyOptimizer(), Settings()).run()
+    accepted = [row.why for row in outcome.edits if row.status == "accepted"]
+    assert len(accepted) > 1
+    assert {why.partition(":")[0] for why in accepted} == {f"{len(accepted)} edits together"}

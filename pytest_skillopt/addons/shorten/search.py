@@ -136,6 +136,13 @@ class ShorterGate(SequentialGate):
         return _worse_by_margin(p_value, self.alpha / LOOKS)
 
 
+def _removed(edits: int, before: int, after: int) -> str:
+    """Say by how many characters edits made a skill shorter."""
+    if not edits:
+        return f"nothing was removed of {before} characters"
+    return f"{plural(edits, 'edit')} removed {before - after} of {before} characters"
+
+
 class ShortenSearch:
     """Rounds of proposals, until a round makes the skill no shorter."""
 
@@ -165,8 +172,7 @@ class ShortenSearch:
             records=(),
             candidate=state.incumbent.version if taken else "",
             edits=len(taken),
-            reason=f"{plural(len(taken), 'edit')} removed {before.size - state.incumbent.size} "
-            f"of {before.size} characters",
+            reason=_removed(len(taken), before.size, state.incumbent.size),
         )
         return bool(taken)
 
