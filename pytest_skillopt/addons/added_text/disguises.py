@@ -19,13 +19,11 @@ if TYPE_CHECKING:
     from pytest_skillopt import Document
 
 _WORD = re.compile(r"[^\W\d_]+")
-_FOREIGN = re.compile(r"[^\x00-\u024f]")
-# Letters in circles, brackets and squares; regional indicators are flags, two by two.
-_ENCLOSED = re.compile("[\u249c-\u24e9\U0001f110-\U0001f189]{3,}")
-_SCRIPTS = {"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU", "FULLWIDTH"}
-_UNITS = {"LATIN", "GREEK"}
+_LATIN = re.compile("[A-Za-z]")
+_POSING = re.compile("[\u0370-\u058f\u13a0-\u13ff\u2c80-\u2cff]")
+"""Letters of Greek, Cyrillic, Armenian, Cherokee and Coptic, many of which look like Latin ones."""
 _SHORT = 3
-"""Maximum letters of a word that mixes Latin and Greek: units and variables (kΩ, Δx)."""
+"""Maximum letters of a word that may mix Latin and Greek: units and variables (kΩ, Δx)."""
 _LEAST_ENCODED = 12
 """Minimum characters of an encoded text: longer random ones rarely decode to letters."""
 _LETTER_SHARE = 0.5
@@ -103,35 +101,23 @@ def hidden_characters(text: str) -> Iterator[str]:
 
 
 def disguised_words(text: str) -> Iterator[str]:
-    """Yield words that mix scripts, or are in mathematical, enclosed or raised letters."""
-    yield from _ENCLOSED.findall(text)
+    """Yield words that mix Latin with letters posing as it, or are drawn in other characters."""
     for word in _WORD.findall(text):
-        if _FOREIGN.search(word) and _is_disguised(word):
+        if not word.isascii() and (_is_mixed(word) or _is_drawn(word)):
             yield word
 
 
-def _is_disguised(word: str) -> bool:
-    if len(word) >= _SHORT and 2 * sum(map(_is_drawn, word)) > len(word):
-        return True
-    others = {_script(char) for char in word} - {"OTHER"}
-    return len(others) > 1 and "LATIN" in others and (others != _UNITS or len(word) > _SHORT)
+def _is_mixed(word: str) -> bool:
+    posing = _POSING.findall(word)
+    is_unit = len(word) <= _SHORT and all("\u0370" <= char < "\u0400" for char in posing)
+    return bool(posing and _LATIN.search(word)) and not is_unit
 
 
-def _is_drawn(char: str) -> bool:
-    """Check for a mathematical, raised or small capital letter; single ones have their use."""
-    if char < "\u0250":
-        return False
-    return unicodedata.normalize("NFKC", char).isascii() or "LETTER SMALL CAPITAL" in (
-        unicodedata.name(char, "")
-    )
-
-
-def _script(char: str) -> str:
-    """Return the script; ``OTHER`` for scripts that may mix with Latin."""
-    script = "LATIN" if char < "\u0250" else unicodedata.name(char, "UNKNOWN").split()[0]
-    if script in {"MICRO", "OHM", "KELVIN", "ANGSTROM"}:
-        return "LATIN"
-    return script if script in _SCRIPTS else "OTHER"
+def _is_drawn(word: str) -> bool:
+    """Check for mathematical, raised or wide letters; single ones have their use."""
+    plain = [unicodedata.normalize("NFKC", char) for char in word if not char.isascii()]
+    drawn = sum(char.isascii() for char in plain)
+    return len(word) >= _SHORT and 2 * drawn > len(word)
 
 
 def encoded_texts(text: str) -> Iterator[str]:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.types import Role
     from pytest_skillopt.run.directory import Home
 
-NAME = "handoff"
 _PAUSE = 0.25
 """Seconds between two checks for the answer."""
 _ANSWER = ".answer.md"
