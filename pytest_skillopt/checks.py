@@ -15,7 +15,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import subprocess
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.types import hide_frames
+from pytest_skillopt.untrusted import parsed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -107,7 +107,7 @@ def called(reply: Reply, name: str, **arguments: Any) -> None:
     runs = [run for run in reply.tool_calls if run.name == name]
     names = [run.name for run in reply.tool_calls]
     assert runs, f"{name} was not called; the calls are {names}"
-    given = [json.loads(run.arguments or "{}") for run in runs]
+    given = [parsed(run.arguments or "{}") for run in runs]
     wanted = arguments.items()
     assert any(wanted <= one.items() for one in given if isinstance(one, dict)), (
         f"{name} was called with {given}, never with {arguments}"

@@ -13,7 +13,7 @@ import logging
 import os
 import re
 import unicodedata
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 if TYPE_CHECKING:
@@ -270,3 +270,15 @@ def _secret_values(environ: Mapping[str, str]) -> list[tuple[str, str]]:
         for form in (value, json.dumps(value)[1:-1], quote(printed, safe="")):
             found.setdefault(form, name)
     return sorted(found.items(), key=lambda item: (-len(item[0]), item))
+
+
+def parsed(text: str | bytes) -> Any:
+    """Parse JSON from elsewhere.
+
+    Raises:
+        ValueError: it is not JSON, or is nested too deeply.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None

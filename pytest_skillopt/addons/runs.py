@@ -10,6 +10,7 @@ from pytest_skillopt.report.files import RESULT
 from pytest_skillopt.report.words import one_line
 from pytest_skillopt.run.directory import Home, RunError
 from pytest_skillopt.run.result import Result
+from pytest_skillopt.skill.files import read_bounded
 
 if TYPE_CHECKING:
     import argparse
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 HOME = ".skillopt"
 """Default name of the directory."""
+_MOST_BYTES = 100_000_000
+"""Most bytes of a result."""
 ELSEWHERE = "use --dir for another place"
 
 
@@ -61,7 +64,7 @@ def pick_run(home: Home, wanted: str | None) -> tuple[StoredRun, Result]:
 
 def _load(path: Path) -> StoredRun:
     try:
-        return StoredRun(path.name, Result.load((path / RESULT).read_bytes()))
+        return StoredRun(path.name, Result.load(read_bounded(path / RESULT, _MOST_BYTES)))
     except FileNotFoundError:
         problem = "no result.json (it was cut off, or is still running)"
     except OSError as error:

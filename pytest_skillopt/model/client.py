@@ -34,7 +34,7 @@ from pytest_skillopt.model.types import (
     Usage,
     hide_frames,
 )
-from pytest_skillopt.untrusted import encodable, logger, redact
+from pytest_skillopt.untrusted import encodable, logger, parsed, redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -129,7 +129,7 @@ def read_response(
         ModelFault: it is not a completion; holds its usage.
     """
     try:
-        data = json.loads(body)
+        data = parsed(body)
     except (ValueError, RecursionError):
         page = brief(body[:4000].decode("utf-8", "replace"))
         streams = body.lstrip().startswith(b"data:")

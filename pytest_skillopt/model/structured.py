@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from pytest_skillopt.model.types import ModelFault, Usage, hide_frames
-from pytest_skillopt.untrusted import encodable
+from pytest_skillopt.untrusted import encodable, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -184,7 +184,7 @@ def ask_json(
             quoted = without_thoughts(reply.text)[:_MAX_QUOTED] or quoted
             # JSON can write lone surrogates, which no file can hold.
             found = encodable(json.dumps(find(reply.text), ensure_ascii=False))
-            return Answer(form.model_validate(json.loads(found)), usage)
+            return Answer(form.model_validate(parsed(found)), usage)
         except (NoJson, RecursionError) as error:
             problem = str(error)
         except ValidationError as error:

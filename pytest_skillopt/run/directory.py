@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
 from pytest_skillopt.skill.files import check_names, write_beside, write_version
+from pytest_skillopt.untrusted import parsed
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
@@ -161,7 +162,7 @@ def mode_of(run: Path) -> str:
     """Read the mode of a run from its journal's first line; empty if there is none."""
     try:
         with (run / JOURNAL).open("rb") as journal:
-            return str(json.loads(journal.readline())["data"]["mode"])
+            return str(parsed(journal.readline())["data"]["mode"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
 
@@ -169,7 +170,7 @@ def mode_of(run: Path) -> str:
 def finished(run: Path) -> str:
     """Return the status of a finished run; empty if its result is missing, broken or resumable."""
     try:
-        result = json.loads((run / "result.json").read_text(encoding="utf-8"))
+        result = parsed((run / "result.json").read_text(encoding="utf-8"))
         return "" if result["resume"] else str(result.get("status", "ended"))
     except (OSError, ValueError, KeyError, TypeError):
         return ""
@@ -253,7 +254,7 @@ def finish_writing(
     """
     for note in sorted(home.path.glob("writing-*.json")):
         try:
-            skill, *versions = json.loads(note.read_text(encoding="utf-8"))
+            skill, *versions = parsed(note.read_text(encoding="utf-8"))
             if skill not in skills:
                 continue
             before, after = (Document.unpack(version.encode()) for version in versions)

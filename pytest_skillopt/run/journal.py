@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_skillopt.model.types import Completion
 from pytest_skillopt.suite.rollouts import Rollout
-from pytest_skillopt.untrusted import redact
+from pytest_skillopt.untrusted import parsed, redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -168,7 +168,7 @@ def unseal(line: bytes) -> dict[str, Any] | None:
     if seal != _SEAL % zlib.crc32(text):
         return None
     try:
-        entry = json.loads(text + b"}")
+        entry = parsed(text + b"}")
     except ValueError:
         return None
     return entry if isinstance(entry, dict) and {"kind", "data"} <= entry.keys() else None

@@ -16,6 +16,8 @@ from typing import Any
 
 import yaml
 
+from pytest_skillopt.untrusted import parsed
+
 SKILL_FILE = "SKILL.md"
 TEXTS = (".md", ".markdown", ".mdx", ".txt", ".rst", ".adoc")
 """Extensions of files that can be trained with a skill."""
@@ -112,7 +114,7 @@ class Document:
         """Read a version from its ``packed`` bytes."""
         if not packed.startswith(_PACKED):
             return cls(packed)
-        files = {n: t.encode() for n, t in json.loads(packed[len(_PACKED) :]).items()}
+        files = {n: t.encode() for n, t in parsed(packed[len(_PACKED) :]).items()}
         beside = tuple((n[1:], files.pop(n)) for n in sorted(files) if n.startswith("/"))
         return cls(files.pop(SKILL_FILE), tuple(sorted(files.items())), beside)
 

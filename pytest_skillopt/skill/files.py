@@ -388,7 +388,10 @@ def skill_files(path: Path, root: Path) -> dict[str, bytes]:
     """
     path = root / path
     files = {name: path.parent / name for name in [path.name, *file_names(path, root)]}
-    size = sum(file.stat().st_size for file in files.values())
+    try:
+        size = sum(file.stat().st_size for file in files.values())
+    except OSError as error:
+        raise SkillError(f"{error.filename}: cannot be read ({error.strerror})") from None
     if len(files) > MAX_FILES or size > MAX_TOTAL_BYTES:
         raise SkillError(
             f"{path.parent}: more than {MAX_FILES} files or {MAX_TOTAL_BYTES} bytes; move the "
@@ -396,7 +399,10 @@ def skill_files(path: Path, root: Path) -> dict[str, bytes]:
         )
     for name in files:
         _check_relative(name)
-    return {name: file.read_bytes() for name, file in files.items()}
+    try:
+        return {name: read_bounded(file, MAX_TOTAL_BYTES) for name, file in files.items()}
+    except OSError as error:
+        raise SkillError(f"{error.filename}: cannot be read ({error.strerror})") from None
 
 
 def file_names(path: Path, root: Path) -> list[str]:

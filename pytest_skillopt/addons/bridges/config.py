@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 import warnings
 from dataclasses import fields, is_dataclass
@@ -14,6 +13,7 @@ import yaml
 
 from pytest_skillopt.edits.combine import Patch
 from pytest_skillopt.skill.edits import Edit, Op
+from pytest_skillopt.untrusted import parsed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -123,7 +123,7 @@ def edits_of(path: str | Path, tasks: Iterable[str] = ()) -> Patch:
         pytest.UsageError: the file has no list of edits, or an edit cannot be read.
     """
     try:
-        return patch_of(json.loads(Path(path).read_text(encoding="utf-8")), tuple(tasks))
+        return patch_of(parsed(Path(path).read_text(encoding="utf-8")), tuple(tasks))
     except (OSError, ValueError) as error:
         raise pytest.UsageError(f"edits_of: {path}: {error}") from None
 

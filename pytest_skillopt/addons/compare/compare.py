@@ -17,7 +17,7 @@ from pytest_skillopt.search.extensions import configured_gate, gate_tasks
 from pytest_skillopt.search.outcome import arm_of, suite_rate
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import NO_SKILL, SKILL_FILE, Document, SkillError
-from pytest_skillopt.skill.files import Trained
+from pytest_skillopt.skill.files import MAX_SKILL_BYTES, Trained, read_bounded
 from pytest_skillopt.suite.rollouts import Rollout
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _named(run: Run, skill: str, name: str) -> Document:
     path = run.root / name
     if path.is_file():
         try:
-            new = Document.from_bytes(path.read_bytes())
+            new = Document.from_bytes(read_bounded(path, MAX_SKILL_BYTES))
             return run.documents[skill].with_file(SKILL_FILE, new)
         except SkillError as error:
             raise pytest.UsageError(f"{name}: {error}") from error

@@ -35,7 +35,7 @@ from pytest_skillopt.search.extensions import gate_options, gate_tasks
 from pytest_skillopt.skill.diff import unified
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
 from pytest_skillopt.skill.edits import Edit
-from pytest_skillopt.skill.files import Trained, read_version, skill_files
+from pytest_skillopt.skill.files import Trained, read_bounded, read_version, skill_files
 
 if TYPE_CHECKING:
     from pytest_skillopt.report.live import Display
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 _TRIES = "tries.txt"
 """File of ``.skillopt``: one line a try, with its day, its skill and its digest."""
+_MOST_BYTES = 5_000_000
+"""Most bytes of a SKILL.md or a patch."""
 _CHANGED = re.compile(r"^(?:---|\+\+\+) ([^\t\r\n]+)", re.MULTILINE)
 
 
@@ -142,7 +144,7 @@ def changed(root: Path, skill: str, now: Document, name: str, trained: Trained) 
         if not (path / SKILL_FILE).is_file():
             raise SkillError(f"the folder has no {SKILL_FILE}")
         return _of_folder(path, root / skill, trained)
-    data = path.read_bytes()
+    data = read_bounded(path, _MOST_BYTES)
     if not re.match(rb"(?:diff --git |--- |Index: )(?!-)", data.lstrip()):
         return now.with_file(SKILL_FILE, Document.from_bytes(data))
     with tempfile.TemporaryDirectory(prefix="skillopt-try-") as folder:

@@ -21,6 +21,7 @@ import pytest
 from pytest_skillopt.model.agent import ToolRun
 from pytest_skillopt.model.prompt_cache import PromptCache
 from pytest_skillopt.suite.rollouts import shorten
+from pytest_skillopt.untrusted import parsed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -205,7 +206,7 @@ class Trace:
             with contextlib.suppress(
                 ValueError, LookupError, TypeError, AttributeError, RecursionError
             ):
-                event = json.loads(line)
+                event = parsed(line)
                 harness.read(event, self)
         return event
 

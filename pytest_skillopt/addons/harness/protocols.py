@@ -6,7 +6,6 @@ requested. It is always parsed, never searched as text: a model can write anythi
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_skillopt.model.faults import brief, estimate_tokens, judge_status, provider_words
 from pytest_skillopt.model.prompt_cache import NO_CACHE, PromptCache
 from pytest_skillopt.model.types import ModelFault
-from pytest_skillopt.untrusted import encodable
+from pytest_skillopt.untrusted import encodable, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,7 +94,7 @@ def read_reply(
 def _events(text: str) -> tuple[list[dict[str, Any]], bool, str]:
     """Return a reply's JSON objects, whether it is a stream, and an event that is not JSON."""
     try:
-        whole = json.loads(text)
+        whole = parsed(text)
         # Gemini streams a JSON list unless events are requested.
         found = whole if isinstance(whole, list) else [whole]
         return [event for event in found if isinstance(event, dict)], isinstance(whole, list), ""
@@ -114,7 +113,7 @@ def _events(text: str) -> tuple[list[dict[str, Any]], bool, str]:
         if joined in ("", "[DONE]"):
             continue
         try:
-            event = json.loads(joined)
+            event = parsed(joined)
         except (ValueError, RecursionError):
             broken = joined
             continue

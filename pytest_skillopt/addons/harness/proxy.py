@@ -32,7 +32,7 @@ from pytest_skillopt.model.types import (
     ModelFault,
     Usage,
 )
-from pytest_skillopt.untrusted import encodable, logger
+from pytest_skillopt.untrusted import encodable, logger, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -433,10 +433,10 @@ def _request(raw: bytes, query: str) -> dict[str, Any]:
         TypeError: it is not a JSON object.
         RecursionError: it is nested too deeply.
     """
-    body = {**json.loads(raw)}
+    body = {**parsed(raw)}
     text = json.dumps(body, ensure_ascii=False, allow_nan=False)
     if not text.isascii():
-        body = json.loads(encodable(text))
+        body = parsed(encodable(text))
     settings = [body, *(body.get(name) for name in _SETTINGS)]
     several = any(
         part.get(name) not in (None, 1)

@@ -20,7 +20,7 @@ from pytest_skillopt.gate.statistics import interval
 from pytest_skillopt.model.roles import Models
 from pytest_skillopt.report.words import percent, plural
 from pytest_skillopt.run.directory import Home
-from pytest_skillopt.untrusted import shown
+from pytest_skillopt.untrusted import parsed, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -148,7 +148,7 @@ def calibrate(config: pytest.Config, path: Path) -> int:
 def calibrated(home: Home) -> dict[str, Any]:
     """Return the saved calibrations, by ``provider:model``."""
     try:
-        found = json.loads((home.path / "judges.json").read_text(encoding="utf-8"))
+        found = parsed((home.path / "judges.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -23,7 +23,7 @@ from pytest_skillopt.report.words import plural
 from pytest_skillopt.run.directory import replace_file
 from pytest_skillopt.settings import ini
 from pytest_skillopt.skill.document import Document, SkillError
-from pytest_skillopt.untrusted import fence, shown
+from pytest_skillopt.untrusted import fence, parsed, shown
 
 if TYPE_CHECKING:
     import argparse
@@ -317,7 +317,7 @@ def _add_drafts(path: Path, drafts: Sequence[_Draft]) -> str:
 def _read_evals(path: Path) -> tuple[Any, list[Any]]:
     """Return the content of a file of evals, and the list of evals in it."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8-sig"))
+        found = parsed(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     lists = [found[key] for key in _LISTS if key in found] if isinstance(found, dict) else [found]

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.model.types import Completion, ModelConfigError, Usage
 from pytest_skillopt.run.directory import replace_file
+from pytest_skillopt.skill.document import SkillError
+from pytest_skillopt.skill.files import read_bounded
 from pytest_skillopt.untrusted import redact, shown
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 _PAUSE = 0.25
 """Seconds between two checks for the answer."""
 _ANSWER = ".answer.md"
+MOST_BYTES = 4_000_000
+"""Most bytes of an answer."""
 
 
 class Handoff:
@@ -90,7 +94,8 @@ class Handoff:
         while True:
             # Read until two reads agree: the file may still be being written.
             with contextlib.suppress(FileNotFoundError):
-                text = answer.read_text(encoding="utf-8", errors="replace")
+                with answer.open("rb") as file:
+                    text = file.read(MOST_BYTES).decode("utf-8", "replace")
                 if text.strip() and text == before:
                     self._throttle.note(usage, (self._role, stage, task))
                     return Completion(text, usage=usage)
@@ -116,6 +121,14 @@ def waiting(folder: Path) -> list[Path]:
     return sorted(open_, key=lambda path: path.stat().st_mtime)
 
 
+def _from_input() -> bytes:
+    """Read the standard input (SkillError: it is longer than an answer may be)."""
+    data = sys.stdin.buffer.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise SkillError(f"it is larger than {MOST_BYTES:,} bytes")
+    return data
+
+
 def command(folder: Path, key: str, answer: str) -> int:
     """List the waiting prompts, print one, or answer one (a file, or ``-`` for standard input).
 
@@ -137,8 +150,8 @@ def command(folder: Path, key: str, answer: str) -> int:
         sys.stdout.write(shown(path.read_text(encoding="utf-8")))
         return 0
     try:
-        text = sys.stdin.read() if answer == "-" else Path(answer).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = (_from_input() if answer == "-" else read_bounded(Path(answer), MOST_BYTES)).decode()
+    except (OSError, UnicodeDecodeError, SkillError) as error:
         raise UserError(f"{answer}: {getattr(error, 'strerror', None) or error}") from None
     if not text.strip():
         raise UserError("the answer is empty and was not used")

@@ -14,6 +14,8 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from filelock import FileLock
+
 from pytest_skillopt.addons.project import version_of_run
 from pytest_skillopt.addons.propose import Refused
 from pytest_skillopt.addons.propose.validate import check_consistent, check_evidence, own_rule
@@ -21,9 +23,9 @@ from pytest_skillopt.addons.runs import add_run_arguments, home_of, pick_run
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.run.directory import replace_file, write_skill
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
-from pytest_skillopt.skill.files import Trained, skill_files
+from pytest_skillopt.skill.files import Trained, read_bounded, skill_files
 from pytest_skillopt.skill.lint import lint, refused, warned
-from pytest_skillopt.untrusted import shown
+from pytest_skillopt.untrusted import parsed, shown
 
 if TYPE_CHECKING:
     import argparse
@@ -32,6 +34,10 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.run.directory import Home
     from pytest_skillopt.run.result import SkillResult
+
+
+_MOST_BYTES = 1_000_000
+"""Most bytes of a receipt."""
 
 
 def add_adopt(commands: argparse._SubParsersAction[Any]) -> None:
@@ -47,11 +53,25 @@ def add_adopt(commands: argparse._SubParsersAction[Any]) -> None:
 
 def _adopt(args: argparse.Namespace) -> int:
     home = home_of(args)
+    if not home.path.is_dir():
+        return _adopted(args, home)  # which says that there is no run
+    try:
+        with FileLock(home.path / "adopt.lock"):  # two at once would write and undo half of it
+            return _adopted(args, home)
+    except OSError as error:
+        place = error.filename or home.path
+        raise UserError(
+            f"{place}: {error.strerror or error}; correct that, and repeat it"
+        ) from None
+
+
+def _adopted(args: argparse.Namespace, home: Home) -> int:
     run, result = pick_run(home, args.run)
     accepted = {skill.path: skill for skill in result.skills if skill.status == "accepted"}
     if not accepted:
         raise UserError(f"run {run.id} accepted nothing: {result.reason}")
     receipt = _receipt(home, run.id)
+    _check_place(receipt)
     root = home.path.resolve().parent
     if args.undo:
         pinned = _pinned(receipt, run.id)
@@ -100,13 +120,22 @@ def _receipt(home: Home, run: str) -> Path:
     return home.path / "adopted" / f"{run}.json"
 
 
+def _check_place(receipt: Path) -> None:
+    """Raise UserError, before a skill is written, if no receipt could be."""
+    folder = receipt.parent
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is not a folder: remove it, and repeat the command")
+    if receipt.exists() and not receipt.is_file():
+        raise UserError(f"{receipt} is not a file: remove it, and repeat the command")
+
+
 def _pins(skills: Iterable[SkillResult]) -> dict[str, dict[str, str]]:
     return {skill.path: {"before": skill.before, "after": skill.after} for skill in skills}
 
 
 def _pinned(receipt: Path, run: str) -> dict[str, Any]:
     try:
-        return dict(json.loads(receipt.read_bytes())["skills"])
+        return dict(parsed(read_bounded(receipt, _MOST_BYTES))["skills"])
     except FileNotFoundError:
         raise UserError(f"run {run} was not adopted: there is no {receipt}") from None
     except (ValueError, TypeError, KeyError):

@@ -15,6 +15,8 @@ from pytest_skillopt.addons.propose.publish import Outcome, Publisher
 from pytest_skillopt.addons.propose.schedule import CAPS, add_schedule, training_command
 from pytest_skillopt.addons.runs import find_home, pick_run
 from pytest_skillopt.run.directory import RunError
+from pytest_skillopt.skill.document import SkillError
+from pytest_skillopt.skill.files import read_bounded
 from pytest_skillopt.untrusted import no_command, shown
 
 if TYPE_CHECKING:
@@ -40,6 +42,9 @@ _WOULD = _SENTENCES | {
     "delete": "{path}: the base branch has this text now; {branch} would be deleted",
     "human": "{path}: somebody else has changed {branch}, so it would not be touched",
 }
+
+_MOST_BYTES = 1_000_000
+"""Most bytes of a summary; GitHub takes no more."""
 
 
 def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
@@ -114,8 +119,9 @@ def _job(args: argparse.Namespace) -> int:
             _, result = pick_run(home, new[-1])
             skills = result.skills
             if (summary := home.runs / new[-1] / "summary.md").exists():
-                _append("GITHUB_STEP_SUMMARY", f"{summary.read_text('utf-8')}\n")
-    except RunError as error:
+                text = read_bounded(summary, _MOST_BYTES).decode("utf-8", "replace")
+                _append("GITHUB_STEP_SUMMARY", f"{text}\n")
+    except (RunError, SkillError, OSError) as error:
         sys.stderr.write(f"pytest-skillopt: {shown(str(error))}\n")
     write_outputs(_training_outputs(skills))
     return code

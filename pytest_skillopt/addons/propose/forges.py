@@ -18,7 +18,7 @@ from urllib.parse import urlencode, urlsplit
 
 from pytest_skillopt.addons.git import scrub
 from pytest_skillopt.errors import UserError
-from pytest_skillopt.untrusted import printable, redact, secret_variables
+from pytest_skillopt.untrusted import parsed, printable, redact, secret_variables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -284,7 +284,7 @@ def _environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 def _parsed(output: bytes) -> Any:
     try:
-        return json.loads(output)
+        return parsed(output)
     except (ValueError, RecursionError):
         return None
 

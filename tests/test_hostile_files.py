@@ -1,0 +1,191 @@
+"""Files that are no text, too deep, too large, or never end: a sentence, never a traceback."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_skillopt.cli import main
+from pytest_skillopt.run.directory import Home, finish_writing, finished, mode_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SKILL = "---\nname: s\ndescription: S.\n---\nBe kind.\n"
+TASK = "import pytest\n\n@pytest.mark.skill_task\ndef test_it(skill): assert skill.text\n"
+DEEP = "[" * 200_000
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester) -> pytest.Pytester:
+    (pytester.path / "SKILL.md").write_text(SKILL)
+    pytester.makepyfile(test_it=TASK)
+    pytester.makeini("[pytest]\naddopts = -p no:xdist -p no:cacheprovider\n")
+    return pytester
+
+
+@pytest.mark.parametrize("kind", ["pipe", "endless", "large", "folder with a pipe"])
+@pytest.mark.parametrize("mode", ["--skillopt-try", "--skillopt-compare"])
+def test_a_change_that_is_no_small_file_is_refused(
+    project: pytest.Pytester, kind: str, mode: str
+) -> None:
+    path = project.path / "change.md"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "endless":
+        path.symlink_to("/dev/zero")
+    elif kind == "large":
+        with path.open("wb") as file:
+            file.truncate(50_000_000)
+    else:
+        path.mkdir()
+        os.mkfifo(path / "SKILL.md")
+    words = [f"{mode}=change.md"] if mode.endswith("try") else [mode, "SKILL.md", "change.md"]
+    done = project.runpytest_inprocess(*words)
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    said = done.stdout.str() + done.stderr.str()
+    assert "Traceback" not in said
+    assert "change.md" in said
+
+
+@pytest.mark.parametrize("kind", ["gone", "pipe"])
+def test_a_skill_that_goes_between_collection_and_opening(
+    project: pytest.Pytester, kind: str
+) -> None:
+    change = "os.remove('SKILL.md')" + ("; os.mkfifo('SKILL.md')" if kind == "pipe" else "")
+    project.makeconftest(f"import os\ndef pytest_collection_finish(session):\n    {change}\n")
+    done = project.runpytest_inprocess("--skillopt")
+    said = done.stdout.str() + done.stderr.str()
+    assert done.ret == pytest.ExitCode.USAGE_ERROR, said
+    assert "SKILL.md" in said
+    assert "INTERNALERROR" not in said
+
+
+@pytest.fixture
+def home(project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of an accepted comparison, in the current folder."""
+    (project.path / "better.md").write_text(SKILL.replace("kind", "very kind"))
+    project.makepyfile(
+        test_it="import pytest\n\n@pytest.mark.skill_task\n"
+        "@pytest.mark.parametrize('n', range(8))\n"
+        "def test_it(skill, n): assert 'very' in skill.text\n"
+    )
+    done = project.runpytest_inprocess("--skillopt-compare", "SKILL.md", "better.md")
+    assert done.ret == 0
+    monkeypatch.chdir(project.path)
+    return project.path / ".skillopt"
+
+
+def failed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    capsys.readouterr()
+    assert main(words) != 0
+    said = capsys.readouterr().err
+    assert said.startswith("pytest-skillopt: error: ")
+    return said
+
+
+def test_adopt_names_what_stands_where_its_receipt_belongs(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run,) = (home / "runs").iterdir()
+    receipts = home / "adopted"
+    receipts.write_text("a file")
+    assert f"{receipts} is not a folder" in failed(capsys, "adopt")
+    assert f"{receipts} is not a folder" in failed(capsys, "adopt", "--undo")
+    receipts.unlink()
+    receipt = receipts / f"{run.name}.json"
+    receipt.mkdir(parents=True)
+    assert f"{receipt} is not a file" in failed(capsys, "adopt")
+    assert "very" not in (home.parent / "SKILL.md").read_text(), "nothing was written before"
+    receipt.rmdir()
+    for damaged in (DEEP, "{", "[]", "\xff", " " * 2_000_000):
+        receipt.write_bytes(damaged.encode("latin-1"))
+        assert "receipt" in failed(capsys, "adopt", "--undo") or str(receipt) in failed(
+            capsys, "adopt", "--undo"
+        )
+
+
+@pytest.mark.parametrize("content", [DEEP.encode(), b"\xff\xfe", b"{}", b'{"a": ' * 100_000])
+@pytest.mark.parametrize("command", ["adopt", "show", "runs", "diff"])
+def test_a_result_that_is_none_is_skipped_with_the_reason(
+    home: Path, command: str, content: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run,) = (home / "runs").iterdir()
+    (run / "result.json").write_bytes(content)
+    capsys.readouterr()
+    code = main([command])
+    captured = capsys.readouterr()
+    assert code == (0 if command == "runs" else 4)
+    assert "result.json" in captured.out + captured.err
+
+
+@pytest.mark.parametrize("source", ["-", "file", "pipe"])
+@pytest.mark.parametrize("data", [b"caf\xe9", b"a" * 5_000_000, b""])
+def test_an_answer_is_a_text_of_some_length(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    source: str,
+    data: bytes,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / ".skillopt" / "handoff"
+    folder.mkdir(parents=True)
+    (folder / "abc.md").write_text("# Prompt\n")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    path = tmp_path / "answer.md"
+    if source == "pipe":
+        os.mkfifo(path)
+    else:
+        path.write_bytes(data)
+    answer = "-" if source == "-" else "answer.md"
+    failed(capsys, "handoff", "abc", "--answer", answer)
+    assert [file.name for file in folder.iterdir()] == ["abc.md"]
+
+
+def test_a_journal_or_note_that_is_too_deep_stops_nothing(home: Path) -> None:
+    """They may come from an untrusted cache."""
+    (run,) = (home / "runs").iterdir()
+    (run / "journal.jsonl").write_text(DEEP + "\n")
+    (home / "writing-0123456789abcdef.json").write_text(DEEP)
+    copied = home / "runs" / "20260101-000000-0000"
+    shutil.copytree(run, copied)
+    (copied / "result.json").write_text(DEEP)
+    assert (mode_of(run), finished(copied)) == ("", "")
+    notes = list(finish_writing(home.parent, Home(home), ["SKILL.md"]))
+    assert "stays half written" in notes[0]
+    assert json.loads((run / "result.json").read_text())["mode"] == "compare"
+
+
+@pytest.mark.parametrize("kind", ["not UTF-8", "large", "pipe", "folder"])
+def test_a_job_ends_as_its_training_does_whatever_the_summary_is(
+    home: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    (old,) = (home / "runs").iterdir()
+    shown = home.parent / "shown.md"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(shown))
+
+    def train(command: list[str]) -> subprocess.CompletedProcess[bytes]:
+        new = home / "runs" / f"{old.name}-new"
+        shutil.copytree(old, new)
+        summary = new / "summary.md"
+        summary.unlink()
+        if kind == "pipe":
+            os.mkfifo(summary)
+        elif kind == "folder":
+            summary.mkdir()
+        else:
+            summary.write_bytes(b"caf\xe9" if kind == "not UTF-8" else b"a" * 5_000_000)
+        return subprocess.CompletedProcess(command, 3)
+
+    monkeypatch.setattr("pytest_skillopt.addons.propose.commands.subprocess.run", train)
+    assert main(["job", "--max-calls=5"]) == 3
+    if kind == "not UTF-8":
+        assert shown.read_text() == "caf\ufffd\n"
