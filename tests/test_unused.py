@@ -102,5 +102,6 @@ def test_a_task_without_a_fixture_imports_its_marker(pytester: pytest.Pytester) 
     )
     assert found == PLUGIN | {"settings", "skill", "skill.document", "skill.files"} | {
         "suite",
+        "suite.recorded",
         "suite.tasks",
     }

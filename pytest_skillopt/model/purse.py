@@ -129,6 +129,7 @@ class Purse:
         self._keys: set[str] = set()
         self._prices = _Prices()
         self._optimizer = Usage()
+        self._lost = Usage()
         self._reserved: dict[str, Reserve] = {}
         self._own = math.inf
         """Samples, earlier ones included, at which a search ends by itself."""
@@ -159,10 +160,15 @@ class Purse:
         if self._whole is not None:
             self._whole.called(usage)
 
+    def lost(self, usage: Usage) -> None:
+        """Count what an attempt took that gave no sample."""
+        with self._lock:
+            self._lost += usage
+
     @property
     def taken(self) -> Amounts:
         """Amounts taken so far."""
-        spent = self._prices.sum.plus(Amounts.taken_by(self._optimizer))
+        spent = self._prices.sum.plus(Amounts.taken_by(self._optimizer + self._lost))
         return spent._replace(rollouts=self.samples, seconds=self._clock() - self._start)
 
     # What may still be taken.
@@ -368,8 +374,8 @@ class Purse:
     def _rests(self) -> Iterator[float]:
         """Yield what is left of each amount; infinity without a cap on it."""
         whole = self._whole._rests() if self._whole else (math.inf,) * len(self.caps)
-        for cap, taken, paid, left in zip(self.caps, self.taken, self._paid, whole, strict=True):
-            yield min(left, cap - max(taken, paid)) if cap else left
+        for cap, taken, left in zip(self.caps, self.taken, whole, strict=True):
+            yield min(left, cap - taken) if cap else left
 
     def _payable(self) -> Iterator[tuple[float, str]]:
         """Yield the rollouts that each cap pays, reserved ones included, and its name."""

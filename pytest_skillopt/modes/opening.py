@@ -91,7 +91,7 @@ def opened(
         stack.callback(models.close)
         roles = wanted_roles(mode, tasks)
         found = {role: models.get(role) for role in roles}
-        limits.purse.usual = usual_prices(roles, tasks, root, settings)
+        limits.purse.usual = usual_prices(roles, tasks, settings)
         fingerprints = {role: model.fingerprint for role, model in found.items()}
         if settings.max_cost:
             check_prices([model.config for model in found.values() if hasattr(model, "config")])

@@ -18,7 +18,6 @@ from pytest_skillopt.search.parameters import TrialParameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
     from pytest_skillopt.model.types import Role
     from pytest_skillopt.options import Mode
@@ -77,13 +76,14 @@ _ENOUGH = 5
 """Least number of paid rollouts in an earlier run from which prices are estimated."""
 
 
-def usual_use(
-    role: Role, tasks: Sequence[SkillTask], root: Path, settings: Settings
-) -> tuple[Use, str]:
-    """Estimate the use of an optimizer call or of a rollout of a mean task; name the source."""
+def usual_use(role: Role, tasks: Sequence[SkillTask], home: Home | None) -> tuple[Use, str]:
+    """Estimate the use of an optimizer call or of a rollout of a mean task; name the source.
+
+    Earlier runs in ``home`` tell it better than assumptions.
+    """
     if role == "optimizer":
         return _ASSUMED[role], "an assumption"
-    if measured := _measured(role, tasks, Home(root / settings.dir)):
+    if home and (measured := _measured(role, tasks, home)):
         return measured, "as in earlier runs of these tasks"
     source = "an assumption"
     if role == "target" and any(task.agent for task in tasks):
@@ -93,12 +93,18 @@ def usual_use(
 
 
 def usual_prices(
-    roles: Sequence[Role], tasks: Sequence[SkillTask], root: Path, settings: Settings
+    roles: Sequence[Role],
+    tasks: Sequence[SkillTask],
+    settings: Settings,
+    home: Home | None = None,
 ) -> Usual:
-    """Estimate what a rollout and an optimizer call take, before the first is seen."""
+    """Estimate what a rollout and an optimizer call take, before the first is seen.
+
+    A run goes by assumptions, without ``home``: a repetition then decides as the first run did.
+    """
     rollout, call, source = Amounts(rollouts=1), Amounts(), "an assumption"
     for role in roles:
-        use, said = usual_use(role, tasks, root, settings)
+        use, said = usual_use(role, tasks, home)
         cost = 0.0
         with contextlib.suppress(ModelConfigError):
             if price := model_config(settings, role).price:

@@ -366,6 +366,8 @@ class Sampler:
                 queued = self._executor.cancel(self._begun)
                 self._backlog = {key: r for key, r in self._begun.items() if key in queued}
             self._meter.note(rollout.reported, (OWN_AGENT, request.stage, request.task))
+        if rollout.error is not None:
+            self.purse.lost(rollout.usage + rollout.judge_usage)
         self._ledger.put(rollout)
         return rollout
 

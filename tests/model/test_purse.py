@@ -177,8 +177,8 @@ def test_what_a_failed_attempt_has_cost_is_not_there_for_a_share() -> None:
     whole = Purse(Amounts(calls=100))
     share = whole.share(1)
     share.took("a", Usage(calls=1), 1.0)
-    whole.pay(Usage(calls=41))
-    assert share.affordable() == 100 - 41 - 1
+    whole.lost(Usage(calls=41))
+    assert share.affordable() == 100 - 42 - 1
 
 
 # What is paid in a session.

@@ -94,7 +94,7 @@ class Plan:
 
     def _refused(self) -> Iterator[str]:
         """Name the tasks that the provider has refused for good in an earlier run."""
-        home = Home(self._config.rootpath / self.settings.dir)
+        home = self._home
         tasks = {(task.id, task.source) for task in self.tasks}
         found: dict[str, str] = {}
         for run in home.run_names():
@@ -112,9 +112,8 @@ class Plan:
         caps = Amounts.caps_of(settings)
         if not any(caps):
             return
-        root = self._config.rootpath
         width = worker_count(self._config) * settings.slots
-        usual = usual_prices(wanted_roles(self.mode, tasks), tasks, root, settings)
+        usual = usual_prices(wanted_roles(self.mode, tasks), tasks, settings, self._home)
         purse = Purse(caps, usual=usual, at_once=lambda: width)
         if self.mode.name != "train":
             yield f"purse: {purse.explain()}"
@@ -129,7 +128,11 @@ class Plan:
                 yield f"{skill}: nothing would be trained: {said}"
 
     def _use(self, role: Role) -> tuple[Use, str]:
-        return usual_use(role, self.tasks, self._config.rootpath, self.settings)
+        return usual_use(role, self.tasks, self._home)
+
+    @property
+    def _home(self) -> Home:
+        return Home(self._config.rootpath / self.settings.dir)
 
     def _faults(self) -> Iterator[str]:
         """Name faults of the skills, and a fault that ends a run before its first call."""
