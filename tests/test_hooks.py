@@ -171,12 +171,12 @@ def test_classify_error(project: Project) -> None:
     result = project.run("--skillopt")
     assert result.ret == 1
     assert project.result["status"] == "unmeasured"
-    assert project.result["errors"] == len(NAMES)
     errors = [
         entry["data"]["error"]
         for entry in map(json.loads, project.journal)
         if entry["kind"] == "error"
     ]
+    assert len(errors) > 1, "the run may end before all tasks were tried"
     assert {error["kind"] for error in errors} == {"setup"}
     assert errors[0]["message"] == "the database is busy: database is locked"
 

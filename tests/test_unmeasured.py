@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from chat_server import ChatServer
 
 SEARCHES = ["trials", "batch"]
+REFUSED = "raise ConnectionError('connection refused')"
+"""An infrastructure error of each test that does not say that no test can be set up."""
 
 
 @pytest.fixture
@@ -24,10 +26,11 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
     ("misbehaviour", "options", "said"),
     [
         ("pytest.skip('no license')", (), "6 of 6 were skipped, such as test_greeting.py::"),
-        ("pass", ("-oskillopt_max_attempts=1",), "6 of 6 ended in an infrastructure error"),
-        ("pass", ("-oskillopt_max_attempts=9",), "20 infrastructure errors in a row"),
+        (REFUSED, ("-oskillopt_max_attempts=1",), "6 of 6 ended in an infrastructure error"),
+        (REFUSED, ("-oskillopt_max_attempts=9",), "20 infrastructure errors in a row"),
+        ("pass", ("-oskillopt_max_attempts=1",), "no task can be set up, test_greeting.py::"),
     ],
-    ids=["skipped", "errors", "breaker"],
+    ids=["skipped", "errors", "breaker", "set-up"],
 )
 def test_nothing_to_learn_from_is_no_result(
     project: FaultProject, misbehaviour: str, options: tuple[str, ...], said: str, search: str

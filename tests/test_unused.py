@@ -104,4 +104,5 @@ def test_a_task_without_a_fixture_imports_its_marker(pytester: pytest.Pytester) 
         "suite",
         "suite.recorded",
         "suite.tasks",
+        "untrusted",
     }

@@ -14,8 +14,6 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.untrusted import parsed
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -41,7 +39,7 @@ def main(prompt: str, workspace: str, *command: str) -> None:
         for line in lines:
             message: dict[str, Any] = {}
             with contextlib.suppress(ValueError, TypeError, RecursionError):
-                message = {**parsed(line)}
+                message = {**json.loads(line)}
             asked, id_ = message.get("method"), message.get("id")
             if asked or not message or id_ == number:  # No reply to another request.
                 sys.stdout.buffer.write(line + b"\n")

@@ -587,7 +587,6 @@ def pytest_report_header(config):
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("pytest.ini", "[pytest]\nSKILLOPT_SKILL = a/S.md\n"),
         ("pytest.ini", "[pytest]\nskillopt_skill = a/S.md  # the only one\n"),
         ("pytest.ini", "[pytest]\nskillopt_skill = a/S.md ; the only one\n"),
         ("pytest.ini", "[pytest]\nskillopt_lint_allow =\n  contact\n  # why\n  encoded\n"),
