@@ -139,7 +139,7 @@ def test_an_answer_is_a_text_of_some_length(
     folder = tmp_path / ".skillopt" / "handoff"
     folder.mkdir(parents=True)
     (folder / "abc.md").write_text("# Prompt\n")
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), encoding="utf-8"))
     path = tmp_path / "answer.md"
     if source == "pipe":
         os.mkfifo(path)

@@ -397,7 +397,7 @@ def test_texts_and_token_are_on_no_command_line(
     proposed.propose(AFTER + b"\nRound to cents.\n")
     assert main(["propose"]) == 0
     (pull,) = asked.pulls
-    log = gh_log.read_text()
+    log = gh_log.read_text(encoding="utf-8")
     assert len(log.splitlines()) == len(asked.calls)
     assert TOKEN not in log
     assert pull["title"] not in log
@@ -413,7 +413,7 @@ def test_a_request_on_a_server_of_ones_own(
     project.propose()
     assert main(["propose"]) == 0
     assert len(github.pulls) == 1
-    assert '"--hostname", "github.example.com"' in gh_log.read_text()
+    assert '"--hostname", "github.example.com"' in gh_log.read_text(encoding="utf-8")
 
 
 def test_settings_of_the_command_that_change_its_output_are_left_out(
