@@ -115,6 +115,39 @@ def test_a_run_killed_again_and_again_pays_for_nothing_twice(
     _check_paid_once(project, lost=done * (2 if arguments == WORKERS else 1))
 
 
+def test_a_run_is_not_continued_with_samples_of_an_older_helper(project: FaultProject) -> None:
+    """Changed files that no test uses, and tests of other folders, do not matter."""
+    helper = project.path / "helper.py"
+    helper.write_text("def check(name): pass\n")
+    project.write_tests("__import__('sys').modules['helper'].check(name)")
+    tests = project.path / "test_greeting.py"
+    tests.write_text("import helper\n" + tests.read_text())
+    project.server.hold(after=15)
+    process = project.start("-p", "no:xdist")
+    assert wait_for(functools.partial(_has_served, project, 12), process)
+    process.kill()
+    process.communicate()
+    project.server.release()
+    begun = project.journal("rollout")
+    assert begun
+
+    helper.write_text("def check(name): return None\n")
+    refused = project.run("-p", "no:xdist", "--skillopt-resume=latest", expect=4)
+    assert "the tasks, or files that they use, have changed since; start a new" in refused
+    assert project.journal("rollout") == begun
+
+    helper.write_text("def check(name): pass\n")
+    (project.path / "unused.py").write_text("X = 1\n")
+    (project.path / "more").mkdir()
+    (project.path / "more" / "conftest.py").write_text("X = 1\n")
+    asked = project.server.calls
+    project.run("-p", "no:xdist", "--skillopt-resume=latest")
+    keys = [entry["key"] for entry in project.journal("rollout")]
+    assert len(keys) == len(set(keys)) > len(begun)
+    paid = len(keys) - len(begun) + len(project.journal("reply"))
+    assert project.server.calls - asked <= paid
+
+
 def test_a_run_is_continued_as_wide_as_it_was_begun(project: FaultProject) -> None:
     project.server.hold(after=30)
     process = project.start("-n1", "--skillopt-lanes=8")

@@ -244,7 +244,7 @@ def _difference(earlier: dict[str, Any], description: dict[str, Any]) -> str:
     for part, words in (
         ("mode", "it was not a training"),
         ("skills", "the skill has changed since"),
-        ("suite", "the tasks have changed since"),
+        ("suite", "the tasks, or files that they use, have changed since; start a new training"),
         ("models", "it used other models"),
     ):
         if earlier.get(part) != description[part]:

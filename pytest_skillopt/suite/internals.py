@@ -112,11 +112,20 @@ def prune_finalizers(item: pytest.Item) -> None:
 
     pytest keeps them, together with the item and its output, until that scope ends.
     """
-    definitions = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
-    for fixturedef in [d for defs in definitions.values() for d in defs]:
+    for fixturedef in _fixture_definitions(item):
         finalizers = fixturedef._finalizers
         if len(finalizers) > _PRUNE_ABOVE:
             finalizers[:] = [f for f in finalizers if not _is_spent(f)]
+
+
+def fixture_functions(item: pytest.Item) -> list[Callable[..., Any]]:
+    """Return the functions of the fixtures that an item uses, those that others override too."""
+    return [fixturedef.func for fixturedef in _fixture_definitions(item)]
+
+
+def _fixture_definitions(item: pytest.Item) -> list[Any]:
+    definitions = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
+    return [each for several in definitions.values() for each in several]
 
 
 def _is_spent(finalizer: Callable[[], object]) -> bool:

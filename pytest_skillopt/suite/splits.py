@@ -165,7 +165,7 @@ def _together(tasks: Sequence[SkillTask], alike: Iterable[Sequence[str]]) -> lis
         return key
 
     for task in tasks:
-        a, b = find(f"group {task.group}"), find(f"source {task.source}")
+        a, b = find(f"group {task.group}"), find(f"content {task.content}")
         parent[max(a, b)] = min(a, b)
     members: dict[str, list[SkillTask]] = {}
     for task in tasks:

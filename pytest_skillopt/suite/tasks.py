@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
-import enum
-import functools
 import hashlib
 import inspect
 import json
-import sys
-import textwrap
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -22,7 +17,9 @@ from pytest_skillopt.registry import merged
 from pytest_skillopt.settings import ini
 from pytest_skillopt.skill.document import SKILL_FILE, SkillError
 from pytest_skillopt.skill.files import NoSkill, find_skill, project_path, skill_paths
+from pytest_skillopt.suite.identity import core, shown, source_text
 from pytest_skillopt.suite.recorded import mocks_of, refuse_recording
+from pytest_skillopt.suite.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -37,9 +34,11 @@ class SkillTask:
     id: str
     """Node id."""
     source: str = ""
-    """SHA-256 of the test function's source and its parameters; if empty, the id."""
+    """SHA-256 of ``content`` and of what the test uses of the project's files; if empty, the id."""
     skill: str = "SKILL.md"
     """Path of the skill file relative to the root directory, with ``/``."""
+    content: str = ""
+    """SHA-256 of the test function's source and its parameters; if empty, the ``source``."""
     group: str = ""
     """Name shared by tasks that must be in one split; if empty, the id."""
     split: str = ""
@@ -68,6 +67,8 @@ class SkillTask:
         for name in ("source", "group"):
             if not getattr(self, name):
                 object.__setattr__(self, name, self.id)
+        if not self.content:
+            object.__setattr__(self, "content", self.source)
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -129,8 +130,6 @@ _VALID: dict[str, tuple[Callable[[Any], bool], str]] = {
 }
 
 
-_REMEMBERED = 64
-"""Number of functions whose source is cached; the tasks of one function follow each other."""
 _NOT_THEIRS = {
     "skill_task", "parametrize", "usefixtures", "filterwarnings", "skip", "skipif", "xfail",
     "xdist_group", "asyncio", "anyio", "trio", "timeout", "flaky",
@@ -152,29 +151,34 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
     function = getattr(item, "obj", None)
     callspec = getattr(item, "callspec", None)
     params = getattr(callspec, "params", {})
-    shown = {name: _shown(value) for name, value in sorted(params.items())}
-    if any(value is None for value in shown.values()):
-        shown["id"] = getattr(callspec, "id", "")
-    text = _source(function)
+    given_params = {name: shown(value) for name, value in sorted(params.items())}
+    if any(value is None for value in given_params.values()):
+        given_params["id"] = getattr(callspec, "id", "")
+    text = source_text(function)
     skill = skill_path(item)
     hook = item.config.hook.pytest_skillopt_agent
     agent = hook(item=item, skill=skill) or ""
     said = [f"kind={kind}"] if kind else []
     roles = _roles(item, text, agent)
     said += ["role=judge"] if "judge" in roles else []
-    identity = [_core(text), shown, *([agent] if agent else ())]
+    content = _sha256([core(text), given_params, *([agent] if agent else ())])
     return SkillTask(
         id=item.nodeid,
-        source=hashlib.sha256(json.dumps(identity).encode()).hexdigest(),
+        source=_sha256([content, Surroundings.of(item.config).digest(item, text)]),
+        content=content,
         skill=skill,
         doc=inspect.getdoc(function) or "",
         roles=roles,
         agent=agent,
         marks=(*sorted({mark.name for mark in item.iter_markers()} - _NOT_THEIRS), *said),
         mocks=mocks_of(item),
-        text=f"{text}\n{json.dumps(shown, ensure_ascii=False)}"[:_TEXT_LIMIT],
+        text=f"{text}\n{json.dumps(given_params, ensure_ascii=False)}"[:_TEXT_LIMIT],
         **given,
     )
+
+
+def _sha256(values: list[Any]) -> str:
+    return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 
 
 def _roles(item: pytest.Item, text: str, agent: str) -> tuple[str, ...]:
@@ -193,71 +197,6 @@ def collect_tasks(
     """Return the tasks among the items, sorted by id: shuffled tests do not change a training."""
     found = (collect_task(item, skill_path) for item in items)
     return sorted((task for task in found if task is not None), key=lambda task: task.id)
-
-
-def _source(function: Any) -> str:
-    whole = inspect.unwrap(function)
-    try:
-        return _text_of(getattr(whole, "__code__", whole))
-    except (OSError, TypeError):
-        return getattr(function, "__qualname__", "")
-
-
-@functools.lru_cache(_REMEMBERED)
-def _text_of(code: Any) -> str:
-    return textwrap.dedent(inspect.getsource(code))
-
-
-@functools.lru_cache(_REMEMBERED)
-def _core(text: str) -> str:
-    try:
-        node = ast.parse(text).body[0]
-    except (SyntaxError, IndexError):
-        return text
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        return "".join(map(_dump, (node.args, *node.body)))
-    return text
-
-
-def _dump(node: ast.AST) -> str:
-    """Dump a tree independently of the Python version, which may differ between workers."""
-    if sys.version_info >= (3, 13):
-        text = ast.dump(node, show_empty=True)
-    else:
-        text = ast.dump(node)
-    return text.replace(", type_params=[]", "")
-
-
-def _shown(value: Any) -> Any:
-    """Return a parameter as JSON that is the same in every process.
-
-    None if a part of the parameter is identified only by its address.
-    """
-    try:
-        return _stable(value)
-    except TypeError:
-        return None
-
-
-def _stable(value: Any) -> Any:
-    """Convert to JSON that is the same in every process; raise TypeError if there is none."""
-    if value is None or isinstance(value, str | int | float | bool):
-        return value if not isinstance(value, float) else repr(value)
-    if isinstance(value, enum.Enum):
-        return f"{type(value).__name__}.{value.name}"
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: _stable(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        return [type(value).__name__, fields]
-    if isinstance(value, dict):
-        return [[_stable(k), _stable(v)] for k, v in value.items()]
-    if isinstance(value, list | tuple):
-        return [_stable(v) for v in value]
-    if isinstance(value, bytes | PurePath):
-        return repr(value)
-    shown = repr(value)
-    if " at 0x" in shown or isinstance(value, set | frozenset):
-        raise TypeError
-    return shown
 
 
 _SELECTED = pytest.StashKey[pytest.Item]()
