@@ -17,9 +17,7 @@ from pytest_skillopt.registry import merged
 from pytest_skillopt.settings import ini
 from pytest_skillopt.skill.document import SKILL_FILE, SkillError
 from pytest_skillopt.skill.files import NoSkill, find_skill, project_path, skill_paths
-from pytest_skillopt.suite.identity import core, shown, source_text
 from pytest_skillopt.suite.recorded import mocks_of, refuse_recording
-from pytest_skillopt.suite.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -141,6 +139,9 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
 
     ``skill_path`` returns a path relative to the root.
     """
+    from pytest_skillopt.suite.identity import core, shown, source_text
+    from pytest_skillopt.suite.surroundings import Surroundings
+
     given = marker_arguments(item)
     if given is None:
         return None
