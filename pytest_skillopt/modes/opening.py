@@ -199,7 +199,7 @@ def refuse_early(config: pytest.Config, mode: Mode, settings: Settings) -> None:
 
 def probed_roles(roles: Sequence[Role], tasks: Sequence[SkillTask]) -> list[Role]:
     """List the roles to probe: not those that only coding agents call, in their own protocol."""
-    ours = (task for task in tasks if not task.agent and "proxy_url" not in task.text)
+    ours = (task for task in tasks if not task.agent and not task.proxied)
     own = any("target" in task.roles for task in ours)
     return [role for role in roles if role != "target" or own]
 

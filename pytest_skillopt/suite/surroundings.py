@@ -81,7 +81,7 @@ class Surroundings:
         begin |= {file for each in fixture_functions(item) if (file := file_of_code(each))}
         part = ""
         node = item.getparent(pytest.Module)
-        file = _file_of(getattr(node, "obj", None))
+        file = file_of_module(getattr(node, "obj", None))
         if node is not None and file is not None:
             names = names_in_test(text) | _CALLED_BY_PYTEST | _outer_class(item)
             part = self._part(file, frozenset(names), node)
@@ -99,7 +99,7 @@ class Surroundings:
         """Return the conftest files that apply in a folder, and the plugins that they name."""
         found: set[Path] = set()
         for plugin in self._config.pluginmanager.get_plugins():
-            file = _file_of(plugin)
+            file = file_of_module(plugin)
             if file and file.name == "conftest.py" and folder.is_relative_to(file.parent):
                 found |= {file} | self._files(_parents(plugin.__name__)[:-1])
                 found |= self._files(_plugins_of(plugin))
@@ -155,7 +155,7 @@ class Surroundings:
             return _Place()  # Several files have this name; those that apply are asked for.
         module = sys.modules.get(name)
         if module is not None:
-            return _Place(_file_of(module), tuple(getattr(module, "__path__", ())))
+            return _Place(file_of_module(module), tuple(getattr(module, "__path__", ())))
         above = name.rpartition(".")[0]
         within = self._place(above).within if above else None
         if within == ():
@@ -177,12 +177,14 @@ _SURROUNDINGS = pytest.StashKey[Surroundings]()
 
 
 def file_of_code(function: object) -> Path | None:
+    """Return the file that a function was defined in, if it is known."""
     code = getattr(function, "__code__", None)
     path = Path(code.co_filename) if isinstance(code, CodeType) else Path()
     return path if path.is_absolute() else None
 
 
-def _file_of(module: object) -> Path | None:
+def file_of_module(module: object) -> Path | None:
+    """Return the file of a module, None for another object."""
     file = getattr(module, "__file__", None)
     if not isinstance(module, ModuleType) or not isinstance(file, str):
         return None

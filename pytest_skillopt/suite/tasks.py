@@ -52,6 +52,8 @@ class SkillTask:
     """Docstring of the test function, which describes the task to the optimizer."""
     roles: tuple[str, ...] = ()
     """Roles of models that the test uses through a fixture: ``target``, ``judge``."""
+    proxied: bool = False
+    """True if its own agent calls the target by ``skill.proxy_url``."""
     agent: str = ""
     """Agents and versions, such as ``codex 0.163.0``; see the hook ``pytest_skillopt_agent``."""
     marks: tuple[str, ...] = ()
@@ -139,6 +141,8 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
 
     ``skill_path`` returns a path relative to the root.
     """
+    # An ordinary run does without these imports.
+    from pytest_skillopt.suite.called_code import names_used
     from pytest_skillopt.suite.identity import core, shown, source_text
     from pytest_skillopt.suite.surroundings import Surroundings
 
@@ -160,7 +164,9 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
     hook = item.config.hook.pytest_skillopt_agent
     agent = hook(item=item, skill=skill) or ""
     said = [f"kind={kind}"] if kind else []
-    roles = _roles(item, text, agent)
+    fixtures = getattr(item, "fixturenames", ())
+    proxied = "skill" in fixtures and "proxy_url" in names_used(item)
+    roles = _roles(fixtures, calls_target=bool(agent) or proxied)
     said += ["role=judge"] if "judge" in roles else []
     content = _sha256([core(text), given_params, *([agent] if agent else ())])
     return SkillTask(
@@ -170,6 +176,7 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
         skill=skill,
         doc=inspect.getdoc(function) or "",
         roles=roles,
+        proxied=proxied,
         agent=agent,
         marks=(*sorted({mark.name for mark in item.iter_markers()} - _NOT_THEIRS), *said),
         mocks=mocks_of(item),
@@ -182,12 +189,10 @@ def _sha256(values: list[Any]) -> str:
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 
 
-def _roles(item: pytest.Item, text: str, agent: str) -> tuple[str, ...]:
-    fixtures = getattr(item, "fixturenames", ())
+def _roles(fixtures: Sequence[str], *, calls_target: bool) -> tuple[str, ...]:
     roles = merged(lambda addon: addon.roles)
     found = {role for name, role in roles.items() if name in fixtures}
-    # ``proxy_url`` is an attribute of ``skill``.
-    if agent or "skill_agent" in fixtures or "proxy_url" in text:
+    if calls_target or "skill_agent" in fixtures:
         found.add("target")
     return tuple(sorted(found, reverse=True))
 
