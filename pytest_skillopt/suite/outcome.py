@@ -7,7 +7,7 @@ body and a set-up error outside of it.
 
 from __future__ import annotations
 
-import traceback
+import dis
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from pytest_skillopt.suite.rollouts import InfraError, Rollout, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from types import TracebackType
 
     from pytest_skillopt.suite.context import Recorder
     from pytest_skillopt.suite.rollouts import RolloutRequest
@@ -93,10 +94,43 @@ def _uses_no_reply(exception: BaseException) -> bool:
     if isinstance(exception, AttributeError):
         fields = {"choices", "output_text", "output", "usage"}
         return isinstance(exception.obj, str) and exception.name in fields
-    if isinstance(exception, TypeError) and "'NoneType' object" in str(exception):
-        innermost = traceback.extract_tb(exception.__traceback__, -1)
-        return any(".choices" in (frame.line or "") for frame in innermost)
+    if isinstance(exception, TypeError) and "NoneType" in str(exception):
+        return _attribute_used(exception.__traceback__) == "choices"
     return False
+
+
+def _attribute_used(trace: TracebackType | None) -> str:
+    """Return the attribute on whose value the operation failed that raised an exception, or "".
+
+    The code is asked, since a TypeError does not hold its operands: of ``a.b[0].c[0]`` it is c.
+    """
+    if trace is None:
+        return ""
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    *before, failed = (
+        each
+        for each in dis.get_instructions(trace.tb_frame.f_code)
+        if each.offset <= trace.tb_lasti
+    )
+    loads = [each for each in before if each.opname == "LOAD_ATTR"]
+    used = [each for each in loads if _is_in(each, failed)]
+    if not failed.opname.startswith("CALL"):
+        used = [each for each in used if _begin(each) == _begin(failed)] or used
+    used = used or [each for each in loads if each is before[-1]]  # a, b = value
+    return str(used[-1].argval) if used else ""
+
+
+def _begin(instruction: dis.Instruction) -> tuple[int, int]:
+    place = instruction.positions
+    return (place.lineno or 0, place.col_offset or 0) if place else (0, 0)
+
+
+def _is_in(inner: dis.Instruction, outer: dis.Instruction) -> bool:
+    """Tell whether the expression of an instruction is a part of that of another."""
+    one, other = inner.positions, outer.positions
+    end, last = ((p.end_lineno or 0, p.end_col_offset or 0) if p else (0, 0) for p in (one, other))
+    return _begin(outer) <= _begin(inner) and end <= last
 
 
 _MESSAGE_LIMIT = 4_000

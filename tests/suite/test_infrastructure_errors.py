@@ -70,9 +70,47 @@ SUITE = """
 
     class Body:
         choices = None
+        first = 0
 
     def test_no_choices():
         return Body().choices[0].message
+
+    def test_no_choices_elsewhere():
+        first = 0
+        body = Body()
+        for choice in (
+            body.choices
+        ):
+            first = choice.index
+
+    def test_no_choices_counted():
+        assert len(Body().choices) == 1
+
+    def test_no_choices_unpacked():
+        (choice,) = Body().choices
+
+    def test_no_choices_by_a_number():
+        assert Body().choices[Body.first].message == "x"
+
+    class Reply:
+        tool_calls = content = message = None
+        first = 0
+
+        @property
+        def choices(self):
+            return [self]
+
+    Reply.message = Reply()
+
+    def test_no_call_of_a_tool():
+        return Reply().choices[0].message.tool_calls[0]
+
+    def test_no_content():
+        return len(Reply().choices[0].message.content)
+
+    def test_own_none():
+        found = None
+        return found[0]  # not .choices
 
     class Refused(Exception):
         def __init__(self, **facts):
@@ -145,6 +183,10 @@ ERRORS = {
     "test_connection": ("provider", "ConnectionRefusedError: port 5432"),
     "test_html": ("provider", "the provider sent no reply"),
     "test_no_choices": ("provider", "the provider sent no reply"),
+    "test_no_choices_elsewhere": ("provider", "the provider sent no reply"),
+    "test_no_choices_counted": ("provider", "the provider sent no reply"),
+    "test_no_choices_unpacked": ("provider", "the provider sent no reply"),
+    "test_no_choices_by_a_number": ("provider", "the provider sent no reply"),
     "test_rate_limit_of_an_sdk": ("provider", "Refused: slow down"),
     "test_overload_behind_requests": ("provider", "Refused: slow down"),
     "test_rate_limit_of_urllib": ("provider", "Too Many Requests"),
@@ -155,6 +197,9 @@ FAILURES = (
     "test_a_code_of_another_kind",
     "test_unreadable_answer",
     "test_none_answer",
+    "test_no_call_of_a_tool",
+    "test_no_content",
+    "test_own_none",
     "test_wrong_type",
     "test_words_about_a_timeout",
     "test_assertion_after_timeout",
