@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+from types import CodeType, ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -37,8 +38,11 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     register_fixtures(pluginmanager)
     config = pluginmanager.get_plugin("pytestconfig")
     assert isinstance(config, pytest.Config)
-    if not _is_mentioned(config):
-        return
+    if _is_mentioned(config):
+        _declare(config, parser)
+
+
+def _declare(config: pytest.Config, parser: pytest.Parser) -> None:
     config.stash[_MENTIONED] = True
     from pytest_skillopt.options import add_mode_options
     from pytest_skillopt.settings import add_settings
@@ -47,21 +51,48 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     group = parser.getgroup("skillopt", title)
     add_mode_options(group)
     add_settings(parser, group)
-    register_addons(pluginmanager)
+    register_addons(config.pluginmanager)
 
 
 def _is_mentioned(config: pytest.Config) -> bool:
     """Return whether a session may need the options: also if help is shown, or if in doubt."""
-    try:
-        files = [file for file in (config.inipath, config.rootpath / "conftest.py") if file]
-    except AttributeError:  # registered before pytest has read its configuration
+    if not hasattr(config, "rootpath"):  # registered before pytest has read its configuration
         return True
     words = [*config.invocation_params.args, *os.environ.get("PYTEST_ADDOPTS", "").split()]
-    return (
-        any(_UNSURE.match(str(word)) or "skillopt" in str(word) for word in words)
-        or any("skillopt" in name for name in vars(config.option))  # a worker, from its controller
-        or any(b"skillopt" in file.read_bytes() for file in files if file.is_file())
+    words += config.getini("addopts")
+    names = [*vars(config.option)]  # of a worker, from its controller
+    names += config._get_unknown_ini_keys()  # none of ours is declared yet
+    return any(_UNSURE.match(str(word)) or "skillopt" in str(word) for word in words) or any(
+        name.lower().startswith("skillopt") for name in names
     )
+
+
+def _has_hooks(config: pytest.Config) -> bool:
+    """Return whether a conftest file or another plugin implements a hook of this plugin."""
+    from pytest_skillopt import hookspecs
+
+    names = [name for name in vars(hookspecs) if name.startswith("pytest_skillopt_")]
+    return any(getattr(config.hook, name).get_hookimpls() for name in names)
+
+
+def _asks_for_options(config: pytest.Config) -> bool:
+    """Return whether the code of a conftest file names one of the options."""
+    for plugin in config.pluginmanager.get_plugins():
+        if isinstance(plugin, ModuleType) and plugin.__name__.rpartition(".")[2] == "conftest":
+            functions = filter(callable, vars(plugin).values())
+            codes = (getattr(inspect.unwrap(each), "__code__", None) for each in functions)
+            if any(map(_names_option, codes)):
+                return True
+    return False
+
+
+def _names_option(constant: object) -> bool:
+    """Return whether a constant of code is the name of an option or ini key, or holds one."""
+    if isinstance(constant, CodeType):
+        constant = constant.co_consts
+    if isinstance(constant, tuple | frozenset):
+        return any(map(_names_option, constant))
+    return isinstance(constant, str) and constant.startswith(("skillopt", "--skillopt"))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -71,7 +102,12 @@ def pytest_load_initial_conftests(
     """Declare the other ini keys, and refuse wrong options, before any plugin reads them."""
     if _MENTIONED in early_config.stash:
         _complete_options(early_config, parser, args)
-    return (yield)
+        return (yield)
+    value = yield
+    if _has_hooks(early_config) or _asks_for_options(early_config):
+        _declare(early_config, parser)
+        _complete_options(early_config, parser, args)
+    return value
 
 
 def _complete_options(config: pytest.Config, parser: pytest.Parser, args: list[str]) -> None:

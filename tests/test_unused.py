@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from textwrap import dedent
 
+import pytest
 from sessions import WITHOUT_OTHERS
-
-if TYPE_CHECKING:
-    import pytest
 
 PLUGIN = {"fixtures", "hookspecs", "plugin", "registry"}
 DECLARATIONS = PLUGIN | {"options", "settings"}
@@ -23,9 +21,9 @@ def pytest_unconfigure():
 """
 
 
-def modules(pytester: pytest.Pytester, test: str, *options: str) -> set[str]:
+def modules(pytester: pytest.Pytester, test: str, *options: str, probe: str = PROBE) -> set[str]:
     """Modules of the package that a session has imported at its end."""
-    pytester.makeconftest(PROBE)
+    pytester.makeconftest(probe)
     pytester.makepyfile(test)
     pytester.runpytest_subprocess("-p", "no:cacheprovider", *options).assert_outcomes(passed=1)
     found = json.loads((pytester.path / "modules.json").read_text())
@@ -55,6 +53,52 @@ def test_a_session_that_mentions_the_plugin_imports_the_declarations(
 ) -> None:
     test = "class TestIt:\n    def test_it(self): pass"
     assert modules(pytester, test, "-o", "skillopt_seed=1") == DECLARATIONS
+
+
+def test_a_text_that_speaks_of_the_plugin_is_no_mention(pytester: pytest.Pytester) -> None:
+    pytester.makepyprojecttoml(
+        """
+        # skillopt_seed = 1
+        [project]
+        name = "x"
+        version = "1"
+        dependencies = ["pytest-skillopt"]
+
+        [tool.pytest.ini_options]
+        markers = ["slow: skillopt"]
+        """
+    )
+    test = "class TestIt:\n    def test_it(self): pass"
+    assert modules(pytester, test, probe=f"# skillopt\n{PROBE}") == PLUGIN
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def pytest_skillopt_notes(config, result): ...",
+        "def pytest_configure(config): config.getoption('skillopt_train')",
+        """
+        import pytest
+
+        @pytest.fixture(autouse=True)
+        def asked(request): [request.config.getoption(o) for o in ('--skillopt-train',)]
+        """,
+    ],
+    ids=["hook", "hook of pytest", "fixture"],
+)
+def test_options_are_there_if_a_conftest_file_needs_them(
+    pytester: pytest.Pytester, source: str
+) -> None:
+    """In whatever folder pytest loads it at the start."""
+    folder = pytester.mkdir("checks")
+    (folder / "conftest.py").write_text(dedent(source))
+    (folder / "test_it.py").write_text(
+        "def test_it(pytestconfig):\n"
+        "    assert pytestconfig.getoption('skillopt_train') is False\n"
+        "    assert pytestconfig.getini('skillopt_seed') is None\n"
+    )
+    pytester.runpytest_inprocess("checks").assert_outcomes(passed=1)
+    pytester.runpytest_inprocess("checks", "-n1").assert_outcomes(passed=1)
 
 
 def test_options_are_there_if_anything_mentions_them(
