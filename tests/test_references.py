@@ -428,6 +428,14 @@ def test_a_linked_file_is_trained_in_its_place(project: Project) -> None:
     assert style.is_symlink()
     assert shared.read_text() != before
     assert "exclamation" in shared.read_text()
+    patch = project.result["skills"][0]["patch"]
+    shared.write_text(before)
+    done = subprocess.run(
+        ["git", "apply", "-"], input=patch.encode(), cwd=shared.parent, capture_output=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "exclamation" in shared.read_text()
+    assert style.is_symlink()
 
 
 BEFORE = Document(b"old skill\n", (("references/a.md", b"old a\n"),))

@@ -19,7 +19,7 @@ from pytest_skillopt.search.parameters import TrialParameters
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.skill.diff import unified
 from pytest_skillopt.skill.document import SkillError
-from pytest_skillopt.skill.files import Trained, read_version
+from pytest_skillopt.skill.files import Trained, read_version, real_places
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -210,7 +210,12 @@ def _skill_result(run: Run, outcome: TrainOutcome) -> SkillResult:
         after=outcome.after.version,
         status=outcome.status,
         reason=outcome.reason,
-        patch=unified(outcome.before, outcome.after, outcome.skill),
+        patch=unified(
+            outcome.before,
+            outcome.after,
+            outcome.skill,
+            real_places(outcome.after.names, outcome.skill, run.root),
+        ),
         warnings=list(outcome.warnings),
         suite=outcome.suite,
         from_search=outcome.from_search,

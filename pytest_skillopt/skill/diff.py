@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pytest_skillopt.skill.document import SKILL_FILE, to_lf
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pytest_skillopt.skill.document import Document
 
@@ -32,15 +32,20 @@ class Hunk(NamedTuple):
     """The hunk with its ``@@`` line, which names the file unless it is the SKILL.md."""
 
 
-def unified(before: Document, after: Document, path: str) -> str:
+def unified(
+    before: Document, after: Document, path: str, places: Mapping[str, str] | None = None
+) -> str:
     """Make a unified diff; empty if the versions are equal.
 
-    ``path`` is that of the SKILL.md, relative to the root of the repository, with ``/``.
+    ``path`` is that of the SKILL.md, relative to the root of the repository, with ``/``, and
+    ``places`` those of its files, by their names, if they do not lie beside it: a patch names the
+    file that a link leads to, since a link cannot be patched.
     """
     parts: list[str] = []
     for name, found in groupby(hunks(before, after), key=lambda hunk: hunk.file):
         beside = posixpath.normpath(posixpath.join(posixpath.dirname(path), name))
         where = path if name == SKILL_FILE else beside
+        where = (places or {}).get(name, where)
         old, new = _file_name(f"a/{where}"), _file_name(f"b/{where}")
         if name not in before.names:
             parts.append(f"diff --git {old} {new}\nnew file mode 100644\n")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.skill.document import SKILL_FILE, TEXTS, Document, SkillError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pytest_skillopt.settings import Settings
 
@@ -129,6 +129,20 @@ def project_path(path: str | PurePath, root: Path) -> str:
         return PurePath(path).as_posix()
     real = target if target.name == place.name else folder / place.name
     return (real.relative_to(top) if real.is_relative_to(top) else PurePath(path)).as_posix()
+
+
+def real_places(names: Iterable[str], skill: str, root: Path) -> dict[str, str]:
+    """Return the paths of a skill's files relative to the root directory, by name, with ``/``.
+
+    Links inside of the project are followed.
+    """
+    found = {}
+    for name in names:
+        path = root / skill
+        place = (path if name == SKILL_FILE else path.parent / name).resolve()
+        if place.is_relative_to(root.resolve()):
+            found[name] = place.relative_to(root.resolve()).as_posix()
+    return found
 
 
 def read_bounded(path: Path, limit: int) -> bytes:

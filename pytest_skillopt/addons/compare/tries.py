@@ -35,7 +35,13 @@ from pytest_skillopt.search.extensions import gate_options, gate_tasks
 from pytest_skillopt.skill.diff import unified
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
 from pytest_skillopt.skill.edits import Edit
-from pytest_skillopt.skill.files import Trained, read_bounded, read_version, skill_files
+from pytest_skillopt.skill.files import (
+    Trained,
+    read_bounded,
+    read_version,
+    real_places,
+    skill_files,
+)
 
 if TYPE_CHECKING:
     from pytest_skillopt.report.live import Display
@@ -77,7 +83,7 @@ def _judged(run: Run, skill: str, before: Document, after: Document) -> SkillRes
         after=after.version,
         status="unchanged",
         reason=f"{run.mode.argument} is the same as {skill}: nothing was run",
-        patch=unified(before, after, skill),
+        patch=unified(before, after, skill, real_places(after.names, skill, run.root)),
         warnings=vetting.warnings(before, after),
     )
     if after == before:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import iniconfig  # pytest's own parser of ini files
 
+from pytest_skillopt.addons.git import Tree
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.settings import REMOVED
 from pytest_skillopt.skill.document import SKILL_FILE
@@ -54,6 +55,17 @@ class Base:
 
     def read(self, entry: Entry) -> bytes:
         return self.git.read(entry.id, limit=MAX_SKILL)
+
+    def place(self, path: str) -> str:
+        """Return the path of a file, or of a new one, without links.
+
+        Raises:
+            GitError: it lies in a submodule.
+        """
+        tree = Tree(self.git, self.commit)
+        folder, _, name = path.rpartition("/")
+        inside = tree.real(folder)
+        return tree.real(path) or (f"{inside}/{name}" if inside else path)
 
 
 def read_base(git: Git, commit: str) -> Base:

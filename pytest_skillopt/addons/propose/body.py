@@ -11,7 +11,6 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.addons.markup import code, fenced, inert, prose
-from pytest_skillopt.addons.propose.validate import beside
 from pytest_skillopt.report.words import number, percent, plural
 from pytest_skillopt.skill.diff import unified
 from pytest_skillopt.untrusted import printable, redact
@@ -59,7 +58,7 @@ def _checked(skill: Checked) -> Iterator[str]:
         f"{plural(rates.samples, 'rollout')}, computed from the counts of the training. "
         "Only these files change:"
     )
-    files = [inert(code(beside(skill.path, name))) for name in skill.changed]
+    files = [inert(code(skill.place(name))) for name in skill.changed]
     yield _listed(files, _MOST_FILES, "more file")
     if skill.rule:
         yield (
@@ -71,7 +70,7 @@ def _checked(skill: Checked) -> Iterator[str]:
         yield "Look at this before you merge:"
         warnings = [prose(str(warning), 400) for warning in skill.warnings]
         yield _listed(warnings, _MOST_WARNINGS, "more warning")
-    patch = redact(unified(skill.before, skill.after, skill.path))
+    patch = redact(unified(skill.before, skill.after, skill.path, skill.places))
     lines, left = _fitting(inert(printable(patch)).rstrip("\n").split("\n"), _MOST_DIFF)
     yield inert(fenced("\n".join(lines), "diff"))
     if left:

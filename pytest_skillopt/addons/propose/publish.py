@@ -21,7 +21,7 @@ from pytest_skillopt.addons.propose import BranchMoved, forges
 from pytest_skillopt.addons.propose.base import read_base
 from pytest_skillopt.addons.propose.body import compose, marker, title
 from pytest_skillopt.addons.propose.git import BRANCHES, Repository, commit_head, find_remote, write
-from pytest_skillopt.addons.propose.validate import beside, load, validate
+from pytest_skillopt.addons.propose.validate import load, validate
 from pytest_skillopt.errors import UserError
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def plan(base: Base, skill: Checked, subject: str) -> Plan:
         return Plan("delete" if merged else "nothing", seen)
     blobs = {}
     for file in skill.changed:
-        place, data = beside(skill.path, file), skill.after.file(file).data
+        place, data = skill.place(file), skill.after.file(file).data
         mode = base.files[place].mode if place in base.files else "100644"
         blobs[place] = Entry(mode, write(git, data))
     head = commit_head(git, base.commit, blobs)

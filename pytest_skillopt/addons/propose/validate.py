@@ -27,7 +27,7 @@ from pytest_skillopt.report.words import percent
 from pytest_skillopt.run.result import Result
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
-from pytest_skillopt.skill.files import Trained, is_outside, slug, unnamed
+from pytest_skillopt.skill.files import Trained, check_kind, is_outside, slug, unnamed
 from pytest_skillopt.skill.lint import allowed, lint, refused, warned
 
 if TYPE_CHECKING:
@@ -87,6 +87,8 @@ class Checked:
     after: Document = field(repr=False)
     said: SkillResult = field(repr=False)
     """What the training says of it; not checked."""
+    places: Mapping[str, str] = field(default_factory=dict)
+    """Paths of its files on the base branch, without links, by their names."""
     rule: str = ""
     """Search of the base branch whose own rule judged it; empty for the usual rule."""
     warnings: tuple[Finding, ...] = ()
@@ -96,6 +98,10 @@ class Checked:
     def branch(self) -> str:
         """Name of its branch below ``skillopt/``: another for each path, the same every night."""
         return f"{self.name}-{hashlib.sha256(self.path.encode()).hexdigest()[:8]}"
+
+    def place(self, name: str) -> str:
+        """Return the path of one of its files on the base branch."""
+        return self.places.get(name) or _beside(self.path, name)
 
     @property
     def changed(self) -> list[str]:
@@ -174,7 +180,8 @@ def _check(row: SkillResult, files: Mapping[str, bytes], base: Base) -> Checked:
         chosen = own_rule(row, base.settings.get("search", ""), _WAY)
         rule, search = chosen or ("", None)
         rates = check_evidence(row, search)
-        before = Document(base.read(entry), tuple(_base_files(path, beside_it, base)))
+        places = {name: _place(path, name, base) for name in beside_it} | {SKILL_FILE: path}
+        before = Document(base.read(entry), tuple(_base_files(places, base)))
         after = Document(files[SKILL_FILE], tuple((file, files[file]) for file in beside_it))
         if after.version != row.after:
             raise Refused("the new files are not the version that was measured")
@@ -198,7 +205,7 @@ def _check(row: SkillResult, files: Mapping[str, bytes], base: Base) -> Checked:
     except UnicodeDecodeError:
         raise Refused(f"{path}: one of its files is not UTF-8") from None
     name = slug(before.name or unnamed(Path(row.path)))
-    return Checked(name, path, rates, before, after, row, rule, warnings)
+    return Checked(name, path, rates, before, after, row, places, rule, warnings)
 
 
 def _with_ends(document: Document, old: bytes, new: bytes) -> Document:
@@ -229,14 +236,23 @@ def _base_entry(path: str, base: Base) -> Entry:
     return entry
 
 
-def _base_files(path: str, names: Sequence[str], base: Base) -> Iterator[tuple[str, bytes]]:
+def _place(path: str, name: str, base: Base) -> str:
+    """Return the path of a trained file, which a link of the base branch may have elsewhere."""
+    place = base.place(_beside(path, name))
+    try:
+        Trained(base.settings.get("files", Settings().files)).check(name)
+        check_kind(place)
+    except SkillError as error:
+        raise Refused(f"{error} on the base branch") from None
+    if not place.startswith(base.git.prefix):
+        raise Refused(f"{name}: a link on the base branch that leaves the project")
+    return place
+
+
+def _base_files(places: Mapping[str, str], base: Base) -> Iterator[tuple[str, bytes]]:
     """Read the files beside the skill from the base branch, except new ones."""
-    for name in names:
-        try:
-            Trained(base.settings.get("files", Settings().files)).check(name)
-        except SkillError as error:
-            raise Refused(f"{error} on the base branch") from None
-        entry = base.files.get(beside(path, name))
+    for name in sorted(places.keys() - {SKILL_FILE}):
+        entry = base.files.get(places[name])
         if entry is None and is_outside(name):
             raise Refused(f"{name}: the base branch has no such file")
         if entry is not None:
@@ -245,7 +261,7 @@ def _base_files(path: str, names: Sequence[str], base: Base) -> Iterator[tuple[s
             yield name, base.read(entry)
 
 
-def beside(path: str, name: str) -> str:
+def _beside(path: str, name: str) -> str:
     """Return the path of a file in the folder of the SKILL.md at ``path``."""
     there = posixpath.normpath(posixpath.join(posixpath.dirname(path), name))
     return path if name == SKILL_FILE else there

@@ -14,6 +14,7 @@ from pytest_skillopt.addons.runs import ELSEWHERE, home_of, load_runs, pick_run
 from pytest_skillopt.cli import fail
 from pytest_skillopt.report.words import money, number, one_line, percent
 from pytest_skillopt.skill.diff import unified
+from pytest_skillopt.skill.files import real_places
 from pytest_skillopt.untrusted import no_command, shown
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ def show_diff(args: argparse.Namespace) -> int:
     for skill in result.skills:
         if skill.before != skill.after:
             before, after = change_of_run(home, run.id, skill)
-            patch += unified(before, after, skill.path)
+            root = home.path.resolve().parent
+            patch += unified(before, after, skill.path, real_places(after.names, skill.path, root))
     if not patch:
         print(shown(f"run {run.id} changed nothing: {result.reason}"), file=sys.stderr)
     elif args.output:

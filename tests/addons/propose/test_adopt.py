@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -45,6 +47,17 @@ def test_a_run_is_adopted_with_a_receipt_and_undone(
     assert project.skill.read_bytes() == BEFORE
     assert main(["adopt", RUN, "--undo"]) == 1
     assert "was not adopted" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("run")
+def test_two_at_once_undo_it_once(project: Project) -> None:
+    assert main(["adopt", RUN]) == 0
+    command = [sys.executable, "-m", "pytest_skillopt", "adopt", RUN, "--undo"]
+    both = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [each.communicate()[1] for each in both]
+    assert sorted(each.returncode for each in both) == [0, 1], said
+    assert "was not adopted" in "".join(said)
+    assert project.skill.read_bytes() == BEFORE
 
 
 def test_what_was_changed_since_is_refused(

@@ -180,6 +180,49 @@ def test_a_skill_with_references_is_proposed_whole(project: Project) -> None:
     assert changed.split() == ["skills/references/more.md", "skills/references/style.md"]
 
 
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_linked_reference_is_proposed_in_its_place(project: Project, folder: bool) -> None:
+    shared = project.root / "shared" / "style.md"
+    shared.parent.mkdir()
+    shared.write_text("Be brief.\n")
+    link = project.skill.parent / "references"
+    if folder:
+        link.symlink_to("../shared")
+    else:
+        link.mkdir()
+        (link / "style.md").symlink_to("../../shared/style.md")
+    project.commit("A link", "shared", "skills")
+    project.push()
+    before = Document(project.skill.read_bytes(), (("references/style.md", b"Be brief.\n"),))
+    after = Document(before.data, (("references/style.md", b"Be kind.\n"),))
+    project.propose(after.packed, before=before.packed)
+
+    assert go(project).action == "create"
+    project.git("fetch", "origin", BRANCH)
+    assert project.git("diff", "--name-only", "main", "FETCH_HEAD").split() == ["shared/style.md"]
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("../../test_it.py", "only text documents are trained"),
+        ("../../../outside.md", "not a regular file|has no such file"),
+    ],
+)
+def test_a_link_to_what_is_not_trained_is_refused(project: Project, target: str, said: str) -> None:
+    (project.root / "test_it.py").write_text("Be brief.\n")
+    link = project.skill.parent / "references" / "style.md"
+    link.parent.mkdir()
+    link.symlink_to(target)
+    project.commit("A link", "test_it.py", "skills")
+    project.push()
+    before = Document(project.skill.read_bytes(), (("references/style.md", b"Be brief.\n"),))
+    after = Document(before.data, (("references/style.md", b"Be kind.\n"),))
+    project.propose(after.packed, before=before.packed)
+    with pytest.raises(Refused, match=said):
+        go(project)
+
+
 def _with_memory(project: Project) -> Document:
     """Commit a memory document, and settings that train it with the skill."""
     (project.root / "AGENTS.md").write_text("Be brief.\n")
