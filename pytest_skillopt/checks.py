@@ -186,8 +186,10 @@ def fulfils(
         for text, (holds, evidence) in zip(statements, grades, strict=True)
         if not holds
     ]
-    # The grades are named here, which tells that the judge has decided.
-    assert _share(grades) >= share, "these do not hold:\n- " + "\n- ".join(missed)
+    if _share(grades) < share:
+        failure = AssertionError("these do not hold:\n- " + "\n- ".join(missed))
+        refusal = getattr(judge, "refusal", None)  # a judge of the project's own may have none
+        raise refusal(failure) if refusal else failure
 
 
 def _share(grades: Sequence[tuple[bool, str]]) -> float:

@@ -236,10 +236,11 @@ def _graded(
         return
     missed = [grade for grade in grades if not grade["passed"]]
     lines = [f"- {g['text']}" + (f" ({g['evidence']})" if g["evidence"] else "") for g in missed]
-    if skill_judge is not None and only_judged:
-        skill_judge.verdicts.append(lines)
     said = f"{len(missed)} of {len(grades)} statements do not hold:"
-    pytest.fail("\n".join([said, *lines]), pytrace=False)
+    failure = pytest.fail.Exception("\n".join([said, *lines]), pytrace=False)
+    if skill_judge is not None and only_judged:
+        raise skill_judge.refusal(failure)
+    raise failure
 
 
 def _checked(text: str, passed: bool) -> dict[str, Any]:

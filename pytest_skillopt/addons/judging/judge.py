@@ -9,13 +9,15 @@ import textwrap
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, Field, field_validator
 
 from pytest_skillopt.model.structured import FormT, NoJson, ask_json, json_values, without_thoughts
 from pytest_skillopt.model.types import ModelFault, hide_frames
 from pytest_skillopt.untrusted import fence, strip_invisible
+
+FailureT = TypeVar("FailureT", bound=BaseException)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -93,6 +95,8 @@ class Judge:
     task: str = ""
     on_usage: Callable[[Usage], None] = lambda usage: None
     verdicts: list[object] = field(default_factory=list)
+    _refusals: list[BaseException] = field(default_factory=list, init=False)
+    """Failures that a verdict has decided, as the code said that raised them."""
 
     def __call__(
         self, rubric: str, answer: str, *, question: str = "", votes: int = 1
@@ -153,14 +157,23 @@ class Judge:
         self.verdicts += [self, grades, *(evidence for _, evidence in grades)]
         return grades
 
-    def decided(self, failure: pytest.ExceptionInfo[BaseException] | None) -> bool:
-        """Tell whether a failed ``assert`` or ``pytest.fail`` is on an object of ``verdicts``.
+    def refusal(self, failure: FailureT) -> FailureT:
+        """Return a failure that a verdict of this judge has decided, to be raised."""
+        self._refusals.append(failure)
+        return failure
 
-        Each side of its ``and`` or ``or`` must name one. None: the test passed.
+    def decided(self, failure: pytest.ExceptionInfo[BaseException] | None) -> bool:
+        """Tell whether a verdict decided a test's end; None: the test passed.
+
+        It decided what ``refusal`` has returned, and a failed ``assert`` or ``pytest.fail`` on an
+        object of ``verdicts``: each side of its ``and`` or ``or`` must name one. Only the statement
+        tells the two sides and the message apart; neither the exception nor the code does.
         """
         if not self.verdicts or failure is None:
             return bool(self.verdicts)
-        entries = [e for e in failure.traceback if "_pytest" not in Path(e.path).parts]
+        if any(failure.value is each for each in self._refusals):
+            return True
+        entries = failure.traceback.filter(failure)  # without the frames of pytest.fail
         try:
             (failed,) = ast.parse(textwrap.dedent(str(entries[-1].statement))).body
         except (IndexError, ValueError, SyntaxError):  # without a readable source

@@ -96,6 +96,16 @@ def test_on_statements(skill_agent, skill_judge):
     fulfils(skill_judge, skill_agent("always"), "It is polite.")
 
 @pytest.mark.skill_task
+def test_on_a_share(skill_agent, skill_judge, rollout):
+    fulfils(skill_judge, skill_agent("always"), "It is polite.", rollout=rollout, share=0.5)
+
+@pytest.mark.skill_task
+def test_swallowed(skill_agent, skill_judge):
+    with pytest.raises(AssertionError):
+        fulfils(skill_judge, skill_agent("never"), "It is polite.")
+    assert skill_agent("never") == "yes"
+
+@pytest.mark.skill_task
 def test_one_by_one(skill_agent, skill_judge):
     for holds, evidence in skill_judge.statements(["It is polite."], skill_agent("always")):
         if not holds:
@@ -151,9 +161,9 @@ def test_only_a_failure_on_a_verdict_is_decided_by_the_judge(
     project.makepyfile(test_words=JUDGED)
     run = project.runpytest_inprocess(*COMPARE, *BRIEFLY)
     said = " ".join(run.stdout.str().split())
-    names = ("in_a_helper", "on_score", "on_statements", "one_by_one")
+    names = ("in_a_helper", "on_a_share", "on_score", "on_statements", "one_by_one")
     listed = ", ".join(f"test_words.py::test_{name}" for name in names)
-    assert f"is decided only by the judge (4): {listed} - check what a script can" in said
+    assert f"is decided only by the judge (5): {listed} - check what a script can" in said
 
 
 def test_an_eval_that_a_script_refuses_is_not_decided_by_the_judge(
