@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dis
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +17,7 @@ import pytest
 from pytest_skillopt.model import faults
 from pytest_skillopt.model.types import ModelError
 from pytest_skillopt.suite.rollouts import InfraError, Rollout, shorten
+from pytest_skillopt.suite.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -308,11 +310,10 @@ def _reason(phase: Phase) -> str:
 
 def _location(config: pytest.Config, phase: Phase) -> str:
     """Return ``path:line`` of the innermost line of the project, else of the innermost line."""
-    innermost, prefix = "", f"{config.rootpath}/"
+    innermost, name_of = "", Surroundings.of(config).name_of
     for frame in reversed([] if phase.excinfo is None else phase.excinfo.traceback):
         if not frame.ishidden(phase.excinfo):
-            where = f"{frame.path}:{frame.lineno + 1}"
-            if where.startswith(prefix) and "site-packages" not in where:
-                return where.removeprefix(prefix)
-            innermost = innermost or where
+            if name := name_of(Path(frame.path)):
+                return f"{name}:{frame.lineno + 1}"
+            innermost = innermost or f"{frame.path}:{frame.lineno + 1}"
     return innermost

@@ -119,6 +119,8 @@ class Surroundings:
 
     def _name_of(self, file: Path) -> str:
         """Return a file's path in the project, with ``/``; empty if it is outside or installed."""
+        if not file.is_absolute():  # such as <string>
+            return ""
         for path, root in ((file.resolve(), self._real), (file, self._root)):
             if path.is_relative_to(root):
                 folders = path.parents[: len(path.relative_to(root).parts) - 1]

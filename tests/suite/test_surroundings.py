@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import os
+from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
+from pytest_skillopt.suite.surroundings import Surroundings
 from pytest_skillopt.suite.tasks import collect_task
 
 FILES = {
@@ -203,6 +206,21 @@ def test_what_is_installed_below_the_root_directory_does_not_count(
     before = sources(project)
     (project.path / "venv" / "lib" / "installed.py").write_text("X = 1\n")
     assert sources(project) == before
+
+
+def test_only_files_of_the_project_have_a_name(pytester: pytest.Pytester) -> None:
+    root = pytester.path
+    (root / "env").mkdir()
+    (root / "env" / "pyvenv.cfg").write_text("")
+    name_of = Surroundings(pytester.parseconfig("--rootdir", str(root))).name_of
+    assert name_of(root / "a" / "b.py") == "a/b.py"
+    for path in (
+        root / "env" / "lib" / "b.py",
+        root.parent / "b.py",
+        Path("<string>"),
+        Path(ast.__file__),
+    ):
+        assert not name_of(path)
 
 
 def test_a_file_is_the_same_by_every_link(
