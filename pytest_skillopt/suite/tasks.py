@@ -35,8 +35,6 @@ class SkillTask:
     """SHA-256 of ``content`` and of what the test uses of the project's files; if empty, the id."""
     skill: str = "SKILL.md"
     """Path of the skill file relative to the root directory, with ``/``."""
-    content: str = ""
-    """SHA-256 of the test function's source and its parameters; if empty, the ``source``."""
     group: str = ""
     """Name shared by tasks that must be in one split; if empty, the id."""
     split: str = ""
@@ -52,8 +50,6 @@ class SkillTask:
     """Docstring of the test function, which describes the task to the optimizer."""
     roles: tuple[str, ...] = ()
     """Roles of models that the test uses through a fixture: ``target``, ``judge``."""
-    proxied: bool = False
-    """True if its own agent calls the target by ``skill.proxy_url``."""
     agent: str = ""
     """Agents and versions, such as ``codex 0.163.0``; see the hook ``pytest_skillopt_agent``."""
     marks: tuple[str, ...] = ()
@@ -62,6 +58,10 @@ class SkillTask:
     """Names of what may answer the test's HTTP requests with fixed replies."""
     text: str = ""
     """Source and parameters (shortened), for the leak check; never shown to the optimizer."""
+    content: str = ""
+    """SHA-256 of the test function's source and its parameters; if empty, the ``source``."""
+    proxied: bool = False
+    """True if its own agent calls the target by ``skill.proxy_url``."""
 
     def __post_init__(self) -> None:
         for name in ("source", "group"):
