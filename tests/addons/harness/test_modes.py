@@ -121,16 +121,18 @@ def test_a_training_that_was_interrupted_continues(greeter: Project) -> None:
     edit = {"op": "append", "target": "", "content": "Begin every greeting with Ahoy."}
     greeter.provider.thought = json.dumps({"reasoning": "missing", "edits": [edit]})
     greeter.settings |= {"skillopt_rollouts": 1, "skillopt_cache": "off"}
-    whole = greeter.conftest
+    stop = greeter.path / "stop"
+    stop.touch()
     greeter.conftest += (
         "import pathlib\n"
         "def pytest_runtest_teardown():\n"
+        f"    if not pathlib.Path({str(stop)!r}).exists(): return\n"
         f"    if pathlib.Path({str(starts)!r}).stat().st_size == 10: raise KeyboardInterrupt\n"
     )
     with pytest.raises(KeyboardInterrupt):
         greeter.pytest("--skillopt-train", "-p", "no:xdist")
     assert starts.stat().st_size == 10
-    greeter.conftest = whole
+    stop.unlink()
     greeter.pytest("--skillopt-train", "--skillopt-resume=latest", "-p", "no:xdist")
     (result,) = results(greeter)
     assert result["status"] == "accepted"
