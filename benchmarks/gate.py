@@ -33,7 +33,6 @@ from pytest_skillopt.gate.data import (
     GateOptions,
     GateTask,
     Sample,
-    Seen,
     Verdict,
 )
 from pytest_skillopt.gate.engine import run_gate
@@ -223,6 +222,10 @@ def reference(
     return drive("sequential", None, n, roll, state).accepted
 
 
+EXPECTED = 0.3
+"""Lift that is expected of a target if nothing else is said."""
+
+
 def final_reference(
     n: int,
     cand: Callable[[int], bool],
@@ -232,6 +235,7 @@ def final_reference(
     targets: Sequence[int],
     cap: int,
     prior: float = 1.0,
+    lift: Sequence[float] | None = None,
 ) -> bool:
     """Check if the decision of a default training accepts.
 
@@ -240,12 +244,14 @@ def final_reference(
         cand: rolls a task under the candidate.
         inc: rolls it under the incumbent.
         held_out: tasks that the search has not seen.
-        targets: tasks on which it expects a change, likeliest first.
+        targets: tasks on which it expects a change, if ``lift`` does not say it for each task;
+            without either there was no search.
         cap: samples that may be taken; 0 without a cap.
-        prior: e-value of leaving edits out, against "no edit does anything".
+        prior: e-value of the bets of the search.
+        lift: the expected lift of each task.
     """
     told: dict[str, Any] = {"held_out": held_out, "targets": targets, "cap": cap, "prior": prior}
-    return final_verdict(n, cand, inc, **told)[0].accepted
+    return final_verdict(n, cand, inc, **told, lift=lift)[0].accepted
 
 
 def final_verdict(
@@ -257,21 +263,26 @@ def final_verdict(
     targets: Sequence[int],
     cap: int,
     prior: float = 1.0,
-    seen: Sequence[tuple[int, int, int, int]] = (),
+    lift: Sequence[float] | None = None,
+    **options: Any,
 ) -> tuple[Verdict, int]:
     """Return the verdict of ``final_reference``, and how many rounds it took.
 
-    ``seen`` holds the tasks of an ablation, each with the pairs of samples, with its passes with
-    the edit, and without it.
+    ``options`` are further ``GateOptions``.
     """
     ids = [f"{i:05d}" for i in range(n)]
-    options = GateOptions(
+    expected = dict(enumerate(lift)) if lift is not None else {}
+    if targets and lift is None:
+        expected = dict.fromkeys(set(range(n)) - set(held_out), 0.0)
+        expected |= dict.fromkeys(targets, EXPECTED)
+    known = tuple((ids[i], change) for i, change in expected.items())
+    gate_options = GateOptions(
         final=True,
         held_out=tuple(ids[i] for i in held_out),
-        targets=tuple(ids[i] for i in targets),
         budget=cap or None,
-        prior=prior,
-        seen=tuple(Seen(ids[i], new, n, old, n) for i, n, new, old in seen),
+        lift=known if known else None,
+        log_e=math.log(prior),
+        **options,
     )
     rounds = 0
 
@@ -283,7 +294,7 @@ def final_verdict(
         ]
         return [Sample(d, won, float(won)) for d, won in zip(draws, rolled, strict=True)]
 
-    gate = make_gate("sequential", [GateTask(i) for i in ids], options)
+    gate = make_gate("sequential", [GateTask(i) for i in ids], gate_options)
     return run_gate(gate, answer), rounds
 
 

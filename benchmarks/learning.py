@@ -36,7 +36,6 @@ from worlds.world import HARMS, INJECTIONS, KINDS, SKILL, World, build_world, ma
 
 from pytest_skillopt.addons.published.search_batch import reflect_published
 from pytest_skillopt.search.extensions import Stages
-from pytest_skillopt.search.parameters import TrialParameters
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
@@ -56,11 +55,10 @@ TRADES = 0.25
 
 @dataclass(frozen=True)
 class Variant:
-    """A way to train: changed settings and parameters, or a suite that hides its answers."""
+    """A way to train: changed settings, or a suite that hides its answers."""
 
     name: str
     settings: dict[str, Any] = field(default_factory=dict)
-    parameters: dict[str, Any] = field(default_factory=dict)
     temper: str = "plain"
     """Habits of the simulated optimizer, by name (``worlds/proposer.py``)."""
     causes: bool = False
@@ -87,11 +85,8 @@ PEERS = (DEFAULT, NAIVE, PUBLISHED)
 MECHANISMS = (
     DEFAULT,
     Variant("no contrast", {"contrastive": False}),
-    Variant("no pruning (edits not left out)", {"pruning": False}),
     Variant("no lint, no leak filter", unfiltered=True),
     Variant("analysts tell lapses from gaps", {"skill_aware": True}, causes=True),
-    Variant("tasks that failed once", parameters={"failures": 1}),
-    Variant("one analyst call a task", parameters={"calls_per_task": 1, "most_calls_per_task": 1}),
     Variant("gate strict, K = 1", {"gate": "strict", "rollouts": 1}),
     Variant("gate strict, K = 3", {"gate": "strict"}),
     Variant("gate paired, K = 3", {"gate": "paired"}),
@@ -132,9 +127,8 @@ class Run:
 
 def train(name: str, cap: int, variant: Variant, seed: int, lanes: int = 1) -> Run:
     """Train once in a world, with so many workers."""
-    parameters = TrialParameters(**variant.parameters)
     if name in recorded.NAMES:
-        return Run(*recorded.train(name, cap, seed, variant.settings, parameters=parameters))
+        return Run(*recorded.train(name, cap, seed, variant.settings))
     world = world_of(name, seed)
     if variant.naive:
         return _run_naive(world, cap, seed)
@@ -159,7 +153,6 @@ def train(name: str, cap: int, variant: Variant, seed: int, lanes: int = 1) -> R
         settings,
         skill=SKILL,
         observer=verdicts,
-        parameters=parameters,
         stages=stages,
     ).run()
     text = outcome.after.text

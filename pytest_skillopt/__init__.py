@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from pytest_skillopt.search.extensions import GateQuestion as GateQuestion
     from pytest_skillopt.search.extensions import Stages as Stages
     from pytest_skillopt.search.extensions import open_gate as open_gate
-    from pytest_skillopt.search.parameters import TrialParameters as TrialParameters
     from pytest_skillopt.search.trainer import Trainer as Trainer
     from pytest_skillopt.skill.document import Document as Document
     from pytest_skillopt.skill.edits import Edit as Edit
@@ -54,7 +53,6 @@ _NAMES = {
     "model.types": "CacheMiss CapReached Completion Model ModelFault Role ToolCall Usage",
     "model.roles": "chat_model",
     "run.result": "Result StepRow",
-    "search.parameters": "TrialParameters",
     "search.extensions": "GateQuestion Stages open_gate",
     "search.trainer": "Trainer",
     "skill.document": "Document",

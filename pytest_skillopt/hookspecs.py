@@ -109,8 +109,8 @@ def pytest_skillopt_reflect(
     """Propose patches from the rollouts of train tasks (stage 2).
 
     ``records`` has one entry per task with its rollouts under the working skill; ``context`` holds
-    that skill (``.document``), the settings, the memory and the edit budget. The search ``trials``
-    tries an edit on the ``tasks`` that it names:
+    that skill (``.document``), the settings, the memory and the edit budget. The default search
+    expects that an edit helps most of the ``tasks`` that it names:
 
         # conftest.py
         from pytest_skillopt import Edit, Patch
@@ -145,8 +145,8 @@ def pytest_skillopt_aggregate(
 def pytest_skillopt_select(config: pytest.Config, patch: Patch, context: Context) -> Patch | None:
     """Keep at most ``context.budget`` edits, the best first (stage 4).
 
-    The search ``trials`` has no budget here: it asks with all untried edits, tries them in the
-    returned order, and keeps the others for a later round:
+    The default search has no budget here: it asks with all edits of a round's replies, and leaves
+    out those that are not returned:
 
         # conftest.py
         from dataclasses import replace
@@ -162,9 +162,10 @@ def pytest_skillopt_select(config: pytest.Config, patch: Patch, context: Context
 def pytest_skillopt_update(config: pytest.Config, patch: Patch, context: Context) -> Update | None:
     """Apply the patch to the working skill, ``context.document`` (stage 5).
 
-    The result is an ``Update(document, applied, refused)``; only its document counts. The search
-    ``trials`` asks about one edit at a time and tries the changes in the document; several changed
-    places are one edit. This example turns appended text into a bullet:
+    The result is an ``Update(document, applied, refused)``; only its document counts. The
+    default search asks about one edit at a time, or about all that copy words of a task, and
+    samples the changes in the document; several changed places are one edit. This example turns
+    appended text into a bullet:
 
         # conftest.py
         from dataclasses import replace

@@ -48,6 +48,8 @@ class Mode:
     """Its work in the line at the start, such as "checking"."""
     samples: Callable[[SkillTask, Settings], int]
     """Largest number of rollouts of a task, without retries after infrastructure errors."""
+    gated: bool = False
+    """True if the default gate decides, which takes more samples of each task of a small suite."""
     rounds: Callable[[Settings], int] = lambda settings: settings.rollouts
     """Number of rollouts of a task that it begins with, for the line at the start."""
     typical: float = 0.47
@@ -142,6 +144,7 @@ CORE = (
             if task.split == "test"
             else 2 * settings.final_rollouts
         ),
+        gated=True,
         more={
             # "=description" is part of the name, so that no word after it is read as a value.
             "--skillopt-train=description": (

@@ -42,6 +42,7 @@ REMOVED = {
     "verify_rule": "each job of a matrix of the CI with --skillopt-check=REF and its own "
     "--skillopt-target fails by itself (docs/ci.md)",
     "train_code": "leave it out, and name no scripts in skillopt_files: only texts are trained",
+    "pruning": "leave it out: an edit that does not help is never offered to the final comparison",
     "max_cost_increase": _DEARER,
     "max_time_increase": _DEARER,
     "scan": "run the scanner as a check of the branch that `pytest-skillopt propose` pushes "
@@ -160,11 +161,13 @@ class Settings:
     # the search
     search: str = _option(
         "trials",
-        "how edits are found and tried: {choices}",
+        "how edits are found: {choices}",
         choices=("trials",),
         more=lambda addon: addon.searches,
     )
-    patience: int = setting(3, "steps without a gain that end the search", low=1)
+    patience: int = setting(
+        3, "steps without a gain that end the search batch", low=1, search="batch"
+    )
     preferences: str = setting("", "rules for the optimizer: a text or a Markdown file")
     prompts: str = setting("", "folder of templates that replace the built-in prompts")
     feedback: str = setting(
@@ -190,9 +193,8 @@ class Settings:
 
     # ini keys that few suites need
     epochs: int = _quiet(4, low=1)
-    batch_size: int = _quiet(0, low=0)
+    batch_size: int = _quiet(0, low=0, search="batch")
     edit_budget: int = _quiet(4, low=1)
-    pruning: bool = _quiet(True)
     gate_margin: float = _quiet(0.05, low=0, high=1)
     gate_k0: int = _quiet(3, low=1)
     gate_kc: int = _quiet(3, low=1)

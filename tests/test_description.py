@@ -91,6 +91,9 @@ def test_a_description_that_always_triggers_is_no_gain(
 ) -> None:
     """Also where it wins more requests than it loses."""
     tests = TESTS.replace('"Gus", "Hal", "Ida", "Jo", "Kim", "Lea"', '"Gus", "Hal", "Ida"')
+    tests = tests.replace(
+        '"Eve", "Finn"', '"Eve", "Finn", "Mia", "Nat", "Oda", "Pia", "Ria", "Sue"'
+    )
     project.makepyfile(test_trigger=tests)
     text, skill = train(project, chat_server, edits=[{"content": ALWAYS}])
     assert text == START
@@ -176,11 +179,11 @@ def test_another_value_of_the_flag_is_a_usage_error(project: pytest.Pytester) ->
 def test_requests_that_should_not_ask_for_the_skill_are_missed(project: pytest.Pytester) -> None:
     tests = TESTS.replace("(False, SHOULD_NOT)", "(True, SHOULD_NOT)")
     project.makepyfile(test_trigger=tests)
-    result = project.runpytest_inprocess("--skillopt-train=description", "-p", "no:xdist")
+    few = ("-k", "Ada or Ben or Gus or Hal", "-p", "no:xdist")
+    result = project.runpytest_inprocess("--skillopt-train=description", *few)
     said = " ".join(result.stdout.str().split())
     assert "no trigger task has a near miss that should not load the skill" in said
     assert "has a request that should" not in said
-    assert "val tasks: the gate can detect only large gains" in said
 
 
 NEW = 'Says: "hello", with a #; and more'

@@ -199,16 +199,19 @@ def test_two_trainings_at_once_pay_for_no_reply_twice(
 def _two_that_wait_for_one_reply(
     one: FaultProject, other: FaultProject, *arguments: str
 ) -> list[warm_sessions.Session]:
-    """Two trainings, of which the second waits for the call that the first one is making."""
+    """Two trainings, of which the second waits for the call that the first one is making.
+
+    This is one of the first look: later the optimizer is asked beside the samples.
+    """
     arguments = ("-p", "no:xdist", "--skillopt-cache=rw", *arguments)
-    one.server.hold(after=20)
+    one.server.hold(after=3)
     first = one.start(*arguments)
-    assert wait_for(functools.partial(_has_served, one, 21), first)
+    assert wait_for(functools.partial(_has_served, one, 4), first)
     log = other.path / "second.log"
     second = other.start(*arguments, f"--log-file={log}", "--log-file-level=INFO")
     waits = "pays for the same reply"
     assert wait_for(lambda: log.exists() and waits in log.read_text(), second)
-    assert one.server.calls == 21
+    assert one.server.calls == 4
     return [first, second]
 
 

@@ -180,7 +180,7 @@ def test_no_rollout_begins_once_a_cap_is_used_up(
 
 
 def test_the_calls_of_all_sessions_are_counted_once(project: pytest.Pytester) -> None:
-    project.runpytest_inprocess(*TRAIN, "-p", "no:xdist", "--skillopt-max-rollouts=30")
+    project.runpytest_inprocess(*TRAIN, "-p", "no:xdist", "--skillopt-max-calls=50")
     first, _ = kept(project)
     before = len(paid(project))
     assert before

@@ -118,13 +118,13 @@ def test_pyproject_takes_numbers_booleans_and_lists_as_such(project: pytest.Pyte
         skillopt_rollouts = 7
         skillopt_max_cost = 1
         skillopt_gate_alpha = 0.1
-        skillopt_pruning = false
+        skillopt_meta_skill = false
         skillopt_lint_allow = ["size", "urls"]
         """
     )
     found = read(project, "-W", "error")
     assert (found["rollouts"], found["max_cost"], found["gate_alpha"]) == (7, 1.0, 0.1)
-    assert found["pruning"] is False
+    assert found["meta_skill"] is False
     assert found["lint_allow"] == "size,urls"
 
 
@@ -135,13 +135,13 @@ def test_native_toml_has_types(project: pytest.Pytester) -> None:
         [tool.pytest]
         skillopt_rollouts = 7
         skillopt_max_cost = 1
-        skillopt_pruning = false
+        skillopt_meta_skill = false
         skillopt_gate = "strict"
         skillopt_prices = ["a=1/2", "b=3/4"]
         """
     )
     found = read(project, "-W", "error")
-    assert (found["rollouts"], found["max_cost"], found["pruning"]) == (7, 1.0, False)
+    assert (found["rollouts"], found["max_cost"], found["meta_skill"]) == (7, 1.0, False)
     assert (found["gate"], found["prices"]) == ("strict", "a=1/2,b=3/4")
 
 
@@ -163,7 +163,7 @@ def test_the_option_wins_over_the_ini_key_and_that_over_the_default(
         ("skillopt_rollouts = many", "skillopt_rollouts: 'many' is not a whole number"),
         ("skillopt_timeout = long", "skillopt_timeout: 'long' is not a number"),
         ("skillopt_timeout = nan", "skillopt_timeout: nan is out of range*"),
-        ("skillopt_pruning = maybe", "skillopt_pruning: *maybe*"),
+        ("skillopt_meta_skill = maybe", "skillopt_meta_skill: *maybe*"),
         ("skillopt_gate = x", "skillopt_gate: 'x' is not one of sequential, strict, *"),
         ("skillopt_gate_alpha = 0.9", "skillopt_gate_alpha: 0.9 is out of range*at most 0.5"),
     ],

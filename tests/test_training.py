@@ -129,7 +129,8 @@ def test_training_writes_a_better_skill_and_leaves_the_rest_of_the_file(
     result.stdout.fnmatch_lines(
         [
             "skillopt: training SKILL.md on 8 tasks (*), K=3; target openai:worker; *",
-            "skillopt step 1: 0 of 4 train tasks pass; 1 edit proposed, 1 tried, 1 helps, kept *",
+            "skillopt step 1: 0 of 8 train tasks pass; 1 edit proposed, 1 of them new*",
+            "skillopt step *: * of 8 train tasks pass; *1 kept*",
             "*= skillopt =*",
             f"+{RULE}*",
             "*1 deselected, 8 measured*",
@@ -222,7 +223,7 @@ def test_nothing_to_gain_leaves_the_file_untouched(project: Project) -> None:
     )
     result = project.train()
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["=* 1 deselected, 4 measured in *"])
+    result.stdout.fnmatch_lines(["=* 1 deselected, 8 measured in *"])
     assert project.skill.read_bytes() == SKILL
     assert project.result["status"] in ("unchanged", "rejected")
     assert not project.result["skills"][0]["written"]
@@ -252,7 +253,7 @@ def test_a_training_says_how_much_the_suite_moves_by_itself(project: Project) ->
     ("line", "step"),
     [
         ("Read https://rules.acme-corp.io first.", "refused: "),
-        ("Mind the reader.", "1 of them lost a trial before"),
+        ("Mind the reader.", "1 edit proposed, none of them new"),
     ],
 )
 def test_an_optimizer_with_one_edit_that_is_refused_or_lost_is_soon_asked_no_more(
@@ -262,7 +263,7 @@ def test_an_optimizer_with_one_edit_that_is_refused_or_lost_is_soon_asked_no_mor
     answer = json.dumps({"reasoning": "", "edits": edits})
     project.server.reply = lambda body: answer if is_optimizer(body) else greet(body)
     assert project.run("--skillopt-train", "-p", "no:xdist").ret == 0
-    assert len(list(filter(is_optimizer, project.server.bodies))) <= 40
+    assert len(list(filter(is_optimizer, project.server.bodies))) <= 30
     (skill,) = project.result["skills"]
     assert "more replies brought no edit to try" in skill["reason"]
     (note,) = [note for note in project.result["notes"] if "asked no more" in note]
@@ -276,7 +277,9 @@ def test_an_optimizer_with_one_edit_that_is_refused_or_lost_is_soon_asked_no_mor
 
 def test_an_optimizer_with_several_lost_edits_is_asked_longer(project: Project) -> None:
     """It draws from more edits than it has shown, perhaps; one that repeats itself does not."""
-    lines = itertools.cycle(f"Mind reader {n}." for n in "abcd")
+    lines = itertools.cycle(
+        ["Mind the reader.", "Use short words.", "Check spelling twice.", "Stay calm always."]
+    )
 
     def answer(body: dict[str, Any]) -> str:
         if not is_optimizer(body):
@@ -286,7 +289,7 @@ def test_an_optimizer_with_several_lost_edits_is_asked_longer(project: Project) 
 
     project.server.reply = answer
     assert project.run("--skillopt-train", "--skillopt-rollouts=1", "-p", "no:xdist").ret == 0
-    assert len(list(filter(is_optimizer, project.server.bodies))) > 40
+    assert len(list(filter(is_optimizer, project.server.bodies))) > 30
 
 
 def test_unreadable_replies_are_counted_and_never_guessed(project: Project) -> None:
@@ -301,7 +304,9 @@ def test_selection_is_pytests_own(project: Project) -> None:
     project.train("-k", "Ada or Ben or Cleo or Dan")
     assert len(project.result["skills"][0]["tasks"]) == 4
     assert project.result["skills"][0]["shared_train_val"]
-    assert any("tasks the edits came from" in note for note in project.result["notes"])
+    assert any(
+        "edits come from all of them, and all decide" in note for note in project.result["notes"]
+    )
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["serial", "workers"])
@@ -578,7 +583,7 @@ BAD_INPUT: list[tuple[str, Callable[[Project], object], tuple[str, ...], str]] =
     ("K", lambda p: None, ("--skillopt-rollouts=0",), "*--skillopt-rollouts: 0 is out of range*"),
     ("choice", lambda p: None, ("--skillopt-gate=x",), "*'x' is not one of sequential, strict*"),
     ("number", lambda p: None, ("--skillopt-seed=x",), "*'x' is not a whole number*"),
-    ("bool", lambda p: None, ("-oskillopt_pruning=maybe",), "*skillopt_pruning: *'maybe'*"),
+    ("bool", lambda p: None, ("-oskillopt_write=maybe",), "*skillopt_write: *'maybe'*"),
     ("ini", lambda p: None, ("-o", "skillopt_epochs=0"), "*skillopt_epochs: 0 is out of range*"),
     ("model", lambda p: None, ("--skillopt-target=gpt",), "*target model 'gpt'*provider:model*"),
     ("split", lambda p: None, ("--skillopt-split=1:0:1",), "*'1:0:1' is not a ratio*"),
@@ -764,12 +769,31 @@ def test_another_candidate_is_compared_with_fresh_samples_of_the_skill_on_disk(
     assert paid()["final", start] == first["final", start]
 
 
+TWO_KINDS = """
+import pytest
+
+GUESTS = [pytest.param(n, marks=pytest.mark.skill_task(split=split)) for n, split in {guests}]
+
+@pytest.mark.parametrize("name", GUESTS)
+def test_guest(skill_agent, name):
+    assert skill_agent(f"Greet {{name}}.").endswith("!")
+
+@pytest.mark.skill_task(split="train")
+@pytest.mark.parametrize("name", {mourners})
+def test_mourner(skill_agent, name):
+    assert "!" not in skill_agent(f"Greet {{name}}.")
+"""
+GUESTS = [*NAMES, *(f"{name} Sr" for name in NAMES)]
+"""Their model repeats its replies: only val tasks count, so there are eight of them."""
+
+
 @pytest.mark.parametrize("how", ["", "must_pass=True", "-o skillopt_gate_veto=yes"])
 def test_a_task_that_the_edit_breaks_is_named_first(project: Project, how: str) -> None:
     """It refuses the edit where it must pass or where that is asked for."""
     marker, option = (f", {how}", ()) if how.startswith("must") else ("", how.split())
+    guests = list(zip(GUESTS, ["train", "val"] * 8, strict=True))
     (project.path / "test_greeting.py").write_text(
-        TESTS.format(names=NAMES)
+        TWO_KINDS.format(guests=guests, mourners=[])
         + f"""
 @pytest.mark.skill_task(split="val"{marker})
 def test_a_funeral(skill_agent):
@@ -788,31 +812,16 @@ def test_a_funeral(skill_agent):
     assert not project.result["resume"]
 
 
-TWO_KINDS = """
-import pytest
-
-GUESTS = [pytest.param(n, marks=pytest.mark.skill_task(split=split)) for n, split in {guests}]
-
-@pytest.mark.parametrize("name", GUESTS)
-def test_guest(skill_agent, name):
-    assert skill_agent(f"Greet {{name}}.").endswith("!")
-
-@pytest.mark.skill_task(split="train")
-@pytest.mark.parametrize("name", {mourners})
-def test_mourner(skill_agent, name):
-    assert "!" not in skill_agent(f"Greet {{name}}.")
-"""
-
-
-@pytest.mark.parametrize(("mended", "broken", "status"), [(2, 3, "rejected"), (8, 1, "accepted")])
+@pytest.mark.parametrize(("mended", "broken", "status"), [(2, 3, "rejected"), (16, 1, "accepted")])
 def test_a_train_task_that_breaks_is_counted_and_named_first(
     project: Project, mended: int, broken: int, status: str
 ) -> None:
-    """A trial sees the tasks that asked for the edit; the final comparison sees every task."""
-    guests = list(zip(NAMES[:mended], ["train", "val"] * mended, strict=False))
+    """The edit is for the tasks that failed; the final comparison sees every task."""
+    guests = list(zip(GUESTS[:mended], ["train", "val"] * mended, strict=False))
     tests = TWO_KINDS.format(guests=guests, mourners=["Ash", "Bea", "Cy"][:broken])
     (project.path / "test_greeting.py").write_text(tests)
     result = project.run("--skillopt-train", "-p", "no:xdist")
+    result.stdout.fnmatch_lines([f"*only {mended // 2} val task*: the gate can detect only large*"])
     (found,) = project.result["skills"]
     assert found["status"] == status
     assert (project.skill.read_bytes() == SKILL) == (status == "rejected")

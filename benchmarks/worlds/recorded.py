@@ -33,7 +33,6 @@ from pytest_skillopt.suite.tasks import SkillTask
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pytest_skillopt.search.parameters import TrialParameters
     from pytest_skillopt.suite.rollouts import RolloutRequest
 
 AIRLINE = "airline"
@@ -159,7 +158,6 @@ def train(
     seed: int,
     settings: dict[str, Any],
     world: Recorded | None = None,
-    parameters: TrialParameters | None = None,
 ) -> tuple[float, int, int, int, int, int, int, str, str, float]:
     """Train once; the fields of ``learning.Run``."""
     world = world or Recorded(name)
@@ -176,7 +174,6 @@ def train(
         Settings.make(seed=seed, max_rollouts=cap, optimizer_workers=1, **settings),
         skill="SKILL.md",
         observer=verdicts,
-        parameters=parameters,
     ).run()
     lines = world.lines(outcome.after.text)
     effects = world.effects(lines)

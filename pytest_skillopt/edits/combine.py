@@ -93,7 +93,7 @@ def notes(patches: Sequence[Patch]) -> str:
 
 
 def select(patch: Patch, context: Context) -> Patch:
-    """Keep all edits: the search tries each by itself."""
+    """Keep all edits: the search samples each."""
     return patch
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Section = tuple[str, str]
 """Title and text of a part of the material."""
 UNBOUNDED = 10**6
-"""A budget without effect, for a search that tries edits one by one."""
+"""A budget without effect, for a search that samples each edit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -268,7 +268,7 @@ class Memory:
             tried.line
             for key, tried in self._tried.items()
             if key not in but
-            and (tried.status not in ("lost", "dropped") or tried.times > 1)
+            and (tried.status not in ("given up", "open", "dropped") or tried.times > 1)
             and accepted == (tried.status == "accepted")
         ]
         return shown[-limit:]

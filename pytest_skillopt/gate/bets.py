@@ -18,9 +18,11 @@ the stake is kept and three gamblers share the other half:
 49): P(E >= 1 / alpha) <= alpha at any time, and ``p / E`` is a p-value for a p-value ``p`` of later
 samples (Ignatiadis, Wang, Ramdas 2024, Biometrika 111).
 
-A document and a task are betted on only the first time that they meet. A server that repeats its
+A search bets on a document and a task only the first time that they meet. A server that repeats its
 replies, or a text that moves a task by an accident of its wording, gives a dependence of outcome
-and document that is real and worthless; over many documents such accidents cancel.
+and document that is real and worthless; over many documents such accidents cancel. For a fair bet
+the mean is then that over the documents which are new for the task: given that a new one is drawn,
+only those could have been.
 
 Only sums, products and quotients of floats decide, so ``E`` is the same on every machine.
 """
@@ -42,20 +44,20 @@ class Bets:
     def __init__(self) -> None:
         self._wealth = [1.0] * len(STAKES)
 
-    def place(self, drawn: float, mean: float, passed: bool) -> None:
+    def place(self, drawn: float, mean: float, passed: float) -> None:
         """Settle the bet on one sample.
 
         Args:
             drawn: probability of a pass under the document that was drawn, in (0, 1).
             mean: mean of this probability over the documents that could have been drawn, in (0, 1).
-            passed: the outcome.
+            passed: the outcome, or a score in [0, 1]: ``r`` is linear in it, so its mean stays 1.
 
         Raises:
             ValueError: a probability outside (0, 1).
         """
         if not (0 < drawn < 1 and 0 < mean < 1):
             raise ValueError(f"a bet needs probabilities in (0, 1), not {drawn} and {mean}")
-        ratio = drawn / mean if passed else (1 - drawn) / (1 - mean)
+        ratio = passed * drawn / mean + (1 - passed) * (1 - drawn) / (1 - mean)
         for gambler, stake in enumerate(STAKES):
             wealth = self._wealth[gambler] * (1 + stake * (ratio - 1))
             self._wealth[gambler] = min(MOST, wealth)

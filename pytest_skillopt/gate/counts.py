@@ -7,7 +7,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT, TAPE, TaskEvidence
+from pytest_skillopt.gate.data import ARMS, CANDIDATE, INCUMBENT, TAPE, TaskEvidence
+from pytest_skillopt.gate.posterior import Pair
 from pytest_skillopt.gate.statistics import log_e
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 DECISIVE = math.log(10)
 """Log e-value from which a single task is reported as fixed or broken."""
+AGREEING = 6
+"""Fewest further samples that tell a model that repeats itself."""
 MAX_REPLACEMENTS = 3
 """Infrastructure errors in a row after which a task may still be measured under an arm."""
 
@@ -25,14 +28,23 @@ MAX_REPLACEMENTS = 3
 class OneCount:
     """Measurements of one task under one arm."""
 
-    n: int = 0
     passed: int = 0
-    total: float = 0.0
-    """Sum of the metric."""
+    values: list[float] = field(default_factory=list)
+    """The metric of each sample, in the order of the draws."""
     rounds: list[bool] = field(default_factory=list)
     """Outcomes on the stream ``tape``, in the order of their indices."""
     skipped: bool = False
     failures_in_a_row: int = 0
+
+    @property
+    def n(self) -> int:
+        """Number of measurements."""
+        return len(self.values)
+
+    @property
+    def total(self) -> float:
+        """Sum of the metric."""
+        return math.fsum(self.values)
 
     @property
     def mean(self) -> float:
@@ -77,9 +89,8 @@ class Counts:
             return False
         else:
             self.measured.add(sample.draw.task)
-            count.n += 1
             count.passed += sample.passed
-            count.total += sample.value(self._metric)
+            count.values.append(sample.value(self._metric))
             count.failures_in_a_row = 0
             if sample.draw.stream == TAPE:
                 count.rounds.append(sample.passed)
@@ -124,6 +135,33 @@ class Counts:
         """
         pairs = [(self[CANDIDATE, task], self[INCUMBENT, task]) for task in tasks]
         return [(new.passed, new.n, old.passed, old.n or 1) for new, old in pairs]
+
+    def pair(self, task: str) -> Pair:
+        """Return the sums and numbers of both arms of a task."""
+        old, new = self[INCUMBENT, task], self[CANDIDATE, task]
+        return Pair(old.total, old.n, new.total, new.n)
+
+    def repeat(self) -> bool:
+        """Return whether the model seems to give one and the same outcome to each skill and task.
+
+        No task has two outcomes under one skill, although some pass only under the candidate and
+        others only under the incumbent, so that their rates are neither 0 nor 1; and the latter,
+        which no edit is meant to do, were sampled ``AGREEING`` further times at least.
+        """
+        further = sum(self[arm, task].n - 1 for arm in ARMS for task in self.fallen())
+        return further >= AGREEING and self.is_steady() and self.has_risen()
+
+    def is_steady(self) -> bool:
+        """Return whether no task has had two outcomes under one skill."""
+        return all(len(set(count.values)) <= 1 for count in self._counts.values())
+
+    def fallen(self) -> list[str]:
+        """Return the tasks with a lower mean under the candidate."""
+        return [task for task in self.tasks if self.pair(task).change < 0]
+
+    def has_risen(self) -> bool:
+        """Return whether any task has a higher mean under the candidate."""
+        return any(self.pair(task).change > 0 for task in self.tasks)
 
     def fixed(self) -> list[str]:
         """Return the tasks that credibly improved."""

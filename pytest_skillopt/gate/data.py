@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 Arm = Literal["incumbent", "candidate"]
 INCUMBENT: Arm = "incumbent"
@@ -31,16 +31,6 @@ class GateTask:
     """Whether a trigger task should ask for the skill; None if it is not a trigger task."""
 
 
-class Seen(NamedTuple):
-    """Samples of one task that were taken before a decision, under each of the two skills."""
-
-    task: str
-    candidate_passed: int
-    candidate_n: int
-    incumbent_passed: int
-    incumbent_n: int
-
-
 @dataclass(frozen=True, slots=True)
 class GateOptions:
     """Options of a gate: its levels and numbers of samples."""
@@ -63,18 +53,21 @@ class GateOptions:
     max_error_rate: float = 0.05
     final: bool = False
     """Whether it is the final comparison of a training, on samples of its own stream."""
-    targets: tuple[str, ...] = ()
-    """Tasks on which a search expects a change, likeliest first; samples that chose them do not
-    count."""
     held_out: tuple[str, ...] = ()
     """Tasks that the search has not seen."""
     budget: int | None = None
     """Largest number of samples of a decision; None if only ``most`` bounds it."""
-    prior: float = 1.0
-    """E-value against "the edit does nothing" from earlier samples that no gate draws again."""
-    seen: tuple[Seen, ...] = ()
-    """Earlier samples of tasks that are not held out, which have not proposed the edit, for the net
-    effect."""
+    lift: tuple[tuple[str, float], ...] | None = None
+    """Expected lift of each task by a search, in [-1, 1]; None if there was no search. A task that
+    is missing has the mean of the others."""
+    log_e: float = 0.0
+    """Log e-value against "no edit does anything" of a search, from its bets."""
+    wording: float = 0.4
+    """Standard deviation of the accidents of wording, in log odds."""
+    repeats: bool = False
+    """Whether the model repeats its reply to a document and a task."""
+    known: tuple[str, ...] = ()
+    """Tasks that a search has sampled; of a model that repeats itself they are no new evidence."""
 
     def alpha_at(self, decisions_before: int) -> float:
         """Return alpha of decision t; with ``alpha_run``, that times 6 / (pi t)^2 (sums to 1)."""

@@ -2,89 +2,108 @@
 
 With noisy rollouts the literal rule, "accept only if the pass rate strictly improves", accepts
 nearly half of all edits that change nothing, with any number of samples. This gate keeps the rule
-as its last condition. With ``alpha`` of the options, and ``P(rise)``, ``P(M | E or M)`` and
-``B`` of ``gate/posterior.py``, it accepts if
+as its last condition. It accepts if
 
-1. something changed: ``p <= LUCK alpha`` for the p-value ``p`` of "nothing changed". It comes from
-   exact tests of the targets and of the other tasks, with tasks as strata, combined with the
-   weights ``TARGETS`` and ``OTHERS``; so it holds for a suite with any pass rates. An earlier
-   e-value ``E`` against the same null raises the level: ``P(p <= LUCK alpha E) <= LUCK alpha E[E]
-   <= LUCK alpha``. For scores that are not passes, ``p = 1 / B``;
-2. the net effect is a rise: ``P(rise) >= 1 - alpha``, or ``1 - ENOUGH alpha`` once the samples are
-   used up (``1 - THIN alpha`` if there were fewer than ``THIN_SAMPLES`` for each task, ``1 -
-   ABLATED alpha`` if samples of ablations count besides);
-3. the gain is not confined to train tasks: ``P(M | E or M) <= MEMORISED``, and the expected
-   change of the val tasks over its standard deviation is at least ``FALLEN``;
+1. something changed: ``p <= min(1/2, level E)``. ``E`` is the e-value of the bets that were won
+   before (``gate/bets.py``), those of a search or of this gate's own first part. ``p`` comes from
+   fresh pairs of samples, by an exact permutation test within tasks that weighs each task with its
+   expected lift and allows for accidents of wording (``gate/statistics.py``). ``p / E`` is a
+   p-value; the levels of all looks add up to ``alpha``, so an edit that changes nothing is accepted
+   with at most the probability ``alpha``, whatever the tasks and the models are;
+2. the net effect is a rise: without a search ``P(rise)`` of ``gate/posterior.py`` is at least
+   ``SURE``. A search has chosen the tasks that move, so the others count as observed: the rise of
+   the observed mean is at least ``FOUND`` of its standard deviation;
+3. the gain is not confined to train tasks: ``chance_memorised <= MEMORISED``, and the val tasks
+   have not fallen: their observed change is at least ``FALLEN`` of its standard deviation;
 4. no task broke that must pass (with ``veto``: no task at all), and neither side of the trigger
    tasks has a lower mean;
-5. the observed suite mean is strictly greater.
+5. the observed pass rate of the suite is strictly greater.
 
-Samples are taken in few large rounds: the targets, then every other task, then tasks with the
-largest uncertainty of the posterior and noise of the observed mean, and the targets again until it
-is clear that something changed. The search's own samples count for the net effect (2), and never
-for the p-value (1): those of train tasks that are not targets, and those of targets from ablations.
+Without a search before it, the first part looks for the tasks that the edit moves: each sample is
+of the task whose variance of the lift falls fastest by it, under a version that a fair coin
+chooses, and the gamblers bet on its outcome. The second part draws the fresh pairs, ``EVEN`` of
+them evenly and the others where a lift is expected, and looks at them several times: a clear case
+needs few. Once condition 1 holds, further pairs go where the observed mean is least certain. Before
+the last look the second numbers of ``SURE``, ``FOUND`` and ``MEMORISED`` are asked for.
 
-Source of the constants: ``benchmarks/verdict.py`` measures the gate; ``docs/gate.md`` has the
-figures.
+A model that repeats its reply to a document and a task gives one sample of each. So each counts
+once: ``p`` comes from the first pairs of tasks that no search has sampled, all with the same
+weight, and bets alone decide if there is no such task.
 """
 
 from __future__ import annotations
 
 import math
+import random
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.gate.counts import counted, named
-from pytest_skillopt.gate.data import ARMS, CANDIDATE
+from pytest_skillopt.gate.bets import Bets
+from pytest_skillopt.gate.counts import AGREEING, counted, named
+from pytest_skillopt.gate.data import ARMS, CANDIDATE, INCUMBENT
 from pytest_skillopt.gate.engine import NOTHING, SequentialGate, Unmeasured, Want, Wants
-from pytest_skillopt.gate.posterior import Weighed, leverage, noise, weigh
-from pytest_skillopt.gate.statistics import combined_test
+from pytest_skillopt.gate.posterior import Posterior, chance_memorised, chance_of_rise
+from pytest_skillopt.gate.statistics import Stratum, permutation_test
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
     from pytest_skillopt.gate.data import Decision, Verdict
     from pytest_skillopt.gate.engine import Plan
 
-TARGETS, OTHERS = 0.9, 0.44
-"""Weights of the targets and of the other tasks in the test; the sum of their squares is 1."""
-ENOUGH, THIN, ABLATED, THIN_SAMPLES = 5.0, 2.0, 1.25, 3
-"""Largest ``1 - P(rise)`` in multiples of alpha once the samples are used up; the second one if
-there were fewer samples for each task than the last, since the prior then counts most, and the
-third one if samples of ablations count besides: they speak of targets, not of a common loss."""
-MEMORISED, UNLIKELY = 0.22, 0.02
-"""Largest ``P(M | E or M)`` with which an edit is accepted, and with which the val tasks are not
-sampled further."""
-FALLEN = -0.25
-"""Expected change of the val tasks over its standard deviation below which they have fallen."""
-HOPELESS, HOPELESS_EARLY = 0.25, 0.05
-"""Largest ``P(rise)`` with which the candidate is rejected at once, and the same after the first
-round, of targets."""
-ROUNDS, CHECKS = 7, 2
-"""Most rounds on tasks in doubt, and most rounds to repeat a fall of an observed mean."""
-FIRST, SECOND = 2, 1
-"""Pairs of samples of each target in the first round, and in the second one."""
-FEW, PART = 6, 0.12
-"""Most pairs of each target in one round, and the part of all samples that they may take in the
-first round."""
-LUCK = 0.5
-"""Level of the p-value in multiples of alpha: it is tested after several rounds."""
-SLICE, LEAST = 3, 24
-"""Divisor of the remaining samples that gives the size of a later round, and its least size."""
-NOISE = 0.75
-"""Weight, in [0, 1], of the noise of the observed mean in the choice of samples: the literal rule
-needs a small noise."""
-VAL_PAIRS, VAL_MOST = 3, 10
-"""Pairs of samples of a val task in a round that tests for ``M``, and the number of its candidate
-samples from which it gets no more."""
+LAST, EARLY_LOOK, THIN_LOOK = range(3)
+"""Places in the next three: the bar of the last look, of those before, and of the last one if there
+are at most ``THIN`` fresh pairs for each task, which see a common loss and a val task badly."""
+THIN = 1.4
+SURE = (0.85, 0.97, 0.85)
+"""Least ``P(rise)`` without a search."""
+FOUND = (0.6, 1.28, 0.84)
+"""Least rise of the observed mean after a search, over its standard deviation."""
+MEMORISED_PRIOR, MEMORISED = 0.10, (0.22, 0.08, 0.14)
+"""Probability, before any val task is sampled, that the gain is confined to train tasks; and the
+largest one with which an edit is accepted."""
+FALLEN = -0.9
+"""Least change of the mean of the val tasks over its standard deviation."""
+HOPELESS, FALLING = 0.2, -1.0
+"""``P(rise)``, or the change of the observed mean over its standard deviation after a search, up to
+which the candidate is rejected before the last look."""
+SMALL_SUITE = 45
+"""A smaller suite may take as many samples as one of this size."""
+FIRST, BATCH = 0.5, 16
+"""Part of the samples that the first part takes, and the size of its rounds."""
+EVEN = 0.35
+"""Part of the fresh pairs that is drawn evenly over the suite."""
+LOOKS, LEAST = (0.125, 0.25, 0.5), 12
+"""Looks before the last one, as parts of the fresh pairs, and the fewest pairs of a look."""
+EARLY = 0.02
+"""Part of alpha that each of these looks takes."""
+HALF = 0.5
+"""Largest p-value with which something has changed, however large ``E`` is."""
+MOST_PAIRS = 32
+"""Most fresh pairs of a task: beyond that, wording says as much as the samples."""
+WEIGHTS, FLOOR = 32, 0.02
+"""Largest weight of a task in the permutation test, and the least expected lift as a part of the
+largest."""
+SCORE_WEIGHTS, SCORES = 4, 10
+"""Largest weight if samples have scores, and the number of steps of a score."""
+REPEATS = "this model gives one sample a task; a temperature above 0 gives more"
+"""Note on a model that repeats its replies."""
 SUSPECT = 1.5
 """E-value from which a task looks broken and is sampled again."""
+
+
+def most_samples(rollouts: int, tasks: int) -> int:
+    """Return the most samples of a decision about so many tasks, without a budget.
+
+    ``rollouts`` is their number of each version and task, in the mean.
+    """
+    return 2 * rollouts * max(SMALL_SUITE, tasks)
 
 
 class DefaultGate(SequentialGate):
     """The gate of a training, a comparison of two versions, and a candidate during the search.
 
     With ``options.final`` all samples come from a stream that only this decision uses; else those
-    of the incumbent come from the stream ``tape``, which all candidates share.
+    of the incumbent in the first part come from the stream ``tape``, which all candidates share.
     """
 
     name = "sequential"
@@ -93,181 +112,297 @@ class DefaultGate(SequentialGate):
         self.final = self.options.final
         if self.final:
             self.sample_from("final")
-        doubt = yield from self._follow()
-        found = self._weigh()
+        self._lift = dict(self.options.lift or ())
+        self._log_e = self.options.log_e
+        if self.options.lift is None:
+            yield from self._look_for_lifts()
+        self.sample_from("final" if self.final else "fresh")
+        doubt = yield from self._confirm()
         if doubt:
-            return self._judge("rejected", f"{self.named_breaks()}{doubt}", found)
+            return self._judge("rejected", f"{self.named_breaks()}{doubt}")
+        yield from self._complete()
         broken = yield from self.follow_suspects(self.tasks, SUSPECT)
         if broken:
-            return self._judge("rejected", self.refuse_for(broken), found)
-        must = self.unfinished(sorted(self.must_pass & set(self._compared)))
-        if doubtful := [task for task in must if self.counts.down(task) >= math.log(SUSPECT)]:
-            reason = (
-                "must pass, and the budget ended while it looked broken: "
-                f"{self.counts.compared(doubtful)}"
-            )
-            return self._judge("rejected", reason, found)
-        yield from self._look_again()
-        found, breaks = self._weigh(), self.named_breaks()
-        # "Nothing changed" was refused before: the samples of suspects count for the net only.
-        doubt = self._doubt(found, self._enough, luck=1.0) or self.fallen_side() or self._no_rise()
+            return self._judge("rejected", self.refuse_for(broken))
+        doubt = self._must_pass_in_doubt() or self._net_doubt() or self.fallen_side()
         if doubt:
-            return self._judge("rejected", f"{breaks}{doubt}", found)
+            return self._judge("rejected", f"{self.named_breaks()}{doubt}")
         fixed = self.counts.fixed()
         gains = f", {counted(len(fixed), 'task')} fixed ({named(fixed)})" if fixed else ""
-        reason = f"{breaks}the suite's mean rose {self._moved()}{gains}; {self._said(found)}"
-        return self._judge("accepted", reason, found)
+        reason = f"the suite's mean rose {self._moved()}{gains}; {self._said()}"
+        return self._judge("accepted", f"{self.named_breaks()}{reason}")
 
-    # The rounds.
+    # The first part: where the lifts are.
 
-    def _follow(self) -> Generator[Wants, None, str]:
-        """Sample until it is clear whether the suite improved; return the doubt that it did."""
-        targets = self._targets
-        first = FIRST if self._limit >= 8 * len(targets) else 1
-        first = max(first, min(FEW, int(self._limit * PART / 2 / max(1, len(targets)))))
-        yield self._pairs(targets * first)
-        self._require_val()
-        if targets and (found := self._weigh()).chance <= HOPELESS_EARLY:
-            return self._doubt(found, 1.0)
-        held = set(self.options.held_out)
-        rest = [task for task in self.tasks if not self.counts[CANDIDATE, task].n]
-        rest.sort(key=lambda task: task not in held)
-        more = targets * SECOND if self._limit >= THIN_SAMPLES * len(self.tasks) else []
-        yield self._pairs([*more, *rest])
-        self._require_val()
-        for _ in range(ROUNDS):
-            found = self._weigh()
-            doubt = self._doubt(found, 1.0, memorised=1.0)
-            if not doubt:
-                wanted = self._val_in_doubt(found)
-                if found.memorised <= UNLIKELY or not wanted:
-                    return self._doubt(found, 1.0)
-            elif found.chance <= HOPELESS:
-                return doubt
-            else:
-                wanted = self._uncertain(found)
-            if not wanted:
+    def _look_for_lifts(self) -> Generator[Wants, None, None]:
+        """Sample the tasks whose lift is least certain, bet on each sample, and note the lifts."""
+        bets = Bets()
+        coin = random.Random(f"{self.name}/{self.decision}")
+        goal = self._drawn.total() + int(FIRST * self.affordable(self._limit))
+        while (size := min(BATCH, goal - self._drawn.total())) > 0:
+            if bets.e_value * self.alpha * EARLY >= HALF:
                 break
-            yield wanted
-        return self._doubt(self._weigh(), self._enough)
-
-    def _uncertain(self, found: Weighed) -> list[Want]:
-        """Return a part of the remaining samples, of the tasks that are most in doubt.
-
-        While the targets do not rule out that nothing changed, up to half of it is theirs.
-        """
-        left = self._limit - self._drawn.total()
-        size = min(left, max(LEAST, left // SLICE)) // 2
-        again: list[str] = []
-        if (targets := self._targets) and self._chance_of_luck(found) > LUCK * self.alpha:
-            again = self.unfinished(targets) * min(FEW, max(1, size // 2 // len(targets)))
-        parts = [
-            ((1 - NOISE) * (1 - found.common), found.doubt),
-            ((1 - NOISE) * found.common, {t: leverage(self.counts, t) for t in self.tasks}),
-            (NOISE, {t: noise(self.counts, t) for t in self.tasks}),
-        ]
-        totals = [sum(part.values()) or 1.0 for _, part in parts]
-        worth = {
-            task: sum(
-                w * part[task] / total for (w, part), total in zip(parts, totals, strict=True)
-            )
-            for task in self.tasks
-        }
-        ranked = sorted(self.unfinished(self.tasks), key=lambda task: -worth[task])
-        return self._pairs([*again, *ranked][:size])
-
-    def _val_in_doubt(self, found: Weighed) -> list[Want]:
-        """Return several samples of each val task that was not sampled often enough."""
-        tasks = [
-            task
-            for task in self._held_out
-            if task not in self.options.targets and self.counts[CANDIDATE, task].n < VAL_MOST
-        ]
-        tasks.sort(key=lambda task: -found.doubt[task])
-        return self._pairs(tasks * VAL_PAIRS)
-
-    def _look_again(self) -> Generator[Wants, None, None]:
-        """Sample again if the observed mean of the suite, or of a side of the triggers, fell."""
-        for _ in range(CHECKS):
-            sides = [task for side in self.fallen_sides() for task in side]
-            again = self._pairs(sides if self._rises() else self._compared)
-            if not again:
+            posterior = Posterior([self.counts.pair(task) for task in self.tasks])
+            wants, odds = [], []
+            for task in self._least_certain(posterior, size):
+                arm = coin.choice(ARMS)
+                before, after = posterior.predict(self.counts.pair(task), 1)
+                wants.append(Want(arm, task, self.streams[arm]))
+                odds.append((after if arm == CANDIDATE else before, (before + after) / 2))
+            known = {key: self.counts[key].n for key in {(w.arm, w.task) for w in wants}}
+            yield wants
+            if self._repeats:
                 return
-            yield again
+            for want, (drawn, mean) in zip(wants, odds, strict=True):
+                key = want.arm, want.task
+                if known[key] < self.counts[key].n:
+                    bets.place(drawn, mean, self.counts[key].values[known[key]])
+                    known[key] += 1
+        posterior = Posterior([self.counts.pair(task) for task in self.tasks])
+        self._lift = {task: posterior.lift(self.counts.pair(task)).up for task in self.tasks}
+        self._log_e = bets.log_e
 
-    def _pairs(self, tasks: Sequence[str]) -> list[Want]:
-        """Return one more sample of both arms of each task, as far as the budget reaches."""
-        tasks = self.unfinished(tasks)
-        return self.again(tasks[: self.affordable(2 * len(tasks)) // 2])
+    def _least_certain(self, posterior: Posterior, size: int) -> list[str]:
+        """Return the tasks, with repetitions, whose variance of the lift falls fastest."""
+        samples, variances = {}, {}
+        for task in self.tasks:
+            pair = self.counts.pair(task)
+            samples[task] = pair.before_n + pair.after_n
+            variances[task] = posterior.lift(pair).variance
+        chosen = []
+        for _ in range(size):
+            best = max(self.tasks, key=lambda task: variances[task] / (2 + samples[task]))
+            chosen.append(best)
+            samples[best] += 1
+        return chosen
+
+    # The second part: fresh pairs.
+
+    def _confirm(self) -> Generator[Wants, None, str]:
+        """Draw fresh pairs until it is clear whether the suite improved; return the doubt."""
+        self._begun = {(a, t): self.counts[a, t].n for a in ARMS for t in self.counts.all_tasks}
+        pairs = self._affordable_pairs = self.affordable(self._limit) // 2
+        looks = [int(part * pairs) for part in LOOKS]
+        looks = [look for look in looks if look >= LEAST]
+        doubt = "there is no sample left to compare the two skills"
+        proved = False
+        for size in [*looks, pairs]:
+            last = size == pairs
+            more = self._more_pairs(size, proved=proved)
+            if more:
+                yield self.wants(CANDIDATE, more) + self.wants(INCUMBENT, more)
+                self._require_val()
+            elif not (last and self._repeats and self._compared):
+                continue
+            # A model that repeats its replies has no more pairs, but the last look's level is left.
+            level = self.alpha * (1 - EARLY * len(looks) if last else EARLY)
+            luck = "" if proved else self._luck(level)
+            if not luck and not proved and (further := self._fallen_again()):
+                yield further
+                luck = self._luck(level)
+            proved = not luck
+            doubt = luck or self._net_doubt(early=not last)
+            if not doubt or (not last and self._is_hopeless()):
+                break
+        return doubt
+
+    def _fallen_again(self) -> list[Want]:
+        """Return samples that tell whether the model repeats itself, if that is in question."""
+        if self._repeats or not self.counts.is_steady():
+            return []
+        fallen = self.counts.fallen() * AGREEING
+        fallen = fallen[: self.affordable(AGREEING) // 2]
+        return self.wants(CANDIDATE, fallen) + self.wants(INCUMBENT, fallen)
+
+    def _more_pairs(self, size: int, *, proved: bool) -> list[str]:
+        """Return the tasks, with repetitions, of the pairs up to the look at ``size`` pairs."""
+        fresh = {task: len(self._fresh(task)[0]) for task in self.tasks}
+        if self._repeats:
+            return [task for task in self.tasks if not self.counts.pair(task).is_complete]
+        if not proved:
+            wanted = self._allocate(size)
+            return [task for task in self.tasks for _ in range(wanted[task] - fresh[task])]
+        variances = {task: self.counts.pair(task).variance for task in self.tasks}
+        chosen: list[str] = []
+        for _ in range(size - sum(fresh.values())):
+            best = max(fresh, key=lambda task: variances[task] / (fresh[task] + 0.5) ** 2)
+            fresh[best] += 1
+            chosen.append(best)
+        return chosen
+
+    def _complete(self) -> Generator[Wants, None, None]:
+        """Draw a pair of each task that has none, those that can refuse first, if affordable."""
+        compared = set(self._compared)
+        first = self._unseen()
+        others = [task for task in self.tasks if task not in compared and task not in first]
+        missing = [*first, *others]
+        missing = missing[: self.affordable(2 * len(missing)) // 2]
+        yield self.wants(CANDIDATE, missing) + self.wants(INCUMBENT, missing)
+
+    def _unseen(self) -> list[str]:
+        """Return the tasks that can refuse the edit and were not sampled under both skills."""
+        can_refuse = self.guard_bars().keys() | self.triggers.keys()
+        compared = set(self._compared)
+        return [task for task in self.tasks if task in can_refuse and task not in compared]
+
+    def _allocate(self, pairs: int) -> dict[str, int]:
+        """Return the fresh pairs of each task, those of train and of val tasks in their shares."""
+        lifts = self._expected()
+        total = sum(lifts.values())
+        exact = {
+            task: pairs * (EVEN / len(lifts) + (1 - EVEN) * lift / total)
+            for task, lift in lifts.items()
+        }
+        held = {task: share for task, share in exact.items() if task in self._held_out}
+        rest = {task: share for task, share in exact.items() if task not in held}
+        of_held = round(math.fsum(held.values()))
+        return _apportion(rest, pairs - of_held) | _apportion(held, of_held)
+
+    def _expected(self) -> dict[str, float]:
+        """Return the expected lift of each task, at least ``FLOOR`` of the largest.
+
+        Nothing is known of a task that the search has not seen: it has the mean of the others.
+        """
+        known = [max(0.0, self._lift[task]) for task in self.tasks if task in self._lift]
+        mean = math.fsum(known) / len(known) if known else 0.0
+        lifts = {task: max(0.0, self._lift.get(task, mean)) for task in self.tasks}
+        floor = FLOOR * max(lifts.values()) or 1.0
+        return {task: max(floor, lift) for task, lift in lifts.items()}
+
+    def _luck(self, level: float) -> str:
+        """Describe that the change may be chance; "" if condition 1 holds."""
+        found = self._p_value()
+        most = min(HALF, level * math.exp(min(self._log_e, 700.0)))
+        if self._repeats and self._log_e >= -math.log(self.alpha):
+            return ""
+        if found <= most:
+            return ""
+        return (
+            f"the change may be chance: a skill that changes nothing looks this good in "
+            f"{found:.2g} of all comparisons, at most {most:.2g} is allowed"
+        )
+
+    def _p_value(self) -> float:
+        """Return the p-value of the fresh pairs, 1 if there is none."""
+        lifts, wording = self._expected(), self.options.wording
+        fresh = {task: self._fresh(task) for task in lifts}
+        if self._repeats:
+            lifts, wording = dict.fromkeys(lifts, 1.0), 0.0
+            unknown = [task for task in self._compared if task not in self.options.known]
+            fresh = {task: self._first(task) for task in unknown}
+        fresh = {task: arms for task, arms in fresh.items() if arms[0]}
+        if not fresh:
+            return 1.0
+        values = {value for arms in fresh.values() for arm in arms for value in arm}
+        scored = not values <= {0.0, 1.0}
+        scale = SCORES if scored else 1
+        weights = SCORE_WEIGHTS if scored else WEIGHTS
+        top = max(lifts.values())
+        strata = []
+        for task, (after, before) in fresh.items():
+            weight = max(1, round(weights * lifts[task] / top))
+            steps = [tuple(round(scale * value) for value in arm) for arm in (after, before)]
+            strata.append(Stratum(weight, *steps))
+        common = math.gcd(*(one.weight for one in strata))
+        strata = [one._replace(weight=one.weight // common) for one in strata]
+        return permutation_test(strata, wording, scale)
+
+    def _first(self, task: str) -> tuple[list[float], list[float]]:
+        """Return the value of the first sample under both skills."""
+        new, old = (self.counts[arm, task].values for arm in (CANDIDATE, INCUMBENT))
+        return new[:1], old[:1]
+
+    def _fresh(self, task: str) -> tuple[list[float], list[float]]:
+        """Return the values of the fresh samples under both skills, as many of each."""
+        both = [
+            self.counts[arm, task].values[self._begun[arm, task] :]
+            for arm in (CANDIDATE, INCUMBENT)
+        ]
+        n = min(map(len, both))
+        return both[0][:n], both[1][:n]
+
+    # The rules.
 
     @property
-    def _targets(self) -> list[str]:
-        counting = set(self.tasks)
-        return [task for task in self.options.targets if task in counting]
+    def _repeats(self) -> bool:
+        """Whether the model repeats its replies, by the search or by these samples."""
+        return self.options.repeats or self.counts.repeat()
 
     @property
     def _limit(self) -> int:
         """Most samples in all; samples of tasks that were left out count only against a budget."""
         counting = set(self.tasks)
         lost = sum(n for want, n in self._drawn.items() if want.task not in counting)
-        most = 2 * self.options.most * len(counting) + lost
+        most = most_samples(self.options.most, len(counting)) + lost
         return most if self.options.budget is None else min(most, self.options.budget)
 
     def affordable(self, samples: int) -> int:
         return max(0, min(samples, self._limit - self._drawn.total()))
 
-    # The rules.
-
-    def _weigh(self) -> Weighed:
-        return weigh(self.counts, self.options)
+    def _net_doubt(self, *, early: bool = False) -> str:
+        """Describe which of the conditions 2, 3 and 5 fails; "" if none."""
+        look = EARLY_LOOK if early else self._last_look
+        if not self._is_net_rise(look):
+            return f"it is not credible that the suite improved: {self._said()}"
+        held = self._held_out
+        if held and self._score(held) < FALLEN:
+            return f"the val tasks are likely to have fallen; {self._said()}"
+        if held and not self._repeats:
+            train = [self.counts.pair(task) for task in self.tasks if task not in held]
+            val = [self.counts.pair(task) for task in held]
+            memorised, most = chance_memorised(train, val, MEMORISED_PRIOR), MEMORISED[look]
+            if memorised > most:
+                return (
+                    "the gain may be confined to tasks that the search has seen: the val tasks did "
+                    f"not improve with them (probability {memorised:.0%}, at most {most:.0%} "
+                    "is allowed)".replace("%", " %")
+                )
+        if self.counts.gain(self._compared) > NOTHING:
+            return ""
+        return f"the suite's mean did not strictly rise: {self._moved()}"
 
     @property
-    def _enough(self) -> float:
-        if self._limit >= THIN_SAMPLES * len(self.tasks):
-            return ENOUGH
-        ablated = not {one.task for one in self.options.seen}.isdisjoint(self._targets)
-        return ABLATED if ablated else THIN
+    def _last_look(self) -> int:
+        is_thin = self._affordable_pairs <= THIN * len(self.tasks)
+        return THIN_LOOK if is_thin else LAST
 
-    def _doubt(
-        self,
-        found: Weighed,
-        most: float,
-        memorised: float = MEMORISED,
-        luck: float | None = None,
-    ) -> str:
-        """Describe which of the conditions 1 to 3 fails, with ``most <= 1`` also 5; "" if none.
+    def _is_net_rise(self, look: int) -> bool:
+        if self._repeats:
+            return self.counts.gain(self._compared) > NOTHING
+        if self.options.lift is None:
+            return self._chance() >= SURE[look]
+        return self._score(self.tasks) >= FOUND[look]
 
-        ``most`` is the largest ``1 - P(rise)`` in multiples of alpha, ``memorised`` the largest
-        ``P(M | E or M)``, ``luck`` the largest p-value of "nothing changed" (``LUCK alpha``).
-        """
-        if found.held_out < FALLEN:
-            return f"the val tasks are likely to have fallen; {self._said(found)}"
-        if found.chance < 1 - most * self.alpha:
-            return f"it is not credible that the suite improved: {self._said(found)}"
-        luck = LUCK * self.alpha if luck is None else luck
-        if (p_value := self._chance_of_luck(found)) > luck:
-            return (
-                f"the change may be chance: a skill that changes nothing looks this good in "
-                f"{min(1.0, p_value):.2g} of all comparisons, at most {luck:.2g} is allowed"
-            )
-        if self._held_out and found.memorised > memorised:
-            return (
-                "the gain may be confined to tasks that the search has seen: the val tasks did not "
-                f"improve with them (probability {found.memorised:.0%}, at most {memorised:.0%} is "
-                "allowed)".replace("%", " %")
-            )
-        return self._no_rise() if most <= 1 else ""
+    def _is_hopeless(self) -> bool:
+        if self.options.lift is None:
+            return self._chance() <= HOPELESS
+        return self._score(self.tasks) <= FALLING
 
-    def _chance_of_luck(self, found: Weighed) -> float:
-        """Return the p-value of "nothing changed", divided by the earlier e-value against it."""
-        counts, prior = self.counts, max(self.options.prior, 1e-9)
-        if any(counts[a, t].total != counts[a, t].passed for a in ARMS for t in self._compared):
-            return min(1.0, math.exp(-found.log_bayes))
-        targets = set(self.options.targets)
-        expected = [task for task in self._compared if task in targets]
-        others = [task for task in self._compared if task not in targets]
-        parts = [(TARGETS, counts.strata(expected)), (OTHERS, counts.strata(others))]
-        return combined_test(parts) / prior
+    def _chance(self) -> float:
+        """Return ``P(rise)``."""
+        pairs = [self.counts.pair(task) for task in self.tasks]
+        return chance_of_rise(pairs, self.options.wording)
+
+    def _score(self, tasks: Sequence[str]) -> float:
+        """Return the change of the observed mean over its standard deviation; 0 if unknown."""
+        known = [task for task in tasks if self.counts.pair(task).is_complete]
+        variance = 0.0
+        for task in known:
+            pair = self.counts.pair(task)
+            accident = 2 * (self.options.wording * pair.variance) ** 2
+            variance += accident + pair.variance * (1 / pair.before_n + 1 / pair.after_n)
+        return self.counts.gain(known) / math.sqrt(variance) if known else 0.0
+
+    def _must_pass_in_doubt(self) -> str:
+        """Describe the tasks that must pass and are unknown or look broken; "" if there is none."""
+        if unseen := [task for task in self._unseen() if task in self.must_pass]:
+            return f"must pass, and the budget ended before it was sampled: {named(unseen)}"
+        must = self.unfinished(sorted(self.must_pass & set(self._compared)))
+        doubtful = [task for task in must if self.counts.down(task) >= math.log(SUSPECT)]
+        if not doubtful:
+            return ""
+        looked = self.counts.compared(doubtful)
+        return f"must pass, and the budget ended while it looked broken: {looked}"
 
     @property
     def _held_out(self) -> list[str]:
@@ -283,26 +418,35 @@ class DefaultGate(SequentialGate):
     @property
     def _compared(self) -> list[str]:
         """Tasks with samples of both arms."""
-        return [task for task in self.tasks if all(self.counts[arm, task].n for arm in ARMS)]
-
-    def _rises(self) -> bool:
-        """Return whether the literal rule holds on the tasks with samples of both arms."""
-        return self.counts.gain(self._compared) > NOTHING
-
-    def _no_rise(self) -> str:
-        return "" if self._rises() else f"the suite's mean did not strictly rise: {self._moved()}"
+        return [task for task in self.tasks if self.counts.pair(task).is_complete]
 
     # Words of the verdict.
 
-    def _judge(self, decision: Decision, reason: str, found: Weighed) -> Verdict:
-        return self.verdict(decision, reason, log_e=found.log_bayes)
+    def _judge(self, decision: Decision, reason: str) -> Verdict:
+        if self._repeats:
+            reason = f"{reason}; {REPEATS}"
+        return self.verdict(decision, reason, log_e=self._log_e)
 
     def _moved(self) -> str:
         part = "" if len(self._compared) == len(self.tasks) else " on the tasks that were sampled"
         return f"from {self.counts.moved(self._compared)}{part}" if self._compared else "nowhere"
 
-    def _said(self, found: Weighed) -> str:
-        return (
-            f"the chance of a rise is {found.chance:.0%}, the net effect {found.mean:+.1f} tasks "
-            f"(standard deviation {found.deviation:.1f})".replace("%", " %")
-        )
+    def _said(self) -> str:
+        """Describe how certain the rise is."""
+        if self.options.lift is None:
+            return f"the chance of a rise is {self._chance():.0%}".replace("%", " %")
+        score = self._score(self.tasks)
+        return f"the change of the mean is {score:+.1f} of its standard deviation"
+
+
+def _apportion(exact: Mapping[str, float], pairs: int) -> dict[str, int]:
+    """Return whole numbers of pairs by the largest remainders of their shares."""
+    whole = {task: min(MOST_PAIRS, int(share)) for task, share in exact.items()}
+    left = pairs - sum(whole.values())
+    while left > 0:
+        order = [task for task in exact if whole[task] < MOST_PAIRS]
+        order.sort(key=lambda task: whole[task] - exact[task])
+        for task in order[:left]:
+            whole[task] += 1
+        left = left - len(order) if order else 0
+    return whole

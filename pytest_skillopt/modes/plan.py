@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
+from pytest_skillopt.gate.sequential import most_samples
 from pytest_skillopt.model.config import model_config
 from pytest_skillopt.model.purse import Amounts, Usual
 from pytest_skillopt.model.types import ModelConfigError
 from pytest_skillopt.modes.skills import judged, skills_of
 from pytest_skillopt.run.directory import JOURNAL, Home
 from pytest_skillopt.run.journal import entries_of
+from pytest_skillopt.search.budget import most_of_search
 from pytest_skillopt.search.extensions import added_search
-from pytest_skillopt.search.parameters import TrialParameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -45,14 +46,28 @@ def expected(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Expe
     rollouts = calls = usual = 0
     if mode.name == "train":
         groups = [judged(tasks, skill, settings) for skill in skills_of(tasks)]
-        search = added_search(settings) or TrialParameters()
-        rollouts, calls = map(sum, zip(*(search.most(g, settings) for g in groups), strict=True))
+        search = added_search(settings)
+        most = search.most if search else most_of_search
+        rollouts, calls = map(sum, zip(*(most(g, settings) for g in groups), strict=True))
         tasks = [task for group in groups for task in group]
         train = sum(task.split in ("train", "both") for task in tasks)
         usual = round(min(_CALLS * calls, _CALLS_FOR_TASK * train))
     rollouts += sum(mode.samples(task, settings) for task in tasks)
-    cap = settings.max_rollouts or rollouts
-    return Expected(min(rollouts, cap), min(round(mode.typical * rollouts), cap), calls, usual)
+    if mode.gated:
+        highest = rollouts + _more_of_small_suites(tasks, settings)
+    else:
+        highest = rollouts
+    cap = settings.max_rollouts or highest
+    return Expected(min(highest, cap), min(round(mode.typical * rollouts), cap), calls, usual)
+
+
+def _more_of_small_suites(tasks: Sequence[SkillTask], settings: Settings) -> int:
+    """Return the samples by which decisions may exceed ``final_rollouts`` of each task."""
+    each, more = settings.final_rollouts, 0
+    for skill in skills_of(tasks):
+        suite = sum(task.skill == skill and task.split != "test" for task in tasks)
+        more += most_samples(each, suite) - 2 * each * suite
+    return more
 
 
 class Use(NamedTuple):

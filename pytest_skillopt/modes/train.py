@@ -13,9 +13,8 @@ from pytest_skillopt.run.journal import JournaledModel
 from pytest_skillopt.run.result import SkillResult
 from pytest_skillopt.search.extensions import Stages, added_search
 from pytest_skillopt.search.final_comparison import BEGUN
-from pytest_skillopt.search.history import Observer
+from pytest_skillopt.search.history import ROUND, Observer
 from pytest_skillopt.search.outcome import check_together
-from pytest_skillopt.search.parameters import TrialParameters
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.skill.diff import unified
 from pytest_skillopt.skill.document import SkillError
@@ -43,7 +42,7 @@ def train(run: Run, display: Display) -> Result:
     The skills are trained one after the other, each with an equal part of the budget that is left.
     """
     outcomes: list[TrainOutcome] = []
-    parameters = _parameters(run)
+    at_once = _at_once(run)
     for number, skill in enumerate(run.documents):
         start = replace(run.documents[skill], beside=_changed(run, outcomes))
         if len(run.documents) > 1:
@@ -51,7 +50,7 @@ def train(run: Run, display: Display) -> Result:
         purse = run.limits.purse.share(len(run.documents) - number)
         rivals = {**run.documents, **{o.skill: o.after for o in outcomes}}
         outcome = _unless_interrupted(
-            _train_skill(run, display, start, purse, parameters, skill, rivals)
+            _train_skill(run, display, start, purse, at_once, skill, rivals)
         )
         outcomes.append(_without_others(run, outcome))
         run.notes += outcome.notes
@@ -105,18 +104,16 @@ def _without_others(run: Run, outcome: TrainOutcome) -> TrainOutcome:
     return replace(outcome, **parts)
 
 
-def _parameters(run: Run) -> TrialParameters:
-    """Return the search's parameters with as many rollouts at once as the run began with.
+def _at_once(run: Run) -> int:
+    """Return the number of rollouts that ran at once when the run began.
 
     A run that is continued with another number of workers then asks for the same samples.
     """
-    parameters = TrialParameters()
     widths = (entry.data["rollouts"] for entry in run.journal.entries if entry.kind == "width")
     if not (width := next(widths, 0)):
-        tasks = sum(task.split != "test" for task in run.tasks)
-        width = parameters.width(run.sampler.at_once, tasks, run.limits.purse.total())
+        width = run.sampler.at_once
         run.journal.write("width", {"rollouts": width})
-    return replace(parameters, at_once=width)
+    return width
 
 
 def _train_skill(
@@ -124,7 +121,7 @@ def _train_skill(
     display: Display,
     start: Document,
     purse: Purse,
-    parameters: TrialParameters,
+    at_once: int,
     skill: str,
     rivals: Mapping[str, Document],
 ) -> TrainOutcome:
@@ -139,7 +136,7 @@ def _train_skill(
         root=run.root,
         stages=Stages.hooked(display.config, run.settings),
         observer=_Observer(run, display, skill),
-        parameters=parameters,
+        at_once=at_once,
         purse=purse,
         rivals={path: document for path, document in rivals.items() if path != skill},
     ).run()
@@ -157,6 +154,11 @@ class _Observer(Observer):
             entry.data
             for entry in run.journal.entries
             if entry.kind == BEGUN and entry.data["skill"] == skill
+        ]
+        self.rounds = [
+            entry.data
+            for entry in run.journal.entries
+            if entry.kind == ROUND and entry.data["skill"] == skill
         ]
         self._run = run
         self._display = display

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "skillopt-result/1"
 
-EditStatus = Literal["accepted", "rejected", "refused", "lost", "dropped"]
+EditStatus = Literal["accepted", "rejected", "refused", "given up", "open", "dropped"]
 Status = Literal["accepted", "rejected", "unmeasured", "unchanged", "measured", "interrupted"]
 
 
@@ -135,19 +135,30 @@ class EditRow(_Record):
     step: int = 0
     status: EditStatus = "rejected"
     """``rejected``: by a gate or the final comparison; ``refused``: by a check, before any sample;
-    ``lost``: in its trial on its tasks; ``dropped``: its ablation showed no loss."""
+    ``given up``: it hardly helps, by the samples of the search; ``open``: not known when the search
+    ended; ``dropped``: left out for another reason."""
     why: str = ""
     """Reason for the status."""
     effects: dict[str, float] = Field(default_factory=dict)
-    """Change of the pass rate of train tasks in its trial, in [-1, 1], by task."""
-    left_out: dict[str, float] = Field(default_factory=dict)
-    """Change of the pass rate of train tasks in its ablation, in [-1, 1], by task."""
+    """Expected change of the pass rate of the train tasks that asked for it, in [-1, 1], by task.
+    """
+    chance: float | None = None
+    """Probability that it helps, in [0, 1], by the samples of the search; null if unknown."""
+    points: float | None = None
+    """Expected change of the mean pass rate of the train tasks by it, in [-1, 1]."""
     again: int = 0
-    """Number of repeated proposals after it had lost or was accepted; they were not tried."""
+    """Number of repeated proposals after it was given up or accepted."""
     file: str = SKILL_FILE
     """Path relative to the skill's folder."""
     field: EditField = "body"
     """Edited part of the file: its body, or the description in the frontmatter."""
+
+    @property
+    def figures(self) -> str:
+        """What the samples of the search say of it, in words; empty if it has none."""
+        if self.chance is None or self.points is None:
+            return ""
+        return f"helps with probability {self.chance:.2f}, by {100 * self.points:+.1f} points"
 
     @classmethod
     def of(cls, edit: Edit, status: EditStatus, why: str = "", **more: Any) -> EditRow:
@@ -177,7 +188,8 @@ class StepRow(_Record):
     """Version of the candidate; empty if there was none."""
     edits: int = 0
     train: float | None = None
-    """Pass rate on the step's train tasks under the working skill."""
+    """Pass rate on the step's train tasks under the working skill; in the default search that of
+    the latest sample of each, under the document drawn for it."""
     tasks: int = 0
     """Number of the step's measured train tasks."""
     passing: int = 0

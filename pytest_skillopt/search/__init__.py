@@ -1,1 +1,1 @@
-"""The training: which edits are tried, kept and compared, and what that may cost."""
+"""The training: what is proposed, sampled, kept and compared, and what that may cost."""

@@ -1,4 +1,4 @@
-"""The end of a search that has no rollouts left to spend."""
+"""The bounds of the default search, and the end of a search that has no rollouts left to spend."""
 
 from __future__ import annotations
 
@@ -7,11 +7,46 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.suite.sampler import Stop, StopRun
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_skillopt.model.purse import Purse
+    from pytest_skillopt.settings import Settings
+    from pytest_skillopt.suite.tasks import SkillTask
 
 FINAL = "the final comparison and the test split"
-ABLATION = "leaving edits out"
-"""Purposes for which rollouts are reserved."""
+"""Purpose for which rollouts are reserved."""
+_NARROWEST, _WIDEST = 12, 32
+"""Samples of a round."""
+_LEAST_SAMPLES, _SAMPLES_A_TASK = 250, 34
+"""Most samples without a cap: at least so many, and so many for each task."""
+_LEAST_CALLS, _SAMPLES_A_CALL = 30, 5
+"""Most optimizer calls: at least so many, and one for so many samples."""
+
+
+def width_of(at_once: int) -> int:
+    """Return the most samples of a round: whole waves of the rollouts that run at once, 12 to 32.
+
+    ``at_once`` is their number, at least 1.
+    """
+    if at_once >= _WIDEST:
+        return _WIDEST
+    return -(-_NARROWEST // at_once) * at_once
+
+
+def calls_of(samples: float) -> int:
+    """Return the most optimizer calls of a search that may take so many samples."""
+    return max(_LEAST_CALLS, int(samples) // _SAMPLES_A_CALL)
+
+
+def samples_of(tasks: int) -> int:
+    """Return the most samples of a search with so many train and val tasks, without a cap."""
+    return max(_LEAST_SAMPLES, _SAMPLES_A_TASK * tasks)
+
+
+def most_of_search(tasks: Sequence[SkillTask], settings: Settings) -> tuple[int, int]:
+    """Return the most samples and optimizer calls of the default search on these tasks."""
+    samples = samples_of(sum(task.split != "test" for task in tasks))
+    return samples, calls_of(min(samples, settings.max_rollouts or samples))
 
 
 class OutOfBudget(StopRun):

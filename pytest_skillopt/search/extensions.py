@@ -45,9 +45,9 @@ class Search:
 
     Args:
         most: from the tasks to rollouts and optimizer calls at most.
-        make: makes it over a ``search.state.TrainingState``; None for the search ``trials``.
+        make: makes it over a ``search.state.TrainingState``; None for the default search.
         stages: returns the ``Stages`` that it takes.
-        gate: rule of its trials and of its final comparison; None for those of the settings.
+        gate: rule of its decisions and of its final comparison; None for those of the settings.
         margin: fall of the mean pass rate, in [0, 1), that this rule allows to a shorter skill.
         doubt: from passed and n after and before, for each task, to the reason for which they do
             not show what the rule claims, or "".

@@ -1,9 +1,10 @@
 """The final comparison: the result of the search against the start, on fresh samples.
 
-The default gate decides, for any gate during the search, on all train and val tasks, with the
-targets of the search first. Without a cap it takes at most ``final_rollouts`` samples of each skill
-and task in the mean. A part of a cap is reserved for it before the search takes samples, and the
-samples that the search does not use are added.
+The default gate decides, for any gate during the search, on all train and val tasks. The search
+tells it the expected lift of each train task and its e-value. Without a cap it takes at most
+``final_rollouts`` samples of each skill and task in the mean, and in a small suite as many as in
+one of 45 tasks. A part of a cap is reserved for it before the search takes samples, less as the
+e-value grows, and the samples that the search does not use are added.
 
 Its samples come from a stream whose name is a hash of the comparison: both versions, the seed, the
 tasks, the options. So the same comparison always has the same samples, and any other one draws
@@ -18,18 +19,16 @@ import hashlib
 import json
 import math
 import statistics
-from collections import Counter
 from dataclasses import asdict, astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.gate.data import Seen
 from pytest_skillopt.gate.sequential import DefaultGate
-from pytest_skillopt.search.budget import FINAL, require
+from pytest_skillopt.search.budget import FINAL
 from pytest_skillopt.search.extensions import added_search, gate_options, gate_tasks
 from pytest_skillopt.suite.sampler import Stop, StopRun
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pytest_skillopt.gate.data import Verdict
     from pytest_skillopt.gate.engine import Gate, SequentialGate
@@ -41,29 +40,27 @@ if TYPE_CHECKING:
 
 BEGUN = "final"
 """Kind of the journal's record with the parameters of a final comparison."""
-_SHARE = 0.3
-"""Part of the cap that is reserved, in (0, 1)."""
-_LEAST, _MOST = 0.75, 3.0
-"""Least and most reserved samples for each task under a cap."""
+_SHARE, _WON = 0.3, 0.18
+"""Part of the rollouts that is reserved, in (0, 1), and how much less it is once the search has won
+all that the verdict asks for."""
+_LEAST = 24
+"""Least samples that are reserved under a cap."""
 _LOOKS = 3
 """Samples of each broken task with one edit left out."""
 _MENDED = 0.7
 """Pass rate of the broken tasks without an edit from which the edit is the cause."""
 
 
-def kept_back(
-    settings: Settings, tasks: int, total: float, part: float = _SHARE, most: float = _MOST
-) -> int:
+def kept_back(settings: Settings, tasks: int, total: float, log_e: float = 0.0) -> int:
     """Return the number of samples to reserve for a final comparison of ``tasks`` tasks.
 
-    It is a part of the rollouts of the purse, ``part`` in (0, 1], but at most ``most`` for each
-    task.
+    ``total`` is the number of rollouts of the purse, ``log_e`` the logarithm of what the search
+    has won so far: the more, the fewer are needed.
     """
-    whole = 2 * settings.final_rollouts * tasks
     if total == math.inf:
-        return whole
-    share = min(max(_LEAST * tasks, part * total), most * tasks)
-    return min(whole, math.ceil(share))
+        return 2 * settings.final_rollouts * tasks
+    won = min(1.0, max(0.0, log_e / -math.log(settings.gate_alpha)))
+    return max(_LEAST, math.ceil((_SHARE - _WON * won) * total))
 
 
 def samples_of_test(tasks: Sequence[SkillTask], settings: Settings) -> int:
@@ -76,14 +73,13 @@ def reserve_final(
     settings: Settings,
     tasks: Sequence[SkillTask],
     *,
-    part: float = _SHARE,
-    most: float = _MOST,
+    log_e: float = 0.0,
     more: int = 0,
 ) -> None:
     """Reserve a part of the purse, which follows the prices, and what the test split takes."""
     others = samples_of_test(tasks, settings) + more
     suite = sum(task.split != "test" for task in tasks)
-    purse.reserve(FINAL, lambda total: others + kept_back(settings, suite, total, part, most))
+    purse.reserve(FINAL, lambda total: others + kept_back(settings, suite, total, log_e))
 
 
 def shortage(purse: Purse, settings: Settings, tasks: Sequence[SkillTask]) -> str:
@@ -117,12 +113,10 @@ class Begun:
     """SHA-256 of the version that is compared with the start."""
     budget: int | None
     """Largest number of samples; None without a cap."""
-    targets: tuple[str, ...]
-    """Train tasks on which the search expects a change, likeliest first."""
+    lift: Mapping[str, float]
+    """Expected lift of train tasks, by the search's own samples."""
     prior: float
     """E-value of the search's own samples against "no edit does anything"."""
-    seen: tuple[Seen, ...] = ()
-    """The search's own samples of train tasks that have not proposed the edits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,47 +143,29 @@ class FinalComparison:
             begun: records of final comparisons of this run, in the journal's order.
         """
         self._state = state
-        self._begun = [
-            Begun(
-                **{
-                    **data,
-                    "targets": tuple(data["targets"]),
-                    "seen": tuple(Seen(*one) for one in data.get("seen", ())),
-                }
-            )
-            for data in begun
-        ]
-        self._first = True
-        """Whether no comparison has begun yet."""
+        self._begun = [Begun(**data) for data in begun]
         self._test = {task.id: task.rollouts or state.settings.rollouts for task in state.test}
         self.interrupted = False
         """True if an interrupt ended what follows a verdict."""
         self.set_aside()
 
-    def set_aside(self, more: int = 0) -> None:
-        """Reserve samples for it, for the test split, and ``more`` further ones."""
-        self._reserve(_SHARE, _MOST, more)
+    def set_aside(self, more: int = 0, log_e: float = 0.0) -> None:
+        """Reserve samples for it, for the test split, and ``more`` further ones.
 
-    def _reserve(self, part: float, most: float, more: int = 0) -> None:
-        """Reserve a part of the purse, which follows the prices, and what the test split takes."""
-        state = self._state
-        tasks = [*state.suite, *state.test]
-        reserve_final(state.purse, state.settings, tasks, part=part, most=most, more=more)
-
-    def come_first(self, *, idle: bool) -> None:
-        """If there are edits to compare, reserve the largest part of a cap.
-
-        A single edit moves few tasks: if the search is idle, since the last sampling of all tasks
-        led to no change, its comparison gets all samples that it can use.
-
-        Raises:
-            OutOfBudget: fewer samples are left for the search than one of each train task.
+        ``log_e`` is the logarithm of what the search has won so far.
         """
         state = self._state
-        most = math.inf if idle and len(state.edits) == 1 else _MOST
-        if state.purse.total() < math.inf and state.edits and state.at_the_end:
-            self._reserve(1.0, most)
-            require(state.purse, len(state.train))
+        tasks = [*state.suite, *state.test]
+        reserve_final(state.purse, state.settings, tasks, log_e=log_e, more=more)
+
+    def pairs(self) -> int:
+        """Return how many fresh samples of each skill the comparison could take now."""
+        state = self._state
+        kept = state.purse.reserved().get(FINAL, 0.0) - samples_of_test(state.test, state.settings)
+        left = state.purse.affordable() + kept
+        if left == math.inf:
+            return state.settings.final_rollouts * len(state.suite)
+        return max(0, int(left) // 2)
 
     def run(self) -> Measured:
         """Compare; if an edit broke a task, drop this edit and compare once more.
@@ -258,41 +234,17 @@ class FinalComparison:
         state.purse.reserve(FINAL, self._test_samples)
         left = state.purse.affordable()
         candidate = state.incumbent.version
-        first, self._first = self._first, False
         begun = next((one for one in self._begun if one.candidate == candidate), None)
         if begun is None:
             begun = Begun(
                 skill=state.skill,
                 candidate=candidate,
                 budget=None if left == math.inf else int(left),
-                targets=tuple(state.targets),
+                lift=dict(state.lift),
                 prior=state.prior,
-                seen=tuple(self._seen()) if first else (),
             )
             state.history.observer.record(BEGUN, asdict(begun))
         return begun
-
-    def _seen(self) -> Iterator[Seen]:
-        """Yield samples of both skills on train tasks: of ablations, and of no target.
-
-        They have not proposed the edits. Only the first comparison uses them:
-        the samples of the first have chosen what a second one compares.
-        """
-        state = self._state
-        if state.settings.metric != "hard":
-            return
-        ablated = {one.task for one in state.ablated}
-        expected = {*state.targets, *ablated, *(task.id for task in state.val)}
-        taken = {document.version: outcomes for document, outcomes in state.samples.outcomes()}
-        passed, n = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-        for version in (state.incumbent.version, state.start.version):
-            for task, won in taken.get(version, ()):
-                passed[version, task] += won
-                n[version, task] += 1
-        for task in sorted({task for _, task in n} - expected):
-            new, old = (state.incumbent.version, task), (state.start.version, task)
-            yield Seen(task, passed[new], n[new], passed[old], n[old])
-        yield from state.ablated
 
     def _stream(self, begun: Begun) -> str:
         """Return the name of the stream: 12 hexadecimal digits of a hash of all parameters."""
@@ -307,17 +259,24 @@ class FinalComparison:
         options = replace(
             gate_options(state.settings),
             final=True,
-            held_out=tuple(task.id for task in state.val if task.split == "val"),
+            held_out=tuple(task.id for task in state.val if self._is_held_out(task)),
             budget=begun.budget,
-            targets=begun.targets,
-            prior=begun.prior,
-            seen=begun.seen,
+            lift=tuple(sorted(begun.lift.items())),
+            log_e=math.log(begun.prior),
+            known=tuple(task.id for task in state.train),
         )
         gate: type[SequentialGate] = DefaultGate
         if (search := added_search(state.settings)) and search.gate:
             gate = search.gate
             options = replace(options, rollouts=state.settings.final_rollouts)
         return gate(gate_tasks(state.suite), options, decision=decision)
+
+    def _is_held_out(self, task: SkillTask) -> bool:
+        """Return whether a task should gain from the edits, and the search has not seen it.
+
+        The requests for other skills are there to lose nothing.
+        """
+        return task.split == "val" and task.skill == self._state.skill
 
     def open_test(self, measured: Measured) -> Measured:
         """Measure the test tasks under both documents, once, only for the report."""

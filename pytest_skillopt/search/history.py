@@ -17,11 +17,17 @@ if TYPE_CHECKING:
     from pytest_skillopt.skill.edits import Edit
 
 
+ROUND = "round"
+"""Kind of the journal's record of a round of the default search."""
+
+
 class Observer:
     """Base of observers of a training, which ignores all events."""
 
     begun: Sequence[Mapping[str, Any]] = ()
     """Data of the records ``final`` of earlier sessions of the run, for the same skill."""
+    rounds: Sequence[Mapping[str, Any]] = ()
+    """The same of the records ``round``."""
 
     def step(self, row: StepRow) -> None:
         """Receive the row of a step that has ended."""
@@ -41,10 +47,8 @@ class History:
         """Whether a cap, a fault or an interrupt ended the search."""
         self._memory = memory
         self._edits: dict[str, EditRow] = {}
-        self._effects: dict[str, dict[str, float]] = {}
-        """By key of an edit that has won its trial, the change of the pass rate by task."""
-        self._left_out: dict[str, dict[str, float]] = {}
-        """By key of an edit, the change of the pass rate by task in its ablation."""
+        self._measured: dict[str, dict[str, Any]] = {}
+        """By key of an edit, what the search's samples say of it: fields of its row."""
 
     @property
     def step(self) -> int:
@@ -66,7 +70,6 @@ class History:
         edits: Iterable[Edit],
         fate: EditStatus,
         why: str = "",
-        effects: Mapping[str, float] | None = None,
         *,
         detail: str = "",
     ) -> None:
@@ -76,12 +79,10 @@ class History:
             edits: all of the same status.
             fate: their status.
             why: reason for the report and the optimizer.
-            effects: change of the pass rate by train task, in [-1, 1].
             detail: reason for the report in place of ``why``.
         """
         for edit in edits:
-            own = {task: effects[task] for task in edit.tasks if effects and task in effects}
-            self._memory.remember(edit, fate, why, own)
+            self._memory.remember(edit, fate, why)
             known = self._edits.get(edit.key)
             if known and known.status == "accepted" and fate == "refused":
                 self.turn_away(edit)  # The edit is in the skill, and its row says why.
@@ -91,49 +92,47 @@ class History:
                 fate,
                 detail or why,
                 again=known.again if known else 0,
-                effects=own or self._effects.get(edit.key, {}),
-                left_out=self._left_out.get(edit.key, {}),
+                **self._measured.get(edit.key, {}),
             )
             self.observer.record("edit", row.model_dump())
 
-    def decide(
-        self, edits: Iterable[Edit], verdict: Verdict, effects: Mapping[str, float] | None = None
-    ) -> None:
+    def decide(self, edits: Iterable[Edit], verdict: Verdict) -> None:
         """Set the status of edits by a verdict; the optimizer is told nothing of a val task."""
         fate: EditStatus = "accepted" if verdict.accepted else "rejected"
         decided = list(edits)
         detail = verdict.reason
         if len(decided) > 1:  # it says nothing about one of them
             detail = f"{len(decided)} edits together: {detail}"
-        self.settle(decided, fate, verdict.nameless, effects, detail=detail)
+        self.settle(decided, fate, verdict.nameless, detail=detail)
 
-    def won(self, edits: Iterable[Edit], effects: Mapping[str, float]) -> None:
-        """Record that edits have won their trial and wait for the final comparison.
+    def measure(
+        self, edit: Edit, *, chance: float, points: float, effects: Mapping[str, float]
+    ) -> None:
+        """Note what the search's samples say of an edit, for its row.
 
         Args:
-            edits: the edits that have won together.
-            effects: change of the pass rate by train task, in [-1, 1].
+            edit: the edit.
+            chance: probability that it helps, in [0, 1].
+            points: expected change of the mean pass rate of the train tasks by it, in [-1, 1].
+            effects: the same for each train task that asked for it.
         """
-        for edit in edits:
-            own = {task: effects[task] for task in edit.tasks if task in effects}
-            self._effects[edit.key] = own
-            row = EditRow.of(edit, "accepted", effects=own).model_dump()
-            self.observer.record("edit", {**row, "status": "waiting"})
+        self._measured[edit.key] = {"chance": chance, "points": points, "effects": dict(effects)}
 
-    def left_out(self, edit: Edit, effects: Mapping[str, float]) -> None:
-        """Record the change of the pass rate of train tasks without an edit, in [-1, 1]."""
-        self._left_out.setdefault(edit.key, {}).update(effects)
+    def keep(self, edit: Edit) -> None:
+        """Record that an edit is kept and waits for the final comparison."""
+        row = EditRow.of(edit, "accepted", **self._measured.get(edit.key, {})).model_dump()
+        self.observer.record("edit", {**row, "status": "waiting"})
 
     def turn_away(self, edit: Edit) -> None:
-        """Count a proposed edit that is not tried because it lost before or was accepted."""
-        row = self._edits.get(edit.key) or EditRow.of(edit, "lost", "it lost its trials before")
-        self._edits[edit.key] = row.model_copy(update={"again": row.again + 1})
+        """Count a proposal of an edit that is accepted, or was given up before."""
+        if row := self._edits.get(edit.key):
+            self._edits[edit.key] = row.model_copy(update={"again": row.again + 1})
 
     def leave(self, edits: Iterable[Edit]) -> None:
-        """Record in the report edits that were not tried before the search ended."""
+        """Record in the report edits that were not sampled before the search ended."""
         for edit in edits:
-            why = "the search ended before it was tried"
-            self._edits.setdefault(edit.key, EditRow.of(edit, "dropped", why))
+            why = "the search ended before it was sampled"
+            self._edits.setdefault(edit.key, EditRow.of(edit, "open", why))
 
     def refuse(self, refusals: Iterable[Refusal]) -> None:
         for refusal in refusals:

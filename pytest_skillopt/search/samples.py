@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from contextlib import suppress
+from collections import defaultdict
 from dataclasses import replace
 from itertools import count, islice
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from pytest_skillopt.gate.data import Sample, Verdict
 from pytest_skillopt.search.budget import require
 from pytest_skillopt.suite.sampler import Stop, StopRun
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_skillopt.gate.data import Draw
     from pytest_skillopt.gate.engine import Gate
@@ -22,11 +21,6 @@ if TYPE_CHECKING:
     from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
     from pytest_skillopt.suite.sampler import Sampler
     from pytest_skillopt.suite.tasks import SkillTask
-
-    Found: TypeAlias = list[dict[str, list[Rollout]]]
-    Wanted: TypeAlias = Sequence[tuple[Document, Mapping[str, int]]]
-    Activity: TypeAlias = Generator[tuple[str, Wanted], Found, None]
-    """Generator that yields a stream with the samples it needs next, and is sent these."""
 
 _UNMEASURED = (("skipped", "were skipped"), ("error", "ended in an infrastructure error"))
 """Outcomes that are not measurements, with their descriptions."""
@@ -64,9 +58,6 @@ class Samples:
         self._drawn: defaultdict[tuple[str, str, str], count[int]] = defaultdict(count)
         """By version, task and stream, the index of the next sample."""
         self._at_start: dict[str, dict[str, Rollout]] = {}
-        self._documents: dict[str, Document] = {}
-        self._outcomes: dict[str, dict[str, tuple[str, bool]]] = {}
-        """By version and key, the task and whether it passed."""
 
     # For a search.
 
@@ -86,63 +77,52 @@ class Samples:
         """
         return self.take_all([(document, wanted)], stream)[0]
 
-    def take_all(self, wanted: Wanted, stream: str) -> Found:
+    def take_all(
+        self, wanted: Sequence[tuple[Document, Mapping[str, int]]], stream: str
+    ) -> list[dict[str, list[Rollout]]]:
         """Take samples of several documents in one round, as ``take`` does."""
-        return self._take_round([(stream, wanted)])[0]
+        pairs = [
+            (document, task)
+            for document, counts in wanted
+            for task, number in counts.items()
+            for _ in range(number)
+        ]
+        rollouts = iter(self.take_each(pairs, stream))
+        return [
+            {task: list(islice(rollouts, number)) for task, number in counts.items()}
+            for _, counts in wanted
+        ]
 
-    def carry_out(self, *activities: Activity) -> None:
-        """Carry out activities at the same time, until the first of them ends.
-
-        Each round takes the next samples of all of them; if the budget does not cover these, the
-        last activities end.
+    def take_each(self, pairs: Iterable[tuple[Document, str]], stream: str) -> list[Rollout]:
+        """Take one fresh sample of each pair of a document and a task, all in one round.
 
         Raises:
             OutOfBudget, StopRun: as ``take``.
         """
-        waiting = [(one, asked) for one in activities if (asked := next(one, None))]
-        while waiting and waiting[0][0] is activities[0]:
-            while len(waiting) > 1 and sum(map(_size, waiting)) > self._purse.affordable():
-                waiting.pop()
-            found = self._take_round([asked for _, asked in waiting])
-            running = list(zip(waiting, found, strict=True))
-            waiting = []
-            for (one, _), answer in running:
-                with suppress(StopIteration):
-                    waiting.append((one, one.send(answer)))
-
-    def _take_round(self, asked: Sequence[tuple[str, Wanted]]) -> list[Found]:
-        requests = [
-            request
-            for stream, wanted in asked
-            for document, counts in wanted
-            for request in self._draw(document, counts, stream)
-        ]
+        requests = [self._draw(document, task, stream) for document, task in pairs]
         require(self._purse, len(requests))
-        rollouts = iter(self._take(requests))
-        return [
-            [
-                {task: list(islice(rollouts, number)) for task, number in counts.items()}
-                for _, counts in wanted
-            ]
-            for _, wanted in asked
-        ]
+        return self._take(requests)
 
-    def _draw(
-        self, document: Document, counts: Mapping[str, int], stream: str
-    ) -> list[RolloutRequest]:
-        """Return requests for the next samples of a stream, each with a new index."""
-        drawn = self._drawn
-        return [
-            self._sampler.request(task, version, stream, next(drawn[version, task, stream]))
-            for task, wanted in counts.items()
-            for version in [self._add(document, task)]
-            for _ in range(wanted)
-        ]
+    def take_apart(self, document: Document, task: str, stream: str) -> Rollout:
+        """Take one fresh sample that counts for the budget, and for no decision.
+
+        Raises:
+            OutOfBudget, StopRun: as ``take``.
+        """
+        require(self._purse, 1)
+        rollouts = self._sampler.take([self._draw(document, task, stream)])
+        self._count(rollouts)
+        return rollouts[0]
+
+    def _draw(self, document: Document, task: str, stream: str) -> RolloutRequest:
+        """Return a request for the next sample of a stream, with a new index."""
+        version = self._add(document, task)
+        index = next(self._drawn[version, task, stream])
+        return self._sampler.request(task, version, stream, index)
 
     def _add(self, document: Document, task: str) -> str:
         """Send a version to the workers, as a task is to see it."""
         version = self._sampler.add_version(self._skill, document.packed)
-        self._documents[version] = document
         if task not in self._rivals:
             return version
         path, rival = self._rivals[task]
@@ -162,9 +142,6 @@ class Samples:
             version = self._stands_for.get(request.version, request.version)
             if version == self._start.version:
                 self._at_start.setdefault(request.task, {})[request.key] = rollout
-            if rollout.measured:
-                known = self._outcomes.setdefault(version, {})
-                known[request.key] = request.task, rollout.passed
         return rollouts
 
     def _count(self, rollouts: Sequence[Rollout]) -> None:
@@ -172,26 +149,9 @@ class Samples:
             used = rollout.usage + rollout.judge_usage
             self._purse.took(rollout.request.key, used, rollout.duration)
 
-    def outcomes(self) -> list[tuple[Document, list[tuple[str, bool]]]]:
-        """Return the task and success of every measurement under each document."""
-        return [(self._documents[v], list(known.values())) for v, known in self._outcomes.items()]
-
     def at_start(self) -> dict[str, list[Rollout]]:
         """Return all rollouts of the skill as it was on disk, by task."""
         return {task: list(seen.values()) for task, seen in self._at_start.items()}
-
-    def mended(self, tasks: Iterable[str]) -> list[str]:
-        """Return the tasks that only failed with the skill on disk, and mostly passed since."""
-        before: Counter[tuple[str, bool]] = Counter()
-        since: Counter[tuple[str, bool]] = Counter()
-        for version, known in self._outcomes.items():
-            (before if version == self._start.version else since).update(known.values())
-        return [
-            task
-            for task in tasks
-            if before[task, False] and not before[task, True]
-            if since[task, True] > since[task, False]
-        ]
 
     def require_measured(self, tasks: Sequence[SkillTask]) -> None:
         """Check that a sample of these tasks was measured, if any was taken.
@@ -240,11 +200,6 @@ class Samples:
         answers = list(zip(draws, self._take(requests), strict=True))
         gate.tell(sample_of(draw, rollout) for draw, rollout in answers)
         return answers
-
-
-def _size(waiting: tuple[Activity, tuple[str, Wanted]]) -> int:
-    """Return the number of samples that an activity asks for."""
-    return sum(sum(counts.values()) for _, counts in waiting[1][1])
 
 
 def _why_not(found: Mapping[str, Sequence[Rollout]]) -> str:

@@ -8,6 +8,7 @@ fields.
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -27,11 +28,10 @@ from pytest_skillopt.search.samples import Samples
 from pytest_skillopt.suite.sampler import StopRun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pytest_skillopt.edits.context import Context
     from pytest_skillopt.edits.records import TaskRecord
-    from pytest_skillopt.gate.data import Seen
     from pytest_skillopt.gate.engine import Gate
     from pytest_skillopt.model.purse import Purse
     from pytest_skillopt.search.extensions import Stages
@@ -57,8 +57,7 @@ class TrainingState:
         stages: the stages of the search.
         budget: what the training may spend.
         observer: is told what happens.
-        width: rollouts that run at once, at least 1; a search that has many takes its samples in
-            fewer rounds.
+        width: most samples of a round of the default search.
         rivals: documents of the other skills that some of the tasks are about, by path.
     """
 
@@ -95,8 +94,7 @@ class TrainingState:
         self.verdicts: list[Verdict] = []
         self.prior = 1.0
         """E-value of the search's own samples against "no edit does anything"."""
-        self.ablated: tuple[Seen, ...] = ()
-        """Fresh samples of train tasks with an edit of the incumbent, and without it."""
+        self._lift: Mapping[str, float] = {}
         self._older: list[Edit] = []
         self._judged: set[str] = set()
 
@@ -114,17 +112,6 @@ class TrainingState:
         """Edits that made the incumbent out of the start, in order."""
         return [*self._older, *self.edits]
 
-    @property
-    def targets(self) -> list[str]:
-        """Train tasks on which a change is expected, the likeliest first.
-
-        These are the tasks that asked for the accepted edits, then those that only failed with the
-        start and mostly passed since.
-        """
-        train = {task.id: task for task in self.train if task.split == "train"}
-        asked = (task for edit in self.accepted for task in edit.tasks if task in train)
-        return list(dict.fromkeys([*asked, *self.samples.mended(train)]))
-
     @functools.cached_property
     def at_the_end(self) -> bool:
         """Whether only the final comparison decides, and edits are adopted without a gate."""
@@ -139,9 +126,19 @@ class TrainingState:
         """Record what the search's own samples say against "no edit does anything"."""
         self.prior = e_value
 
-    def set_ablated(self, seen: Iterable[Seen]) -> None:
-        """Record the samples of the ablation of the incumbent's edits."""
-        self.ablated = tuple(seen)
+    @property
+    def lift(self) -> Mapping[str, float]:
+        """Expected lift of train tasks by the incumbent.
+
+        If the search does not tell it, 1.0 for each task that asked for an accepted edit.
+        """
+        train = {task.id for task in self.train}
+        asked = {task: 1.0 for edit in self.accepted for task in edit.tasks if task in train}
+        return self._lift or asked
+
+    def set_lift(self, lift: Mapping[str, float]) -> None:
+        """Record the expected lift of train tasks by the incumbent."""
+        self._lift = lift
 
     # The gate.
 
@@ -197,7 +194,10 @@ class TrainingState:
         return verdict
 
     def _decide(self, candidate: Document, edits: Sequence[Edit]) -> Verdict:
-        gate = self.open_gate(gate_options(self.settings))
+        options, left = gate_options(self.settings), self.purse.affordable()
+        if left != math.inf:
+            options = replace(options, budget=int(left))
+        gate = self.open_gate(options)
         verdict = self.samples.decide(gate, self.incumbent, candidate)
         self.verdicts.append(verdict)
         if verdict.decision != "unmeasured":

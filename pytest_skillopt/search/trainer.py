@@ -15,6 +15,7 @@ from pytest_skillopt.edits.context import Context, contracts_of, read_preference
 from pytest_skillopt.edits.records import Memory
 from pytest_skillopt.edits.vetting import Vetting
 from pytest_skillopt.model.purse import Amounts, Purse
+from pytest_skillopt.search.budget import samples_of, width_of
 from pytest_skillopt.search.extensions import Stages, added_search, notes_on_search
 from pytest_skillopt.search.final_comparison import FinalComparison, shortage
 from pytest_skillopt.search.history import Observer
@@ -25,9 +26,7 @@ from pytest_skillopt.search.outcome import (
     noise_of,
     task_rows,
 )
-from pytest_skillopt.search.parameters import TrialParameters
 from pytest_skillopt.search.state import TrainingState
-from pytest_skillopt.search.trial_search import TrialSearch
 from pytest_skillopt.suite.sampler import Sampler, Stop, StopRun
 
 if TYPE_CHECKING:
@@ -65,7 +64,8 @@ class Trainer:
         root: directory of relative paths in the settings.
         stages: replacements of single stages.
         observer: is told each step and decision.
-        parameters: of the search ``trials``; its defaults fit suites of 10 to 200 tests.
+        at_once: rollouts that run at once, for the size of a round; 0: those of the executor. A run
+            that is continued needs the number of its beginning.
         rivals: documents of the other skills that some of the tasks are about, by path.
         purse: bounds the training; by default one with the caps of the settings.
 
@@ -85,7 +85,7 @@ class Trainer:
         root: Path | None = None,
         stages: Stages | None = None,
         observer: Observer | None = None,
-        parameters: TrialParameters | None = None,
+        at_once: int = 0,
         rivals: Mapping[str, Document] = {},
         purse: Purse | None = None,
     ) -> None:
@@ -93,7 +93,6 @@ class Trainer:
             sampler = Sampler(sampler, tasks, settings=settings)
         if sampler.rollouts_left and not settings.max_rollouts:
             settings = replace(settings, max_rollouts=sampler.rollouts_left)
-        self._parameters = parameters or TrialParameters()
         _check(tasks)
         stages = stages or Stages.of(settings)
         observer = observer or Observer()
@@ -116,7 +115,6 @@ class Trainer:
             preferences=read_preferences(settings.preferences, root),
             contracts=contracts_of([task for task in tasks if task.split in ("train", "both")]),
         )
-        suite = sum(task.split != "test" for task in tasks)
         self._state = TrainingState(
             context,
             tasks,
@@ -125,7 +123,7 @@ class Trainer:
             stages=stages,
             purse=purse,
             observer=observer,
-            width=self._parameters.width(sampler.at_once, suite, purse.total()),
+            width=width_of(at_once or sampler.at_once),
             rivals=rivals,
         )
         self._final = FinalComparison(self._state, observer.begun)
@@ -153,8 +151,11 @@ class Trainer:
         state = self._state
         if (added := added_search(state.settings)) and added.make:
             return added.make(state)
-        state.purse.allow(self._parameters.search_samples(len(state.suite)))
-        return TrialSearch(state, self._parameters, self._final)
+        # Imported only here: it needs numpy, which a session that trains nothing does not.
+        from pytest_skillopt.search.loop import DefaultSearch
+
+        state.purse.allow(samples_of(len(state.suite)))
+        return DefaultSearch(state, self._final)
 
     def _end_unchanged(self, stopped: Stop | None, reason: str) -> TrainOutcome:
         verdicts, calls = self._state.verdicts, self._state.context.calls
@@ -182,7 +183,7 @@ class Trainer:
             else:
                 added = added_search(self._state.settings)
                 if added and added.follow_up and measured.verdict.accepted:
-                    most = self._parameters.search_samples(len(self._state.suite))
+                    most = samples_of(len(self._state.suite))
                     measured = added.follow_up(self._state, self._final, measured, most)
                 measured = self._final.open_test(measured)
                 self._state.settle_adopted(measured.verdict)

@@ -141,6 +141,8 @@ class Sampler:
         """Started requests that wait for a free worker before they go to the executor."""
         self._rationed = False
         """True if the executor gets only as many requests as can run, so that a cap can stop."""
+        self._refused = ""
+        """Reason why nothing more can be paid: the error of a rollout that a limit has ended."""
         self._attempts: dict[str, int] = {}
         self._errors: dict[str, Rollout] = {}
         """Final infrastructure errors, by key."""
@@ -292,6 +294,8 @@ class Sampler:
 
     def _spent(self) -> str:
         """Name the cap that is used up, if any; the meter itself stops the package's own calls."""
+        if self._refused:
+            return self._refused
         check = self.purse.check if self._rationed else self.purse.check_time
         try:
             check()
@@ -373,6 +377,7 @@ class Sampler:
 
     def _stop_if_hopeless(self, request: RolloutRequest, error: InfraError) -> None:
         if error.kind == "cap":
+            self._refused = error.message
             stop = StopRun(error.message)
         elif error.fatal or error.kind == "cache":
             stop = StopRun(f"{request.task}: {error.message}", kind=Stop.FATAL)

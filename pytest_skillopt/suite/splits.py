@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
 
 SPLITS = ("train", "val", "test")
 BOTH = "both"
-"""Split of all tasks of a suite too small to be split: used for training and measuring."""
+"""Split of all tasks of a suite too small to be split: edits come from them, and they decide."""
 
-SMALLEST_SPLIT_SUITE = 8
+SMALL = 20
+"""Largest suite of a skill that is not split unless a task is marked."""
 _TOLERANCE = 0.34
 """Largest relative deviation of a split from its share before groups are moved."""
 _MOST_TOGETHER = 0.25
@@ -71,11 +73,28 @@ def assign_splits(
         if task.split and task.split not in SPLITS:
             wanted = "it must be train, val or test"
             raise SplitError(f"{task.id}: split={task.split!r} is unknown, {wanted}")
-    if len(tasks) < SMALLEST_SPLIT_SUITE and not any(task.split for task in tasks):
-        few = f"fewer than {SMALLEST_SPLIT_SUITE} tasks: no split"
-        note = f"{few}, the improvement is measured on the tasks the edits came from"
-        notes = [f"{task.skill}: {note}" for task in tasks[:1]]
-        return [replace(task, split=BOTH) for task in tasks], notes
+    whole = _whole_suites(tasks)
+    notes = [
+        f"{skill}: its {count} tasks are not split, since parts of so few tell little: edits come "
+        "from all of them, and all decide; mark tasks with split= to change that"
+        for skill, count in whole.items()
+    ]
+    assigned, more = _split([task for task in tasks if task.skill not in whole], shares, seed)
+    split = {task.id: task.split for task in assigned}
+    return [replace(task, split=split.get(task.id, BOTH)) for task in tasks], notes + more
+
+
+def _whole_suites(tasks: Sequence[SkillTask]) -> dict[str, int]:
+    """Return the skills whose tasks are too few to be split, with their number."""
+    marked = {task.skill for task in tasks if task.split}
+    counts = Counter(task.skill for task in tasks if task.skill not in marked)
+    return {skill: count for skill, count in counts.items() if count <= SMALL}
+
+
+def _split(
+    tasks: Sequence[SkillTask], shares: dict[str, float], seed: int
+) -> tuple[list[SkillTask], list[str]]:
+    """Assign train, val and test, as ``assign_splits``."""
     alike = _alike(tasks)
     units = [_Unit(members, shares, seed) for members in _together(tasks, alike)]
     kinds: dict[tuple[str, bool | None], list[_Unit]] = {}

@@ -72,8 +72,8 @@ def write_journal(
     edit = EditRow(op="append", content=f"- {text}", reason=text, step=1, tasks=names[:1])
     first = {"skill": "SKILL.md"}
     journal.write("edit", first | edit.model_dump() | {"status": "waiting"})
-    lost_edit = EditRow(op="append", content=f"- no {text}", step=1, status="lost", why=text)
-    journal.write("edit", first | lost_edit.model_dump())
+    given_up = EditRow(op="append", content=f"- no {text}", step=1, status="given up", why=text)
+    journal.write("edit", first | given_up.model_dump())
     second = StepRow(step=2, train=0.8, edits=1)
     if gated:
         second = second.model_copy(update={"before": 0.4, "after": 0.9, "verdict": "accepted"})

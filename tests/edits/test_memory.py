@@ -20,10 +20,10 @@ def test_what_became_of_an_edit_is_told_with_its_effects(toy: ModuleType) -> Non
 
 def test_losses_are_counted(toy: ModuleType) -> None:
     memory, line = Memory(), toy.append("- Be nice.")
-    memory.remember(line, "lost")
+    memory.remember(line, "given up")
     assert memory.render() == ""  # It may have had bad luck.
-    memory.remember(line, "lost")
-    assert "lost, 2 times" in memory.render()
+    memory.remember(line, "given up")
+    assert "given up, 2 times" in memory.render()
     memory.remember(line, "accepted")
     assert memory.render() == ""
     assert "accepted" in memory.tried(accepted=True)[0]

@@ -10,7 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_skillopt.gate.data import Draw, Sample
-from pytest_skillopt.gate.statistics import exact_test, log_bayes_factor, log_e
+from pytest_skillopt.gate.statistics import (
+    Stratum,
+    exact_test,
+    log_e,
+    permutation_test,
+)
 
 rates = st.floats(0.001, 0.999)
 
@@ -69,42 +74,6 @@ def test_evidence_rises_with_every_failure_of_the_worse_arm(arm: tuple[int, int,
         assert log_e(better, n, worse - 1, m) > log_e(better, n, worse, m)
 
 
-RATES = (0.02, 0.10, 0.25, 0.50, 0.75, 0.90, 0.98)
-
-
-@given(arms(6))
-def test_bayes_factor_is_the_ratio_of_two_mean_chances(arm: tuple[int, int, int, int]) -> None:
-    """The order of the samples that were seen cancels out."""
-    better, n, worse, m = arm
-    changes = [(a, b) for a in RATES for b in RATES if b - a > 0.39]
-    weights = [b - a for a, b in changes]
-    changed = sum(
-        w * binomial(better, n, b) * binomial(worse, m, a)
-        for w, (a, b) in zip(weights, changes, strict=True)
-    ) / sum(weights)
-    alike = sum(binomial(better, n, p) * binomial(worse, m, p) for p in (0.1, 0.3, 0.5, 0.7, 0.9))
-    expected = math.log(changed / (alike / 5))
-    assert log_bayes_factor(better, n, worse, m) == pytest.approx(expected, abs=1e-9)
-
-
-@given(st.integers(0, 12), st.integers(0, 12))
-def test_bayes_factor_speaks_for_a_change_where_the_first_arm_is_clearly_better(
-    n: int, m: int
-) -> None:
-    assert log_bayes_factor(0, 0, 0, 0) == pytest.approx(0, abs=1e-12)
-    if n and m:
-        assert log_bayes_factor(n, n, 0, m) > 0 > log_bayes_factor(0, n, m, m)
-
-
-@given(st.integers(1, 8), st.integers(0, 8))
-def test_where_nothing_changed_it_knows_passes_from_failures_no_better(n: int, passed: int) -> None:
-    """The bets are their own mirror image: passing as often weighs what failing as often does."""
-    passed = min(passed, n)
-    same = log_bayes_factor(passed, n, passed, n)
-    assert same == pytest.approx(log_bayes_factor(n - passed, n, n - passed, n), abs=1e-9)
-    assert same < 0
-
-
 def test_long_tapes_do_not_underflow() -> None:
     assert math.isfinite(log_e(0, 100_000, 100_000, 100_000))
     assert log_e(100_000, 100_000, 0, 100_000) > 100_000
@@ -146,3 +115,29 @@ def test_metrics() -> None:
 def test_scores_that_are_no_numbers_in_the_unit_interval_are_refused(score: float) -> None:
     with pytest.raises(ValueError, match="t: score"):
         sample(True, score).value("soft")
+
+
+@given(st.lists(arms(4, 1), min_size=1, max_size=4), st.floats(0.1, 1.0))
+def test_accidents_of_wording_never_make_a_p_value_smaller(
+    counts: list[tuple[int, int, int, int]], wording: float
+) -> None:
+    strata = [
+        Stratum(2, (1,) * k + (0,) * (n - k), (1,) * min(j, n) + (0,) * max(0, n - j))
+        for k, n, j, _ in counts
+    ]
+    assert permutation_test(strata, wording) >= permutation_test(strata)
+
+
+def test_many_samples_of_one_task_are_one_piece_of_evidence_beyond_accidents_of_wording() -> None:
+    def p_value(tasks: int, n: int, wording: float) -> float:
+        after, before = (1,) * (3 * n // 4) + (0,) * (n // 4), (1,) * (n // 2) + (0,) * (n // 2)
+        return permutation_test([Stratum(1, after, before)] * tasks, wording)
+
+    assert p_value(1, 32, 0.0) < 0.05 < p_value(1, 32, 0.8)
+    assert p_value(8, 32, 0.8) < 0.01
+
+
+def test_scores_are_permuted_as_passes_are() -> None:
+    better = Stratum(1, (9, 8, 10), (2, 3, 1))
+    assert permutation_test([better], scale=10) == pytest.approx(1 / math.comb(6, 3))
+    assert permutation_test([Stratum(3, (5,), (5,))], scale=10) == 1.0

@@ -50,7 +50,7 @@ def test_a_training_under_a_small_cap_decides_once(toy: ModuleType, cap: int, se
     outcome, sampler = train(toy, world, cap=cap)
     assert outcome.samples == len(sampler.sampled) <= cap
     assert all(row.gate == "" and row.verdict == "none" for row in outcome.steps)
-    assert streams(sampler) == {"train", "trial", "final", "test"}
+    assert streams(sampler) == {"search", "final", "test"}
     assert outcome.status == "accepted"
     assert outcome.verdict.final
     assert outcome.val.after.rate > outcome.val.before.rate
@@ -134,8 +134,8 @@ def test_a_gate_that_is_another_or_can_be_paid_for_stays_on_the_way(
 
 def test_what_is_kept_for_the_decision_follows_the_cap() -> None:
     kept = {total: kept_back(Settings(), 50, total) for total in (100, 200, 350, 5000, math.inf)}
-    assert kept == {100: 38, 200: 60, 350: 105, 5000: 150, math.inf: 500}
-    assert kept_back(Settings(final_rollouts=1), 50, 350) == 100
+    assert kept == {100: 30, 200: 60, 350: 105, 5000: 1500, math.inf: 500}
+    assert kept_back(Settings(), 50, 350, log_e=math.log(20)) == 42
 
 
 # The session.
@@ -178,5 +178,5 @@ def test_a_session_leaves_what_helped_to_the_final_comparison(pytester: pytest.P
     assert skill.read_text().startswith(before.rstrip())
     assert skill.read_text() != before
     text = " ".join(result.stdout.str().split())
-    assert "kept for the final comparison" in text
+    assert "1 kept" in text
     assert text.count("The file is written.") == 1

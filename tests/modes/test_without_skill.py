@@ -60,7 +60,9 @@ def test_none_before_and_after_side_by_side(
     )
     compared = pytester.runpytest_inprocess("--skillopt-compare", "none", "SKILL.md")
     assert compared.ret == 0
-    assert "Tasks that told nothing" not in compared.stdout.str(), "four samples are few"
+    told = " ".join(compared.stdout.str().split()).partition("Tasks that told nothing: ")[2]
+    assert told.startswith("never passed (test_greeting.py::test_greeting[Ada]")
+    assert "always passed (test_greeting.py::test_polite)" in told
     assert "fell from" not in compared.stdout.str(), "what was measured on one side alone"
     before = chat_server.calls
     # A later comparison, by a version of the package that kept other things of a rollout.
@@ -75,7 +77,7 @@ def test_none_before_and_after_side_by_side(
     done.stdout.fnmatch_lines(
         [
             "*pass rate *no skill *before *after *points*",
-            "*suite *10.0 %*(*) *10.0 %*(*) *100.0 %*(*) *+90.0 *10 tasks*",
+            "*suite *7.7 %*(*) *7.7 %*(*) *100.0 %*(*) *+92.3 *13 tasks*",
             "*Without any skill: as run*",
         ]
     )
@@ -85,7 +87,7 @@ def test_none_before_and_after_side_by_side(
     result = json.loads((run / "result.json").read_text())
     (skill,) = result["skills"]
     assert result["rollouts"] <= chat_server.calls - before, "nothing was sampled without a skill"
-    assert skill["none"]["rate"] == pytest.approx(0.1)
+    assert skill["none"]["rate"] == pytest.approx(1 / 13)
     marks = {row["id"].partition("[")[2]: row["marks"] for row in skill["tasks"]}
     assert marks["Ada]"] == ["vowel"]
     assert marks["Ben]"] == []

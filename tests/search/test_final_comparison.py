@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -82,15 +83,14 @@ def test_the_same_comparison_is_one_look_and_every_other_one_is_fresh(
 
 def test_another_seed_draws_fresh_samples_for_the_same_comparison(toy: ModuleType) -> None:
     world = toy.make_world(tasks=8, rules=1, weak=0.0, strong=1.0)
-    streams: dict[str, list[set[str]]] = {}
-    for seed in range(8):
-        sampler, journal = toy.ToySampler(world, toy.make_tasks(world)), Journal()
+    journal, streams = Journal(), []
+    for seed in (0, 1):
+        sampler = toy.ToySampler(world, toy.make_tasks(world))
         train(toy, sampler, journal, seed=seed)
-        drawn = {stream for stream, _ in final_samples(sampler)}
-        streams.setdefault(repr(journal.begun), []).append(drawn)
-    alike = max(streams.values(), key=len)
-    assert len(alike) > 1, "the same edits on the same evidence"
-    assert not alike[0] & alike[1]
+        streams.append({stream for stream, _ in final_samples(sampler)})
+    assert len(journal.begun) == 1, "the second one takes the parameters of the first"
+    assert all(streams)
+    assert not streams[0] & streams[1]
 
 
 @pytest.mark.parametrize("cap", [0, 400])
@@ -224,52 +224,16 @@ def test_a_comparison_without_that_edit_that_breaks_off_leaves_what_was_refused(
     assert any("was not compared: the cap is reached" in note for note in outcome.notes)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_the_tasks_that_the_search_has_mended_are_its_targets(toy: ModuleType, seed: int) -> None:
-    """A task that looks mended by luck may be among them."""
+@pytest.mark.parametrize("seed", range(3))
+def test_it_knows_the_lift_that_the_search_expects(toy: ModuleType, seed: int) -> None:
     world = toy.make_world(seed=seed)
     sampler, journal = toy.ToySampler(world, toy.make_tasks(world)), Journal()
-    outcome = train(toy, sampler, journal)
-    targets = journal.begun[0]["targets"]
-    train_tasks = [task.id for task in sampler.tasks if task.split == "train"]
+    outcome = train(toy, sampler, journal, cap=400)
+    lift = journal.begun[0]["lift"]
+    assert set(lift) == {task.id for task in sampler.tasks if task.split == "train"}
     start, found = toy.SKILL.decode(), outcome.proposal.text
-    lifted = {t for t in train_tasks if world.rate(t, found) > world.rate(t, start) + 0.2}
-    assert set(targets) <= set(train_tasks)
-    assert len(lifted.intersection(targets)) >= 0.4 * len(lifted)
-    assert len(lifted.intersection(targets)) >= 0.8 * len(targets)
-
-
-def test_it_knows_the_samples_with_an_edit_and_without_it(toy: ModuleType) -> None:
-    world = toy.make_world()
-    sampler, journal = toy.ToySampler(world, toy.make_tasks(world)), Journal()
-    assert train(toy, sampler, journal).status == "accepted"
-    begun = journal.begun[0]
-    ablated = [seen for seen in begun["seen"] if seen[0] in begun["targets"]]
-    assert ablated
-    for _, passed, pairs, without, others in ablated:
-        assert pairs == others
-        assert passed > without
-    assert len({seen[0] for seen in begun["seen"]}) == len(begun["seen"])
-
-
-@pytest.mark.parametrize(("edits", "epochs"), [(1, 2), (2, 4)])
-def test_a_single_edit_gets_what_an_idle_search_leaves(
-    toy: ModuleType, edits: int, epochs: int
-) -> None:
-    """Several edits move enough tasks, so that the search may go on for ``skillopt_patience``."""
-    needs = [i % edits for i in range(5)] + [9]
-    world = toy.World(
-        {f"test_toy.py::test_it[t{i}]": (needs[i // 4],) for i in range(24)}, strong=1.0, weak=0.0
-    )
-
-    def propose(form: str, messages: object) -> str:
-        known = [toy.rule(n) for n in range(edits) if f"convention {n} is not" in str(messages)]
-        added = [{"op": "append", "target": "", "content": text} for text in known]
-        return json.dumps({"reasoning": "", "edits": added})
-
-    sampler = toy.ToySampler(world, toy.make_tasks(world))
-    model, settings = toy.ToyOptimizer(script=propose), Settings.make(max_rollouts=260)
-    document = Document.from_bytes(toy.SKILL)
-    outcome = Trainer(document, sampler.tasks, sampler, model, settings).run()
-    assert (outcome.status, len(outcome.accepted)) == ("accepted", edits)
-    assert max(step.epoch for step in outcome.steps) == epochs
+    true = [world.rate(task, found) - world.rate(task, start) for task in lift]
+    assert sum(lift.values()) == pytest.approx(sum(true), rel=0.35)
+    moved = [lift[task] for task, rise in zip(lift, true, strict=True) if rise > 0.2]
+    others = [lift[task] for task, rise in zip(lift, true, strict=True) if rise <= 0.2]
+    assert statistics.fmean(moved) > statistics.fmean(others) + 0.3

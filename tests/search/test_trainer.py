@@ -247,14 +247,18 @@ def test_unreadable_replies_are_counted_and_nothing_is_guessed(
     assert outcome.status == "unchanged"
     assert "could be read (no JSON object or array in 'I would rather not.'); try" in outcome.reason
     assert any("could not be read" in note for note in outcome.notes)
-    assert search == "batch" or "I would rather not." in outcome.steps[-1].reason
+    assert search == "batch" or any("I would rather not." in s.reason for s in outcome.steps)
     assert len(model.asked) <= 2 * (5 + 8), "a handful, and what was under way"
 
 
 @pytest.mark.parametrize(
     ("settings", "reason", "resumable"),
     [
-        ({"search": "trials"}, "no edit is left that might help, and nothing new is", False),
+        (
+            {"search": "trials"},
+            "more samples would not pay: a further 100 rollouts would",
+            False,
+        ),
         ({"search": "batch", "epochs": 1, "patience": 99}, "all epochs are over", False),
         ({"search": "batch", "patience": 1}, "1 step without an accepted edit", False),
         ({"search": "shorten", "epochs": 1}, "no text is left that can be removed", False),
@@ -294,7 +298,7 @@ def test_what_has_gathered_goes_on_when_the_optimizer_stops_making_sense(toy: Mo
     def script(form: str, messages: object) -> str | None:
         nonlocal answered
         answered += form == "Edits"
-        return None if answered <= 9 else "I would rather not."
+        return None if answered <= 40 else "I would rather not."
 
     model = toy.ToyOptimizer(useful=1.0, script=script)
     outcome = train(toy, toy.make_world(), model, optimizer_workers=1)
@@ -331,12 +335,12 @@ def test_an_optimizer_that_stays_away_leaves_the_training_unmeasured(
 def test_it_is_counted_which_rates_come_from_the_search(toy: ModuleType) -> None:
     outcomes = (train(toy, toy.make_world(), max_rollouts=cap) for cap in range(150, 260, 10))
     short = next(o for o in outcomes if o.verdict and o.from_search)
-    assert short.verdict
     assert short.status == "accepted"
-    sampled = {task.task for task in short.verdict.tasks if task.incumbent_n}
-    measured = {row.id for row in short.tasks if row.split != "test"}
-    assert short.from_search == len(measured - sampled) > 0
-    assert train(toy, toy.make_world()).from_search == 0
+    for outcome in (short, train(toy, toy.make_world())):
+        assert outcome.verdict
+        sampled = {task.task for task in outcome.verdict.tasks if task.incumbent_n}
+        measured = {row.id for row in outcome.tasks if row.split != "test"}
+        assert outcome.from_search == len(measured - sampled)
 
 
 @pytest.mark.parametrize("search", SEARCHES)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from string import ascii_lowercase
 
 from pytest_skillopt import SkillTask
 from pytest_skillopt.suite.splits import SPLITS, assign_splits
@@ -13,12 +14,12 @@ def test_nearly_the_same_task_in_several_splits_is_said() -> None:
         tasks = [SkillTask(id=f"t{n}", text=text) for n, text in enumerate(texts)]
         return [n for n in assign_splits(tasks, "2:1:1")[1] if "nearly the same" in n]
 
-    (note,) = prompts([f"Write the notes of release {n}, please!" for n in range(12)])
+    (note,) = prompts([f"Write the notes of release {n}, please!" for n in range(24)])
     assert "(val) and t" in note
     assert "group=" in note
-    words = [f"{a}{b}" for a in "xyz" for b in "klmn"]
-    assert prompts([" ".join(word + "abcdefghijkl"[n] for word in words) for n in range(12)]) == []
-    assert prompts([f"Greet guest {n}." for n in range(12)]) == [], "mere names"
+    words = [f"{a}{b}" for a in "xyz" for b in "klmnopqr"]
+    assert prompts([" ".join(word + ascii_lowercase[n] for word in words) for n in range(24)]) == []
+    assert prompts([f"Greet guest {n}." for n in range(24)]) == [], "mere names"
     assert prompts([f"Greet the guest politely, as ever, in the name of {n}" for n in words]) != []
 
 
@@ -26,7 +27,7 @@ def test_pairs_of_nearly_the_same_tasks_are_kept_together_and_said_once() -> Non
     words = [f"{a}{b}" for a in "xyz" for b in "klmn"]
 
     def tasks(split: str = "") -> list[SkillTask]:
-        texts = [" ".join(word + "abcdefghijkl"[n] for word in words) for n in range(12)]
+        texts = [" ".join(word + ascii_lowercase[n] for word in words) for n in range(18)]
         made = [(f"t{n}", text, "") for n, text in enumerate(texts)]
         made += [(f"u{n}", f"{text} 7", split) for n, text in enumerate(texts[:6])]
         return [

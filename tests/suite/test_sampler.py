@@ -153,6 +153,19 @@ def test_what_no_retry_can_mend_stops_the_run(kind: str, fatal: bool) -> None:
     assert sum(executor.runs.values()) == 1
 
 
+def test_nothing_is_started_after_a_limit_that_a_rollout_has_reached() -> None:
+    """Whoever asks: a comparison at the end would only reach it once more."""
+    executor = ScriptedExecutor(lambda r, run: error(r, "cap") if r.task == "t1" else passed(r, 1))
+    sampler, _ = make(executor)
+    asked = requests(sampler)
+    with pytest.raises(StopRun, match="it broke"):
+        sampler.take(asked)
+    begun = sum(executor.runs.values())
+    with pytest.raises(StopRun, match="it broke"):
+        sampler.take([replace(asked[0], stream="final")])
+    assert sum(executor.runs.values()) == begun
+
+
 def test_a_run_of_errors_opens_the_breaker() -> None:
     sampler, _ = make(ScriptedExecutor(lambda r, run: error(r)), Settings(breaker=5))
     with pytest.raises(StopRun, match="5 infrastructure errors in a row") as stop:

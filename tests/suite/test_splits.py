@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -24,7 +25,7 @@ def by_id(tasks: list[SkillTask]) -> dict[str, str]:
     return {t.id: t.split for t in tasks}
 
 
-@given(st.integers(8, 120), st.text("abc", max_size=3))
+@given(st.integers(21, 120), st.text("abc", max_size=3))
 def test_every_split_is_near_its_share(count: int, prefix: str) -> None:
     tasks, _ = assign_splits(suite(count, prefix), "2:1:1")
     sizes = {name: sum(t.split == name for t in tasks) for name in SPLITS}
@@ -42,18 +43,18 @@ def test_adding_a_task_moves_no_other_in_a_large_suite() -> None:
 
 def test_moved_groups_are_named() -> None:
     for prefix in "abcdefghij":
-        tasks, notes = assign_splits(suite(8, prefix), "2:1:1")
+        tasks, notes = assign_splits(suite(24, prefix), "2:1:1")
         assert {t.split for t in tasks} == set(SPLITS)
         if notes:
             assert "moved" in notes[0]
             assert prefix in notes[0]
             return
-    pytest.fail("no suite of eight needed a move")
+    pytest.fail("no suite of 24 needed a move")
 
 
-@given(st.permutations(range(20)))
+@given(st.permutations(range(24)))
 def test_the_order_of_the_tasks_does_not_matter(order: list[int]) -> None:
-    tasks = suite(20)
+    tasks = suite(24)
     first, _ = assign_splits(tasks, "2:1:1")
     second, _ = assign_splits([tasks[i] for i in order], "2:1:1")
     assert by_id(first) == by_id(second)
@@ -71,7 +72,7 @@ def test_the_same_content_stays_together() -> None:
     assert splits["x"] == splits["y"]
 
 
-@given(st.integers(3, 12), st.integers(3, 12), st.integers(0, 9), st.text("abc", max_size=3))
+@given(st.integers(11, 20), st.integers(10, 20), st.integers(0, 9), st.text("abc", max_size=3))
 def test_requests_of_either_kind_and_of_each_skill_are_in_every_split(
     should: int, should_not: int, others: int, prefix: str
 ) -> None:
@@ -95,12 +96,22 @@ def test_another_seed_assigns_the_splits_anew() -> None:
         assert Counter(each.values())["train"] == pytest.approx(20, abs=7)
 
 
-def test_a_small_suite_without_marks_is_both() -> None:
-    tasks, notes = assign_splits(suite(7), "2:1:1")
+@pytest.mark.parametrize("count", [1, 7, 20])
+def test_a_small_suite_without_marks_is_not_split(count: int) -> None:
+    tasks, notes = assign_splits(suite(count), "2:1:1")
     assert {t.split for t in tasks} == {BOTH}
-    assert notes == [
-        f"{tasks[0].skill}: fewer than 8 tasks: no split, the improvement is measured on the tasks "
-        "the edits came from"
+    (note,) = notes
+    assert f"SKILL.md: its {count} tasks are not split" in note
+    assert "mark tasks with split= to change that" in note
+
+
+def test_each_skill_is_split_by_the_size_of_its_own_suite() -> None:
+    small = [replace(t, skill="small/SKILL.md") for t in suite(20, "small")]
+    tasks, notes = assign_splits([*suite(21), *small], "2:1:1")
+    assert {t.split for t in tasks if t.skill == "SKILL.md"} == set(SPLITS)
+    assert {t.split for t in tasks if t.skill != "SKILL.md"} == {BOTH}
+    assert [note for note in notes if "not split" in note] == [
+        note for note in notes if note.startswith("small/SKILL.md")
     ]
 
 

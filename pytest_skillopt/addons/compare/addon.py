@@ -86,6 +86,7 @@ _MODES = (
         function="pytest_skillopt.addons.compare.tries:try_change",
         doing="trying a change of",
         samples=lambda task, settings: 2 * settings.final_rollouts * (task.split != "test"),
+        gated=True,
         option={"metavar": "FILE"},
         splits=True,
         late_probe=True,

@@ -202,8 +202,8 @@ def notes_on_tasks(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[s
             if wanted not in found:
                 kind = "a request that should" if wanted else "a near miss that should not"
                 yield f"{skill}: no trigger task has {kind} load the skill (trigger={wanted})"
-        val = sum(task.skill == skill and task.split in ("val", "both") for task in tasks)
-        if val < _FEW_TASKS:
+        val = sum(task.skill == skill and task.split == "val" for task in tasks)
+        if 0 < val < _FEW_TASKS:
             yield (
                 f"{skill}: only {words.plural(val, 'val task')}: the gate can detect only large "
                 f"gains, e.g. a task fixed completely; have at least {_FEW_TASKS}"

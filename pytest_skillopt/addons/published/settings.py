@@ -51,5 +51,5 @@ class PublishedSettings(AddOnSettings):
         if self.update_mode != "patch" and "trials" in settings.search:
             raise pytest.UsageError(
                 f"skillopt_update_mode={self.update_mode} rewrites the whole body, which cannot be "
-                "tried edit by edit: set --skillopt-search=batch, or omit this setting"
+                "sampled edit by edit: set --skillopt-search=batch, or omit this setting"
             )

@@ -297,7 +297,7 @@ def _edit_lines(rows: Sequence[EditRow], width: int, *, verbose: bool) -> Iterat
     if not rows:
         return
     counts: Counter[str] = Counter(row.status for row in rows)
-    order = ("accepted", "rejected", "lost", "dropped", "refused")
+    order = ("accepted", "rejected", "given up", "open", "dropped", "refused")
     said = ", ".join(f"{counts[status]} {status}" for status in order if counts[status])
     yield Line()
     yield Line(f"  edits: {said}")
@@ -311,7 +311,7 @@ def _edit(row: EditRow) -> str:
     what = f' "{clip(one_line(row.content), MOST_EDIT)}"' if row.content else ""
     where = f' at "{clip(one_line(row.target), MOST_EDIT)}"' if row.target else ""
     where = f" in {one_line(row.file)}{where}" if row.file != SKILL_FILE else where
-    why = row.why or row.reason
+    why = "; ".join(filter(None, (row.figures, row.why or row.reason)))
     if row.again:
         why += f"; proposed {row.again} times more" if row.again > 1 else "; proposed once more"
     return f"step {row.step}, {row.status}: {row.op}{what}{where}" + (f": {why}" if why else "")

@@ -11,11 +11,10 @@ import math
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
-from pytest_skillopt import TrialParameters
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.gate.engine import SequentialGate
 from pytest_skillopt.report.words import plural
-from pytest_skillopt.search.budget import OutOfBudget, require
+from pytest_skillopt.search.budget import OutOfBudget, most_of_search, require
 from pytest_skillopt.search.extensions import Search, gate_options, gate_tasks
 from pytest_skillopt.suite.sampler import StopRun
 
@@ -271,7 +270,7 @@ def _most(tasks: Sequence[SkillTask], settings: Settings) -> tuple[int, int]:
 
 
 def _most_with_trials(tasks: Sequence[SkillTask], settings: Settings) -> tuple[int, int]:
-    samples, calls = TrialParameters().most(tasks, settings)
+    samples, calls = most_of_search(tasks, settings)
     final = settings.final_rollouts * sum(task.split != "test" for task in tasks)
     return 2 * (samples + final) + _looks(tasks, settings), calls + settings.epochs
 

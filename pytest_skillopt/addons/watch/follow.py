@@ -23,13 +23,12 @@ MOST_FAULTS = 30
 MOST_TURN = 4_000
 """Maximum characters of one message of a transcript."""
 _PHASES = {
+    "search": "searching",
+    "mend": "looking for the edit that broke a task",
     "train": "looking at train tasks",
-    "trial": "trying edits",
-    "prune": "leaving edits out",
     "tape": "the gate: the skill as it is",
     "screen": "the gate: the candidate",
-    "focus": "the gate: tasks in doubt",
-    "prior": "evidence for the gate",
+    "fresh": "the gate: fresh pairs",
     "final": "final comparison",
     "test": "test split",
     "eval": "evaluation",

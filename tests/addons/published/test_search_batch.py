@@ -13,6 +13,8 @@ from pytest_skillopt.addons.published.epochs import group_pairs
 from pytest_skillopt.addons.published.search_batch import aggregate_published, batch_size
 from pytest_skillopt.edits.combine import Patch
 from pytest_skillopt.edits.update import Update
+from pytest_skillopt.modes.plan import expected
+from pytest_skillopt.options import modes
 from pytest_skillopt.search.extensions import Stages
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
@@ -217,11 +219,14 @@ def test_the_scan_for_changed_tasks_ends_with_the_train_tasks_or_the_budget(
 ) -> None:
     settings = {"slow_update_pairs": "changed", "meta_skill": False, **ONE_RULE_AN_EPOCH}
     shown = []
-    for count, cap in ((20, 0), (5, 0), (5, 470)):
+    for count, cap in ((20, 0), (5, 0), (5, 730)):
         model = toy.ToyOptimizer(useful=1.0, harmful=0.0)
         more = {"slow_update_samples": count, "max_rollouts": cap}
-        outcome = train(toy, toy.make_world(rules=2), model, **settings, **more)
-        assert outcome.samples <= (cap or 1_000)
+        world = toy.make_world(rules=2)
+        outcome = train(toy, world, model, **settings, **more)
+        planned = Settings.make(search="batch", **settings, **more)
+        most = expected(toy.make_tasks(world), modes()["train"], planned).most
+        assert outcome.samples <= most <= (cap or most)
         (lines,) = listed(model)
         shown.append(len(lines))
     in_all, enough, capped = shown

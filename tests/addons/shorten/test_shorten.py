@@ -87,6 +87,19 @@ def test_a_skill_that_needs_every_word_stays(
 ADD = ({"op": "append", "target": "", "content": RULE},)
 TAKE = {"op": "delete", "target": WORDS, "content": ""}
 BOTH = ("--skillopt-train", "--skillopt-search=trials,shorten", "-p", "no:xdist")
+SPLIT_TESTS = """
+import pytest
+
+SPLITS = ["train", "val", "train", "test"] * 2
+TASKS = [
+    pytest.param(name, marks=pytest.mark.skill_task(split=split))
+    for name, split in zip("Ada Ben Cleo Dan Eve Finn Gus Hal".split(), SPLITS)
+]
+
+@pytest.mark.parametrize("name", TASKS)
+def test_greeting(skill_agent, name):
+    assert skill_agent(f"Greet {name}.").endswith("!")
+"""
 START, LONG, SHORT = f"{HEAD}{WORDS}\n", SKILL, f"{HEAD}\n{RULE}\n"
 
 
@@ -96,6 +109,7 @@ def test_what_a_training_has_accepted_is_shortened_at_its_end(
     """Killed at the hundredth request after the first that asks for a shorter skill; resumed."""
     skill_file = project.path / "SKILL.md"
     skill_file.write_text(START)
+    project.makepyfile(test_greeting=SPLIT_TESTS)
     play = reply(TAKE, {"op": "delete", "target": RULE, "content": ""}, first=ADD)
     after = 0
 

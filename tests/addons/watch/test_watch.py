@@ -74,7 +74,7 @@ def test_the_state_is_told_and_then_what_is_new(page: Page, run: Path) -> None:
     assert (state["done"], state["typical"], state["errors"]) == (12, 24, 1)
     assert [split for _, split in state["tasks"]] == ["train", "val", "test"]
     assert len(state["samples"]) == 13
-    assert {edit["status"] for edit in state["edits"]} == {"waiting", "lost"}
+    assert {edit["status"] for edit in state["edits"]} == {"waiting", "given up"}
     assert [step["step"] for step in state["steps"]] == [1, 2]
     assert state["spent"]["target"]["calls"] == 12
     assert {name for name, *_ in state["workers"]} >= {"gw0", "gw1", "gw2", "gw3"}

@@ -105,11 +105,11 @@ function curve(steps, room = 26) {
     + (gated ? "Line: train. Circles: val, full if the gate accepted the candidate, empty if not." : "");
 }
 
-function effect(when, byTask) {
+function effect(byTask) {
   const all = Object.values(byTask);
   if (!all.length) return "";
   const mean = 100 * all.reduce((sum, one) => sum + one, 0) / all.length;
-  const said = make("span", "why", `${when} ${mean > 0 ? "+" : ""}${mean.toFixed(0)} points on ${plural(all.length, "task")}`);
+  const said = make("span", "why", `expected ${mean > 0 ? "+" : ""}${mean.toFixed(0)} points on ${plural(all.length, "task")}`);
   said.title = Object.entries(byTask).map(([task, one]) => `${(100 * one).toFixed(0)} ${task}`).join("\n");
   return said;
 }
@@ -130,7 +130,7 @@ function tree(state) {
         const row = make("li", edit.status);
         row.append(make("span", "fate", edit.status), make("code", "", edit.content || `${edit.op}: ${edit.target}`));
         if (edit.why || edit.reason) row.append(make("span", "why", edit.why || edit.reason));
-        row.append(...[["in its trial", edit.effects], ["in its ablation", edit.left_out]].map(([when, by]) => effect(when, by || {})));
+        row.append(effect(edit.effects || {}));
         edits.append(row);
       }
       item.append(line, edits);

@@ -1,0 +1,531 @@
+"""The default search: documents drawn at random, and one posterior over all samples.
+
+A round is a set of samples, each of a task under a document with some of the ideas, that are taken
+at once. Analysts read failures at the same time. Then the posterior (``model.py``) says which ideas
+help, which samples tell most next, and what is offered to the final comparison.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.edits.combine import Patch, unite
+from pytest_skillopt.edits.context import UNBOUNDED
+from pytest_skillopt.edits.records import SampledEdit, TaskRecord
+from pytest_skillopt.edits.update import as_edits, findable
+from pytest_skillopt.edits.vetting import Refusal
+from pytest_skillopt.report.words import plural
+from pytest_skillopt.search.budget import OutOfBudget, calls_of, require, samples_of
+from pytest_skillopt.search.ideas import Ideas
+from pytest_skillopt.search.model import Job, Model, Outcome
+from pytest_skillopt.search.rounds import Beside, Rounds
+from pytest_skillopt.suite.sampler import Stop, StopRun
+from pytest_skillopt.untrusted import bound
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pytest_skillopt.edits.context import Context
+    from pytest_skillopt.search.choices import Factor, Idea
+    from pytest_skillopt.search.final_comparison import FinalComparison
+    from pytest_skillopt.search.forms import Floats
+    from pytest_skillopt.search.rounds import Drawn
+    from pytest_skillopt.search.state import TrainingState
+    from pytest_skillopt.skill.edits import Edit
+    from pytest_skillopt.suite.rollouts import Rollout
+
+_FIRST_TASKS, _TASKS = 40, 12
+_LEAST_PROMISING = 8
+"""Promising open ideas below which analysts are asked again."""
+_GATE_PAIRS = 4
+"""Samples of each skill for each val task that are left for a gate before the final comparison."""
+_IDLE = 4
+"""Rounds in a row without a sample that tells anything, after which the search ends."""
+_SHOWN = 4
+"""Latest rollouts of a task that analysts are shown, with its latest failure."""
+_REPEATS = 5
+"""Replies for each edit that they repeat, after a round of replies without a new one, from which
+the optimizer is asked no more."""
+_UNMEASURED = 3
+"""Samples of a task without a measurement from which it is sampled no more."""
+_ASSERTIONS = ("AssertionError", "ReplyError")
+"""Exceptions of failed assertions; any other one may be a mistake in the test."""
+_MOST_SHOWN = 200
+"""Characters of an error that a note shows."""
+_AHEAD, _PAYS, _PAYS_CAPPED = 100, 0.02, 0.002
+"""Further rollouts by which the end of a search is decided, and the rise of the pass rate that has
+to be expected of them: without a cap, and under one, which says what the user will spend."""
+_USELESS, _LIKELY = 0.1, 0.5
+"""Probabilities that an idea helps below which it counts as useless, and above which it probably
+does."""
+
+
+@dataclass(slots=True)
+class Step:
+    """Rounds of the search up to one that there is something to tell of: the row of a step."""
+
+    asked: int = 0
+    """Number of tasks that analysts were asked about."""
+    proposed: int = 0
+    """Number of different edits of the analysts."""
+    new: int = 0
+    """Number of these edits that are new ideas."""
+    why: str = ""
+    """Reason why an edit of the analysts was refused."""
+    came: str = ""
+    """Description of replies that could not be read."""
+    kept: list[Edit] = field(default_factory=list)
+    given_up: list[Edit] = field(default_factory=list)
+    doubted: list[Edit] = field(default_factory=list)
+    """Edits that were kept before."""
+
+    def __bool__(self) -> bool:
+        """Return whether there is anything to tell."""
+        return bool(self.asked or self.kept or self.given_up or self.doubted)
+
+    def describe(self) -> str:
+        said = []
+        if self.proposed:
+            new = "none of them new" if not self.new else f"{self.new} of them new"
+            said.append(f"{plural(self.proposed, 'edit')} proposed, {new}")
+        elif self.asked and not self.came:
+            said.append("nothing was proposed")
+        if self.why:
+            said.append(f"refused: {self.why}")
+        if self.came:
+            said.append(f"replies could not be read: {self.came}")
+        for edits, words in (
+            (self.kept, "kept"),
+            (self.given_up, "given up"),
+            (self.doubted, "in doubt again"),
+        ):
+            if edits:
+                said.append(f"{len(edits)} {words}")
+        return ", ".join(said) or "nothing is decided"
+
+
+class DefaultSearch:
+    """The loop of samples, analysts and the posterior."""
+
+    def __init__(self, state: TrainingState, final: FinalComparison) -> None:
+        self._state = state
+        self._final = final
+        self._settings = state.settings
+        self._tasks = state.train
+        self._place = {task.id: number for number, task in enumerate(self._tasks)}
+        self._model = Model(len(self._tasks))
+        self._ideas = Ideas(state.start, state.context.vetting, self._model)
+        self._rounds = Rounds(state, self._model, self._ideas)
+        self._step = Step()
+        self._failures: dict[int, Rollout] = {}
+        """By task, its latest failure; none after a pass with kept ideas that this one lacked."""
+        self._failed_with: dict[int, frozenset[Idea]] = {}
+        """By task, the ideas in the document of its latest failure."""
+        self._latest: defaultdict[int, list[Rollout]] = defaultdict(list)
+        """By task, its latest measured rollouts."""
+        self._missing: Counter[int] = Counter()
+        """By task, samples in a row that could not be measured."""
+        self._asked: Counter[int] = Counter()
+        """By task, how often analysts were asked about it."""
+        self._shown: frozenset[Idea] = frozenset()
+        """Ideas in the document that analysts are shown."""
+        self._samples: Counter[Idea] = Counter()
+        """Samples with each idea in the document."""
+        self._idle = 0
+        self._replies: int | None = None
+        """Replies since a round of them brought nothing new; None if the last round did."""
+        self._repeated: set[Idea] = set()
+        """Known ideas in these replies."""
+        self._silent = ""
+        """Reason why the optimizer is asked no more, if there is one."""
+
+    def run(self) -> str:
+        """Search until more samples do not pay; return the reason in words.
+
+        Raises:
+            StopRun: a fault ended the run, no train task can be measured, or a gate on the way
+                could not be asked.
+        """
+        try:
+            reason = self._search()
+        except OutOfBudget as end:
+            reason = end.reason
+            if end.capped:
+                self._state.history.end_early(reason)
+        except StopRun as end:
+            reason = end.reason
+            if end.kind is Stop.CAP:
+                self._state.history.end_early(reason)
+            else:
+                raise
+        finally:
+            self._conclude()
+        self._set_aside(search=False)
+        self._state.pass_gate(1, self._records())
+        return reason
+
+    # The loop.
+
+    def _search(self) -> str:
+        look = [Job(task) for task in range(len(self._tasks))]
+        whole = all(task.split == "both" for task in self._tasks)
+        self._take(look * 2 if whole else look)
+        if not self._failures and not whole:
+            self._take(look)
+        self._state.samples.require_measured(self._tasks)
+        if not self._failures:
+            return "every train task passes"
+        self._state.history.note(common_error(self._records()))
+        self._take([], self._failing(_FIRST_TASKS))
+        while self._idle < _IDLE:
+            self._go_round()
+            chance, gain = self._prospects()
+            least = _PAYS_CAPPED if self._state.purse.is_bound_by_cap else _PAYS
+            if chance * gain < least:
+                break
+        if not self._may_ask and not self._silent:
+            # A run under a higher cap could go on.
+            require(self._state.purse, 1)
+        silent = f"; {self._silent}" if self._silent else ""
+        return (
+            f"more samples would not pay: a further {_AHEAD} rollouts would find "
+            f"{100 * gain:+.0f} points with probability {chance:.2f}{silent}"
+        )
+
+    def _go_round(self) -> None:
+        """Take one round of samples, with analysts beside it if ideas are short."""
+        jobs = self._model.round(self._state.width)
+        short = self._model.promising() < _LEAST_PROMISING
+        asked = self._failing(_TASKS) if short or not jobs else []
+        if asked and not jobs:
+            # Nothing is worth a sample before there are new ideas.
+            self._take([], asked)
+            asked, jobs = [], self._model.round(self._state.width)
+        if jobs:
+            self._idle = 0
+        elif self._may_ask:
+            # Failures under the kept ideas show what is still missing.
+            self._idle += 1
+            jobs = [Job(task, self._fixed) for task in self._ranked()[: self._state.width]]
+        else:
+            self._idle = _IDLE
+        self._take(jobs, asked)
+
+    @property
+    def _fixed(self) -> tuple[Factor, ...]:
+        """The document with all kept ideas, without a choice."""
+        return (((self._model.kept, 1.0),),)
+
+    def _take(self, jobs: Sequence[Job], asked: Sequence[int] = ()) -> None:
+        """Take samples, ask analysts at the same time, and learn from both."""
+        jobs = [job for job in jobs if self._missing[job.task] < _UNMEASURED]
+        context = self._context()
+        batch = [self._record(task) for task in asked]
+        asking = Beside(lambda: self._state.stages.reflect(batch, context)) if batch else None
+        unreadable, new = context.calls.unreadable, self._step.new
+        answered = context.calls.asked - context.calls.lost
+        self._asked.update(asked)
+        with asking or nullcontext():
+            self._learn(self._rounds.take(jobs) if jobs else [])
+        if asking:
+            self._step.asked += len(batch)
+            context.memory.remember_patterns(record.pattern for record in batch)
+            try:
+                self._add(asking.result(), context)
+            except StopRun as end:
+                if end.kind is not Stop.UNREADABLE:
+                    raise
+                self._silent = end.reason
+            if context.calls.unreadable > unreadable:
+                self._step.came = context.calls.came
+            if self._step.new > new:
+                self._replies, self._repeated = None, set()
+            else:
+                self._count_repeats(context.calls.asked - context.calls.lost - answered)
+        self._settle()
+
+    def _count_repeats(self, replies: int) -> None:
+        """Count replies without a new edit."""
+        self._replies = 0 if self._replies is None else self._replies + replies
+        if self._repeats_itself and not self._silent:
+            refused = f" (refused: {self._step.why})" if self._step.why else ""
+            self._silent = f"{self._replies} more replies brought no edit to try{refused}"
+
+    @property
+    def _repeats_itself(self) -> bool:
+        """Whether the optimizer repeats itself; one with many edits may have another one."""
+        replies, repeated = self._replies or 0, len(self._repeated)
+        return replies >= _REPEATS * max(1, repeated)
+
+    def _learn(self, taken: Sequence[tuple[Drawn, Rollout]]) -> None:
+        outcomes: list[Outcome] = []
+        for drawn, rollout in taken:
+            task = drawn.task
+            if not rollout.measured:
+                self._missing[task] += 1
+                if self._missing[task] == _UNMEASURED:
+                    self._model.leave_out(task)
+                continue
+            self._missing[task] = 0
+            ideas = frozenset(drawn.made.ideas)
+            outcomes.append(Outcome(task, ideas, rollout.passed))
+            self._samples.update(drawn.made.ideas)
+            self._latest[task] = [*self._latest[task], rollout][-_SHOWN:]
+            if not rollout.passed:
+                self._failures[task], self._failed_with[task] = rollout, ideas
+            elif self._is_mended(task, ideas):
+                self._failures.pop(task, None)
+        self._model.learn(outcomes)
+        self._set_aside()
+
+    def _is_mended(self, task: int, ideas: frozenset[Idea]) -> bool:
+        """Return whether a task that passed with these ideas had failed without a kept one."""
+        kept = self._model.kept
+        return kept <= ideas and not kept <= self._failed_with.get(task, kept)
+
+    def _set_aside(self, *, search: bool = True) -> None:
+        """Reserve samples for the final comparison, and during the search for a gate before it."""
+        state = self._state
+        gate = search and not state.at_the_end
+        more = 2 * _GATE_PAIRS * len(state.val) if gate else 0
+        self._final.set_aside(more, log_e=self._rounds.bets.log_e)
+
+    def _settle(self) -> None:
+        """Keep ideas, give them up, and tell of both."""
+        before = dict(self._model.state)
+        self._model.settle()
+        for idea, state in self._model.state.items():
+            was, edit = before[idea], self._ideas[idea]
+            if state == was:
+                continue
+            self._measure(idea)
+            if state == "kept":
+                self._step.kept.append(edit)
+                self._state.history.keep(edit)
+            elif state == "given up":
+                self._step.given_up.append(edit)
+                self._state.history.settle([edit], "given up", self._sampled(idea))
+            elif was == "kept":
+                self._step.doubted.append(edit)
+        self._ideas.keep(self._model.kept)
+        if self._step.kept:
+            # The optimizer sees another document from now on.
+            self._silent = "" if self._repeats_itself else self._silent
+            self._replies, self._repeated = None, set()
+        self._end_step()
+
+    # Analysts.
+
+    @property
+    def _may_ask(self) -> int:
+        """Number of calls of the optimizer that are left beside what is reserved."""
+        state = self._state
+        if self._silent:
+            return 0
+        rollouts = min(samples_of(len(state.suite)), state.purse.total())
+        left = min(calls_of(rollouts) - state.context.calls.asked, state.purse.affordable_calls())
+        return max(0, int(left))
+
+    def _failing(self, most: int) -> list[int]:
+        """Return the tasks that analysts should see next, as many as may be asked about."""
+        return self._ranked()[: min(most, self._may_ask)]
+
+    def _ranked(self) -> list[int]:
+        failing = [task for task in self._failures if self._missing[task] < _UNMEASURED]
+        return self._model.worth_asking(failing, self._asked)
+
+    def _record(self, task: int) -> TaskRecord:
+        latest = self._latest[task]
+        failure = self._failures[task]
+        shown = latest if failure in latest else [failure, *latest]
+        return TaskRecord(self._tasks[task], tuple(shown))
+
+    def _context(self) -> Context:
+        self._shown = self._model.kept
+        return self._state.context.at(
+            document=self._ideas.make(self._shown).document,
+            sampled=self._refuted(),
+            step=self._state.history.step,
+            budget=self._settings.edit_budget,
+            minibatch=1,
+        )
+
+    def _refuted(self) -> list[SampledEdit]:
+        """List the edits that were given up, the most sampled first."""
+        gone = [idea for idea, state in self._model.state.items() if state == "given up"]
+        gone.sort(key=lambda idea: -self._samples[idea])
+        return [
+            SampledEdit(
+                self._ideas[idea],
+                self._points(idea),
+                self._model.good(idea),
+                self._samples[idea],
+            )
+            for idea in gone
+        ]
+
+    def _add(self, patches: Sequence[Patch], context: Context) -> None:
+        """Add the edits of analysts as ideas."""
+        history, stages = self._state.history, self._state.stages
+        edits = [patch for patch in patches if patch.body is None]
+        merged = stages.aggregate(edits, context.at(budget=UNBOUNDED))
+        if merged.body is not None or len(edits) < len(patches):
+            history.note(
+                "a whole new body was left out: this search samples edits one by one; use "
+                "--skillopt-search=batch for patches with a body"
+            )
+        history.note(merged.note)
+        chosen = stages.select(merged, context.at(budget=UNBOUNDED))
+        self._take_in(chosen.edits, context)
+        # Every call of the batch could have proposed each of its ideas.
+        self._model.called(context.calls.asked)
+        self._model.learn([])
+
+    def _take_in(self, edits: Iterable[Edit], context: Context) -> None:
+        """Add as ideas the edits that the update stage makes of those of the analysts.
+
+        It is asked about all edits together that copy words of a task, since it sends these back
+        to the optimizer, and about each other one by itself.
+        """
+        patches: list[tuple[Edit, ...]] = []
+        copies: tuple[Edit, ...] = ()
+        for proposed in edits:
+            self._step.proposed += 1
+            edit = findable(proposed, context.document)
+            if (known := self._ideas.find(edit)) is not None:
+                self._ideas.propose(known, edit, self._places(edit))
+                self._repeated.add(known)
+                self._state.history.turn_away(edit)
+                continue
+            found = context.vetting.try_edit(context.document, edit)
+            if isinstance(found, Refusal) and found.terms:
+                copies += (edit,)
+            else:
+                patches.append((edit,))
+        for patch in [*patches, copies] if copies else patches:
+            handed = self._state.stages.update(Patch(patch), context)
+            update = as_edits(handed, unite(patch), context)
+            self._state.history.note(update.note)
+            self._state.history.refuse(update.refused)
+            self._step.why = next((refusal.why for refusal in update.refused), self._step.why)
+            for made in update.applied:
+                self._add_edit(made)
+
+    def _add_edit(self, edit: Edit) -> None:
+        idea = self._ideas.find(edit)
+        if idea is None:
+            idea = self._ideas.add(edit, self._shown)
+            if idea is None:
+                self._state.history.refuse([Refusal(edit, "it fits no document of this step")])
+                return
+            self._step.new += 1
+        self._ideas.propose(idea, edit, self._places(edit))
+
+    def _places(self, edit: Edit) -> list[int]:
+        return [self._place[task] for task in edit.tasks if task in self._place] or [0]
+
+    # What is told.
+
+    def _end_step(self) -> None:
+        """End the step if there is anything to tell of it."""
+        step = self._step
+        if not step:
+            return
+        self._step = Step()
+        self._state.history.end_step(
+            epoch=1,
+            records=self._records(),
+            candidate=self._ideas.make(self._model.kept).document.version if step.kept else "",
+            edits=len(step.kept),
+            reason=step.describe(),
+        )
+
+    def _records(self) -> list[TaskRecord]:
+        """Return the latest rollout of each task."""
+        return [
+            TaskRecord(task, tuple(self._latest[number][-1:]))
+            for number, task in enumerate(self._tasks)
+        ]
+
+    def _points(self, idea: Idea) -> float:
+        return float(self._lift(idea).mean())
+
+    def _lift(self, idea: Idea) -> Floats:
+        """Return the expected change of each task's pass rate by an idea, beside the kept ones."""
+        kept = self._model.kept - {idea}
+        return self._model.rates(kept | {idea}) - self._model.rates(kept)
+
+    def _effects(self, idea: Idea) -> dict[str, float]:
+        lift = self._lift(idea)
+        return {
+            task: float(lift[self._place[task]])
+            for task in self._ideas[idea].tasks
+            if task in self._place
+        }
+
+    def _measure(self, idea: Idea) -> None:
+        """Tell the history what is known of an idea."""
+        chance, points = self._model.good(idea), self._points(idea)
+        edit, effects = self._ideas[idea], self._effects(idea)
+        self._state.history.measure(edit, chance=chance, points=points, effects=effects)
+
+    def _sampled(self, idea: Idea) -> str:
+        return f"by {plural(self._samples[idea], 'sample')} with it"
+
+    def _prospects(self) -> tuple[float, float]:
+        """Return the chance that ``_AHEAD`` further rollouts find an idea that helps, and its gain.
+
+        As many ideas are decided by a rollout as so far. One helps with the probability
+        ``1 / (n + 2)`` if none of the last ``n`` did (Laplace's rule), and those that probably help
+        with that of the model. Its gain is that of a kept one, at most a quarter of what is left.
+        """
+        state, good = self._model.state, self._model.good
+        kept = [idea for idea, one in state.items() if one == "kept"]
+        others = [idea for idea in state if idea not in kept and self._samples[idea]]
+        useless = [idea for idea in others if good(idea) < _USELESS]
+        late = sum(idea > max(kept, default=-1) for idea in useless)
+        decided = _AHEAD * (len(kept) + len(useless)) / max(1, self._state.purse.samples)
+        none = (1 - 1 / (late + 2)) ** max(1.0, decided)
+        none *= math.prod(1 - good(idea) for idea in others if good(idea) > _LIKELY)
+        room = (1 - float(self._model.rates(self._model.kept).mean())) / 4
+        gains = [max(0.0, self._points(idea)) for idea in kept]
+        return 1 - none, min(room, sum(gains) / len(gains) if gains else room)
+
+    def _conclude(self) -> None:
+        """Make the candidate the incumbent, and tell what became of every edit."""
+        self._end_step()
+        if self._repeats_itself:
+            self._state.history.note(f"the optimizer is asked no more: {self._silent}")
+        log_e, alpha = self._rounds.bets.log_e, self._settings.gate_alpha
+        offered = self._model.candidate(self._final.pairs(), log_e, alpha)
+        made = self._ideas.make(offered)
+        edits = [self._ideas[idea] for idea in made.ideas]
+        if made.document != self._state.start:
+            self._state.adopt(made.document, edits)
+            lift = self._model.lift(made.ideas)
+            self._state.set_lift({t.id: float(x) for t, x in zip(self._tasks, lift, strict=True)})
+        for idea, state in self._model.state.items():
+            edit = self._ideas[idea]
+            if idea in made.ideas:
+                self._measure(idea)
+                self._state.history.keep(edit)
+            elif state != "given up" and self._samples[idea]:
+                self._measure(idea)
+                self._state.history.settle([edit], "open", self._sampled(idea))
+            elif state != "given up":
+                self._state.history.leave([edit])
+
+
+def common_error(records: Sequence[TaskRecord]) -> str:
+    """Return a note if every sample ends in one error at one place of the test."""
+    samples = [sample for record in records for sample in record.rollouts]
+    ends = {(sample.message.partition(":")[0], sample.location) for sample in samples}
+    (error, place), *others = ends or {("", "")}
+    if others or not error.endswith("Error") or error in _ASSERTIONS:
+        return ""
+    first = bound(samples[0].message.partition("\n")[0], _MOST_SHOWN, 0)
+    return f"every rollout ends in one error at {place}, {first}: is the test wrong?"

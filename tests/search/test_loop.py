@@ -1,0 +1,485 @@
+"""The default search: random documents, what is kept of them, and what analysts are asked."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from patience import PATIENCE
+
+from pytest_skillopt.edits.combine import Patch
+from pytest_skillopt.edits.update import Update
+from pytest_skillopt.search.extensions import Stages
+from pytest_skillopt.search.history import Observer
+from pytest_skillopt.search.trainer import Trainer
+from pytest_skillopt.settings import Settings
+from pytest_skillopt.skill.document import Document
+from pytest_skillopt.suite.rollouts import InfraError
+from pytest_skillopt.suite.sampler import Sampler, Stop, StopRun
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import ModuleType
+
+    from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
+
+JUNK = "- Take care over small things."
+
+
+def train(toy: ModuleType, world: Any, model: Any, **settings: Any) -> tuple[Any, Any]:
+    tasks = toy.make_tasks(world)
+    stages, observer = settings.pop("stages", None), settings.pop("observer", None)
+    sampler = settings.pop("sampler", None) or toy.ToySampler(world, tasks)
+    trainer = Trainer(
+        Document.from_bytes(toy.SKILL),
+        tasks,
+        sampler,
+        model,
+        Settings.make(**settings),
+        stages=stages,
+        observer=observer,
+    )
+    return trainer.run(), sampler
+
+
+def script_of(*lines: str) -> Any:
+    """An analyst that always proposes the same lines, in one answer."""
+    return edits_of(*({"op": "append", "target": "", "content": line} for line in lines))
+
+
+def edits_of(*edits: dict[str, str]) -> Any:
+    reply = json.dumps({"reasoning": "", "edits": list(edits)})
+    return lambda form, messages: reply if form == "Edits" else None
+
+
+def streams(sampler: Any) -> Counter[str]:
+    return Counter(rollout.request.stage for rollout in sampler.sampled.values())
+
+
+def texts(sampler: Any) -> list[str]:
+    """Texts of the documents that the search has sampled."""
+    requests = [rollout.request for rollout in sampler.sampled.values()]
+    return [sampler.versions[r.version] for r in requests if r.stage == "search"]
+
+
+# What is kept.
+
+
+def test_useless_lines_are_never_compared(toy: ModuleType) -> None:
+    model = toy.ToyOptimizer(script=script_of(JUNK))
+    outcome, sampler = train(toy, toy.make_world(weak=0.0), model)
+    assert outcome.status == "unchanged"
+    assert streams(sampler)["final"] == 0
+    (row,) = outcome.edits
+    assert (row.status, row.content) in (("given up", JUNK), ("open", JUNK))
+    assert row.chance < 0.2
+
+
+def test_a_useful_line_does_not_carry_a_useless_one_along(toy: ModuleType) -> None:
+    world = toy.make_world(rules=1)
+    outcome, _ = train(toy, world, toy.ToyOptimizer(script=script_of(JUNK, toy.rule(0))))
+    assert outcome.status == "accepted"
+    assert toy.rule(0) in outcome.after.text
+    assert JUNK not in outcome.after.text
+    rows = {row.content: row for row in outcome.edits}
+    assert rows[toy.rule(0)].chance > 0.9
+    assert rows[toy.rule(0)].points > 0.2
+
+
+def test_tasks_that_need_two_lines_at_once_get_both(toy: ModuleType) -> None:
+    world = toy.make_world(rules=1, weak=0.0)
+    world.needs = {task: (0, 1) if needs else () for task, needs in world.needs.items()}
+    model = toy.ToyOptimizer(script=script_of(toy.rule(0), JUNK, toy.rule(1)))
+    outcome, _ = train(toy, world, model)
+    assert outcome.status == "accepted"
+    assert toy.rule(0) in outcome.after.text
+    assert toy.rule(1) in outcome.after.text
+    assert JUNK not in outcome.after.text
+
+
+def test_a_suite_that_starts_at_zero_is_climbed(toy: ModuleType) -> None:
+    """No line helps by itself, since every task needs two; many other lines are useless."""
+    world = toy.make_world(rules=3, weak=0.0, strong=0.95)
+    world.needs = {task: (0, 1 + i // 4 % 2) for i, task in enumerate(world.needs)}
+    lines = [toy.rule(0), toy.rule(1), toy.rule(2), *(f"- Mind matter {n}." for n in range(4))]
+
+    def script(form: str, messages: Any) -> str | None:
+        luck = random.Random(messages[1]["content"] + str(len(model.asked)))
+        edits = [{"op": "append", "target": "", "content": x} for x in luck.sample(lines, 2)]
+        return json.dumps({"reasoning": "", "edits": edits}) if form == "Edits" else None
+
+    model = toy.ToyOptimizer(script=script)
+    outcome, _ = train(toy, world, model, max_rollouts=500, optimizer_workers=1)
+    assert outcome.status == "accepted"
+    assert all(toy.rule(n) in outcome.after.text for n in range(3))
+
+
+def test_of_edits_of_the_same_lines_the_better_one_is_kept(toy: ModuleType) -> None:
+    """They are alternatives: no document holds both."""
+    world = toy.make_world(rules=1, weak=0.0)
+    target = "Do what is asked."
+    changes = edits_of(
+        {"op": "replace", "target": target, "content": "Do it at once."},
+        {"op": "replace", "target": target, "content": toy.rule(0)},
+        {"op": "delete", "target": target, "content": ""},
+    )
+
+    def script(form: str, messages: Any) -> Any:
+        stands = target in messages[1]["content"].partition("[end of data")[0]
+        return (changes if stands else edits_of())(form, messages)
+
+    model = toy.ToyOptimizer(script=script)
+    outcome, sampler = train(toy, world, model)
+    assert outcome.status == "accepted"
+    assert toy.rule(0) in outcome.after.text
+    assert target not in outcome.after.text
+    sampled = set(texts(sampler))
+    assert any("Do it at once." in text for text in sampled)
+    assert not any("Do it at once." in text and toy.rule(0) in text for text in sampled)
+
+
+def test_an_edit_of_a_kept_line_is_only_in_documents_that_hold_it(toy: ModuleType) -> None:
+    world = toy.make_world(rules=1, weak=0.0)
+    world.needs = {task: (0, 1) if i % 4 == 0 else needs for i, (task, needs) in
+                   enumerate(world.needs.items())}  # fmt: skip
+
+    def script(form: str, messages: Any) -> str | None:
+        stated = f"\n{toy.rule(0)}\n" in messages[1]["content"].partition("[end of data")[0]
+        first = {"op": "append", "target": "", "content": toy.rule(0)}
+        later = {"op": "insert_after", "target": toy.rule(0), "content": toy.rule(1)}
+        edits = [later if stated else first]
+        return json.dumps({"reasoning": "", "edits": edits}) if form == "Edits" else None
+
+    outcome, sampler = train(toy, world, toy.ToyOptimizer(script=script))
+    assert outcome.status == "accepted"
+    assert f"{toy.rule(0)}\n{toy.rule(1)}" in outcome.after.text
+    assert not any(toy.rule(1) in text and toy.rule(0) not in text for text in texts(sampler))
+
+
+def test_kept_lines_come_first(toy: ModuleType) -> None:
+    """What varies is at the end, so that the prompt caches of providers hit."""
+    outcome, sampler = train(toy, toy.make_world(), toy.ToyOptimizer(useful=0.7))
+    kept = [edit.content for edit in outcome.accepted]
+    assert len(kept) > 1
+    latest = [text for text in texts(sampler) if kept[0] in text and "- Take care" in text]
+    assert latest
+    assert all(text.index(kept[0]) < text.index("- Take care") for text in latest[-5:])
+
+
+# What is asked.
+
+
+@pytest.mark.parametrize("feedback", ["full", "message", "score"])
+def test_analysts_see_as_much_of_a_failure_as_the_feedback_allows(
+    toy: ModuleType, feedback: str
+) -> None:
+    model = toy.ToyOptimizer(script=script_of())
+    train(toy, toy.make_world(rules=1, weak=0.0, strong=1.0), model, feedback=feedback)
+    prompts = [prompt for *_, prompt in model.asked if "# Rollouts" in prompt]
+    assert prompts
+    assert all(("is not followed" in p) == (feedback != "score") for p in prompts)
+
+
+def test_every_failing_task_is_asked_about_once_at_first(toy: ModuleType) -> None:
+    world, model = toy.make_world(weak=0.0, strong=1.0), toy.ToyOptimizer(useful=1.0)
+    train(toy, world, model)
+    first = "\n".join(p for _, sample, p in model.asked if sample.startswith("step 1/"))
+    train_tasks = [task.id for task in toy.make_tasks(world) if task.split == "train"]
+    failing = [task for task in train_tasks if world.needs[task]]
+    assert [task for task in failing if f"## Task 1: {task}\n" in first] == failing
+
+
+@pytest.mark.parametrize(("cap", "most"), [(250, 50), (120, 30)])
+def test_the_optimizer_calls_are_bounded(toy: ModuleType, cap: int, most: int) -> None:
+    """A fifth of the rollouts, and at least 30."""
+    world = toy.make_world(tasks=16, weak=0.3, strong=0.5)
+    tasks = toy.make_tasks(world, dict.fromkeys(world.needs, "both"))
+    model, sampler = toy.ToyOptimizer(useful=0.0), toy.ToySampler(world, tasks)
+    settings = Settings.make(max_rollouts=cap)
+    Trainer(Document.from_bytes(toy.SKILL), tasks, sampler, model, settings).run()
+    assert 0 < len(model.asked) <= most
+
+
+def test_analysts_are_shown_what_was_given_up(toy: ModuleType) -> None:
+    model = toy.ToyOptimizer(useful=0.3)
+    outcome, _ = train(toy, toy.make_world(weak=0.0), model)
+    gone = [row.content for row in outcome.edits if row.status == "given up"]
+    last = model.asked[-1][2]
+    assert any(f"append {line}" in last for line in gone)
+    assert "refuted" in last
+
+
+def test_nobody_is_asked_on_about_tasks_that_pass_with_the_kept_lines(toy: ModuleType) -> None:
+    world = toy.make_world(tasks=16, rules=1, weak=0.0, strong=1.0)
+    model = toy.ToyOptimizer(useful=1.0)
+    outcome, _ = train(toy, world, model)
+    assert outcome.status == "accepted"
+    documents = [prompt.partition("[end of data")[0] for *_, prompt in model.asked]
+    failing = [t for t in toy.make_tasks(world) if t.split == "train" and world.needs[t.id]]
+    assert sum(toy.rule(0) in document for document in documents) <= len(failing)
+
+
+def test_analysts_are_asked_while_samples_are_taken(toy: ModuleType) -> None:
+    # One rule to propose: after the first look ideas are short, so that its round asks again.
+    world, model = toy.make_world(rules=1, weak=0.2), toy.ToyOptimizer(useful=1.0)
+    tasks = toy.make_tasks(world)
+    asked, waited = threading.Event(), threading.Event()
+
+    def wait_for_question(taken: int) -> None:
+        if beside and not waited.is_set() and asked.wait(PATIENCE):
+            waited.set()
+
+    sampler = toy.ToySampler(world, tasks, before_take=wait_for_question)
+    beside: list[bool] = []
+
+    def ask(form: str, messages: Any) -> None:
+        asked.set()
+
+    model.script = ask
+
+    class Rounds(Observer):
+        def step(self, row: Any) -> None:
+            """Forget the questions before this round's, which have all been answered."""
+            asked.clear()
+
+        def record(self, kind: str, data: dict[str, Any]) -> None:
+            """Let the samples of the round after the first look wait for a question."""
+            if kind == "round" and data["round"] == 2:
+                beside.append(True)
+
+    train(toy, world, model, sampler=sampler, observer=Rounds())
+    assert waited.is_set()
+
+
+# Stages and checks.
+
+
+def test_settings_of_the_other_search_are_said_to_change_nothing(toy: ModuleType) -> None:
+    settings: dict[str, Any] = {"accumulation": 2, "failure_only": True, "patience": 2}
+    plain, _ = train(toy, toy.make_world(), toy.ToyOptimizer(useful=1.0))
+    outcome, _ = train(toy, toy.make_world(), toy.ToyOptimizer(useful=1.0), **settings)
+    assert outcome.proposal == plain.proposal
+    for name in settings:
+        assert any(f"skillopt_{name} changes nothing" in note for note in outcome.notes), name
+    assert not any("changes nothing" in note for note in plain.notes)
+    batch, _ = train(toy, toy.make_world(), toy.ToyOptimizer(), search="batch", **settings)
+    assert not any("changes nothing" in note for note in batch.notes)
+
+
+def test_a_whole_body_is_left_out_with_a_word(toy: ModuleType) -> None:
+    stages = Stages(reflect=lambda records, context: [Patch(body="# Toy")])
+    outcome, _ = train(toy, toy.make_world(), toy.ToyOptimizer(), stages=stages)
+    assert outcome.status == "unchanged"
+    assert any("use --skillopt-search=batch" in note for note in outcome.notes)
+
+
+def test_a_document_that_the_update_stage_made_is_what_is_sampled(toy: ModuleType) -> None:
+    """The analysts' words are of no use; what the stage makes of them is."""
+
+    def reword(patch: Patch, context: Any) -> Update:
+        body = context.document.text.replace("Do what is asked.", "Do it well.")
+        body += "" if toy.rule(0) in body else f"\n{toy.rule(0)}\n"
+        return Update(Document.from_text(body), patch.edits)
+
+    world = toy.make_world(rules=1, weak=0.0)
+    model = toy.ToyOptimizer(script=script_of("- Think of the first convention."))
+    outcome, sampler = train(toy, world, model, stages=Stages(update=reword))
+    assert outcome.status == "accepted"
+    assert outcome.after.body == f"\n# Toy\n\nDo it well.\n\n{toy.rule(0)}\n"
+    assert len(outcome.accepted) == 1
+    assert outcome.accepted[0].tasks, "the tasks are those of the edit that the stage was given"
+    assert not any("Think of" in text for text in sampler.versions.values())
+
+
+def test_a_stage_that_leaves_the_document_as_it_is_has_nothing_sampled(toy: ModuleType) -> None:
+    stages = Stages(update=lambda patch, context: Update(context.document, patch.edits))
+    outcome, sampler = train(toy, toy.make_world(), toy.ToyOptimizer(useful=1.0), stages=stages)
+    assert outcome.status == "unchanged"
+    assert set(texts(sampler)) == {toy.SKILL.decode()}
+
+
+def test_a_document_of_the_update_stage_passes_the_checks(toy: ModuleType) -> None:
+    def careless(patch: Patch, context: Any) -> Update:
+        text = f"{context.document.text}\nUse sk-proj-{'a1B2c3D4' * 4}.\n"
+        return Update(Document.from_text(text), patch.edits)
+
+    model = toy.ToyOptimizer(useful=1.0)
+    outcome, sampler = train(toy, toy.make_world(), model, stages=Stages(update=careless))
+    assert outcome.status == "unchanged"
+    assert set(texts(sampler)) == {toy.SKILL.decode()}
+    assert {row.status for row in outcome.edits} == {"refused"}
+    assert all("(secret)" in row.why for row in outcome.edits)
+
+
+def test_edits_that_copy_words_of_tasks_are_sent_back_together(toy: ModuleType) -> None:
+    world, copies = toy.make_world(), ["zorbanik flumquist", "vendrolim paskurat"]
+    tasks = toy.make_tasks(world)
+    for place, copy in zip((0, 2), copies, strict=True):
+        tasks[place] = replace(tasks[place], text=f"assert answer == {copy!r}")
+    leaking = script_of(*(f"- Answer with {copy}." for copy in copies))
+    rules = script_of(toy.rule(0), toy.rule(1))
+
+    def script(form: str, messages: Any) -> str | None:
+        back = "# Terms to do without" in messages[1]["content"]
+        return (rules if back else leaking)(form, messages)  # type: ignore[no-any-return]
+
+    model = toy.ToyOptimizer(script=script)
+    sampler = toy.ToySampler(world, tasks)
+    document, settings = Document.from_bytes(toy.SKILL), Settings.make(max_rollouts=400)
+    outcome = Trainer(document, tasks, sampler, model, settings).run()
+    back = [prompt for _, _, prompt in model.asked if "# Terms to do without" in prompt]
+    assert back
+    assert all("- edit 0: " in prompt and "- edit 1: " in prompt for prompt in back)
+    assert {edit.content for edit in outcome.accepted} == {toy.rule(0), toy.rule(1)}
+
+
+def test_an_edit_that_names_a_text_which_is_not_there_is_appended(toy: ModuleType) -> None:
+    edit = {"op": "replace", "target": "Do as you please.", "content": toy.rule(0)}
+    model = toy.ToyOptimizer(script=edits_of(edit))
+    outcome, _ = train(toy, toy.make_world(rules=1, weak=0.0), model)
+    assert outcome.status == "accepted"
+    assert toy.rule(0) in outcome.after.text
+    assert {row.status for row in outcome.edits} == {"accepted"}
+
+
+def test_documents_that_would_be_too_long_are_not_sampled(toy: ModuleType) -> None:
+    start = Document.from_bytes(toy.SKILL)
+    room = start.tokens + 3 * (len(toy.rule(0)) // 4)
+    model = toy.ToyOptimizer(useful=1.0)
+    _, sampler = train(toy, toy.make_world(), model, max_skill_tokens=room)
+    tokens = [Document.from_text(text).tokens for text in texts(sampler)]
+    assert start.tokens < max(tokens) <= room
+
+
+# Faults, caps and the journal.
+
+
+def test_a_task_that_cannot_be_measured_does_not_hold_up_the_search(toy: ModuleType) -> None:
+    world = toy.make_world()
+    broken = toy.make_tasks(world)[0].id
+    world.errors = lambda r: InfraError("setup", "no") if r.task == broken else None
+    outcome, sampler = train(toy, world, toy.ToyOptimizer(useful=1.0), max_error_rate=0.5)
+    taken = Counter(r.request.task for r in sampler.sampled.values() if r.request.stage == "search")
+    assert taken[broken] <= 4
+    assert outcome.proposal != outcome.before
+
+
+def test_edits_that_nobody_has_sampled_are_told_when_a_cap_ends_the_search(toy: ModuleType) -> None:
+    outcome, _ = train(
+        toy, toy.make_world(tasks=60), toy.ToyOptimizer(useful=0.3), max_rollouts=210
+    )
+    left = [row for row in outcome.edits if row.status == "open" and row.why]
+    assert any("ended before it was sampled" in row.why for row in left)
+    assert any("proposed" in step.reason for step in outcome.steps)
+
+
+class Journal(Observer):
+    """Keeps what a run would have in its journal."""
+
+    def __init__(self) -> None:
+        self.rounds: list[dict[str, Any]] = []
+        self.begun: list[dict[str, Any]] = []
+
+    def record(self, kind: str, data: dict[str, Any]) -> None:
+        kept = {"round": self.rounds, "final": self.begun}.get(kind)
+        if kept is not None:
+            kept.append(json.loads(json.dumps(data)))
+
+
+@pytest.mark.parametrize("at", [5, 50, 90, 140])
+def test_a_search_that_was_killed_ends_with_the_bets_that_it_would_have_had(
+    toy: ModuleType, at: int
+) -> None:
+    whole, world = Journal(), toy.make_world()
+    expected, sampler = train(toy, world, toy.ToyOptimizer(), max_rollouts=300, observer=whole)
+    assert whole.begun
+    assert whole.begun[0]["prior"] > 1
+    journal, cut = Journal(), toy.ToySampler(world, toy.make_tasks(world))
+
+    def kill(taken: int) -> None:
+        if taken == at:
+            raise StopRun("killed", kind=Stop.INTERRUPTED)
+
+    def run() -> Any:
+        model = toy.ToyOptimizer()
+        return train(toy, world, model, max_rollouts=300, observer=journal, sampler=cut)[0]
+
+    cut.before_take = kill
+    assert run().resumable
+    known = len(journal.rounds)
+    cut.before_take = lambda taken: None
+    outcome = run()
+    assert known > 0
+    assert [row["round"] for row in journal.rounds] == [row["round"] for row in whole.rounds]
+    assert journal.begun == whole.begun
+    assert outcome.verdict == expected.verdict
+    assert cut.sampled.keys() == sampler.sampled.keys()
+
+
+def test_bets_of_a_continued_run_are_those_that_were_recorded(toy: ModuleType) -> None:
+    """Whatever its own model would bet: a machine may round otherwise."""
+    journal, world = Journal(), toy.make_world()
+    _, sampler = train(toy, world, toy.ToyOptimizer(), max_rollouts=300, observer=journal)
+    prior = journal.begun[0]["prior"]
+    for recorded in journal.rounds:
+        for row in recorded["samples"]:
+            row[3] = None
+    journal.begun.clear()
+    train(toy, world, toy.ToyOptimizer(), max_rollouts=300, observer=journal, sampler=sampler)
+    assert prior > 1
+    assert journal.begun[0]["prior"] == 1
+
+
+def test_a_document_is_betted_on_once_for_each_task(toy: ModuleType) -> None:
+    journal, world = Journal(), toy.make_world()
+    train(toy, world, toy.ToyOptimizer(), max_rollouts=400, observer=journal)
+    rows = [row for recorded in journal.rounds for row in recorded["samples"]]
+    bets = Counter((task, version) for task, version, _, bet in rows if bet)
+    assert bets
+    assert max(bets.values()) == 1
+    assert len({(task, version) for task, version, *_ in rows}) < len(rows)
+
+
+@dataclass
+class RoundCounter(Sampler):
+    """Hands requests on, and counts how often."""
+
+    inner: Any
+    width: int
+    rounds: list[int] = field(default_factory=list)
+
+    rollouts_left = None
+    ended = ""
+
+    @property
+    def at_once(self) -> int:
+        return self.width
+
+    def add_version(self, skill: str, content: bytes) -> str:
+        return str(self.inner.add_version(skill, content))
+
+    def request(self, task: str, version: str, stream: str, index: int, target: str = "") -> Any:
+        return self.inner.request(task, version, stream, index)
+
+    def take(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
+        self.rounds.append(len(requests))
+        return list(self.inner.take(requests))
+
+
+def test_many_workers_search_in_fewer_rounds(toy: ModuleType) -> None:
+    found = []
+    for width in (1, 8, 32):
+        world = toy.make_world()
+        sampler = RoundCounter(toy.ToySampler(world, toy.make_tasks(world)), width)
+        model = toy.ToyOptimizer(useful=0.2)
+        outcome, _ = train(toy, world, model, sampler=sampler, max_rollouts=900)
+        assert outcome.status == "accepted"
+        found.append((len(sampler.rounds), world.mean(outcome.after.text, world.needs)))
+    (one, gain), (eight, _), (many, wide) = found
+    assert many < eight < one
+    assert wide >= gain - 0.1
