@@ -120,11 +120,14 @@ class DefaultGate(SequentialGate):
         doubt = yield from self._confirm()
         if doubt:
             return self._judge("rejected", f"{self.named_breaks()}{doubt}")
-        yield from self._complete()
+        yield from self._complete(self._unseen())
+        # One pair of each other task tells of what broke, and next to nothing of the net effect.
+        net = self._net_doubt()
+        yield from self._complete([task for task in self.tasks if task not in self._compared])
         broken = yield from self.follow_suspects(self.tasks, SUSPECT)
         if broken:
             return self._judge("rejected", self.refuse_for(broken))
-        doubt = self._must_pass_in_doubt() or self._net_doubt() or self.fallen_side()
+        doubt = self._must_pass_in_doubt() or net or self._strict_doubt() or self.fallen_side()
         if doubt:
             return self._judge("rejected", f"{self.named_breaks()}{doubt}")
         fixed = self.counts.fixed()
@@ -230,12 +233,8 @@ class DefaultGate(SequentialGate):
             chosen.append(best)
         return chosen
 
-    def _complete(self) -> Generator[Wants, None, None]:
-        """Draw a pair of each task that has none, those that can refuse first, if affordable."""
-        compared = set(self._compared)
-        first = self._unseen()
-        others = [task for task in self.tasks if task not in compared and task not in first]
-        missing = [*first, *others]
+    def _complete(self, missing: Sequence[str]) -> Generator[Wants, None, None]:
+        """Draw a pair of each of some tasks that have none, as far as it is affordable."""
         missing = missing[: self.affordable(2 * len(missing)) // 2]
         yield self.wants(CANDIDATE, missing) + self.wants(INCUMBENT, missing)
 
@@ -357,6 +356,10 @@ class DefaultGate(SequentialGate):
                     f"not improve with them (probability {memorised:.0%}, at most {most:.0%} "
                     "is allowed)".replace("%", " %")
                 )
+        return self._strict_doubt()
+
+    def _strict_doubt(self) -> str:
+        """Describe that the observed pass rate did not rise, condition 5; "" if it did."""
         if self.counts.gain(self._compared) > NOTHING:
             return ""
         return f"the suite's mean did not strictly rise: {self._moved()}"

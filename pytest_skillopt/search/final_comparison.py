@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 BEGUN = "final"
 """Kind of the journal's record with the parameters of a final comparison."""
-_SHARE, _WON = 0.3, 0.18
+_SHARE, _WON = 0.3, 0.1
 """Part of the rollouts that is reserved, in (0, 1), and how much less it is once the search has won
 all that the verdict asks for."""
 _LEAST = 24

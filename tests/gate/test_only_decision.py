@@ -135,7 +135,7 @@ def test_a_gate_that_is_another_or_can_be_paid_for_stays_on_the_way(
 def test_what_is_kept_for_the_decision_follows_the_cap() -> None:
     kept = {total: kept_back(Settings(), 50, total) for total in (100, 200, 350, 5000, math.inf)}
     assert kept == {100: 30, 200: 60, 350: 105, 5000: 1500, math.inf: 500}
-    assert kept_back(Settings(), 50, 350, log_e=math.log(20)) == 42
+    assert kept_back(Settings(), 50, 350, log_e=math.log(20)) == 70
 
 
 # The session.
