@@ -370,9 +370,8 @@ def test_a_task_that_cannot_be_measured_does_not_hold_up_the_search(toy: ModuleT
 
 
 def test_edits_that_nobody_has_sampled_are_told_when_a_cap_ends_the_search(toy: ModuleType) -> None:
-    outcome, _ = train(
-        toy, toy.make_world(tasks=60), toy.ToyOptimizer(useful=0.3), max_rollouts=210
-    )
+    world, model = toy.make_world(tasks=100), toy.ToyOptimizer(useful=0.3)
+    outcome, _ = train(toy, world, model, max_rollouts=330)
     left = [row for row in outcome.edits if row.status == "open" and row.why]
     assert any("ended before it was sampled" in row.why for row in left)
     assert any("proposed" in step.reason for step in outcome.steps)
