@@ -16,9 +16,8 @@ from pytest_skillopt.search.final_comparison import BEGUN
 from pytest_skillopt.search.history import ROUND, Observer
 from pytest_skillopt.search.outcome import check_together
 from pytest_skillopt.search.trainer import Trainer
-from pytest_skillopt.skill.diff import unified
 from pytest_skillopt.skill.document import SkillError
-from pytest_skillopt.skill.files import Trained, read_version, real_places
+from pytest_skillopt.skill.files import Trained, patch_of, read_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -110,10 +109,11 @@ def _at_once(run: Run) -> int:
     A run that is continued with another number of workers then asks for the same samples.
     """
     widths = (entry.data["rollouts"] for entry in run.journal.entries if entry.kind == "width")
-    if not (width := next(widths, 0)):
-        width = run.sampler.at_once
-        run.journal.write("width", {"rollouts": width})
-    return width
+    at_once = next(widths, 0)
+    if not at_once:
+        at_once = run.sampler.at_once
+        run.journal.write("width", {"rollouts": at_once})
+    return at_once
 
 
 def _train_skill(
@@ -150,16 +150,10 @@ class _Observer(Observer):
     """Observer that shows each step, calls the hook, and records decisions in the journal."""
 
     def __init__(self, run: Run, display: Display, skill: str) -> None:
-        self.begun = [
-            entry.data
-            for entry in run.journal.entries
-            if entry.kind == BEGUN and entry.data["skill"] == skill
-        ]
-        self.rounds = [
-            entry.data
-            for entry in run.journal.entries
-            if entry.kind == ROUND and entry.data["skill"] == skill
-        ]
+        entries = run.journal.entries
+        own = [entry for entry in entries if entry.data.get("skill") == skill]
+        self.begun = [entry.data for entry in own if entry.kind == BEGUN]
+        self.rounds = [entry.data for entry in own if entry.kind == ROUND]
         self._run = run
         self._display = display
         self._skill = skill
@@ -212,12 +206,7 @@ def _skill_result(run: Run, outcome: TrainOutcome) -> SkillResult:
         after=outcome.after.version,
         status=outcome.status,
         reason=outcome.reason,
-        patch=unified(
-            outcome.before,
-            outcome.after,
-            outcome.skill,
-            real_places(outcome.after.names, outcome.skill, run.root),
-        ),
+        patch=patch_of(outcome.before, outcome.after, outcome.skill, run.root),
         warnings=list(outcome.warnings),
         suite=outcome.suite,
         from_search=outcome.from_search,

@@ -155,7 +155,7 @@ class EditRow(_Record):
 
     @property
     def figures(self) -> str:
-        """What the samples of the search say of it, in words; empty if it has none."""
+        """Chance and points in words; empty if they are not known."""
         if self.chance is None or self.points is None:
             return ""
         return f"helps with probability {self.chance:.2f}, by {100 * self.points:+.1f} points"

@@ -7,7 +7,7 @@ of a gate, so that nothing of it is imported before it is chosen. The stages are
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_skillopt.edits.combine import aggregate, select
@@ -120,8 +120,9 @@ def gate_options(settings: Settings) -> GateOptions:
 
 
 def configured_gate(settings: Settings, tasks: Sequence[GateTask]) -> Gate:
-    """Make the gate of the settings for one decision on these tasks."""
-    return make_gate(settings.gate, tasks, gate_options(settings))
+    """Make the gate of the settings for one decision on these tasks, within a cap on rollouts."""
+    options = replace(gate_options(settings), budget=settings.max_rollouts or None)
+    return make_gate(settings.gate, tasks, options)
 
 
 def open_gate(question: GateQuestion) -> Gate:

@@ -51,7 +51,7 @@ LEAST, MOST = 1e-4, 1 - 1e-4
 
 
 class Hypothesis(NamedTuple):
-    """What an idea may do."""
+    """An effect that an idea may have."""
 
     kind: Kind
     effect: int

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.suite.rollouts import Rollout
 
 _FIRST_TASKS, _TASKS = 40, 12
+"""Most tasks that analysts are asked about after the first look, and beside a later round."""
 _LEAST_PROMISING = 8
 """Promising open ideas below which analysts are asked again."""
 _GATE_PAIRS = 4
@@ -428,7 +429,7 @@ class DefaultSearch:
     def _places(self, edit: Edit) -> list[int]:
         return [self._place[task] for task in edit.tasks if task in self._place] or [0]
 
-    # What is told.
+    # Steps and rows of the report.
 
     def _end_step(self) -> None:
         """End the step if there is anything to tell of it."""

@@ -103,7 +103,7 @@ class Model:
         self._weights = np.full(len(self._forms), 1 / len(self._forms))
         self._updates = 0
 
-    # What the search tells.
+    # Events of the search.
 
     def add(self) -> Idea:
         """Add an idea without evidence."""
@@ -142,7 +142,7 @@ class Model:
             form.update(seen, proposals, self._active())
         self._updates += 1
 
-    # What the search asks.
+    # Questions of the search.
 
     @property
     def state(self) -> Mapping[Idea, State]:

@@ -36,6 +36,8 @@ class Drawn:
     """One sample of a round, before it is taken."""
 
     task: int
+    ideas: frozenset[Idea]
+    """Ideas that were drawn; ``made`` is without those that do not fit the others."""
     made: Made
     bet: tuple[float, float] | None
     """P(pass) under the document, and its mean over those that could have been drawn; None if
@@ -87,9 +89,8 @@ class Rounds:
                 ideas |= luck.choices(sets, chances)[0]
             made = self._ideas.make(ideas)
             bet = self._model.bet(job, ideas, partial(self._is_new, job.task))
-            self._seen.add((frozenset(made.ideas), job.task))
-            self._seen.add((ideas, job.task))
-            drawn.append(Drawn(job.task, made, bet))
+            drawn.append(Drawn(job.task, ideas, made, bet))
+            self._remember(drawn[-1])
         self._state.history.observer.record(ROUND, self._record(drawn))
         return drawn
 
@@ -103,7 +104,7 @@ class Rounds:
 
     def _record(self, drawn: Sequence[Drawn]) -> dict[str, Any]:
         rows = [
-            [self._tasks[one.task], one.made.document.version, one.made.ideas, one.bet]
+            [self._tasks[one.task], one.made.document.version, sorted(one.ideas), one.bet]
             for one in drawn
         ]
         return {"round": self._number, "samples": rows}
@@ -121,9 +122,14 @@ class Rounds:
             made = self._ideas.make(ideas)
             if made.document.version != version:
                 return None
-            drawn.append(Drawn(place[task], made, tuple(bet) if bet else None))
-        self._seen.update((frozenset(one.made.ideas), one.task) for one in drawn)
+            drawn.append(Drawn(place[task], frozenset(ideas), made, tuple(bet) if bet else None))
+        for one in drawn:
+            self._remember(one)
         return drawn
+
+    def _remember(self, one: Drawn) -> None:
+        self._seen.add((one.ideas, one.task))
+        self._seen.add((frozenset(one.made.ideas), one.task))
 
 
 class Beside(Generic[T]):

@@ -103,17 +103,6 @@ class Samples:
         require(self._purse, len(requests))
         return self._take(requests)
 
-    def take_apart(self, document: Document, task: str, stream: str) -> Rollout:
-        """Take one fresh sample that counts for the budget, and for no decision.
-
-        Raises:
-            OutOfBudget, StopRun: as ``take``.
-        """
-        require(self._purse, 1)
-        rollouts = self._sampler.take([self._draw(document, task, stream)])
-        self._count(rollouts)
-        return rollouts[0]
-
     def _draw(self, document: Document, task: str, stream: str) -> RolloutRequest:
         """Return a request for the next sample of a stream, with a new index."""
         version = self._add(document, task)

@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.skill.diff import unified
 from pytest_skillopt.skill.document import SKILL_FILE, TEXTS, Document, SkillError
 
 if TYPE_CHECKING:
@@ -143,6 +144,11 @@ def real_places(names: Iterable[str], skill: str, root: Path) -> dict[str, str]:
         if place.is_relative_to(root.resolve()):
             found[name] = place.relative_to(root.resolve()).as_posix()
     return found
+
+
+def patch_of(before: Document, after: Document, skill: str, root: Path) -> str:
+    """Return the change of a skill in a project as a patch; empty if there is none."""
+    return unified(before, after, skill, real_places(after.names, skill, root))
 
 
 def read_bounded(path: Path, limit: int) -> bytes:

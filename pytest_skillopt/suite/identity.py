@@ -54,7 +54,7 @@ def dump(node: ast.AST) -> str:
     return text.replace(", type_params=[]", "")
 
 
-def shown(value: Any) -> Any:
+def parameter_json(value: Any) -> Any:
     """Return a parameter as JSON that is the same in every process.
 
     None if a part of the parameter is identified only by its address.

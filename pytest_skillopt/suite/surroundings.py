@@ -1,6 +1,6 @@
-"""What decides how a test ends besides its function, the skill and the model.
+"""The parts of a project that a test's outcome depends on, besides its function and the skill.
 
-It is what the function uses of its own module, the files of the project that the module imports,
+They are what the function uses of its own module, the files of the project that the module imports,
 and the conftest files that apply. Other tests of the module, and files that no import statement
 names, do not count; nothing depends on which tests were collected.
 """
@@ -41,7 +41,7 @@ _MODULES = 4
 
 
 class _Place(NamedTuple):
-    """Where a module lies."""
+    """Place of a module on disk."""
 
     file: Path | None = None
     within: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class _Place(NamedTuple):
 
 
 class Surroundings:
-    """What the tests of a session share with others. Each file is read once."""
+    """Digests of what tests use of the project's files; each file is read once."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config

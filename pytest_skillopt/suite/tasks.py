@@ -143,7 +143,7 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
     """
     # An ordinary run does without these imports.
     from pytest_skillopt.suite.called_code import names_used
-    from pytest_skillopt.suite.identity import core, shown, source_text
+    from pytest_skillopt.suite.identity import core, parameter_json, source_text
     from pytest_skillopt.suite.surroundings import Surroundings
 
     given = marker_arguments(item)
@@ -156,7 +156,7 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
     function = getattr(item, "obj", None)
     callspec = getattr(item, "callspec", None)
     params = getattr(callspec, "params", {})
-    given_params = {name: shown(value) for name, value in sorted(params.items())}
+    given_params = {name: parameter_json(value) for name, value in sorted(params.items())}
     if any(value is None for value in given_params.values()):
         given_params["id"] = getattr(callspec, "id", "")
     text = source_text(function)

@@ -70,6 +70,7 @@ def test_a_comparison_estimates_pass_hat_k_without_bias_with_one_k(
     skill, shown = _measured(
         pytester, "--skillopt-compare", "none", "SKILL.md", "--skillopt-max-rollouts=48"
     )
+    assert skill["status"] != "unmeasured", skill["reason"]
     k = min(row[arm]["n"] for row in skill["tasks"] for arm in ("before", "after"))
     assert k > 1
     said = []

@@ -67,7 +67,7 @@ def texts(sampler: Any) -> list[str]:
     return [sampler.versions[r.version] for r in requests if r.stage == "search"]
 
 
-# What is kept.
+# The candidate and the kept ideas.
 
 
 def test_useless_lines_are_never_compared(toy: ModuleType) -> None:
@@ -162,7 +162,7 @@ def test_an_edit_of_a_kept_line_is_only_in_documents_that_hold_it(toy: ModuleTyp
 
 
 def test_kept_lines_come_first(toy: ModuleType) -> None:
-    """What varies is at the end, so that the prompt caches of providers hit."""
+    """Prompt caches of providers hit, since the varied lines stand at the end."""
     outcome, sampler = train(toy, toy.make_world(), toy.ToyOptimizer(useful=0.7))
     kept = [edit.content for edit in outcome.accepted]
     assert len(kept) > 1
@@ -326,7 +326,8 @@ def test_edits_that_copy_words_of_tasks_are_sent_back_together(toy: ModuleType) 
 
     def script(form: str, messages: Any) -> str | None:
         back = "# Terms to do without" in messages[1]["content"]
-        return (rules if back else leaking)(form, messages)  # type: ignore[no-any-return]
+        answer: str | None = (rules if back else leaking)(form, messages)
+        return answer
 
     model = toy.ToyOptimizer(script=script)
     sampler = toy.ToySampler(world, tasks)

@@ -16,9 +16,8 @@ from pytest_skillopt.gate.engine import run_gate
 from pytest_skillopt.run.result import SkillResult
 from pytest_skillopt.search.outcome import comparison, cost_of, task_rows
 from pytest_skillopt.search.samples import sample_of
-from pytest_skillopt.skill.diff import unified
 from pytest_skillopt.skill.document import NO_SKILL, SkillError
-from pytest_skillopt.skill.files import read_bounded, real_places
+from pytest_skillopt.skill.files import patch_of, read_bounded
 from pytest_skillopt.suite.rollouts import Rollout
 from pytest_skillopt.suite.sampler import Stop, StopRun
 
@@ -234,7 +233,7 @@ def compared(
         after=after.version,
         status=verdict.decision,
         reason=verdict.reason,
-        patch=unified(before, after, skill, real_places(after.names, skill, run.root)),
+        patch=patch_of(before, after, skill, run.root),
         suite=comparison(both or rows),
         verdict=verdict.to_json(),
         tasks=rows,

@@ -32,14 +32,13 @@ from pytest_skillopt.edits.vetting import Refusal, Vetting
 from pytest_skillopt.gate.sequential import DefaultGate
 from pytest_skillopt.run.result import SkillResult
 from pytest_skillopt.search.extensions import gate_options, gate_tasks
-from pytest_skillopt.skill.diff import unified
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
 from pytest_skillopt.skill.edits import Edit
 from pytest_skillopt.skill.files import (
     Trained,
+    patch_of,
     read_bounded,
     read_version,
-    real_places,
     skill_files,
 )
 
@@ -83,7 +82,7 @@ def _judged(run: Run, skill: str, before: Document, after: Document) -> SkillRes
         after=after.version,
         status="unchanged",
         reason=f"{run.mode.argument} is the same as {skill}: nothing was run",
-        patch=unified(before, after, skill, real_places(after.names, skill, run.root)),
+        patch=patch_of(before, after, skill, run.root),
         warnings=vetting.warnings(before, after),
     )
     if after == before:
@@ -97,9 +96,9 @@ def _judged(run: Run, skill: str, before: Document, after: Document) -> SkillRes
     digest = hashlib.sha256(json.dumps([*parts, suite]).encode()).hexdigest()[:12]
     day, number = _number(run.home.path / _TRIES, skill, digest)
     alpha = options.alpha / (number * (number + 1))
-    gate = DefaultGate(
-        gate_tasks(tasks), replace(options, final=True, alpha=alpha), decision=f"{day}-{digest}"
-    )
+    cap = run.settings.max_rollouts or None
+    options = replace(options, final=True, alpha=alpha, budget=cap)
+    gate = DefaultGate(gate_tasks(tasks), options, decision=f"{day}-{digest}")
     judged = compared(run, skill, gate, before, after)
     verdict = f"{judged.reason} (try {number} of {day}, alpha {alpha:.2g})"
     return judged.model_copy(

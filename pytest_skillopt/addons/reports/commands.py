@@ -13,8 +13,7 @@ from pytest_skillopt.addons.reports.terminal import diff, lines
 from pytest_skillopt.addons.runs import ELSEWHERE, home_of, load_runs, pick_run
 from pytest_skillopt.cli import fail
 from pytest_skillopt.report.words import money, number, one_line, percent
-from pytest_skillopt.skill.diff import unified
-from pytest_skillopt.skill.files import real_places
+from pytest_skillopt.skill.files import patch_of
 from pytest_skillopt.untrusted import no_command, shown
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def show_diff(args: argparse.Namespace) -> int:
         if skill.before != skill.after:
             before, after = change_of_run(home, run.id, skill)
             root = home.path.resolve().parent
-            patch += unified(before, after, skill.path, real_places(after.names, skill.path, root))
+            patch += patch_of(before, after, skill.path, root)
     if not patch:
         print(shown(f"run {run.id} changed nothing: {result.reason}"), file=sys.stderr)
     elif args.output:
