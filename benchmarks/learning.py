@@ -65,6 +65,8 @@ class Variant:
     """Analysts tell a gap in the skill from a lapse of the agent."""
     naive: bool = False
     """The loop of ``worlds/naive.py`` trains in place of the trainer."""
+    repeats: bool = False
+    """The target repeats its replies to a text and a task."""
     unfiltered: bool = False
     """The leak filter sees no task text and the lint allows everything."""
 
@@ -80,6 +82,7 @@ PUBLISHED = Variant(
         "contrastive": False,
     },
 )
+REPEATING = Variant("a target that repeats its replies", repeats=True)
 NAIVE = Variant("naive loop", naive=True)
 PEERS = (DEFAULT, NAIVE, PUBLISHED)
 MECHANISMS = (
@@ -138,7 +141,7 @@ def train(name: str, cap: int, variant: Variant, seed: int, lanes: int = 1) -> R
         tasks = [dataclasses.replace(task, text="") for task in tasks]
         settings = dataclasses.replace(settings, lint_allow=",".join(rules()))
     timeline = Timeline()
-    executor = WorldExecutor(world, timeline, lanes)
+    executor = WorldExecutor(world, timeline, lanes, repeats=variant.repeats)
     sampler = Sampler(
         executor, tasks, _Ledger(), model="world", settings=Settings(max_rollouts=cap)
     )
@@ -360,6 +363,7 @@ def main() -> None:
     parser.add_argument(
         "--peers", action="store_true", help="beside the naive loop and the published shape"
     )
+    parser.add_argument("--repeats", action="store_true", help="the target repeats its replies")
     parser.add_argument("--runs", action="store_true", help="print every single run")
     args = parser.parse_args()
     seeds = range(args.first, args.first + (20 if args.full else args.seeds))
@@ -369,6 +373,7 @@ def main() -> None:
     if args.full or not args.mechanisms:
         tempers = [Variant(temper, temper=temper) for temper in args.tempers.split(",")]
         tempers = list(PEERS) if args.peers else tempers
+        tempers = [REPEATING] if args.repeats else tempers
         cells = measure(worlds, caps, tempers, seeds, args.processes, args.lanes)
         print_worlds(cells)
         print()

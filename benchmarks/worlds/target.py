@@ -21,16 +21,25 @@ class WorldExecutor:
 
     ended = ""
 
-    def __init__(self, world: World, timeline: Timeline | None = None, lanes: int = 1) -> None:
+    def __init__(
+        self,
+        world: World,
+        timeline: Timeline | None = None,
+        lanes: int = 1,
+        *,
+        repeats: bool = False,
+    ) -> None:
         """Take the world that it plays.
 
         Args:
             world: the tasks and their pass rates.
             timeline: is told of each round of rollouts.
             lanes: rollouts that are said to run at once.
+            repeats: each text has one outcome for each task, as of a model that repeats itself.
         """
         self.world = world
         self.capacity = lanes
+        self._repeats = repeats
         self._timeline = timeline or Timeline()
         self.texts: dict[str, str] = {}
         self._queue: dict[str, RolloutRequest] = {}
@@ -51,7 +60,8 @@ class WorldExecutor:
 
     def _run(self, request: RolloutRequest) -> Rollout:
         world, text = self.world, self.texts[request.version]
-        luck = random.Random(f"{world.seed}/{request.key}")
+        drawn = f"{request.task}/{request.version}" if self._repeats else request.key
+        luck = random.Random(f"{world.seed}/{drawn}")
         passed = luck.random() < world.rate(request.task, text)
         case, stated = world.cases[request.task], world.stated(text)
         missing = [n for n in case.needs if n not in stated or world.heeded(n, text) < 1]
