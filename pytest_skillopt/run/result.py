@@ -63,7 +63,7 @@ class Arm(_Record):
     read: int | None = None
     """Rollouts in which the skill's body reached the model; null if unknown."""
     judged: int = 0
-    """Measured rollouts decided by a judge: every plain assertion passed."""
+    """Measured rollouts that asked a judge."""
     opened: dict[str, int] = Field(default_factory=dict)
     """For a trigger task, measured rollouts by the name of the skill that was opened, "" for none.
     """

@@ -109,8 +109,6 @@ class Recorder:
     used: Usage = Usage()
     """Usage of target calls, those of the test's own agent included."""
     judge_used: Usage = Usage()
-    judged: Callable[[pytest.ExceptionInfo[BaseException] | None], bool] = lambda _: False
-    """Tells whether a model's verdict decided a failed assertion, or, of None, a pass."""
     reported: Usage = Usage()
     """The part of ``used`` that the test reported itself."""
     refusals: list[str] = field(default_factory=list)

@@ -186,13 +186,11 @@ def conclude(
     asserted = [p for p in failed if is_assertion(p.exception) or p.report.when == "call"]
     if asserted:
         location = _location(config, asserted[0])
-        judged = all(is_assertion(p.exception) and recorder.judged(p.excinfo) for p in asserted)
         return Rollout(
             request,
             "failed",
             message=_message(asserted),
             location=location,
-            judged=judged,
             fault_of_test=all(_is_fault_of_test(p.exception, recorder) for p in asserted),
         )
     if failed:
@@ -212,7 +210,7 @@ def conclude(
             return Rollout(request, "skipped", message=_reason(phase))
     if not any(phase.report.when == "call" for phase in main):
         return Rollout.of_error(request, "internal", "pytest did not run the body of the test")
-    return Rollout(request, "passed", judged=recorder.judged(None))
+    return Rollout(request, "passed")
 
 
 def captured_output(phases: Sequence[Phase]) -> str:

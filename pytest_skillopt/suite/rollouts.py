@@ -120,8 +120,6 @@ class Rollout:
     """True if a coding agent read the skill's body; None if unknown."""
     fault_of_test: bool = False
     """True if an exception ended it that no reply of a model can cause."""
-    judged: bool = False
-    """True if a judge's verdict decided it, and every plain assertion passed."""
     opened: str | None = None
     """Name of the skill that an agent opened for a trigger task, "" for none; None if unknown."""
     error: InfraError | None = None
@@ -146,6 +144,11 @@ class Rollout:
     @property
     def measured(self) -> bool:
         return self.outcome in ("passed", "failed")
+
+    @property
+    def judged(self) -> bool:
+        """Whether it asked a judge; what the test did with the verdict is not known."""
+        return bool(self.judge_usage.calls or self.judge_usage.cached)
 
     @property
     def passed(self) -> bool:

@@ -35,7 +35,7 @@ _WAYS = {
     "never passes": "check the test itself, then what the skill lacks",
     "is flaky": "pin what varies, or take more --skillopt-rollouts",
     "passes alike with and without": "ask for what only the skill says",
-    "is decided only by the judge": "check what a script can; pytest-skillopt judge calibrate",
+    "asks the judge in each sample": "check what a script can; pytest-skillopt judge calibrate",
 }
 _MOST = 12
 
@@ -176,7 +176,7 @@ def verdicts(result: Result) -> str:
                     found[told(row)].append(row.id)
                 arms = row.before, row.after
                 if all(arm.judged == arm.n for arm in arms):
-                    found["is decided only by the judge"].append(row.id)
+                    found["asks the judge in each sample"].append(row.id)
     said = [
         f"{verdict} ({len(names)}): {some(names, _MOST)} - {_WAYS[verdict]}"
         for verdict, names in found.items()

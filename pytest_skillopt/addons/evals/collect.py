@@ -222,7 +222,6 @@ def _graded(
         assert workspace is not None
         answer = _work(case, skill_harness, workspace, request)
     grades = [_checked(s.text, s.holds(answer)) for s in case.statements if not s.judged]
-    only_judged = all(grade["passed"] for grade in grades)
     judged = [s.text for s in case.statements if s.judged]
     if skill_judge is not None:
         found = skill_judge.statements(judged, answer, question=case.prompt, expected=case.expected)
@@ -237,10 +236,7 @@ def _graded(
     missed = [grade for grade in grades if not grade["passed"]]
     lines = [f"- {g['text']}" + (f" ({g['evidence']})" if g["evidence"] else "") for g in missed]
     said = f"{len(missed)} of {len(grades)} statements do not hold:"
-    failure = pytest.fail.Exception("\n".join([said, *lines]), pytrace=False)
-    if skill_judge is not None and only_judged:
-        raise skill_judge.refusal(failure)
-    raise failure
+    pytest.fail("\n".join([said, *lines]), pytrace=False)
 
 
 def _checked(text: str, passed: bool) -> dict[str, Any]:

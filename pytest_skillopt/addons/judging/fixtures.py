@@ -23,12 +23,10 @@ def skill_judge(request: pytest.FixtureRequest) -> Judge:
 
     running = recorder(request)
     with without_traceback():
-        judge = Judge(
+        return Judge(
             GuardedModel(Models.of(request.config).get("judge")),
             sample=running.request.sample,
             stage=running.request.stage,
             task=request.node.nodeid,
             on_usage=running.add_judge_usage,
         )
-    running.judged = judge.decided
-    return judge

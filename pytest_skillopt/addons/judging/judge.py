@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import statistics
-import textwrap
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, Field, field_validator
 
@@ -17,12 +15,8 @@ from pytest_skillopt.model.structured import FormT, NoJson, ask_json, json_value
 from pytest_skillopt.model.types import ModelFault, hide_frames
 from pytest_skillopt.untrusted import fence, strip_invisible
 
-FailureT = TypeVar("FailureT", bound=BaseException)
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    import pytest
 
     from pytest_skillopt.model.types import Model, Usage
 
@@ -85,7 +79,6 @@ class Judge:
         stage: purpose of the rollout, for the accounts.
         task: node id of the rollout, for the accounts.
         on_usage: called with the usage of each vote.
-        verdicts: receives each object that carries a verdict, the judge included.
     """
 
     model: Model
@@ -94,9 +87,6 @@ class Judge:
     stage: str = "judge"
     task: str = ""
     on_usage: Callable[[Usage], None] = lambda usage: None
-    verdicts: list[object] = field(default_factory=list)
-    _refusals: list[BaseException] = field(default_factory=list, init=False)
-    """Failures that a verdict has decided, as the code said that raised them."""
 
     def __call__(
         self, rubric: str, answer: str, *, question: str = "", votes: int = 1
@@ -122,9 +112,7 @@ class Judge:
         scores = tuple(vote.score for vote in cast)
         score = statistics.median(scores)
         _, reason = min((abs(s - score), vote.reason) for s, vote in zip(scores, cast, strict=True))
-        judgement = Judgement(score, reason, scores)
-        self.verdicts += [self, judgement, score, reason]
-        return judgement
+        return Judgement(score, reason, scores)
 
     def statements(
         self, statements: Sequence[str], answer: str, *, question: str = "", expected: str = ""
@@ -153,37 +141,7 @@ class Judge:
         messages = _messages("statements", rubric, answer, question)
         found = self._ask(messages, _grades_of(len(statements)), "statements")
         rows = sorted(found.grades, key=lambda grade: grade.number)
-        grades = [(row.holds, row.evidence.strip()) for row in rows]
-        self.verdicts += [self, grades, *(evidence for _, evidence in grades)]
-        return grades
-
-    def refusal(self, failure: FailureT) -> FailureT:
-        """Return a failure that a verdict of this judge has decided, to be raised."""
-        self._refusals.append(failure)
-        return failure
-
-    def decided(self, failure: pytest.ExceptionInfo[BaseException] | None) -> bool:
-        """Tell whether a verdict decided a test's end; None: the test passed.
-
-        It decided what ``refusal`` has returned, and a failed ``assert`` or ``pytest.fail`` on an
-        object of ``verdicts``: each side of its ``and`` or ``or`` must name one. Only the statement
-        tells the two sides and the message apart; neither the exception nor the code does.
-        """
-        if not self.verdicts or failure is None:
-            return bool(self.verdicts)
-        if any(failure.value is each for each in self._refusals):
-            return True
-        entries = failure.traceback.filter(failure)  # without the frames of pytest.fail
-        try:
-            (failed,) = ast.parse(textwrap.dedent(str(entries[-1].statement))).body
-        except (IndexError, ValueError, SyntaxError):  # without a readable source
-            return False
-        values = {**entries[-1].frame.f_globals, **entries[-1].frame.f_locals}
-        carry = {name for name, v in values.items() if any(v is each for each in self.verdicts)}
-        test = failed.test if isinstance(failed, ast.Assert) else failed
-        sides = test.values if isinstance(test, ast.BoolOp) else [test]
-        named = [{n.id for n in ast.walk(side) if isinstance(n, ast.Name)} for side in sides]
-        return all(carry & names for names in named)
+        return [(row.holds, row.evidence.strip()) for row in rows]
 
     def _ask(self, messages: list[dict[str, str]], form: type[FormT], what: str) -> FormT:
         answer = ask_json(

@@ -72,7 +72,7 @@ def test_a_comparison_with_no_skill_gives_each_task_a_verdict(project: pytest.Py
         "always passes (2): test_words.py::test_judged, test_words.py::test_word[always] - make it",
         "never passes (1): test_words.py::test_word[never] - check the test itself",
         "is flaky (1): test_words.py::test_word[flaky] - pin what varies",
-        "is decided only by the judge (1): test_words.py::test_judged - check what a script can",
+        "asks the judge in each sample (1): test_words.py::test_judged - check what a script can",
     ):
         assert verdict in note
 
@@ -85,59 +85,18 @@ def polite(judge, reply):
     return judge("It is polite.", reply).score >= 0.5
 
 @pytest.mark.skill_task
-def test_on_score(skill_agent, skill_judge):
-    reply = skill_agent("always")
-    assert reply == "yes"
-    score = skill_judge("It is polite.", reply).score
-    assert score >= 0.5, f"{reply} is rude"
+def test_in_a_helper(skill_agent, skill_judge):
+    assert polite(skill_judge, skill_agent("always"))
 
 @pytest.mark.skill_task
 def test_on_statements(skill_agent, skill_judge):
     fulfils(skill_judge, skill_agent("always"), "It is polite.")
 
 @pytest.mark.skill_task
-def test_on_a_share(skill_agent, skill_judge, rollout):
-    fulfils(skill_judge, skill_agent("always"), "It is polite.", rollout=rollout, share=0.5)
-
-@pytest.mark.skill_task
-def test_swallowed(skill_agent, skill_judge):
-    with pytest.raises(AssertionError):
-        fulfils(skill_judge, skill_agent("never"), "It is polite.")
-    assert skill_agent("never") == "yes"
-
-@pytest.mark.skill_task
-def test_one_by_one(skill_agent, skill_judge):
-    for holds, evidence in skill_judge.statements(["It is polite."], skill_agent("always")):
-        if not holds:
-            pytest.fail(evidence)
-
-@pytest.mark.skill_task
-def test_in_a_helper(skill_agent, skill_judge):
-    assert polite(skill_judge, skill_agent("always"))
-
-@pytest.mark.skill_task
 def test_plain_before(skill_agent, skill_judge):
     reply = skill_agent("never")
     assert reply == "yes"
-    assert skill_judge("It is polite.", reply).score >= 0.5
-
-@pytest.mark.skill_task
-def test_plain_after(skill_agent, skill_judge, rollout):
-    reply = skill_agent("never")
-    judgement = skill_judge("It is polite.", reply)
-    rollout.score(judgement.score)
-    if judgement.score < 2:
-        assert reply == "yes", judgement.reason
-
-@pytest.mark.skill_task
-def test_both_at_once(skill_agent, skill_judge):
-    reply = skill_agent("never")
-    score = skill_judge("It is polite.", reply).score
-    assert reply == "yes" and score >= 0.5
-
-@pytest.mark.skill_task
-def test_broken(skill_agent, skill_judge):
-    int(skill_judge("It is polite.", skill_agent("always")).reason)
+    assert polite(skill_judge, reply)
 
 @pytest.mark.skill_task
 def test_no_judge(skill_agent):
@@ -145,7 +104,7 @@ def test_no_judge(skill_agent):
 """
 
 
-def test_only_a_failure_on_a_verdict_is_decided_by_the_judge(
+def test_a_task_that_asks_the_judge_in_each_sample_is_named(
     project: pytest.Pytester, chat_server: ChatServer
 ) -> None:
     answer = chat_server.reply
@@ -161,36 +120,11 @@ def test_only_a_failure_on_a_verdict_is_decided_by_the_judge(
     project.makepyfile(test_words=JUDGED)
     run = project.runpytest_inprocess(*COMPARE, *BRIEFLY)
     said = " ".join(run.stdout.str().split())
-    names = ("in_a_helper", "on_a_share", "on_score", "on_statements", "one_by_one")
+    names = ("in_a_helper", "on_statements")
     listed = ", ".join(f"test_words.py::test_{name}" for name in names)
-    assert f"is decided only by the judge (5): {listed} - check what a script can" in said
-
-
-def test_an_eval_that_a_script_refuses_is_not_decided_by_the_judge(
-    project: pytest.Pytester, chat_server: ChatServer
-) -> None:
-    file = evals(project, 1)
-    answer = chat_server.reply
-
-    def reply(body: dict[str, Any]) -> Any:
-        if "response_format" not in body:
-            return answer(body)
-        grades = [{"number": 1, "evidence": "it is rude", "holds": False}]
-        return json.dumps({"grades": grades})
-
-    chat_server.reply = reply
-    rows = [
-        {"id": name, "prompt": "always", "assertions": ["It is polite", *scripted]}
-        for name, scripted in (("plain", ["contains 'no'"]), ("judged", ["contains 'yes'"]))
-    ]
-    file.write_text(json.dumps({"evals": rows}))
-    longer = ("-o", "skillopt_final_rollouts=4")
-    run = project.runpytest_inprocess(*COMPARE, *longer, "--skillopt-evals")
-    said = " ".join(run.stdout.str().split())
-    assert "never passes (2)" in said
-    found = said[said.index("is decided only by the judge") :]
-    assert found.startswith("is decided only by the judge (1): ")
-    assert "judged" in found.split(" - ")[0]
+    assert f"asks the judge in each sample (2): {listed} - check what a script can" in said
+    again = " ".join(project.runpytest_inprocess(*COMPARE, *BRIEFLY).stdout.str().split())
+    assert f"asks the judge in each sample (2): {listed}" in again  # replies from the cache
 
 
 def evals(project: pytest.Pytester, count: int) -> Any:
