@@ -66,6 +66,11 @@ class GateOptions:
     """Standard deviation of the accidents of wording, in log odds."""
     repeats: bool = False
     """Whether the model repeats its reply to a document and a task."""
+    rates: tuple[tuple[str, float], ...] = ()
+    """Expected pass rate of each task under the incumbent, by a search, in [0, 1]."""
+    agreement: float = 1.0
+    """Chance that repeated samples of the search agree as they did, if the model does not repeat
+    its replies; infinity if any of them disagreed."""
     known: tuple[str, ...] = ()
     """Tasks that a search has sampled; of a model that repeats itself they are no new evidence."""
 

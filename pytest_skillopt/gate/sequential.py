@@ -42,12 +42,12 @@ from pytest_skillopt.gate.counts import AGREEING, counted, named
 from pytest_skillopt.gate.data import ARMS, CANDIDATE, INCUMBENT
 from pytest_skillopt.gate.engine import NOTHING, SequentialGate, Unmeasured, Want, Wants
 from pytest_skillopt.gate.posterior import Posterior, chance_memorised, chance_of_rise
-from pytest_skillopt.gate.statistics import Stratum, permutation_test
+from pytest_skillopt.gate.statistics import Stratum, agreement, is_flaky, permutation_test
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
-    from pytest_skillopt.gate.data import Decision, Verdict
+    from pytest_skillopt.gate.data import Arm, Decision, Verdict
     from pytest_skillopt.gate.engine import Plan
 
 LAST, EARLY_LOOK, THIN_LOOK = range(3)
@@ -87,6 +87,9 @@ SCORE_WEIGHTS, SCORES = 4, 10
 """Largest weight if samples have scores, and the number of steps of a score."""
 REPEATS = "this model gives one sample a task; a temperature above 0 gives more"
 """Note on a model that repeats its replies."""
+SURPRISING = 0.03
+"""Chance, if a model does not repeat its replies, below which the agreement of the samples of tasks
+that pass now and then says that it does."""
 SUSPECT = 1.5
 """E-value from which a task looks broken and is sampled again."""
 
@@ -154,7 +157,7 @@ class DefaultGate(SequentialGate):
                 odds.append((after if arm == CANDIDATE else before, (before + after) / 2))
             known = {key: self.counts[key].n for key in {(w.arm, w.task) for w in wants}}
             yield wants
-            if self._repeats:
+            if self.repeats:
                 return
             for want, (drawn, mean) in zip(wants, odds, strict=True):
                 key = want.arm, want.task
@@ -195,12 +198,12 @@ class DefaultGate(SequentialGate):
             if more:
                 yield self.wants(CANDIDATE, more) + self.wants(INCUMBENT, more)
                 self._require_val()
-            elif not (last and self._repeats and self._compared):
+            elif not (last and self.repeats and self._compared):
                 continue
             # A model that repeats its replies has no more pairs, but the last look's level is left.
             level = self.alpha * (1 - EARLY * len(looks) if last else EARLY)
             luck = "" if proved else self._luck(level)
-            if not luck and not proved and (further := self._fallen_again()):
+            if not luck and not proved and (further := self._again()):
                 yield further
                 luck = self._luck(level)
             proved = not luck
@@ -209,18 +212,23 @@ class DefaultGate(SequentialGate):
                 break
         return doubt
 
-    def _fallen_again(self) -> list[Want]:
-        """Return samples that tell whether the model repeats itself, if that is in question."""
-        if self._repeats or not self.counts.is_steady():
+    def _again(self) -> list[Want]:
+        """Return samples that tell whether the model repeats itself, if that is in question.
+
+        They are of tasks that passed now and then in the search, or that have fallen.
+        """
+        if self.repeats or not self.counts.is_steady():
             return []
-        fallen = self.counts.fallen() * AGREEING
-        fallen = fallen[: self.affordable(AGREEING) // 2]
-        return self.wants(CANDIDATE, fallen) + self.wants(INCUMBENT, fallen)
+        flaky = dict.fromkeys(task for _, task in self._flaky())
+        doubtful = sorted(flaky, key=lambda task: self.counts[INCUMBENT, task].n)
+        chosen = (doubtful or self.counts.fallen()) * AGREEING
+        chosen = chosen[: self.affordable(AGREEING) // 2]
+        return self.wants(CANDIDATE, chosen) + self.wants(INCUMBENT, chosen)
 
     def _more_pairs(self, size: int, *, proved: bool) -> list[str]:
         """Return the tasks, with repetitions, of the pairs up to the look at ``size`` pairs."""
         fresh = {task: len(self._fresh(task)[0]) for task in self.tasks}
-        if self._repeats:
+        if self.repeats:
             return [task for task in self.tasks if not self.counts.pair(task).is_complete]
         if not proved:
             wanted = self._allocate(size)
@@ -272,7 +280,7 @@ class DefaultGate(SequentialGate):
         """Describe that the change may be chance; "" if condition 1 holds."""
         found = self._p_value()
         most = min(HALF, level * math.exp(min(self._log_e, 700.0)))
-        if self._repeats and self._log_e >= -math.log(self.alpha):
+        if self.repeats and self._log_e >= -math.log(self.alpha):
             return ""
         if found <= most:
             return ""
@@ -285,7 +293,7 @@ class DefaultGate(SequentialGate):
         """Return the p-value of the fresh pairs, 1 if there is none."""
         lifts, wording = self._expected(), self.options.wording
         fresh = {task: self._fresh(task) for task in lifts}
-        if self._repeats:
+        if self.repeats:
             lifts, wording = dict.fromkeys(lifts, 1.0), 0.0
             unknown = [task for task in self._compared if task not in self.options.known]
             fresh = {task: self._first(task) for task in unknown}
@@ -323,9 +331,31 @@ class DefaultGate(SequentialGate):
     # The rules.
 
     @property
-    def _repeats(self) -> bool:
+    def repeats(self) -> bool:
         """Whether the model repeats its replies, by the search or by these samples."""
-        return self.options.repeats or self.counts.repeat()
+        return self.options.repeats or self.counts.repeat() or self._is_too_steady()
+
+    def _is_too_steady(self) -> bool:
+        """Whether tasks that passed now and then in the search never disagree with themselves."""
+        if not self.counts.is_steady():
+            return False
+        chances = (agreement(rate, self.counts[key].n) for key, rate in self._flaky().items())
+        return self.options.agreement * math.prod(chances) < SURPRISING
+
+    def _flaky(self) -> dict[tuple[Arm, str], float]:
+        """Return the expected rates, by arm and task, of tasks that pass now and then.
+
+        The rate before has to be far from 0 and from 1: that after may only be uncertain.
+        """
+        counting = set(self.tasks)
+        flaky: dict[tuple[Arm, str], float] = {}
+        for task, before in self.options.rates:
+            if task in counting and is_flaky(before):
+                after = before + self._lift.get(task, 0.0)
+                flaky[INCUMBENT, task] = before
+                if is_flaky(after):
+                    flaky[CANDIDATE, task] = after
+        return flaky
 
     @property
     def _limit(self) -> int:
@@ -346,7 +376,7 @@ class DefaultGate(SequentialGate):
         held = self._held_out
         if held and self._score(held) < FALLEN:
             return f"the val tasks are likely to have fallen; {self._said()}"
-        if held and not self._repeats:
+        if held and not self.repeats:
             train = [self.counts.pair(task) for task in self.tasks if task not in held]
             val = [self.counts.pair(task) for task in held]
             memorised, most = chance_memorised(train, val, MEMORISED_PRIOR), MEMORISED[look]
@@ -370,7 +400,7 @@ class DefaultGate(SequentialGate):
         return THIN_LOOK if is_thin else LAST
 
     def _is_net_rise(self, look: int) -> bool:
-        if self._repeats:
+        if self.repeats:
             return self.counts.gain(self._compared) > NOTHING
         if self.options.lift is None:
             return self._chance() >= SURE[look]
@@ -426,7 +456,7 @@ class DefaultGate(SequentialGate):
     # Words of the verdict.
 
     def _judge(self, decision: Decision, reason: str) -> Verdict:
-        if self._repeats:
+        if self.repeats:
             reason = f"{reason}; {REPEATS}"
         return self.verdict(decision, reason, log_e=self._log_e)
 

@@ -175,6 +175,32 @@ def _convolve(chances: list[float], ways: tuple[float, ...], step: int) -> list[
     return out
 
 
+_FLAKY = (0.25, 0.75)
+
+
+def is_flaky(rate: float) -> bool:
+    """Return whether a pass rate, in [0, 1], is far from 0 and from 1."""
+    low, high = _FLAKY
+    return low <= rate <= high
+
+
+def agreement(rate: float, n: int) -> float:
+    """Return the chance that ``n`` samples all pass or all fail, for a rate that is not certain.
+
+    The rate is Beta(2 rate, 2 (1 - rate)), as if two samples were known of it.
+
+    Args:
+        rate: expected pass rate, in (0, 1).
+        n: number of samples, at least 0; 1 is returned for fewer than two.
+    """
+    if n < 2:
+        return 1.0
+    passes, fails = 2 * rate, 2 * (1 - rate)
+    total = math.prod(2 + i for i in range(n))
+    all_pass, all_fail = (math.prod(part + i for i in range(n)) for part in (passes, fails))
+    return (all_pass + all_fail) / total
+
+
 def pass_hat_k(passed: int, n: int, k: int) -> float:
     """Estimate without bias the probability that ``k`` samples of a task all pass (pass^k).
 

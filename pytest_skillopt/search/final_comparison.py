@@ -19,7 +19,7 @@ import hashlib
 import json
 import math
 import statistics
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.gate.sequential import DefaultGate
@@ -117,6 +117,10 @@ class Begun:
     """Expected lift of train tasks, by the search's own samples."""
     prior: float
     """E-value of the search's own samples against "no edit does anything"."""
+    rates: Mapping[str, float] = field(default_factory=dict)
+    """Expected pass rate of train tasks at the start, by the search's own samples."""
+    agreement: float | None = 1.0
+    """Chance that repeated samples of the search agree; None if any disagreed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +149,8 @@ class FinalComparison:
         self._state = state
         self._begun = [Begun(**data) for data in begun]
         self._test = {task.id: task.rollouts or state.settings.rollouts for task in state.test}
+        self._repeats = False
+        """Whether an earlier comparison has noticed that the model repeats its replies."""
         self.interrupted = False
         """True if an interrupt ended what follows a verdict."""
         self.set_aside()
@@ -217,6 +223,7 @@ class FinalComparison:
         begun = self._begin()
         gate = self._open_gate(begun)
         verdict, before, after = state.samples.compare(gate, state.start, state.incumbent)
+        self._repeats = isinstance(gate, DefaultGate) and gate.repeats
         unsampled = [task.id for task in state.suite if task.id not in before]
         earlier = {t: found for t, found in state.samples.at_start().items() if t in unsampled}
         return Measured(
@@ -241,6 +248,8 @@ class FinalComparison:
                 candidate=candidate,
                 budget=None if left == math.inf else int(left),
                 lift=dict(state.lift),
+                rates=dict(state.rates),
+                agreement=state.agreement,
                 prior=state.prior,
             )
             state.history.observer.record(BEGUN, asdict(begun))
@@ -263,6 +272,9 @@ class FinalComparison:
             budget=begun.budget,
             lift=tuple(sorted(begun.lift.items())),
             log_e=math.log(begun.prior),
+            rates=tuple(sorted(begun.rates.items())),
+            agreement=math.inf if begun.agreement is None else begun.agreement,
+            repeats=self._repeats,
             known=tuple(task.id for task in state.train),
         )
         gate: type[SequentialGate] = DefaultGate

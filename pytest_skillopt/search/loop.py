@@ -18,6 +18,7 @@ from pytest_skillopt.edits.context import UNBOUNDED
 from pytest_skillopt.edits.records import SampledEdit, TaskRecord
 from pytest_skillopt.edits.update import as_edits, findable
 from pytest_skillopt.edits.vetting import Refusal
+from pytest_skillopt.gate.statistics import agreement, is_flaky
 from pytest_skillopt.report.words import plural
 from pytest_skillopt.search.budget import OutOfBudget, calls_of, require, samples_of
 from pytest_skillopt.search.ideas import Ideas
@@ -128,6 +129,8 @@ class DefaultSearch:
         """By task, the ideas in the document of its latest failure."""
         self._latest: defaultdict[int, list[Rollout]] = defaultdict(list)
         """By task, its latest measured rollouts."""
+        self._outcomes: defaultdict[tuple[int, frozenset[Idea]], list[bool]] = defaultdict(list)
+        """Outcomes of each task under each document."""
         self._missing: Counter[int] = Counter()
         """By task, samples in a row that could not be measured."""
         self._asked: Counter[int] = Counter()
@@ -274,6 +277,7 @@ class DefaultSearch:
             self._missing[task] = 0
             ideas = frozenset(drawn.made.ideas)
             outcomes.append(Outcome(task, ideas, rollout.passed))
+            self._outcomes[task, ideas].append(rollout.passed)
             self._samples.update(drawn.made.ideas)
             self._latest[task] = [*self._latest[task], rollout][-_SHOWN:]
             if not rollout.passed:
@@ -460,6 +464,20 @@ class DefaultSearch:
         kept = self._model.kept - {idea}
         return self._model.rates(kept | {idea}) - self._model.rates(kept)
 
+    def _agreement(self) -> float | None:
+        """Return the chance that samples of one task and document agree; None if any do not."""
+        chance = 1.0
+        for (task, ideas), outcomes in self._outcomes.items():
+            if len(set(outcomes)) > 1:
+                return None
+            rate = float(self._model.rates(ideas)[task]) if len(outcomes) > 1 else 0.0
+            if is_flaky(rate):
+                chance *= agreement(rate, len(outcomes))
+        return chance
+
+    def _by_task(self, values: Floats) -> dict[str, float]:
+        return {task.id: float(value) for task, value in zip(self._tasks, values, strict=True)}
+
     def _effects(self, idea: Idea) -> dict[str, float]:
         lift = self._lift(idea)
         return {
@@ -508,7 +526,8 @@ class DefaultSearch:
         if made.document != self._state.start:
             self._state.adopt(made.document, edits)
             lift = self._model.lift(made.ideas)
-            self._state.set_lift({t.id: float(x) for t, x in zip(self._tasks, lift, strict=True)})
+            self._state.set_lift(self._by_task(lift), self._by_task(self._model.rates(())))
+            self._state.agreement = self._agreement()
         for idea, state in self._model.state.items():
             edit = self._ideas[idea]
             if idea in made.ideas:

@@ -95,6 +95,10 @@ class TrainingState:
         self.prior = 1.0
         """E-value of the search's own samples against "no edit does anything"."""
         self._lift: Mapping[str, float] = {}
+        self.rates: Mapping[str, float] = {}
+        """Expected pass rate of train tasks at the start, by the search's own samples."""
+        self.agreement: float | None = 1.0
+        """Chance that repeated samples of the search agree; None if any disagreed."""
         self._older: list[Edit] = []
         self._judged: set[str] = set()
 
@@ -136,9 +140,10 @@ class TrainingState:
         asked = {task: 1.0 for edit in self.accepted for task in edit.tasks if task in train}
         return self._lift or asked
 
-    def set_lift(self, lift: Mapping[str, float]) -> None:
-        """Record the expected lift of train tasks by the incumbent."""
+    def set_lift(self, lift: Mapping[str, float], rates: Mapping[str, float]) -> None:
+        """Record the expected lift of train tasks by the incumbent, and their rates before it."""
         self._lift = lift
+        self.rates = rates
 
     # The gate.
 

@@ -49,6 +49,10 @@ def rates(trial: int) -> dict[str, float]:
     return {f"{i:02d}": 0.1 + 0.8 * luck(f"{trial}/{i}") for i in range(TASKS)}
 
 
+def expected(values: Sequence[float]) -> tuple[tuple[str, float], ...]:
+    return tuple((f"{i:02d}", value) for i, value in enumerate(values))
+
+
 SEARCHED = pytest.mark.parametrize("lift", [None, lifts(3), lifts(*range(TASKS))])
 """Without a search, and after one that is wrong about one task, and about all."""
 
@@ -106,6 +110,26 @@ def test_a_server_that_repeats_itself_is_noticed() -> None:
     verdicts = [judge(world(trial), trial, budget=None) for trial in range(20)]
     assert sum(verdict.accepted for verdict in verdicts) <= 2
     assert sum(verdict.reason.endswith(REPEATS) for verdict in verdicts) >= 18
+
+
+def test_a_server_that_repeats_itself_is_noticed_by_the_rates_that_a_search_expected() -> None:
+    """Every task passes under the one text and under the other, though at .5 by the search."""
+    steady = [0.5] * TASKS
+    told: dict[str, Any] = {"lift": lifts(0), "rates": expected(steady)}
+    assert judge(lambda draw: True, **told).reason.endswith(REPEATS)
+    sound = {"lift": lifts(0), "rates": expected([0.95] * TASKS)}
+    assert not judge(lambda draw: True, **sound).reason.endswith(REPEATS)
+    disagreed = {**told, "agreement": math.inf}
+    assert not judge(lambda draw: True, **disagreed).reason.endswith(REPEATS)
+
+
+def test_a_server_that_draws_each_reply_is_not_said_to_repeat_itself() -> None:
+    def world(trial: int) -> Callable[[Draw], bool]:
+        return lambda d: luck(f"{trial}/{d.arm}/{d.task}/{d.stream}/{d.index}") < 0.5
+
+    told: dict[str, Any] = {"lift": lifts(1), "rates": expected([0.5] * TASKS)}
+    verdicts = [judge(world(trial), trial, **told) for trial in range(20)]
+    assert not any(verdict.reason.endswith(REPEATS) for verdict in verdicts)
 
 
 def test_bets_alone_decide_if_a_server_repeats_what_the_search_has_seen() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pytest_skillopt.gate.data import Draw, Sample
 from pytest_skillopt.gate.statistics import (
     Stratum,
+    agreement,
     exact_test,
     log_e,
     permutation_test,
@@ -141,3 +142,14 @@ def test_scores_are_permuted_as_passes_are() -> None:
     better = Stratum(1, (9, 8, 10), (2, 3, 1))
     assert permutation_test([better], scale=10) == pytest.approx(1 / math.comb(6, 3))
     assert permutation_test([Stratum(3, (5,), (5,))], scale=10) == 1.0
+
+
+@pytest.mark.parametrize("rate", [0.3, 0.5, 0.75])
+def test_agreement_is_the_mean_over_a_rate_that_is_not_certain(rate: float) -> None:
+    """Compare the formula with rates on a grid, weighted by the density of their Beta."""
+    steps = [(i + 0.5) / 20_000 for i in range(20_000)]
+    weights = [x ** (2 * rate - 1) * (1 - x) ** (2 * (1 - rate) - 1) for x in steps]
+    for n in (2, 5):
+        means = sum(w * (x**n + (1 - x) ** n) for x, w in zip(steps, weights, strict=True))
+        assert agreement(rate, n) == pytest.approx(means / sum(weights), abs=0.01)
+    assert agreement(rate, 0) == agreement(rate, 1) == 1.0
