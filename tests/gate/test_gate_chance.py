@@ -117,7 +117,7 @@ def test_a_server_that_repeats_itself_is_noticed_by_the_rates_that_a_search_expe
     steady = [0.5] * TASKS
     told: dict[str, Any] = {"lift": lifts(0), "rates": expected(steady)}
     assert judge(lambda draw: True, **told).reason.endswith(REPEATS)
-    sound = {"lift": lifts(0), "rates": expected([0.95] * TASKS)}
+    sound: dict[str, Any] = {"lift": lifts(0), "rates": expected([0.95] * TASKS)}
     assert not judge(lambda draw: True, **sound).reason.endswith(REPEATS)
     disagreed = {**told, "agreement": math.inf}
     assert not judge(lambda draw: True, **disagreed).reason.endswith(REPEATS)
