@@ -37,21 +37,6 @@ class TaskRecord:
     def of(cls, task: SkillTask, rollouts: Iterable[Rollout]) -> TaskRecord:
         return cls(task, tuple(rollout for rollout in rollouts if rollout.measured))
 
-    def plus(self, rollouts: Iterable[Rollout]) -> TaskRecord:
-        return TaskRecord.of(self.task, (*self.rollouts, *rollouts))
-
-    def updated(self, rollouts: Iterable[Rollout]) -> TaskRecord:
-        """Return the record with later rollouts, all of one version.
-
-        Of rollouts of another version it keeps a failure, and only if a later one failed too.
-        """
-        latest = TaskRecord.of(self.task, rollouts)
-        if not latest.n:
-            return self
-        if latest.rollouts[0].request.version == self.rollouts[0].request.version:
-            return self.plus(latest.rollouts)
-        return latest.plus(self.failures[:1]) if latest.failed else latest
-
     @property
     def n(self) -> int:
         return len(self.rollouts)
@@ -114,27 +99,6 @@ def pass_rate(records: Sequence[TaskRecord]) -> float | None:
     """Return the mean pass rate of the measured tasks; None if nothing was measured."""
     measured = [record for record in records if record.n]
     return sum(record.rate for record in measured) / len(measured) if measured else None
-
-
-def goes_further(rollout: Rollout, failures: Sequence[Rollout]) -> bool:
-    """Check if a failed rollout got further than all earlier failures of its task.
-
-    Further means a clearly better score, or a failed assertion below all of theirs in the same
-    file.
-    """
-    if not failures:
-        return False
-    best = max(failure.score or 0.0 for failure in failures)
-    if (rollout.score or 0.0) >= best + _CLEARLY_BETTER:
-        return True
-    place, places = _place(rollout), [_place(failure) for failure in failures]
-    return all(p[0] == place[0] and p[1] and p[1] < place[1] for p in places)
-
-
-def _place(rollout: Rollout) -> tuple[str, int]:
-    """Return file and line of a failure; line 0 if it is not known."""
-    path, _, line = rollout.location.rpartition(":")
-    return (path, int(line)) if path and line.isdigit() else (rollout.location, 0)
 
 
 _SHOWN_PATTERNS = 5
@@ -222,20 +186,12 @@ class Memory:
         edit: Edit,
         status: EditStatus,
         why: str = "",
-        effects: Mapping[str, float] | None = None,
     ) -> None:
-        """Record the outcome of an edit; the latest replaces earlier ones, equal ones count up.
-
-        ``effects`` are changes of the pass rate in [-1, 1], by train task.
-        """
+        """Record the outcome of an edit; the latest replaces earlier ones, equal ones count up."""
         before = self._tried.pop(edit.key, None)
         times = before.times + 1 if before is not None and before.status == status else 1
         line = f"- {status}, {times} times" if times > 1 else f"- {status}"
         line += f": {why}" if why else ""
-        if effects:
-            better = sum(change > 0 for change in effects.values())
-            worse = sum(change < 0 for change in effects.values())
-            line += f" ({better} tasks better, {worse} worse, of {len(effects)})"
         line += f": {redact(edit.text)[:_SHOWN_TEXT]}"
         self._tried[edit.key] = Tried(status, times, line)
 

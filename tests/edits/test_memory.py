@@ -11,13 +11,6 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 
-def test_what_became_of_an_edit_is_told_with_its_effects(toy: ModuleType) -> None:
-    memory = Memory()
-    line = toy.append("- Be nice.", "a", "b")
-    memory.remember(line, "rejected", "no task improved", {"a": -0.5, "b": 0.5})
-    assert "rejected: no task improved (1 tasks better, 1 worse, of 2)" in memory.render()
-
-
 def test_losses_are_counted(toy: ModuleType) -> None:
     memory, line = Memory(), toy.append("- Be nice.")
     memory.remember(line, "given up")
