@@ -79,7 +79,6 @@ PUBLISHED = Variant(
         "gate": "strict",
         "rollouts": 1,
         "batch_size": 40,
-        "contrastive": False,
     },
 )
 REPEATING = Variant("a target that repeats its replies", repeats=True)
@@ -87,7 +86,6 @@ NAIVE = Variant("naive loop", naive=True)
 PEERS = (DEFAULT, NAIVE, PUBLISHED)
 MECHANISMS = (
     DEFAULT,
-    Variant("no contrast", {"contrastive": False}),
     Variant("no lint, no leak filter", unfiltered=True),
     Variant("analysts tell lapses from gaps", {"skill_aware": True}, causes=True),
     Variant("gate strict, K = 1", {"gate": "strict", "rollouts": 1}),

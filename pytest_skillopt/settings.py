@@ -45,6 +45,9 @@ REMOVED = {
     "pruning": "leave it out: an edit that does not help is never offered to the final comparison",
     "max_cost_increase": _DEARER,
     "max_time_increase": _DEARER,
+    "prompts": "return the text of a template from the hook pytest_skillopt_prompt(name) in "
+    "conftest.py (docs/optimizer.md)",
+    "feedback": "leave it out; a test says by rollout.feedback(text) what the optimizer is told",
     "scan": "run the scanner as a check of the branch that `pytest-skillopt propose` pushes "
     "(docs/lint.md)",
 }
@@ -169,10 +172,6 @@ class Settings:
         3, "steps without a gain that end the search batch", low=1, search="batch"
     )
     preferences: str = setting("", "rules for the optimizer: a text or a Markdown file")
-    prompts: str = setting("", "folder of templates that replace the built-in prompts")
-    feedback: str = setting(
-        "full", "failure detail: {choices}", choices=("full", "message", "score")
-    )
     max_skill_tokens: int = setting(
         0, "largest skill, 4 characters a token (default: no limit)", low=0
     )
@@ -211,8 +210,6 @@ class Settings:
     """Longest pause in seconds that a provider may ask for; in an ordinary run 10."""
     max_reply_bytes: int = setting(4_000_000, fixed=True)
     """Largest reply in bytes; a larger one is refused."""
-    contrastive: bool = setting(True, fixed=True)
-    """Show passed and failed samples of one task side by side."""
     optimizer_workers: int = setting(8, fixed=True)
     """Concurrent optimizer calls."""
 

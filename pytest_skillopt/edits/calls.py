@@ -1,6 +1,6 @@
 """Calls of the optimizer: prompt templates, forms of the answers, and concurrent calls.
 
-Answers come in the order of the questions. A user's templates may replace the built-in ones.
+Answers come in the order of the questions. A project's hook may replace the built-in templates.
 """
 
 from __future__ import annotations
@@ -38,40 +38,18 @@ def templates() -> dict[str, Path]:
 
 
 class PromptError(ValueError):
-    """A user's template cannot be used; the message names the file and what to change."""
+    """A user's template cannot be used; the message names it and what to change."""
 
 
 class Prompts:
-    """Finds templates: the hook's answer, else the user's file, else the built-in one.
+    """Finds templates: the hook's answer, else the built-in one.
 
-    Args:
-        folder: a folder with ``<name>.md`` for each template to replace.
-        override: returns a template for a name, or None.
-        root: base of a relative ``folder``.
-
-    Raises:
-        PromptError: there is no such folder, or a file in it replaces nothing.
+    ``override`` returns a template for a name, or None.
     """
 
-    def __init__(
-        self,
-        folder: str = "",
-        override: Callable[[str], str | None] | None = None,
-        *,
-        root: Path | None = None,
-    ) -> None:
+    def __init__(self, override: Callable[[str], str | None] = lambda name: None) -> None:
         self._override = override
         self._found = templates()
-        if not folder:
-            return
-        place, names = (root or Path()) / folder, ", ".join(sorted(self._found))
-        if not place.is_dir():
-            raise PromptError(f"skillopt_prompts: {place} is not a folder")
-        for path in sorted(place.glob("*.md")):
-            if path.stem not in self._found:
-                problem = f"{path} replaces nothing; the templates are {names}"
-                raise PromptError(f"skillopt_prompts: {problem}")
-            self._found[path.stem] = path
 
     def render(self, name: str, **values: object) -> str:
         """Fill in the ``$placeholders`` of a template.
@@ -79,17 +57,15 @@ class Prompts:
         Raises:
             PromptError: the template has an unknown placeholder.
         """
-        path = self._found[name]
-        own = self._override(name) if self._override else None
-        text = path.read_text(encoding="utf-8") if own is None else own
+        own = self._override(name)
+        text = self._found[name].read_text(encoding="utf-8") if own is None else own
         try:
             return string.Template(text).substitute({k: str(v) for k, v in values.items()}).strip()
         except (KeyError, ValueError) as error:
-            where = path if own is None else f"pytest_skillopt_prompt({name!r})"
             known = ", ".join(f"${key}" for key in sorted(values)) or "none"
             raise PromptError(
-                f"{where}: {error} cannot be filled in; the placeholders here are: {known} "
-                "(write $$ for a dollar sign)"
+                f"pytest_skillopt_prompt({name!r}): {error} cannot be filled in; the placeholders "
+                f"here are: {known} (write $$ for a dollar sign)"
             ) from None
 
 

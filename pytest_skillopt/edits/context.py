@@ -202,11 +202,11 @@ def evidence(records: Sequence[TaskRecord], context: Context) -> str:
 
     Of rollouts that failed in other ways the failure is shown.
     """
-    shown = [(record, _choose(record, context.settings.contrastive)) for record in records]
+    shown = [(record, _choose(record)) for record in records]
     count = sum(len(rollouts) for _, rollouts in shown)
     room = max(_LEAST_CHARS, min(_TRANSCRIPT_CHARS, _EVIDENCE_CHARS // max(1, count)))
     return "\n\n".join(
-        _describe_task(number, record, rollouts, context, room)
+        _describe_task(number, record, rollouts, room)
         for number, (record, rollouts) in enumerate(shown, start=1)
     )
 
@@ -216,12 +216,12 @@ def numbered(edits: Sequence[Edit]) -> str:
     return "\n\n".join(_describe_edit(i, edit) for i, edit in enumerate(edits))
 
 
-def _choose(record: TaskRecord, contrastive: bool) -> list[Rollout]:
+def _choose(record: TaskRecord) -> list[Rollout]:
     """Choose the worst rollout and, for a contrast, the best one; of a passing task the best."""
     if not record.n:
         return []
     worst, best = min(record.rollouts, key=_goodness), max(record.rollouts, key=_goodness)
-    if contrastive and record.contrasts:
+    if record.contrasts:
         return [worst, best]
     return [worst if record.failed else best]
 
@@ -230,27 +230,24 @@ def _goodness(rollout: Rollout) -> tuple[bool, float]:
     return rollout.passed, rollout.score or 0.0
 
 
-def _describe_task(
-    number: int, record: TaskRecord, rollouts: Sequence[Rollout], context: Context, room: int
-) -> str:
+def _describe_task(number: int, record: TaskRecord, rollouts: Sequence[Rollout], room: int) -> str:
     lines = [f"## Task {number}: {record.task.id}", ""]
     lines.append(f"Passed {record.passed} of {record.n} rollouts under this document.")
     if record.task.doc:
         lines += ["", f"About: {record.task.doc.strip()[:_DOC_CHARS]}"]
     if record.task.contract:
         lines += ["", f"Fixed by the task: {record.task.contract.strip()[:_DOC_CHARS]}"]
-    feedback = context.settings.feedback
     for rollout in rollouts:
-        lines += ["", _describe_rollout(rollout, feedback, room)]
-    for rollout in record.other_failures(rollouts) if feedback != "score" else ():
-        lines += ["", "### Another rollout that failed", "", *_describe_failure(rollout, feedback)]
+        lines += ["", _describe_rollout(rollout, room)]
+    for rollout in record.other_failures(rollouts):
+        lines += ["", "### Another rollout that failed", "", *_describe_failure(rollout)]
     return "\n".join(lines)
 
 
-def _describe_rollout(rollout: Rollout, feedback: str, room: int) -> str:
+def _describe_rollout(rollout: Rollout, room: int) -> str:
     lines = [f"### A rollout that {rollout.outcome}", ""]
     if not rollout.passed:
-        lines += _describe_failure(rollout, feedback)
+        lines += _describe_failure(rollout)
     elif rollout.score not in (None, 1.0):
         lines += [f"Score: {rollout.score:g}", ""]
     turns = "\n\n".join(f"[{turn.role}]\n{turn.content}" for turn in rollout.transcript)
@@ -259,18 +256,12 @@ def _describe_rollout(rollout: Rollout, feedback: str, room: int) -> str:
     return "\n".join(lines).rstrip()
 
 
-def _describe_failure(rollout: Rollout, feedback: str) -> list[str]:
-    """Describe a failure: everything, only the message, or only the score."""
-    score = f"Score: {rollout.score or 0.0:g}"
-    if feedback == "score":
-        return [score, ""]
+def _describe_failure(rollout: Rollout) -> list[str]:
     words = (rollout.feedback or rollout.message).strip()
-    if feedback == "message":
-        words = words.split("\n", 1)[0]
-    lines = [score]
+    lines = [f"Score: {rollout.score or 0.0:g}"]
     if words:
         lines += ["How it failed:", quote(words, _MESSAGE_CHARS)]
-    if feedback == "full" and rollout.location:
+    if rollout.location:
         lines.append(f"Where: {rollout.location}")
     return [*lines, ""]
 

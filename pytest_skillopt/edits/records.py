@@ -168,14 +168,9 @@ class Tried(NamedTuple):
 
 
 class Memory:
-    """The tried edits and the common failures.
+    """The tried edits and the common failures."""
 
-    Args:
-        feedback: how much the optimizer may see of a failure: full, message or score.
-    """
-
-    def __init__(self, feedback: str = "full") -> None:
-        self._feedback = feedback
+    def __init__(self) -> None:
         self._tried: dict[str, Tried] = {}
         self._patterns: Counter[Pattern] = Counter()
         self.advice = ""
@@ -200,16 +195,16 @@ class Memory:
         self._patterns.update(pattern for pattern in patterns if any(pattern))
 
     def render(self, but: Collection[str] = ()) -> str:
-        """Write the latest tried edits and, as far as ``feedback`` allows, common failures.
+        """Write the latest tried edits and common failures.
 
         ``but`` are the keys of edits that the prompt shows elsewhere.
         """
-        counts = Counter[str]()
-        for (place, words), times in self._patterns.items():
-            if self._feedback != "score":
-                counts[f"{place} {words}".strip() if self._feedback == "full" else words] += times
-        ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-        common = [f"- seen {times} times: {text}" for text, times in ranked if text and times > 1]
+        ranked = sorted(self._patterns.items(), key=lambda item: (-item[1], item[0]))
+        common = [
+            f"- seen {times} times: {' '.join(pattern).strip()}"
+            for pattern, times in ranked
+            if times > 1
+        ]
         return "\n".join([*self.tried(but=but), *common[:_SHOWN_PATTERNS]])
 
     def tried(

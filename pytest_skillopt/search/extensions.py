@@ -162,7 +162,7 @@ class Stages:
     update: Callable[[Patch, Context], Update] = update
     gate: Callable[[GateQuestion], Gate | None] = lambda question: None
     """None leaves the decision to the built-in gate."""
-    prompt: Callable[[str], str | None] | None = None
+    prompt: Callable[[str], str | None] = lambda name: None
     """Returns the template of a prompt by its name; None leaves it to the built-in one."""
 
     @classmethod
@@ -194,7 +194,5 @@ class Stages:
             select=stage("select", "patch", "context"),
             update=stage("update", "patch", "context"),
             gate=stage("gate", "question"),
-            prompt=(lambda name: ask_prompt(config=config, name=name))
-            if (ask_prompt := config.hook.pytest_skillopt_prompt).get_hookimpls()
-            else None,
+            prompt=lambda name: config.hook.pytest_skillopt_prompt(config=config, name=name),
         )

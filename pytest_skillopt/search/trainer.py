@@ -100,7 +100,7 @@ class Trainer:
         purse = purse or Purse(caps, at_once=lambda: sampler.at_once)
         calls = Calls(
             model,
-            Prompts(settings.prompts, stages.prompt, root=root),
+            Prompts(stages.prompt),
             workers=settings.optimizer_workers,
             breaker=settings.breaker,
             on_usage=purse.called,
@@ -110,7 +110,7 @@ class Trainer:
             document=document,
             settings=settings,
             calls=calls,
-            memory=Memory(settings.feedback),
+            memory=Memory(),
             vetting=Vetting(tasks, document, settings, skill, root),
             preferences=read_preferences(settings.preferences, root),
             contracts=contracts_of([task for task in tasks if task.split in ("train", "both")]),

@@ -239,9 +239,9 @@ def make_context(model: Any = None, tasks: Sequence[SkillTask] = (), **fields: A
     own = {name: fields.pop(name) for name in list(fields) if name in Context.__dataclass_fields__}
     document = own.pop("document", Document.from_bytes(SKILL))
     settings = Settings.make(**fields)
-    calls = Calls(model or ToyOptimizer(useful=1.0, harmful=0.0), Prompts(settings.prompts))
+    calls = Calls(model or ToyOptimizer(useful=1.0, harmful=0.0), Prompts())
     vetting = Vetting(tasks, document, settings)
-    memory = own.pop("memory", None) or Memory(settings.feedback)
+    memory = own.pop("memory", None) or Memory()
     return Context(document, settings, calls, memory, vetting, step=1, **own)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from patience import PATIENCE
 
-from pytest_skillopt.edits.calls import Calls, Form, Prompts, Question, templates
+from pytest_skillopt.edits.calls import Calls, Form, Prompts, Question
 from pytest_skillopt.model.types import CacheMiss, CapReached, Completion, ModelFault, Usage
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
@@ -17,7 +17,6 @@ from pytest_skillopt.suite.sampler import Stop, StopRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
     from types import ModuleType
 
 
@@ -66,16 +65,14 @@ def test_a_lost_call_counts_as_asked() -> None:
     assert (calls.asked, calls.lost) == (1, 1)
 
 
-def test_every_call_is_told_that_quoted_material_is_data(toy: ModuleType, tmp_path: Path) -> None:
-    """Whatever its stage, and whatever a user's template says."""
-    for name in templates():
-        (tmp_path / f"{name}.md").write_text("Say something.")
+def test_every_call_is_told_that_quoted_material_is_data(toy: ModuleType) -> None:
+    """Whatever its stage is."""
     asked = []
     for settings in (
         {},
         {"skill_aware": True, "appendix_threshold": 1, "search": "batch"},
         {"search": "batch", "edit_budget": 1, "autonomous_budget": True, "minibatch_size": 2},
-        {"search": "batch", "update_mode": "rewrite_from_suggestions", "prompts": str(tmp_path)},
+        {"search": "batch", "update_mode": "rewrite_from_suggestions"},
         {"search": "batch", "update_mode": "full_rewrite_minibatch"},
     ):
         world, model = toy.make_world(tasks=24, weak=0.3, strong=0.7), toy.ToyOptimizer(useful=0.5)

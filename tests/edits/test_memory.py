@@ -32,16 +32,10 @@ def test_what_is_shown_is_bounded(toy: ModuleType) -> None:
     assert all(len(line) < 400 for line in shown)
 
 
-def test_common_failures_are_shown_as_far_as_feedback_allows() -> None:
-    shown = {}
-    for feedback in ("full", "message", "score"):
-        memory = Memory(feedback)
-        memory.remember_patterns([("tests/a.py:3", "wrong date")] * 2 + [("", "")])
-        memory.remember_patterns([("tests/b.py:4", "wrong date")] * 2)
-        shown[feedback] = memory.render()
-    assert "2 times: tests/a.py:3 wrong date" in shown["full"]
-    assert shown["message"] == "- seen 4 times: wrong date"
-    assert shown["score"] == ""
+def test_common_failures_are_shown() -> None:
+    memory = Memory()
+    memory.remember_patterns([("tests/a.py:3", "wrong date")] * 2 + [("", "")])
+    assert "2 times: tests/a.py:3 wrong date" in memory.render()
 
 
 def test_analysts_are_shown_by_figures_what_was_refuted(toy: ModuleType) -> None:

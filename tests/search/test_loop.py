@@ -174,17 +174,6 @@ def test_kept_lines_come_first(toy: ModuleType) -> None:
 # What is asked.
 
 
-@pytest.mark.parametrize("feedback", ["full", "message", "score"])
-def test_analysts_see_as_much_of_a_failure_as_the_feedback_allows(
-    toy: ModuleType, feedback: str
-) -> None:
-    model = toy.ToyOptimizer(script=script_of())
-    train(toy, toy.make_world(rules=1, weak=0.0, strong=1.0), model, feedback=feedback)
-    prompts = [prompt for *_, prompt in model.asked if "# Rollouts" in prompt]
-    assert prompts
-    assert all(("is not followed" in p) == (feedback != "score") for p in prompts)
-
-
 def test_every_failing_task_is_asked_about_once_at_first(toy: ModuleType) -> None:
     world, model = toy.make_world(weak=0.0, strong=1.0), toy.ToyOptimizer(useful=1.0)
     train(toy, world, model)

@@ -12,14 +12,11 @@ from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from types import ModuleType
 
 CHANGES: dict[str, Any] = {
-    "contrastive": False,
     "edit_budget": 8,
     "preferences": "No jokes.",
-    "feedback": "score",
     "max_skill_tokens": 40,
     "seed": 1,
     "gate": "strict",
@@ -60,8 +57,3 @@ def test_it_changes_what_the_default_search_does(
 def test_nothing_else_changes_it(toy: ModuleType, plain: Trained) -> None:
     """Neither a second time nor the number of calls at once does."""
     assert Trained(toy, optimizer_workers=1).seen == plain.seen
-
-
-def test_templates_of_the_user_are_used(toy: ModuleType, tmp_path: Path) -> None:
-    (tmp_path / "reflect_failures.md").write_text("At most $budget, in French.")
-    assert any("At most 4, in French." in p for p in Trained(toy, prompts=str(tmp_path)).prompts)

@@ -343,26 +343,6 @@ def test_it_is_counted_which_rates_come_from_the_search(toy: ModuleType) -> None
         assert outcome.from_search == len(measured - sampled)
 
 
-@pytest.mark.parametrize("search", SEARCHES)
-@pytest.mark.parametrize("feedback", ["score", "message"])
-def test_the_memory_tells_no_more_of_a_failure_than_the_feedback_does(
-    toy: ModuleType, search: str, feedback: str
-) -> None:
-    world = toy.make_world()
-    tasks = toy.make_tasks(world)
-    model = toy.ToyOptimizer()
-    Trainer(
-        Document.from_bytes(toy.SKILL),
-        tasks,
-        toy.ToySampler(world, tasks),
-        model,
-        Settings.make(search=search, feedback=feedback, failure_only=True),
-    ).run()
-    prompts = "\n".join(prompt for _, _, prompt in model.asked)
-    assert "tests/test_toy.py:" + "4" not in prompts.replace("tests/test_toy.py::", "")
-    assert ("is not followed" in prompts) == (feedback == "message")
-
-
 def test_an_accepted_edit_that_is_proposed_again_keeps_its_row(toy: ModuleType) -> None:
     history = History(memory := Memory(), Observer())
     line, other = toy.append("- Be nice."), toy.append("- No.")
