@@ -129,8 +129,8 @@ def test_training_writes_a_better_skill_and_leaves_the_rest_of_the_file(
     result.stdout.fnmatch_lines(
         [
             "skillopt: training SKILL.md on 8 tasks (*), K=3; target openai:worker; *",
-            "skillopt step 1: 0 of 8 train tasks pass; 1 edit proposed, 1 of them new*",
-            "skillopt step *: * of 8 train tasks pass; *1 kept*",
+            f"skillopt + {RULE} (+* points, 99 % sure to help)",
+            "skillopt: the verdict on 1 edit against the skill as it is, by at most *",
             "*= skillopt =*",
             f"+{RULE}*",
             "*1 deselected, 8 measured*",

@@ -58,7 +58,7 @@ def conduct(
         opened(config, mode, settings, executor, tasks, display.rollout) as run,
     ):
         plan = expected(run.tasks, mode, settings)
-        display.header(run, typical=plan.typical, most=plan.most)
+        display.header(run, plan)
         for addon in addons():
             addon.begun(run, plan)
         try:

@@ -1,10 +1,11 @@
-"""Bounds of a mode's rollouts and calls, and their usual prices, before it begins."""
+"""Bounds and forecasts of a mode's rollouts and calls, and their usual prices."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import NormalDist, fmean
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_skillopt.gate.sequential import most_samples
@@ -16,6 +17,7 @@ from pytest_skillopt.run.directory import JOURNAL, Home
 from pytest_skillopt.run.journal import entries_of
 from pytest_skillopt.search.budget import most_of_search
 from pytest_skillopt.search.extensions import added_search
+from pytest_skillopt.search.final_comparison import samples_of_test
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,10 +27,14 @@ if TYPE_CHECKING:
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.tasks import SkillTask
 
-_CALLS = 0.5
-"""Typical part of the upper bound of optimizer calls."""
-_CALLS_FOR_TASK = 4.4
-"""Typical optimizer calls for each train task of a small suite."""
+_ROLLOUTS, _GROWTH, _SPREAD = 120.0, 0.4, 0.45
+"""Middle of the rollouts of a training of one task, the power of the number of tasks by which it
+grows, and the standard deviation of its logarithm (``benchmarks/plan.py``)."""
+_ROLLOUTS_A_CALL = 5.0
+"""Rollouts for each call of the optimizer, in the middle."""
+_NORMAL = NormalDist()
+_LONGEST = 0.9999
+"""Part of the lengths up to which a forecast goes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,25 +46,47 @@ class Expected:
     """Upper bound of optimizer calls."""
     typical_calls: int
 
+    def at(self, done: int) -> int:
+        """Forecast the rollouts of the whole run after ``done`` of them; never fewer."""
+        return forecast(self.typical, self.most, done)
+
+
+def forecast(typical: int, most: int, done: int) -> int:
+    """Return the middle of the lengths of a run that has not ended after ``done`` rollouts.
+
+    The logarithm of the length is normal, with ``typical`` in the middle and no length above
+    ``most``; if both are the same, this is the length.
+    """
+    if typical >= most or done >= most:
+        return most
+    ended = _NORMAL.cdf(math.log(max(1, done) / typical) / _SPREAD)
+    middle = typical * math.exp(_SPREAD * _NORMAL.inv_cdf(min(_LONGEST, (1 + ended) / 2)))
+    return min(most, max(done + 1, round(middle)))
+
 
 def expected(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Expected:
     """Return the upper bounds and the typical numbers (``benchmarks/plan.py``)."""
-    rollouts = calls = usual = 0
+    rollouts = calls = typical = usual = 0
     if mode.name == "train":
         groups = [judged(tasks, skill, settings) for skill in skills_of(tasks)]
         search = added_search(settings)
-        most = search.most if search else most_of_search
-        rollouts, calls = map(sum, zip(*(most(g, settings) for g in groups), strict=True))
+        bound_of = search.most if search else most_of_search
+        bounds = [bound_of(group, settings) for group in groups]
+        rollouts = sum(bound[0] for bound in bounds)
+        calls = sum(bound[1] for bound in bounds)
         tasks = [task for group in groups for task in group]
-        train = sum(task.split in ("train", "both") for task in tasks)
-        usual = round(min(_CALLS * calls, _CALLS_FOR_TASK * train))
+        suites = [sum(task.split != "test" for task in group) for group in groups]
+        typical = round(sum(_ROLLOUTS * suite**_GROWTH for suite in suites))
+        usual = min(calls, round(typical / _ROLLOUTS_A_CALL))
+        typical += samples_of_test(tasks, settings)
     rollouts += sum(mode.samples(task, settings) for task in tasks)
     if mode.gated:
         highest = rollouts + _more_of_small_suites(tasks, settings)
     else:
         highest = rollouts
-    cap = settings.max_rollouts or highest
-    return Expected(min(highest, cap), min(round(mode.typical * rollouts), cap), calls, usual)
+    most = min(highest, settings.max_rollouts or highest)
+    usual_rollouts = typical or round(mode.typical * rollouts)
+    return Expected(most, min(usual_rollouts, most), calls, usual)
 
 
 def _more_of_small_suites(tasks: Sequence[SkillTask], settings: Settings) -> int:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from pytest_skillopt.modes.measure import joined_reasons
 from pytest_skillopt.modes.skills import judged
 from pytest_skillopt.registry import addons
+from pytest_skillopt.report.live import FINAL, SEARCH
+from pytest_skillopt.report.words import number, plural, won
 from pytest_skillopt.run.directory import write_skill
 from pytest_skillopt.run.journal import JournaledModel
 from pytest_skillopt.run.result import SkillResult
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.purse import Purse
     from pytest_skillopt.report.live import Display
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import Result, Status, StepRow
+    from pytest_skillopt.run.result import EditRow, Result, Status, StepRow
     from pytest_skillopt.search.outcome import TrainOutcome
     from pytest_skillopt.skill.document import Document
 
@@ -42,11 +44,11 @@ def train(run: Run, display: Display) -> Result:
     """
     outcomes: list[TrainOutcome] = []
     at_once = _at_once(run)
-    for number, skill in enumerate(run.documents):
+    for place, skill in enumerate(run.documents):
         start = replace(run.documents[skill], beside=_changed(run, outcomes))
         if len(run.documents) > 1:
-            display.line(f"skillopt: {skill}, skill {number + 1} of {len(run.documents)}")
-        purse = run.limits.purse.share(len(run.documents) - number)
+            display.line(f"skillopt: {skill}, skill {place + 1} of {len(run.documents)}")
+        purse = run.limits.purse.share(len(run.documents) - place)
         rivals = {**run.documents, **{o.skill: o.after for o in outcomes}}
         outcome = _unless_interrupted(
             _train_skill(run, display, start, purse, at_once, skill, rivals)
@@ -125,7 +127,7 @@ def _train_skill(
     skill: str,
     rivals: Mapping[str, Document],
 ) -> TrainOutcome:
-    display.begin("step 1")
+    display.begin(SEARCH)
     outcome = Trainer(
         start,
         judged(run.tasks, skill, run.settings),
@@ -163,6 +165,21 @@ class _Observer(Observer):
         self._display.step(row)
         config: pytest.Config = self._display.config
         config.hook.pytest_skillopt_step(config=config, step=row)
+
+    def rates(self, start: float, now: float) -> None:
+        self._display.rates(start, now)
+
+    def joins(self, row: EditRow) -> None:
+        self._display.joins(row)
+
+    def goes(self, row: EditRow) -> None:
+        self._display.goes(row)
+
+    def compares(self, edits: int, e_value: float, most: int) -> None:
+        what = f"{plural(edits, 'edit')} against the skill as it is"
+        taken = f"at most {number(most)} fresh rollouts"
+        self._display.line(f"skillopt: the verdict on {what}, by {taken}; {won(e_value)}")
+        self._display.begin(FINAL)
 
     def record(self, kind: str, data: dict[str, Any]) -> None:
         self._run.journal.write(kind, {"skill": self._skill, **data})

@@ -1,7 +1,7 @@
 """Output while a mode runs: its work, its progress, and faults as they occur.
 
-A terminal shows one line that is redrawn in place; a log gets a line for each step and one a
-minute, so that it stays short.
+A terminal shows one line that is redrawn in place, a log gets it once a minute. Only what matters
+stays as a line: an edit that joins or goes, the beginning of the verdict, a fault.
 """
 
 from __future__ import annotations
@@ -18,19 +18,24 @@ from pytest_skillopt.report.words import clip, one_line
 from pytest_skillopt.untrusted import no_command
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import pytest
 
+    from pytest_skillopt.modes.plan import Expected
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import StepRow
+    from pytest_skillopt.run.result import EditRow, StepRow
     from pytest_skillopt.suite.rollouts import InfraError, Rollout
 
-MOST_LIVE = 160
-"""Maximum columns of the result of a step."""
 MOST_FAULT = 300
-_LAST = {"final": "final comparison", "test": "test split"}
-"""Phases after the steps of a training, by the stage of their rollouts."""
+SEARCH, FINAL = "search", "verdict"
+"""Phases of a training."""
+_LAST = {"final": FINAL, "test": "test split"}
+"""Phases after the search of a training, by the stage of their rollouts."""
+_SAME = 0.005
+"""Rise of the pass rate, in [0, 1], that is not told."""
+MOST_EDIT = 200
+"""Most characters of an edit's text."""
 _EVERY_SECONDS = 60.0
 """Seconds between two progress lines if they cannot be redrawn in place."""
 _REDRAWN_SECONDS = 0.2
@@ -58,17 +63,21 @@ def header_line(run: Run) -> str:
 
 def step_line(row: StepRow) -> str:
     """Summarise a step at its end; the report has the whole reason."""
-    said = []
-    if row.tasks:
-        said.append(f"{row.passing} of {words.plural(row.tasks, 'train task')} pass")
+    said = [] if row.train is None else [f"train tasks pass {words.rounded(row.train)}"]
     if row.verdict != "none":
         moved = f", val pass rate {words.percent(row.before)} -> {words.percent(row.after)}"
         rated = row.before is not None and row.after is not None
         said.append(f"{words.plural(row.edits, 'edit')} {row.verdict}" + (moved if rated else ""))
     # The rates explain an accepted step.
     said += [row.reason] if row.reason and row.verdict != "accepted" else []
-    told = clip(one_line("; ".join(said)), MOST_LIVE) or "nothing to do"
-    return f"skillopt step {row.step}: {told}"
+    return f"skillopt step {row.step}: {one_line('; '.join(said)) or 'nothing to do'}"
+
+
+def edit_line(row: EditRow, sign: str) -> str:
+    """Name an edit that joins (+) or goes (-), with its expected effect."""
+    effect = words.effect(row.points, row.chance)
+    text = one_line(row.content or row.target).lstrip("-*# ")
+    return f"skillopt {sign} {clip(text, MOST_EDIT)}" + (f" ({effect})" if effect else "")
 
 
 @dataclass(slots=True)
@@ -83,17 +92,17 @@ class Progress:
     passed: int = 0
     """Passed rollouts of the current phase."""
     errors: int = 0
-    typical: int = 0
-    """Typical number of rollouts of such a run; 0: not known."""
-    most: int = 0
-    """Maximum number of rollouts."""
+    forecast: Callable[[int], int] = lambda done: 0
+    """Returns the expected rollouts of the whole run, by those taken; 0: not known."""
+    is_exact: bool = False
+    """True if the forecast is the number of rollouts, without doubt."""
+    rates: tuple[float, float] | None = None
+    """Expected pass rate of the train tasks at the start and now, if a search tells it."""
     thinking: int = 0
     """Optimizer calls in flight."""
-    asked: bool = False
-    """True if the current phase has called the optimizer."""
 
     def begin(self, what: str) -> None:
-        self.what, self.here, self.passed, self.asked = what, 0, 0, False
+        self.what, self.here, self.passed = what, 0, 0
 
     def count(self, *, passed: bool, error: bool) -> None:
         self.done += not error
@@ -101,26 +110,46 @@ class Progress:
         self.passed += passed
         self.errors += error
 
-    def line(self, seconds: float, spent: str = "") -> str:
-        """Write the progress line: ``seconds`` since the run began, spending in words."""
-        said = []
-        if self.most:
-            total = min(self.typical or self.most, self.most)
-            about = "about " if total < self.most else ""
-            left = seconds / self.done * (total - self.done) if self.done else 0
-            said.append(
-                f"{words.number(self.done)} of {about}{words.plural(total, 'rollout')}, "
-                + words.duration(seconds)
-                + (f", about {words.duration(left)} left" if left > 0 else "")
-            )
-        if self.here:
-            rate = round(100 * self.passed / self.here)
-            said.append(f"{rate} % of {words.number(self.here)} passed")
-        if self.thinking:
-            said.append(f"{words.plural(self.thinking, 'optimizer call')} under way")
-        said += [words.plural(self.errors, "error")] if self.errors else []
-        said += [spent] if spent else []
-        return f"skillopt {one_line(self.what)}: " + ("; ".join(said) or "begun")
+    def line(self, seconds: float, spent: str = "", width: int = 10**6) -> str:
+        """Write the progress line.
+
+        Args:
+            seconds: since the run began.
+            spent: spending in words.
+            width: most columns; parts that do not fit are left out, the least important first.
+        """
+        total = self.forecast(self.done)
+        left = seconds / self.done * (total - self.done) if self.done else 0
+        about = "" if self.is_exact else "about "
+        parts = {
+            "rate": self._rate(),
+            "done": f"{words.number(self.done)} of {about}{words.plural(total, 'rollout')}"
+            if total
+            else "",
+            "spent": spent,
+            "left": f"about {words.duration(left)} left" if left > 0 else "",
+            "errors": words.plural(self.errors, "error") if self.errors else "",
+            "thinking": f"{words.plural(self.thinking, 'optimizer call')} under way"
+            if self.thinking
+            else "",
+        }
+        for name in ("", "thinking", "left", "rate", "spent"):
+            parts[name] = ""
+            said = ", ".join(filter(None, parts.values())) or "begun"
+            line = f"skillopt {one_line(self.what)}: {said}"
+            if len(line) <= width:
+                break
+        return clip(line, width)
+
+    def _rate(self) -> str:
+        """Write the suite's pass rate, or that of the phase if no search tells the former."""
+        if self.rates and self.what == SEARCH:
+            start, now = self.rates
+            moved = f", now about {words.rounded(now)}" if now > start + _SAME else ""
+            return f"{words.rounded(start)} at the start{moved}"
+        if self.here and self.what != FINAL:
+            return f"{words.rounded(self.passed / self.here)} of {words.number(self.here)} passed"
+        return ""
 
 
 class Display:
@@ -142,10 +171,11 @@ class Display:
         self._notes: Sequence[str] = ()
         """Notes that the sampler adds while rollouts run, and the number already shown."""
         self._told = 0
-        self._told_of_step = ""
+        self._joined: set[tuple[str, str, str]] = set()
+        """Edits that were told and have not gone: file, target and content."""
 
-    def header(self, run: Run, *, typical: int, most: int) -> None:
-        """Announce the run, with its notes and its typical and maximum number of rollouts."""
+    def header(self, run: Run, plan: Expected) -> None:
+        """Announce the run, with its notes."""
         self.line(header_line(run))
         for note in run.notes:
             self.line(f"skillopt: {note}")
@@ -155,7 +185,7 @@ class Display:
                 f"--skillopt-resume={run.unfinished} continues it instead of a new run"
             )
         self._run, self._notes = run, run.sampler.notes
-        self._progress.typical, self._progress.most = typical, most
+        self._progress.forecast, self._progress.is_exact = plan.at, plan.typical >= plan.most
 
     def begin(self, what: str) -> None:
         """Name the phase of the next rollouts and optimizer calls."""
@@ -188,19 +218,31 @@ class Display:
     def thinking(self, calls: int) -> None:
         """Count an optimizer call that begins (1) or ends (-1)."""
         with self._lock:
-            first = calls > 0 and not self._progress.asked
             self._progress.thinking += calls
-            self._progress.asked |= first
-            self._show(at_once=first and not self._in_place)
+            self._show()
 
     def step(self, row: StepRow) -> None:
-        """Tell a step, unless the same was told of the step before it."""
+        """Tell a step that a gate has decided about."""
+        if row.verdict != "none":
+            self.line(step_line(row))
+
+    def rates(self, start: float, now: float) -> None:
+        """Take the expected pass rate of the train tasks at the start, and now."""
         with self._lock:
-            told = step_line(row)
-            before, self._told_of_step = self._told_of_step, told.partition(": ")[2]
-            if before != self._told_of_step:
-                self.line(told)
-            self.begin(f"step {row.step + 1}")
+            self._progress.rates = start, now
+            self._show()
+
+    def joins(self, row: EditRow) -> None:
+        """Tell an edit that joins the skill, if it was not told."""
+        key = row.file, row.target, row.content
+        if key not in self._joined:
+            self._joined.add(key)
+            self.line(edit_line(row, "+"))
+
+    def goes(self, row: EditRow) -> None:
+        """Tell an edit that had joined and goes again."""
+        self._joined.discard((row.file, row.target, row.content))
+        self.line(edit_line(row, "-"))
 
     def line(self, text: str) -> None:
         """Write a permanent line."""
@@ -218,28 +260,33 @@ class Display:
                 self._reporter.write("\r\x1b[K", flush=True)
                 self._drawn = False
 
-    def _show(self, *, at_once: bool = False) -> None:
+    def _show(self) -> None:
         """Show the progress line if it is due."""
         now = time.monotonic()
         every = _REDRAWN_SECONDS if self._in_place else _EVERY_SECONDS
-        if self._quiet or (now - self._shown < every and not at_once):
+        if self._quiet or now - self._shown < every:
             return
         self._shown = now
-        text = self._progress.line(now - self._began, self._spent())
+        seconds, spent = now - self._began, self._spent()
         if not self._in_place:
-            self.line(text)
+            self.line(self._progress.line(seconds, spent))
             return
         if self._drawn:
             self.end()
         else:
             self._reporter.ensure_newline()
-        self._reporter.write(clip(text, shutil.get_terminal_size().columns - 1), flush=True)
+        width = shutil.get_terminal_size().columns - 1
+        self._reporter.write(self._progress.line(seconds, spent, width), flush=True)
         self._drawn = True
 
     def _spent(self) -> str:
-        """Write paid calls and cost so far."""
+        """Write paid calls and cost so far, and their caps."""
         if self._run is None:
             return ""
-        used = self._run.limits.spent
-        cost = f", {words.money(used.cost)}" if used.cost is not None else ""
-        return words.plural(used.calls, "call") + cost
+        used, settings = self._run.limits.spent, self._run.settings
+        most = f" of {words.number(settings.max_calls)}" if settings.max_calls else ""
+        calls = f"{words.number(used.calls)}{most} {'call' if used.calls == 1 else 'calls'}"
+        if used.cost is None:
+            return calls
+        most = f" of {words.money(settings.max_cost)}" if settings.max_cost else ""
+        return f"{calls}, {words.money(used.cost)}{most}"

@@ -33,11 +33,40 @@ def full_stop(text: str) -> str:
 
 
 UNKNOWN = "-"
+_LEAD, _CERTAIN = 2, 10
+"""Winnings of a search that are worth a word, and those from which few samples confirm it."""
 
 
 def percent(rate: float | None) -> str:
     """Write a rate in [0, 1] as ``56.7 %``; ``-`` if there is none."""
     return UNKNOWN if rate is None else f"{100 * rate:.1f} %"
+
+
+def rounded(rate: float) -> str:
+    """Write a rate in [0, 1] to whole percent: ``57 %``."""
+    return f"{100 * rate:.0f} %"
+
+
+def effect(points: float | None, chance: float | None) -> str:
+    """Write what is known of an edit: ``+12 points, 97 % sure to help``; empty if nothing is.
+
+    Args:
+        points: expected change of the pass rate, in [-1, 1].
+        chance: probability that it helps, in [0, 1].
+    """
+    if points is None or chance is None:
+        return ""
+    sure = min(99, max(1, round(100 * chance)))
+    return f"{100 * points:+.0f} points, {sure} % sure to help"
+
+
+def won(e_value: float) -> str:
+    """Say what a search has won by its bets: evidence of at least 0.5, that began at 1."""
+    if e_value < _LEAD:
+        return "the search has won no bets to speak of, so these have to decide by themselves"
+    said = f"the search has already won its bets {min(e_value, 1e6):,.0f} to 1"
+    few = "a few of them confirm it" if e_value >= _CERTAIN else "these have to win the rest"
+    return f"{said}; {few}"
 
 
 def plural(n: int, noun: str) -> str:

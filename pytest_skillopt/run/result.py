@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from pytest_skillopt.model.structured import problems
+from pytest_skillopt.report.words import effect
 from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.skill.edits import EditField  # noqa: TC001 (pydantic reads it)
 from pytest_skillopt.suite.rollouts import Message  # noqa: TC001 (pydantic reads it)
@@ -156,9 +157,7 @@ class EditRow(_Record):
     @property
     def figures(self) -> str:
         """Chance and points in words; empty if they are not known."""
-        if self.chance is None or self.points is None:
-            return ""
-        return f"helps with probability {self.chance:.2f}, by {100 * self.points:+.1f} points"
+        return effect(self.points, self.chance)
 
     @classmethod
     def of(cls, edit: Edit, status: EditStatus, why: str = "", **more: Any) -> EditRow:
@@ -188,12 +187,10 @@ class StepRow(_Record):
     """Version of the candidate; empty if there was none."""
     edits: int = 0
     train: float | None = None
-    """Pass rate on the step's train tasks under the working skill; in the default search that of
-    the latest sample of each, under the document drawn for it."""
+    """Pass rate on the step's train tasks under the working skill; in the default search as
+    expected from all samples so far."""
     tasks: int = 0
     """Number of the step's measured train tasks."""
-    passing: int = 0
-    """Number of these tasks that passed in every sample."""
     before: float | None = None
     """Val pass rate of the current skill in the gate."""
     after: float | None = None

@@ -22,7 +22,7 @@ import statistics
 from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.gate.sequential import DefaultGate
+from pytest_skillopt.gate.sequential import DefaultGate, most_samples
 from pytest_skillopt.search.budget import FINAL
 from pytest_skillopt.search.extensions import added_search, gate_options, gate_tasks
 from pytest_skillopt.suite.sampler import Stop, StopRun
@@ -253,6 +253,9 @@ class FinalComparison:
                 prior=state.prior,
             )
             state.history.observer.record(BEGUN, asdict(begun))
+        most = most_samples(state.settings.final_rollouts, len(state.suite))
+        most = most if begun.budget is None else min(most, begun.budget)
+        state.history.observer.compares(len(state.accepted), begun.prior, most)
         return begun
 
     def _stream(self, begun: Begun) -> str:

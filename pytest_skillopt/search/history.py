@@ -35,6 +35,24 @@ class Observer:
     def record(self, kind: str, data: dict[str, Any]) -> None:
         """Receive a decision as plain JSON for the journal."""
 
+    def rates(self, start: float, now: float) -> None:
+        """Receive the mean pass rate of the train tasks at the start and now, as expected."""
+
+    def joins(self, row: EditRow) -> None:
+        """Receive an edit that a search keeps; the same one may come several times."""
+
+    def goes(self, row: EditRow) -> None:
+        """Receive an edit that a search keeps no more."""
+
+    def compares(self, edits: int, e_value: float, most: int) -> None:
+        """Learn that the final comparison begins.
+
+        Args:
+            edits: number of edits that it is about.
+            e_value: what the search has won by its bets.
+            most: most fresh samples.
+        """
+
 
 class History:
     """The record of a training for its report, its observer and the optimizer's memory."""
@@ -120,8 +138,15 @@ class History:
 
     def keep(self, edit: Edit) -> None:
         """Record that an edit is kept and waits for the final comparison."""
-        row = EditRow.of(edit, "accepted", **self._measured.get(edit.key, {})).model_dump()
-        self.observer.record("edit", {**row, "status": "waiting"})
+        row = EditRow.of(edit, "accepted", **self._measured.get(edit.key, {}))
+        self.observer.record("edit", {**row.model_dump(), "status": "waiting"})
+        self.observer.joins(row)
+
+    def doubt(self, edit: Edit) -> None:
+        """Record that an edit which was kept is kept no more."""
+        row = EditRow.of(edit, "open", **self._measured.get(edit.key, {}))
+        self.observer.record("edit", row.model_dump())
+        self.observer.goes(row)
 
     def turn_away(self, edit: Edit) -> None:
         """Count a proposal of an edit that is accepted, or was given up before."""
@@ -149,16 +174,16 @@ class History:
         edits: int = 0,
         verdict: Verdict | None = None,
         reason: str = "",
+        train: float | None = None,
     ) -> None:
-        """Close the current step with a row."""
+        """Close the current step with a row; ``train`` is a better estimate than the records'."""
         row = StepRow(
             step=self.step,
             epoch=epoch,
             candidate=candidate,
             edits=edits,
-            train=pass_rate(records),
+            train=pass_rate(records) if train is None else train,
             tasks=sum(record.n > 0 for record in records),
-            passing=sum(record.passed == record.n > 0 for record in records),
             before=verdict.before if verdict else None,
             after=verdict.after if verdict else None,
             verdict=verdict.decision if verdict else "none",

@@ -28,7 +28,7 @@ from pytest_skillopt.suite.sampler import Stop, StopRun
 from pytest_skillopt.untrusted import bound
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from pytest_skillopt.edits.context import Context
     from pytest_skillopt.search.choices import Factor, Idea
@@ -316,7 +316,10 @@ class DefaultSearch:
                 self._state.history.settle([edit], "given up", self._sampled(idea))
             elif was == "kept":
                 self._step.doubted.append(edit)
+                self._state.history.doubt(edit)
         self._ideas.keep(self._model.kept)
+        start, now = self._rate(()), self._rate(self._model.kept)
+        self._state.history.observer.rates(start, now)
         if self._step.kept:
             # The optimizer sees another document from now on.
             self._silent = "" if self._repeats_itself else self._silent
@@ -447,6 +450,7 @@ class DefaultSearch:
             candidate=self._ideas.make(self._model.kept).document.version if step.kept else "",
             edits=len(step.kept),
             reason=step.describe(),
+            train=self._rate(self._model.kept),
         )
 
     def _records(self) -> list[TaskRecord]:
@@ -455,6 +459,10 @@ class DefaultSearch:
             TaskRecord(task, tuple(self._latest[number][-1:]))
             for number, task in enumerate(self._tasks)
         ]
+
+    def _rate(self, ideas: Collection[Idea]) -> float:
+        """Return the expected mean pass rate of the train tasks with these ideas."""
+        return float(self._model.rates(ideas).mean())
 
     def _points(self, idea: Idea) -> float:
         return float(self._lift(idea).mean())
@@ -510,7 +518,7 @@ class DefaultSearch:
         decided = _AHEAD * (len(kept) + len(useless)) / max(1, self._state.purse.samples)
         none = (1 - 1 / (late + 2)) ** max(1.0, decided)
         none *= math.prod(1 - good(idea) for idea in others if good(idea) > _LIKELY)
-        room = (1 - float(self._model.rates(self._model.kept).mean())) / 4
+        room = (1 - self._rate(self._model.kept)) / 4
         gains = [max(0.0, self._points(idea)) for idea in kept]
         return 1 - none, min(room, sum(gains) / len(gains) if gains else room)
 
@@ -533,7 +541,10 @@ class DefaultSearch:
             if idea in made.ideas:
                 self._measure(idea)
                 self._state.history.keep(edit)
-            elif state != "given up" and self._samples[idea]:
+                continue
+            if state == "kept":
+                self._state.history.doubt(edit)
+            if state != "given up" and self._samples[idea]:
                 self._measure(idea)
                 self._state.history.settle([edit], "open", self._sampled(idea))
             elif state != "given up":

@@ -78,7 +78,7 @@ def write_journal(
     if gated:
         second = second.model_copy(update={"before": 0.4, "after": 0.9, "verdict": "accepted"})
     for step in (
-        StepRow(step=1, train=0.3, tasks=3, passing=1, reason=f"2 edits tried: {text}"),
+        StepRow(step=1, train=0.3, reason=f"2 edits tried: {text}"),
         second,
     ):
         journal.write("step", first | step.model_dump())

@@ -8,15 +8,16 @@ import re
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
+import pytest
 import warm_sessions
 from fault_project import play
 
+from pytest_skillopt.modes.plan import forecast
 from pytest_skillopt.options import mode_named
 from pytest_skillopt.report import live
-from pytest_skillopt.run.result import StepRow
+from pytest_skillopt.run.result import EditRow, StepRow
 
 if TYPE_CHECKING:
-    import pytest
     from chat_server import ChatServer
 
 
@@ -55,7 +56,7 @@ def test_a_terminal_has_a_line_that_is_gone_at_the_end(
     os.close(above)
     assert process.wait() == 0, shown.decode()
     text = shown.decode()
-    said = r"skillopt evaluation: \d+ of 20 rollouts, [\d.]+ s, about .* left; 100 % of \d+ passed"
+    said = r"skillopt evaluation: 100 % of \d+ passed, \d+ of 20 rollouts, \d+ of 500 calls, about"
     assert re.search(said, text)
     drawn, erased = text.count("skillopt evaluation: "), text.count("\r\x1b[K")
     assert drawn == erased > 1
@@ -79,8 +80,8 @@ def test_header_names_tasks_splits_models_and_simulation() -> None:
 
 
 def test_a_step_is_told_in_plain_sentences() -> None:
-    row = StepRow(step=1, tasks=10, passing=4, reason="4 edits tried, 4 help, kept\nfor the gate")
-    said = "4 of 10 train tasks pass; 4 edits tried, 4 help, kept for the gate"
+    row = StepRow(step=1, train=0.4, reason="4 edits tried, 4 help, kept\nfor the gate")
+    said = "train tasks pass 40 %; 4 edits tried, 4 help, kept for the gate"
     assert live.step_line(row) == f"skillopt step 1: {said}"
     row = StepRow(step=2, edits=1, before=0.4, after=0.6, verdict="accepted", reason="a\nb")
     told = "skillopt step 2: 1 edit {}, val pass rate 40.0 % -> 60.0 %"
@@ -90,26 +91,64 @@ def test_a_step_is_told_in_plain_sentences() -> None:
     assert live.step_line(StepRow(step=3)) == "skillopt step 3: nothing to do"
 
 
-def test_a_step_like_the_one_before_it_is_not_told_again() -> None:
-    told: list[str] = []
-    reporter = SimpleNamespace(isatty=False, ensure_newline=list, write_line=told.append)
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> tuple[live.Display, list[str]]:
+    """A display of a log of 80 columns, and its lines."""
+    monkeypatch.setenv("COLUMNS", "80")
+    lines: list[str] = []
+    reporter = SimpleNamespace(isatty=False, ensure_newline=list, write_line=lines.append)
     plugins = SimpleNamespace(get_plugin=lambda name: reporter)
     config = SimpleNamespace(pluginmanager=plugins, option=SimpleNamespace(verbose=0))
-    display = live.Display(cast("Any", config))
-    for step, reason in enumerate(("a", "b", "b", "b", "a"), 1):
-        display.step(StepRow(step=step, reason=reason))
-    assert told == [f"skillopt step {said}" for said in ("1: a", "2: b", "5: a")]
+    return live.Display(cast("Any", config)), lines
 
 
-def test_progress_tells_the_total_and_the_time_left() -> None:
-    progress = live.Progress(typical=240, most=500)
-    progress.begin("step 3")
+def test_only_edits_that_join_or_go_and_decisions_of_a_gate_are_told(
+    told: tuple[live.Display, list[str]],
+) -> None:
+    display, lines = told
+    dates = EditRow(op="append", content="- Put the year first.", chance=0.973, points=0.312)
+    long = EditRow(op="append", content="word " * 40, chance=1.0, points=0.04)
+    display.step(StepRow(step=1, train=0.5, reason="2 edits proposed"))
+    display.joins(dates)
+    display.joins(long)
+    display.joins(dates.model_copy(update={"chance": 0.98}))
+    display.goes(dates.model_copy(update={"chance": 0.31, "points": -0.011}))
+    display.joins(dates)
+    display.step(StepRow(step=2, edits=1, before=0.4, after=0.6, verdict="accepted"))
+    assert lines == [
+        "skillopt + Put the year first. (+31 points, 97 % sure to help)",
+        "skillopt + " + " ".join(["word"] * 40) + " (+4 points, 99 % sure to help)",
+        "skillopt - Put the year first. (-1 points, 31 % sure to help)",
+        "skillopt + Put the year first. (+31 points, 97 % sure to help)",
+        "skillopt step 2: 1 edit accepted, val pass rate 40.0 % -> 60.0 %",
+    ]
+
+
+def test_progress_tells_rates_total_spending_and_time_as_far_as_they_fit() -> None:
+    progress = live.Progress(live.SEARCH, forecast=lambda done: 240)
     for passed in (True, False, True, True):
         progress.count(passed=passed, error=False)
     progress.thinking = 2
     progress.count(passed=False, error=True)
     assert progress.line(4.0, "12 calls") == (
-        "skillopt step 3: 4 of about 240 rollouts, 4.0 s, about 3 min 56 s left; "
-        "75 % of 4 passed; 2 optimizer calls under way; 1 error; 12 calls"
+        "skillopt search: 75 % of 4 passed, 4 of about 240 rollouts, 12 calls, "
+        "about 3 min 56 s left, 1 error, 2 optimizer calls under way"
+    )
+    progress.rates = 0.58, 0.744
+    assert progress.line(4.0, "12 calls, $0.12 of $1.00", 79) == (
+        "skillopt search: 4 of about 240 rollouts, 12 calls, $0.12 of $1.00, 1 error"
+    )
+    progress.errors = 0
+    assert progress.line(4.0, "12 of 500 calls", 96) == (
+        "skillopt search: 58 % at the start, now about 74 %, 4 of about 240 rollouts, "
+        "12 of 500 calls"
     )
     assert live.Progress("evaluation").line(0) == "skillopt evaluation: begun"
+
+
+def test_a_forecast_is_never_passed() -> None:
+    assert [forecast(300, 900, done) for done in (0, 150, 300, 600, 899, 900)] == [
+        300, 311, 406, 695, 900, 900,
+    ]  # fmt: skip
+    assert all(forecast(300, 2000, done) > done for done in range(2000))
+    assert forecast(24, 24, 3) == 24

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.types import Usage
+from pytest_skillopt.modes.plan import forecast
 from pytest_skillopt.run.directory import JOURNAL, is_held
 from pytest_skillopt.run.journal import unseal
 from pytest_skillopt.untrusted import bound, printable
@@ -154,7 +155,8 @@ class Follower:
             "done": done,
             "passed": self._outcomes["passed"],
             "errors": self._outcomes["error"],
-            **{name: self._plan[name] for name in ("typical", "most", "caps", "models")},
+            "total": self._total(done),
+            **{name: self._plan[name] for name in ("caps", "models")},
             "spent": {role: asdict(usage) for role, usage in self._spent.items()},
             "tasks": list(self._splits.items()),
             "starts": len(set(self._about.get("skills", {}).values())),
@@ -173,10 +175,14 @@ class Follower:
 
     def _left(self, done: int) -> float | None:
         """Estimate the seconds left, by the pace of this session."""
-        total: int = min(self._plan["typical"], self._plan["most"])
+        total = self._total(done)
         if not self._in_session or total <= done:
             return None
         return (self._last - self._session) / self._in_session * (total - done)
+
+    def _total(self, done: int) -> int:
+        """Forecast the rollouts of the whole run; 0 if there is no plan."""
+        return forecast(self._plan["typical"], self._plan["most"], done)
 
     def _result(self) -> dict[str, Any] | None:
         """Summarise ``result.json``, if it was written by the run's latest session."""

@@ -223,7 +223,7 @@ def with_text(text: str) -> Result:
 def test_the_table_of_steps_has_no_column_that_no_step_fills(
     make_result: MakeResult, gated: bool
 ) -> None:
-    step = StepRow(step=1, train=0.4, tasks=5, passing=2, edits=1, reason="6 tried, 5 help")
+    step = StepRow(step=1, train=0.4, edits=1, reason="6 tried, 5 help")
     if gated:
         step = step.model_copy(update={"before": 0.4, "after": 0.5, "verdict": "accepted"})
     result = make_result()

@@ -34,7 +34,9 @@ def joined(result: Result, width: int = 80, **options: Any) -> str:
 def test_training_shows_verdict_rates_diff_cost_and_command(make_result: MakeResult) -> None:
     report = joined(make_result())
     assert "on fresh samples of 30 tasks. 6 fixed, 1 broken." in report
-    told = "skillopt step 1: 2 edits accepted, val pass rate 52.0 % -> 63.0 %"
+    told = (
+        "skillopt step 1: train tasks pass 55 %; 2 edits accepted, val pass rate 52.0 % -> 63.0 %"
+    )
     assert told in joined(make_result(), verbose=True)
     assert "skillopt step" not in report, "they were told as they came"
     assert re.search(r"suite 52\.7 % \([\d. to]+\) 70\.0 % \([\d. to]+\) \+17\.3 30 tasks", report)

@@ -25,9 +25,8 @@ function figures(state) {
   );
   const of = (cap, shown) => (cap ? ` of ${shown ? shown(cap) : cap.toLocaleString("en")}` : "");
   const caps = state.caps;
-  const usual = Math.min(state.typical || state.most, state.most);
   const rows = [
-    ["Rollouts", state.done.toLocaleString("en") + (state.state === "running" && usual > state.done ? ` of about ${usual.toLocaleString("en")}` : "")],
+    ["Rollouts", state.done.toLocaleString("en") + (state.state === "running" && state.total > state.done ? ` of about ${state.total.toLocaleString("en")}` : "")],
     ["Passed", state.done ? percent(state.passed / state.done) : "-"],
     ["Time", duration(state.seconds) + of(caps.max_time, duration) + (state.left ? `, about ${duration(state.left)} left` : "")],
     ["Calls", total.calls.toLocaleString("en") + of(caps.max_calls)],
@@ -41,7 +40,7 @@ function figures(state) {
       return row;
     }),
   );
-  const whole = state.state === "finished" ? state.done : usual || state.done || 1;
+  const whole = state.state === "finished" ? state.done : state.total || state.done || 1;
   $("bar").firstChild.style.width = `${Math.min(100, (100 * state.done) / (whole || 1))}%`;
   $("bar").setAttribute("aria-valuemax", whole);
   $("bar").setAttribute("aria-valuenow", state.done);
@@ -123,7 +122,7 @@ function tree(state) {
     ...steps.map((step) => {
       const item = make("li"), line = make("p");
       line.append(make("b", "", (step.step ? `Step ${step.step}` : "Before the first step") + (skills.length > 1 ? ` of ${step.skill}` : "")));
-      line.append([step.tasks ? `${step.passing} of ${plural(step.tasks, "train task")} pass` : "",
+      line.append([step.train === null ? "" : `train tasks pass ${percent(step.train)}`,
         step.verdict !== "none" ? `${step.verdict}: val ${percent(step.before)} to ${percent(step.after)}` : "", step.reason].filter(Boolean).join("; "));
       const edits = make("ul");
       for (const edit of state.edits.filter((each) => same(each, step))) {
