@@ -79,7 +79,6 @@ def test_a_comparison_with_no_skill_gives_each_task_a_verdict(project: pytest.Py
 
 JUDGED = """
 import pytest
-from pytest_skillopt.checks import fulfils
 
 def polite(judge, reply):
     return judge("It is polite.", reply).score >= 0.5
@@ -90,7 +89,8 @@ def test_in_a_helper(skill_agent, skill_judge):
 
 @pytest.mark.skill_task
 def test_on_statements(skill_agent, skill_judge):
-    fulfils(skill_judge, skill_agent("always"), "It is polite.")
+    grades = skill_judge.statements(["It is polite."], skill_agent("always"))
+    assert all(holds for holds, _ in grades)
 
 @pytest.mark.skill_task
 def test_plain_before(skill_agent, skill_judge):
