@@ -22,6 +22,8 @@ _REMOVED = {
     "fails if the skill is not shown to help",
     "--history": "pytest-skillopt runs lists what runs have measured",
     "skill": "name docs/getting-started.md and docs/reference.md in the AGENTS.md of your agent",
+    "doctor": "pytest --skillopt-train --collect-only names what is at fault; a run asks a model "
+    "for one word before its first rollout",
     "--system": "schedule writes a line for cron only, which macOS has, too; docs/ci.md shows a "
     "systemd timer and the two commands that any other scheduler starts",
 }

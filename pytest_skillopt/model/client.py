@@ -534,21 +534,6 @@ class ChatModel(Client):
         words = "it answers if the skill stands in the user's message"
         return f"; {words}: set '{line}' in skillopt_requests"
 
-    def ping(self) -> str:
-        """Check at no cost that the server answers a request for its models in any way.
-
-        Returns:
-            The fault in words; empty if it answers.
-        """
-        try:
-            self._client().get("/models", cast_to=bytes, options={"headers": self._login()})
-        except Exception as error:
-            fault = classify(error)
-            if fault is None:
-                raise
-            return "" if fault.status else f"{self.name}: {fault}"
-        return ""
-
     def _request(
         self,
         messages: Sequence[dict[str, Any]],

@@ -985,13 +985,3 @@ def test_the_sdk_is_imported_on_the_first_call_alone() -> None:
         "assert not loaded, loaded"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_a_ping_leaves_the_calls_of_other_threads_alone(
-    make_model: ModelMaker, chat_server: ChatServer
-) -> None:
-    model = make_model()
-    assert model.ping() == ""
-    with ThreadPoolExecutor(1) as pool:  # It had waited for the ping's thread for ever.
-        said = pool.submit(model.complete, [{"role": "user", "content": "Hello."}], sample="s")
-        assert said.result(PATIENCE).text

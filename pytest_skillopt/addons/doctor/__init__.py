@@ -1,1 +1,1 @@
-"""Before a run: its plan, and an examination of all that it needs."""
+"""Before a run: its plan."""

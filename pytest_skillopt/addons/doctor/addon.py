@@ -1,24 +1,19 @@
-"""Plan of ``--collect-only``, notes on the tasks, and the command ``pytest-skillopt doctor``."""
+"""Plan of ``--collect-only``, and notes on the tasks."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_skillopt.addon import AddOn
-from pytest_skillopt.addons.later import Later
 from pytest_skillopt.options import Mode
 from pytest_skillopt.settings import Settings
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Sequence
 
     import pytest
 
     from pytest_skillopt import SkillTask
-    from pytest_skillopt.addons.doctor import examine
-else:
-    examine = Later("doctor.examine")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -42,12 +37,4 @@ def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) ->
     return "\n".join(notes_on_tasks(tasks, Settings.from_config(config)))
 
 
-def _add_commands(commands: argparse._SubParsersAction[Any]) -> None:
-    text = "check settings, skills and suite, and call each model once, before a training"
-    parser = commands.add_parser("doctor", help=text)
-    text = "arguments for pytest, after --"
-    parser.add_argument("arguments", nargs="*", metavar="PYTEST", help=text)
-    parser.set_defaults(handle=examine.examine)
-
-
-ADDON = AddOn(add_commands=_add_commands)
+ADDON = AddOn()

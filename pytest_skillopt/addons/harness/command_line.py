@@ -118,10 +118,6 @@ class CommandLineModel(ChatModel):
         if (how := sign_in(self._program)) and how.home:
             check_sign_in(self._program, self._harness.executable)
 
-    def ping(self) -> str:
-        """Check nothing: the program is there, and whether it is signed in shows in a call."""
-        return ""
-
     def close(self) -> None:
         """End the runs that are under way."""
         super().close()

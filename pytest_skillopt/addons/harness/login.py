@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-import pytest
 from filelock import FileLock, Timeout
 
 from pytest_skillopt.addons.harness.adapters import KNOWN, Ended, Harness, Trace, installed
@@ -292,7 +291,6 @@ class SignedIn(Client):
     """
 
     simulated = False
-    reached = "it is signed in; the plan's limit is unknown until it is reached"
 
     def __init__(self, config: ModelConfig, **options: Any) -> None:
         super().__init__(config, **options)
@@ -322,14 +320,6 @@ class SignedIn(Client):
 
     def probe(self) -> str:
         raise ModelConfigError(self._no_chat)
-
-    def ping(self) -> str:
-        """Check at no cost that the command line is there and has a sign-in."""
-        try:
-            check_sign_in(self.program, installed(self.program, own=True).executable)
-        except (ModelConfigError, pytest.UsageError) as error:
-            return str(error)
-        return ""
 
     def agent_calls(
         self, harness: Harness, skill: str, prompt: str, is_document: bool, **how: Any

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
-from contextlib import closing, suppress
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
-from pytest_skillopt.cli import main
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -189,42 +184,16 @@ def test_what_a_program_unpacks_is_shared(
 
 
 @pytest.mark.parametrize("sandbox", ["none", "env"])
-def test_the_doctor_knocks_at_the_agents_server_and_names_what_confines_it(
-    greeter: Project, capsys: pytest.CaptureFixture[str], sandbox: str
-) -> None:
+def test_the_plan_names_what_confines_the_agents(greeter: Project, sandbox: str) -> None:
     greeter.settings["skillopt_sandbox"] = sandbox
     greeter.write()
-    main(["doctor", "--", "--skillopt", "-p", "no:cacheprovider"])
-    said = capsys.readouterr().out
+    said = greeter.pytest("--skillopt", "--collect-only", "-p", "no:cacheprovider").stdout.str()
     confined = {
         "none": "ran without a sandbox, with all your permissions",
         "env": "are confined by env (skillopt_sandbox)",
     }
     assert f"coding agents {confined[sandbox]}" in said
-    assert "ok     target: openai:fake-model: its server can be reached" in said
     assert greeter.provider.requests == [], "nothing was paid for"
-
-
-def test_the_doctor_finds_a_server_that_hangs_up_on_every_call(
-    greeter: Project, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as server:
-
-        def hang_up() -> None:
-            with suppress(OSError):
-                while True:
-                    server.accept()[0].close()
-
-        Thread(target=hang_up, daemon=True).start()
-        url = f"http://127.0.0.1:{server.getsockname()[1]}/v1"
-        greeter.settings["skillopt_base_url"] = url
-        greeter.write()
-        code = main(["doctor", "--", "--skillopt", "-p", "no:cacheprovider"])
-        server.shutdown(socket.SHUT_RDWR)
-    said = capsys.readouterr().out
-    assert code == 1
-    assert "FAULT  target: no answer: openai:fake-model: cannot reach http://127.0.0.1:" in said
-    assert "sk-test" not in said
 
 
 OWN = """
