@@ -52,17 +52,12 @@ def _handoff(args: argparse.Namespace) -> int:
 
 
 def _add_drafting(commands: argparse._SubParsersAction[Any]) -> None:
-    text = "draft a starter suite for a skill, or grow a small evals.json"
-    parser = commands.add_parser("init", help=text)
+    parser = commands.add_parser("init", help="draft a starter suite for a skill")
     _add_common(parser, "init", "tests/test_{skill}.py", 15)
     parser.add_argument("--run", action="store_true", help="run the drafts once (paid calls)")
     parser = commands.add_parser("mine", help="draft tests from transcripts of past sessions")
     parser.add_argument("source", type=Path, metavar="PATH", help="transcript, or folder of them")
     _add_common(parser, "mine", "tests/test_{skill}_mined.py", 20)
-    text = "use only the 20 requests that are most like this text"
-    parser.add_argument("--like", metavar="TEXT", default="", help=text)
-    text = "variations of each test, skipped until you have reviewed them (default: 0)"
-    parser.add_argument("--variations", type=int, default=0, metavar="N", help=text)
     parser.set_defaults(run=False)
 
 

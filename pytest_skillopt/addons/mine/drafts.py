@@ -1,29 +1,27 @@
-"""Draft tests with the optimizer's model, for review by a person: a test file, or more evals."""
+"""Draft tests with the optimizer's model, for review by a person."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import jinja2
 from pydantic import AfterValidator, BaseModel, Field
 
-from pytest_skillopt.addons.mine.sessions import clean, distinct, nearest, read_requests
+from pytest_skillopt.addons.mine.sessions import clean, distinct, read_requests
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.model.roles import Models
 from pytest_skillopt.model.structured import ask_json
 from pytest_skillopt.report.words import plural
-from pytest_skillopt.run.directory import replace_file
 from pytest_skillopt.settings import ini
 from pytest_skillopt.skill.document import Document, SkillError
-from pytest_skillopt.untrusted import fence, parsed, shown
+from pytest_skillopt.untrusted import fence, shown
 
 if TYPE_CHECKING:
     import argparse
@@ -57,7 +55,6 @@ class _Draft(BaseModel):
     name: _Text = Field(description="two to five words")
     prompt: _Text = Field(description="the new request; empty for a given one")
     statements: list[_Text]
-    variations: list[_Text] = Field([], description="empty unless they are asked for")
 
 
 class _Drafts(BaseModel):
@@ -71,44 +68,30 @@ Queries = tuple[list[str], list[str]]
 
 
 def mine(config: pytest.Config, skill: Path, output: Path, args: argparse.Namespace) -> int:
-    """Draft tests from past sessions; send nothing before the user has confirmed it.
-
-    With ``--like``, only from the ``BATCH`` requests that are most like this text. The same calls
-    also write ``--variations`` of each test, which are skipped until a person has reviewed them.
-    """
+    """Draft tests from past sessions; send nothing before the user has confirmed it."""
     _refuse_existing(output)
-    source, like, variations = args.source.resolve(), args.like, max(0, args.variations)
-    files, found = read_requests(source)
-    requests = nearest(found, like, BATCH) if like else found
-    if not requests:
-        raise UserError(f"no request in {source} shares a word with --like {like!r:.60}")
+    source = args.source.resolve()
+    files, requests = read_requests(source)
     batches = [requests[i : i + BATCH] for i in range(0, len(requests), BATCH)]
-    prompts = [_about_requests(skill, batch, variations) for batch in batches]
-    told = f"{plural(files, 'file')} of {source}, "
-    told += plural(len(found), "different request")
-    told += f", {len(requests)} of them like it" if like else ""
-    if not _agreed(config, f"read {told}", prompts, args.yes, out=_OUT * (1 + variations)):
+    prompts = [_about_requests(skill, batch) for batch in batches]
+    told = f"{plural(files, 'file')} of {source}, {plural(len(requests), 'different request')}"
+    if not _agreed(config, f"read {told}", prompts, args.yes):
         return 1
     model = Models.of(config).get("optimizer")
     drafts: list[_Draft] = []
     for number, (batch, prompt) in enumerate(zip(batches, prompts, strict=True)):
-        drafts += _read_drafts(_answer(model, prompt, f"mine/{number}"), batch, variations)
+        drafts += _read_drafts(_answer(model, prompt, f"mine/{number}"), batch)
         if len(drafts) >= args.tests:
             break
     return _keep(config, skill, output, drafts[: args.tests], args.run)
 
 
 def init(config: pytest.Config, skill: Path, output: Path, args: argparse.Namespace) -> int:
-    """Draft a starter suite from the skill, its references and its evals.
-
-    Drafts for a small ``evals.json`` are added to that file, unless ``--output`` names another.
-    """
+    """Draft a starter suite from the skill, its references and its evals."""
+    _refuse_existing(output)
     references = sorted((skill.parent / "references").glob("*.md"))
     parts = [_skill_text(skill), *(f"{f.name}:\n{fence(_read(f))}" for f in references)]
     evals = skill.parent / "evals" / "evals.json"
-    is_grown = not args.output and evals.is_file() and len(_read_evals(evals)[1]) in SMALL
-    if not is_grown:
-        _refuse_existing(output)
     if evals.is_file():
         parts.append(f"Existing tests; write different ones:\n{fence(_read(evals))}")
     parts.append(
@@ -124,9 +107,6 @@ def init(config: pytest.Config, skill: Path, output: Path, args: argparse.Namesp
     most_queries = _QUERIES if triggers else 0
     queries = answer.should_trigger[:most_queries], answer.near_misses[:most_queries]
     drafts = _read_drafts(answer, ())[: args.tests]
-    if is_grown:
-        sys.stdout.write(shown(f"{_add_drafts(evals, drafts)}\n"))
-        return _run(config, "--skillopt-evals", str(evals)) if args.run else 0
     return _keep(config, skill, output, drafts, args.run, queries)
 
 
@@ -143,14 +123,12 @@ def _about_triggers(skill: Path) -> Iterator[str]:
     )
 
 
-def _agreed(
-    config: pytest.Config, what: str, prompts: Sequence[str], yes: bool, *, out: int = _OUT
-) -> bool:
+def _agreed(config: pytest.Config, what: str, prompts: Sequence[str], yes: bool) -> bool:
     """Show what will be sent and its cost, and ask the user to confirm."""
     model = Models.of(config).get("optimizer")
     tokens = sum(len(prompt) for prompt in prompts) // 4
     price = model.config.price if hasattr(model, "config") else None
-    cost = f", about ${price.cost(tokens, out * len(prompts)):.2f}" if price else ""
+    cost = f", about ${price.cost(tokens, _OUT * len(prompts)):.2f}" if price else ""
     sys.stdout.write(
         shown(
             f"{what}; {plural(len(prompts), 'call')} of {model.name}, {tokens:,} tokens in{cost}\n"
@@ -161,17 +139,12 @@ def _agreed(
     return yes or input("send this to the model? [y/N] ").strip().lower() in ("y", "yes")
 
 
-def _about_requests(skill: Path, requests: Sequence[str], variations: int) -> str:
+def _about_requests(skill: Path, requests: Sequence[str]) -> str:
     listed = [f"Request {n}:\n{fence(text)}" for n, text in enumerate(requests, 1)]
     asked = (
         "Choose the requests that this skill should handle and draft a test for each of them, by "
         "its number. Omit the others; it is fine to draft none."
     )
-    if variations:
-        asked += (
-            f" For each draft also write {plural(variations, 'variation')}: a request of the same "
-            "kind in other words and with other details, for which the same statements hold."
-        )
     return "\n\n".join([_skill_text(skill), *listed, asked])
 
 
@@ -194,13 +167,12 @@ def _answer(model: Model, prompt: str, sample: str) -> _Drafts:
     return answer.value
 
 
-def _read_drafts(answer: _Drafts, requests: Sequence[str], variations: int = 0) -> list[_Draft]:
+def _read_drafts(answer: _Drafts, requests: Sequence[str]) -> list[_Draft]:
     """Return the drafts with statements and a request, their own or the given one they name."""
     for draft in answer.drafts:
         if requests:
             draft.prompt = requests[draft.number - 1] if 0 < draft.number <= len(requests) else ""
         draft.statements = [*filter(None, draft.statements)][:8]
-        draft.variations = [*filter(None, draft.variations)][:variations]
     return [draft for draft in answer.drafts if draft.prompt and draft.statements]
 
 
@@ -226,7 +198,8 @@ def _keep(
     again = shlex.join(["pytest", str(output)])
     said = f"{plural(len(drafts), 'draft')} in {output}; review each, then: {again}"
     sys.stdout.write(shown(f"{said} shows which pass now\n"))
-    return _run(config, str(output)) if run else 0
+    command = [sys.executable, "-m", "pytest", "-q", str(output)]
+    return subprocess.run(command, cwd=config.rootpath).returncode if run else 0
 
 
 def _refuse_existing(output: Path) -> None:
@@ -235,93 +208,21 @@ def _refuse_existing(output: Path) -> None:
         raise UserError(f"{output} exists and was not changed: choose another --output")
 
 
-def _run(config: pytest.Config, *arguments: str) -> int:
-    command = [sys.executable, "-m", "pytest", "-q", *arguments]
-    return subprocess.run(command, cwd=config.rootpath).returncode
-
-
 def _source_of(drafts: Sequence[_Draft], queries: Queries, skill: str) -> str:
-    """Write a test file of the drafts and queries, without near duplicates.
-
-    A test and its variations form a group, so that they are in one split.
-    """
-    kept = set(distinct(text for draft in drafts for text in (draft.prompt, *draft.variations)))
-    cases: dict[str, dict[str, Any]] = {}
+    """Write a test file of the drafts and queries, without near duplicates."""
+    kept = set(distinct(draft.prompt for draft in drafts))
+    cases: dict[str, _Draft] = {}
     for draft in drafts:
-        request = draft.prompt
-        if request not in kept:
+        if draft.prompt not in kept:
             continue
+        kept.remove(draft.prompt)
         slug = re.sub(r"[^a-z0-9]+", "-", draft.name.lower()).strip("-")[:40] or "case"
         while slug in cases:
             slug += "-2"
-        others = [text for text in dict.fromkeys(draft.variations) if text in kept - {request}]
-        kept -= {request, *others}
-        about = {"statements": draft.statements, "group": slug if others else ""}
-        cases[slug] = {**about, "request": request, "unreviewed": False}
-        for number, text in enumerate(others, 1):
-            case = {**about, "request": text, "unreviewed": True}
-            cases[f"{slug}-variation-{number}"] = case
+        cases[slug] = draft
     should, should_not = (list(distinct(texts)) for texts in queries)
     template = Path(__file__).with_name("drafts.py.j2").read_text(encoding="utf-8")
     made = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True)
     made.filters["repr"] = repr
     given = {"cases": cases, "skill": skill, "should": should, "should_not": should_not}
     return made.from_string(template).render(given)
-
-
-SMALL = range(2, 12)
-"""Numbers of evals from which a suite is grown: the gate sees only large gains there."""
-REVIEW = "review: drafted by a model; read the request and each statement, then remove this note"
-_LISTS = ("evals", "cases", "tests")
-_STATEMENTS = ("expectations", "assertions", "expected_behavior", "success_criteria", "checks")
-_PROMPTS = ("prompt", "query", "input")
-
-
-def _add_drafts(path: Path, drafts: Sequence[_Draft]) -> str:
-    """Add drafts to the list of evals; all else stays as it is. Return a sentence for the user.
-
-    Raises:
-        UserError: the file cannot be read or written.
-    """
-    found, rows = _read_evals(path)
-    try:
-        first = rows[0]
-        statements = next((key for key in _STATEMENTS if key in first), _STATEMENTS[0])
-        prompt = next((key for key in _PROMPTS if key in first), _PROMPTS[0])
-        known = [str(row.get(prompt, "")) for row in rows]
-        new = list(distinct([*known, *(draft.prompt for draft in drafts)]))
-        ids = [row.get("id") for row in rows]
-        whole = all(isinstance(each, int) for each in ids)
-        added = 0
-        for draft in drafts:
-            if draft.prompt in known or draft.prompt not in new:
-                continue
-            added += 1
-            identity = max(ids) + added if whole else f"draft-{len(rows) + 1}"
-            row = {"id": identity, "name": draft.name, prompt: draft.prompt}
-            rows.append(row | {statements: draft.statements, "notes": REVIEW})
-        if not added:
-            return f"no draft is new; {path} was not changed"
-        data = json.dumps(found, indent=2, ensure_ascii=False) + "\n"
-        mode = path.stat().st_mode
-        replace_file(path, data.encode())
-        path.chmod(mode)
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}") from None
-    return (
-        f"{plural(added, 'draft')} added to {path}, with a note 'review' each; review, then: "
-        "pytest --skillopt-evals --skillopt-compare none SKILL.md, which says what each tells"
-    )
-
-
-def _read_evals(path: Path) -> tuple[Any, list[Any]]:
-    """Return the content of a file of evals, and the list of evals in it."""
-    try:
-        found = parsed(path.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    lists = [found[key] for key in _LISTS if key in found] if isinstance(found, dict) else [found]
-    rows = next((each for each in lists if isinstance(each, list)), [])
-    if not all(isinstance(row, dict) for row in rows):
-        raise UserError(f"{path}: each eval must be a JSON object")
-    return found, rows

@@ -7,9 +7,7 @@ searched for turns of the user; text in them that was written by a tool or machi
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.errors import UserError
@@ -161,17 +159,3 @@ def distinct(texts: Iterable[str]) -> Iterator[str]:
     for number, first in enumerate(near_duplicates([words for _, words in read])):
         if first == number:
             yield read[number][0]
-
-
-def nearest(texts: Iterable[str], like: str, most: int) -> tuple[str, ...]:
-    """Return the texts that share most of the words of ``like``, the nearest first.
-
-    A word counts by the logarithm of its rarity among the texts; texts that share none are left
-    out.
-    """
-    read = [(text, set(re.findall(r"\w+", text.lower()))) for text in texts]
-    common = Counter(word for _, words in read for word in words)
-    wanted = set(re.findall(r"\w+", like.lower()))
-    scores = [sum(math.log(1 + len(read) / common[w]) for w in ws & wanted) for _, ws in read]
-    ranked = sorted(range(len(read)), key=lambda number: -scores[number])
-    return tuple(read[number][0] for number in ranked[:most] if scores[number])

@@ -1,4 +1,4 @@
-"""A suite that says something: what a task tells of the skill, and small suites that grow."""
+"""A suite that says something: what a task tells of the skill."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
-from pytest_skillopt.cli import main
 
 if TYPE_CHECKING:
     from chat_server import ChatServer
@@ -46,12 +44,6 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
 
     def reply(body: dict[str, Any]) -> str:
         text = str(body["messages"])
-        if "draft tests" in text:
-            drafts = [
-                {"number": 0, "name": f"Case {n}", "prompt": prompt, "statements": ["Says yes"]}
-                for n, prompt in enumerate(["Say yes to tea, please", "Say yes now", "Ask Ann"])
-            ]
-            return json.dumps({"drafts": drafts, "should_trigger": [], "near_misses": []})
         if "response_format" in body:
             return json.dumps({"score": 1.0, "reason": "polite"})
         asked = body["messages"][-1]["content"]
@@ -125,65 +117,3 @@ def test_a_task_that_asks_the_judge_in_each_sample_is_named(
     assert f"asks the judge in each sample (2): {listed} - check what a script can" in said
     again = " ".join(project.runpytest_inprocess(*COMPARE, *BRIEFLY).stdout.str().split())
     assert f"asks the judge in each sample (2): {listed}" in again  # replies from the cache
-
-
-def evals(project: pytest.Pytester, count: int) -> Any:
-    file = project.path / "words" / "evals" / "evals.json"
-    file.parent.mkdir(exist_ok=True)
-    rows = [
-        {"id": n, "prompt": f"Say yes {'again ' * n}", "assertions": ["Says yes"]}
-        for n in range(1, count + 1)
-    ]
-    file.write_text(json.dumps({"skill_name": "words", "evals": rows}))
-    return file
-
-
-def test_init_grows_a_small_evals_file_with_drafts_marked_for_review(
-    project: pytest.Pytester, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = evals(project, 2)
-    assert main(["init", "words", "--yes"]) == 0
-    assert "3 drafts added to" in capsys.readouterr().out
-    found = json.loads(file.read_text())
-    assert found["skill_name"] == "words"
-    assert [row["id"] for row in found["evals"]] == [1, 2, 3, 4, 5]
-    assert [row["prompt"] for row in found["evals"][2:]][-1] == "Ask Ann"
-    assert all(row["assertions"] == ["Says yes"] for row in found["evals"])
-    assert ["notes" in row for row in found["evals"]] == [False, False, True, True, True]
-    assert not (project.path / "tests").exists()
-    plan = project.runpytest_inprocess("--collect-only", "-q", "--skillopt-evals")
-    plan.stdout.fnmatch_lines(["*5 tests collected*"])
-
-
-@pytest.mark.parametrize("count", [1, 12])
-def test_init_leaves_other_evals_files_as_they_are(project: pytest.Pytester, count: int) -> None:
-    file = evals(project, count)
-    before = file.read_bytes()
-    assert main(["init", "words", "--yes"]) == 0
-    assert file.read_bytes() == before
-    assert (project.path / "tests" / "test_words.py").exists()
-
-
-@pytest.mark.parametrize("content", ["{", '["Say yes", "Say no"]'])
-def test_init_reads_the_evals_before_it_pays_a_model(
-    project: pytest.Pytester,
-    chat_server: ChatServer,
-    content: str,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    evals(project, 2).write_text(content)
-    assert main(["init", "words", "--yes"]) == 1
-    assert "evals.json: " in capsys.readouterr().err
-    assert chat_server.calls == 0
-
-
-def test_init_leaves_evals_without_a_new_draft_as_they_are(
-    project: pytest.Pytester, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = evals(project, 2)
-    assert main(["init", "words", "--yes"]) == 0
-    before = file.read_bytes()
-    capsys.readouterr()
-    assert main(["init", "words", "--yes"]) == 0
-    assert "no draft is new" in capsys.readouterr().out
-    assert file.read_bytes() == before

@@ -210,21 +210,6 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
     return pytester
 
 
-def test_only_requests_like_a_given_one_are_sent(
-    project: pytest.Pytester, chat_server: ChatServer
-) -> None:
-    log = project.path / "rollout.jsonl"
-    log.write_text(codex("Sort the list of our people", ASKED, "Write a poem about the sea"))
-    result = call("mine", str(log), "notes", "--yes", "--like", "release notes of the scanner")
-    result.stdout.fnmatch_lines(["read 1 file of *, 3 different requests, 3 of them like it; 1 *"])
-    (body,) = chat_server.bodies
-    asked = body["messages"][-1]["content"]
-    assert asked.index(ASKED) < asked.index("Sort the list")
-    none = call("mine", str(log), "notes", "--yes", "--like", "xyzzy", "--output", "other.py")
-    assert (none.ret, chat_server.calls) == (1, 1)
-    none.stderr.fnmatch_lines(["*shares a word with --like 'xyzzy'*"])
-
-
 def test_a_session_log_becomes_a_suite_that_runs(
     project: pytest.Pytester, chat_server: ChatServer
 ) -> None:
@@ -250,48 +235,6 @@ def test_a_session_log_becomes_a_suite_that_runs(
     drafted = call("init", "notes", "--yes")
     assert (drafted.ret, chat_server.calls) == (1, before)
     assert "test_notes.py exists and was not changed" in drafted.stderr.str()
-
-
-def test_a_variation_is_not_used_before_a_person_has_removed_its_mark(
-    project: pytest.Pytester, chat_server: ChatServer
-) -> None:
-    variations = ["Notes for 7.0 of the scanner", f"{ASKED}!", "Tell users about 8.2, mail a@b.com"]
-
-    def reply(body: dict[str, Any]) -> str:
-        if "draft tests" not in body["messages"][0]["content"]:
-            grades = [{"number": 1, "evidence": "", "holds": True}]
-            return json.dumps({"grades": grades})
-        draft = {"number": 1, "name": "Notes", "prompt": "", "statements": ["Names it"]}
-        return json.dumps({"drafts": [{**draft, "variations": [*variations, "One too many"]}]})
-
-    chat_server.reply = reply
-    (project.path / "log.jsonl").write_text(codex(ASKED))
-    result = call("mine", "log.jsonl", "notes", "--yes", "--variations", "3")
-    assert result.ret == 0, result.stderr.str()
-    (body,) = chat_server.bodies
-    assert "also write 3 variations" in body["messages"][-1]["content"]
-    file = project.path / "tests" / "test_notes_mined.py"
-    text = file.read_text()
-    assert "One too many" not in text
-    assert "a@b.com" not in text
-    run = project.runpytest_inprocess(str(file), "-p", "no:xdist", "-rs")
-    run.assert_outcomes(passed=1, skipped=2)
-    run.stdout.fnmatch_lines(["*review it, then remove this mark*"])
-    plan = ("--skillopt-train", "--collect-only", "-p", "no:xdist")
-    before = project.runpytest_inprocess(str(file), *plan)
-    before.stdout.fnmatch_lines(["*notes/SKILL.md: 1 task (*", "*1/3 tests collected (2 desel*"])
-    text = text.replace(", UNREVIEWED]", "]").replace(
-        "group='notes'", "group='notes', split='val'", 1
-    )
-    file.write_text(text)
-    more = "\n".join(
-        f"@pytest.mark.skill_task(skill='notes/SKILL.md', split='train')\n"
-        f"def test_{n}(skill_agent): assert {n}\n"
-        for n in range(9)
-    )
-    (project.path / "tests" / "test_more.py").write_text(f"import pytest\n{more}")
-    after = project.runpytest_inprocess("tests", *plan)
-    after.stdout.fnmatch_lines(["*notes/SKILL.md: 12 tasks (9 train, 3 val)*"])
 
 
 def test_nothing_is_sent_before_it_was_agreed_to(
