@@ -288,8 +288,6 @@ class SkillResult(_Record):
     noise_floor: float | None = None
     """Standard deviation of the suite pass rate between two evaluations of one version, measured by
     an A/A run or on the skill on disk of a training."""
-    smallest_gain: float | None = None
-    """Smallest gain in points of the pass rate that the gate would detect with power 0.8."""
     verdict: dict[str, Any] | None = None
     """The deciding verdict with its evidence (``Verdict.to_json``)."""
     steps: list[StepRow] = Field(default_factory=list)

@@ -220,7 +220,6 @@ def build(
         test=comparison([row for row in rows if row.split == "test"]),
         test_openings=2,
         noise_floor=0.019,
-        smallest_gain=0.06,
         verdict={"decision": status, "gate": "sequential", "validated": True, "alpha": 0.05},
         steps=step_rows(steps, evil) if mode == "train" else [],
         edits=edit_rows(hostile) if mode == "train" else [],
