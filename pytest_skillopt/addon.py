@@ -94,7 +94,5 @@ class AddOn(NamedTuple):
 
     reports: Mapping[str, Callable[[Result], str]] = {}
     """Reports of a run, by file; the first is named to readers who look for transcripts."""
-    tables: Mapping[str, Callable[[Result], Rows]] = {}
-    """Further tables of a report, by title: rows, the head first, or []."""
     properties: Callable[[TaskRow], Sequence[tuple[str, str]]] = lambda row: ()
     """Properties of a task's test case in a JUnit file."""

@@ -248,8 +248,7 @@ class Agent:
     def trigger(self, prompt):
         fits = {n: len(words(prompt) & words(d.description)) for n, d in self.all.items()}
         best = max(fits, key=lambda name: (fits[name], len(self.all[name].description)))
-        self.rollout.opened = best if fits[best] else ""
-        return self.rollout.opened == self.name
+        return best == self.name and fits[best] > 0
 
 @pytest.fixture
 def skill_harness(skill, rollout):

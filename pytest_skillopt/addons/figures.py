@@ -188,12 +188,6 @@ def explained(skill: SkillResult, mode: str) -> str:
     return " ".join([*said, *precision(skill, mode)])
 
 
-def tables(result: Result) -> list[tuple[str, list[list[str]]]]:
-    """Make the tables that add-ons bring: title and rows, the head first."""
-    makers = merged(lambda addon: addon.tables)
-    return [(title, rows) for title, make in makers.items() if (rows := make(result))]
-
-
 def marks(row: TaskRow) -> list[str]:
     """List the particular properties of a task, in a word or two each."""
     errors = row.before.errors + (row.after.errors if row.after else 0)

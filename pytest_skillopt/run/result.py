@@ -65,9 +65,6 @@ class Arm(_Record):
     """Rollouts in which the skill's body reached the model; null if unknown."""
     judged: int = 0
     """Measured rollouts that asked a judge."""
-    opened: dict[str, int] = Field(default_factory=dict)
-    """For a trigger task, measured rollouts by the name of the skill that was opened, "" for none.
-    """
     sample: RolloutSample | None = None
 
 

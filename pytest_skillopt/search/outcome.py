@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -203,7 +202,6 @@ def arm_of(rollouts: Sequence[Rollout]) -> Arm:
         errors=len(errors),
         read=sum(told) if told else None,
         judged=sum(rollout.judged for rollout in measured),
-        opened=dict(Counter(r.opened for r in measured if r.opened is not None)),
         sample=_example(shown) if shown else None,
     )
 

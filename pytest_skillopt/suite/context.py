@@ -115,8 +115,6 @@ class Recorder:
     """Errors of wrong records; the rollout fails even if the test swallowed them."""
     skill_read: bool | None = None
     """True if a coding agent read the skill's body; None if unknown."""
-    opened: str | None = None
-    """Name of the skill that an agent opened for a trigger task; empty for none."""
     fault: Exception | None = None
     """An infrastructure error that the test's own agent met and may have swallowed."""
     at_end: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)

@@ -120,8 +120,6 @@ class Rollout:
     """True if a coding agent read the skill's body; None if unknown."""
     fault_of_test: bool = False
     """True if an exception ended it that no reply of a model can cause."""
-    opened: str | None = None
-    """Name of the skill that an agent opened for a trigger task, "" for none; None if unknown."""
     error: InfraError | None = None
     """Set exactly when ``outcome`` is ``error``."""
     refused: bool = False

@@ -132,7 +132,6 @@ class RolloutRunner:
             output=shorten("\n".join([*stray, running.output()]), OUTPUT_LIMIT).strip(),
             worker=self._worker,
             skill_read=recorder.skill_read,
-            opened=recorder.opened,
         )
         return cleaned(rollout)
 

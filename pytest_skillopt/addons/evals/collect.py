@@ -250,7 +250,6 @@ def _trigger(case: Case, skill_harness: Any, rollout: Recorder) -> None:
     rollout.record(GRADING, [{"text": text, "passed": passed, "evidence": ""}])
     if not passed:
         done = "loaded the skill and should not" if asked else "did not load the skill"
-        done += f" but {rollout.opened}" if rollout.opened and not asked else ""
         pytest.fail(f"the agent {done}: {case.prompt}", pytrace=False)
 
 

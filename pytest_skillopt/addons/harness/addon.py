@@ -23,7 +23,6 @@ else:
     processes, reading = Later("harness.processes"), Later("harness.reading")
 
 
-_WANTED = "Opened skills, by the skill that the trigger tasks wanted (rollouts)"
 ADDON = AddOn(
     settings=HarnessSettings,
     marker={
@@ -32,7 +31,6 @@ ADDON = AddOn(
             "the name of a coding agent, such as 'codex'",
         )
     },
-    tables={_WANTED: reading.opened},
 )
 
 

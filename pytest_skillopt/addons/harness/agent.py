@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.addons.harness import processes
 from pytest_skillopt.addons.harness.adapters import Ended, Harness, Trace, memory_name, placed
-from pytest_skillopt.addons.harness.proxy import MARKS, marks_of, marks_of_each
+from pytest_skillopt.addons.harness.proxy import MARKS, marks_of
 from pytest_skillopt.addons.harness.workspace import Run, Workspace, leaking, pack, replay
 from pytest_skillopt.model.agent import Reply, ReplyError, ToolRun
 from pytest_skillopt.model.types import CacheMiss, Completion, ModelFault
@@ -24,7 +24,7 @@ from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
 from pytest_skillopt.skill.files import is_outside, skill_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pytest_skillopt.addons.harness.login import SignedIn
     from pytest_skillopt.addons.harness.processes import Runner
@@ -163,9 +163,7 @@ class HarnessAgent:
         of these, ``()`` for none. ``options`` are those of a call.
         """
         run, _ = self._run(prompt, only_trigger=True, max_turns=max_turns, others=others, **options)
-        used = run.skill_read or run.skill_used
-        self.recorder.opened = self._own_name if used else run.opened
-        return used
+        return run.skill_read or run.skill_used
 
     @property
     def _own_name(self) -> str:
@@ -205,11 +203,11 @@ class HarnessAgent:
             documents, replaced = self._documents()
             laid = Workspace(root, harness.skills, files, copied, tested, documents, replaced)
         given = (said, max_turns, self.limit if timeout is None else timeout, only_trigger)
-        rivals = {
-            name: Document(parts[SKILL_FILE]).body
+        rivals = [
+            Document(parts[SKILL_FILE]).body
             for name, parts in files.items()
             if only_trigger and name != tested
-        }
+        ]
         with contextlib.closing(laid), contextlib.ExitStack() as stack:
             run, replies = None, self.replies if cache and laid.digest else None
             if replies is not None:
@@ -317,18 +315,18 @@ class HarnessAgent:
         max_turns: int,
         limit: float,
         only_trigger: bool,
-        rivals: Mapping[str, str],
+        rivals: Sequence[str],
     ) -> Run:
         """Start the agent, wait for it, and return a record of the run.
 
-        ``rivals`` has the bodies of the competing skills of a trigger task, by name.
+        ``rivals`` are the bodies of the competing skills of a trigger task.
         """
         harness, root = self.harness, str(laid.root)
         marks = marks_of(
             self.skill.body,
             self.skill.text.removesuffix(self.skill.body),
             prompt,
-            *rivals.values(),
+            *rivals,
             most=_ALL if self.is_document else MARKS,
         )
         agent_calls: Any = self.provider.agent_calls(
@@ -337,7 +335,6 @@ class HarnessAgent:
             prompt,
             self.is_document,
             marks=marks,
-            others=marks_of_each(rivals, self.skill.text, prompt),
             account=self._account,
             most_calls=max_turns,
             stop_when_read=only_trigger,
@@ -376,7 +373,6 @@ class HarnessAgent:
             problem=placeless(problem),
             skill_used=agent_calls.skill_read if self.is_document else trace.used(self.skill.name),
             skill_read=agent_calls.skill_read,
-            opened=next((n for n in (*agent_calls.opened, *filter(trace.used, rivals))), ""),
             exit_status=ended.status,
             seconds=round(ended.seconds, 3),
             usage=agent_calls.usage,

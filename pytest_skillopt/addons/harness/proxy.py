@@ -14,7 +14,6 @@ import secrets
 import socket
 import threading
 import time
-from collections import Counter
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -35,7 +34,7 @@ from pytest_skillopt.model.types import (
 from pytest_skillopt.untrusted import encodable, logger, parsed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from pytest_skillopt.addons.harness.adapters import Ended, Harness
     from pytest_skillopt.model.cache import Replies
@@ -73,16 +72,12 @@ class AgentCalls:
     """Role, stage and task."""
     most_calls: int = 0
     """Calls after which the run is ended; 0: no limit."""
-    others: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Such texts of the competing skills, by name."""
     stop_when_read: bool = False
     """Whether to end the run once the skill was read."""
     on_usage: Callable[[Usage], None] = lambda usage: None
     calls: int = 0
     usage: Usage = Usage()
     skill_read: bool = False
-    opened: list[str] = field(default_factory=list)
-    """Names of the competing skills that were read, in order."""
     answered: str = ""
     """Model that answered, as the provider tells."""
     out_of_calls: bool = False
@@ -111,10 +106,7 @@ class AgentCalls:
         self.lost(seconds)
 
     def look(self, text: str) -> None:
-        """Search a request (JSON) for the bodies of the skills."""
-        for name, marks in self.others.items():
-            if name not in self.opened and any(mark in text for mark in marks):
-                self.opened.append(name)
+        """Search a request (JSON) for the body of the skill."""
         self.skill_read = self.skill_read or any(mark in text for mark in self.marks)
         self.stopped = self.stopped or (self.skill_read and self.stop_when_read)
 
@@ -449,13 +441,6 @@ def _request(raw: bytes, query: str) -> dict[str, Any]:
     if any(map(body.get, _OTHERS)) or not _is_plain(query):
         raise ValueError(f"{', '.join(_OTHERS)} must be empty, the query ASCII")
     return body
-
-
-def marks_of_each(bodies: Mapping[str, str], *known: str) -> dict[str, tuple[str, ...]]:
-    """Choose such lines of several skills' bodies, none that two of them share."""
-    lines = Counter(line for body in bodies.values() for line in set(_lines(body)))
-    shared = "\n".join(line for line, n in lines.items() if n > 1)
-    return {name: marks_of(body, shared, *known) for name, body in bodies.items()}
 
 
 def marks_of(body: str, *known: str, most: int = MARKS) -> tuple[str, ...]:

@@ -282,8 +282,6 @@ class Run(BaseModel, frozen=True):
     """Reason for a missing answer that the agent is to blame for; empty if it answered."""
     skill_used: bool
     skill_read: bool
-    opened: str = ""
-    """Name of the competing skill that a trigger task opened first; empty for none."""
     exit_status: int
     seconds: float
     usage: Usage

@@ -97,7 +97,6 @@ _FILTERS = (
     figures.uninformative_listed,
     not_kept,
     words.number,
-    figures.tables,
     figures.ordered,
     words.percent,
     figures.version,

@@ -79,7 +79,6 @@ def _environment() -> jinja2.Environment:
         "tasks": _tasks,
         "rates": _rates,
         "ours": Markup,
-        "join_cells": lambda cells: Markup(" | ".join(prose(cell, 120) for cell in cells)),
     }
     made.globals |= {
         "cut": Markup(_CUT),

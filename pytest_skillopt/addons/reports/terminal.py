@@ -86,10 +86,6 @@ def lines(
     for skill in result.skills:
         yield Line()
         yield from _skill(result, skill, top, width, verbose)
-    for title, table in figures.tables(result):
-        yield Line()
-        yield from paragraph(f"{title}:", width)
-        yield from _table(table[0], table[1:], "l" + "r" * (len(table[0]) - 1))
     yield Line()
     yield from _spent(result, verbose)
     for note in result.notes:

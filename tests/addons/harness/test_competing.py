@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -63,41 +62,21 @@ def repository(project: Project) -> Project:
     return project
 
 
-def counts(result: dict[str, Any]) -> dict[str, list[dict[str, int]]]:
-    return {
-        found["name"]: [row["before"]["opened"] for row in found["tasks"]]
-        for found in result["skills"]
-    }
+def rates(project: Project) -> dict[str, float]:
+    skills = project.result["skills"]
+    return {found["name"]: found["suite"]["before"]["rate"] for found in skills}
 
 
-def test_all_skills_of_the_repository_compete_and_the_report_says_which_one_is_opened(
-    repository: Project,
-) -> None:
-    shown = repository.pytest("--skillopt", "-p", "no:xdist").stdout.str()
-    result = repository.result
-    greeting, sorting = (each["suite"]["before"]["rate"] for each in result["skills"])
-    assert (greeting, sorting) == (pytest.approx(1 / 3), pytest.approx(2 / 3))
-    assert counts(result) == {
-        "house-greeting": [{"house-sorting": 1}] * 3,
-        "house-sorting": [{"house-sorting": 1}] * 3,
-    }
-    table = [line.split() for line in shown.splitlines() if "house-sorting  " in line]
-    wanted = [line.rsplit(maxsplit=2) for line in shown.splitlines()]
-    assert ["  house-greeting", "2", "0"] in wanted
-    assert ["  not house-sorting", "1", "0"] in wanted
-    assert ["wanted", "house-sorting", "none"] in table
-    (run,) = (repository.path / ".skillopt" / "runs").iterdir()
-    assert "| house-greeting | 2 | 0 |" in (run / "summary.md").read_text()
-    page = (run / "report.html").read_text()
-    assert '<td>not house-sorting</td><td class="n">1</td><td class="n">0</td>' in page
+def test_all_skills_of_the_repository_compete(repository: Project) -> None:
+    repository.pytest("--skillopt", "-p", "no:xdist")
+    wanted = {"house-greeting": pytest.approx(1 / 3), "house-sorting": pytest.approx(2 / 3)}
+    assert rates(repository) == wanted
 
 
 def test_a_test_may_ask_for_no_competitors(repository: Project) -> None:
     triggers(repository, "house-greeting", GREET, others=", others=()")
     repository.pytest("--skillopt", "-p", "no:xdist")
-    found = counts(repository.result)
-    assert found["house-greeting"] == [{"house-greeting": 1}, {"house-greeting": 1}, {"": 1}]
-    assert found["house-sorting"] == [{"house-sorting": 1}] * 3
+    assert rates(repository) == {"house-greeting": 1.0, "house-sorting": pytest.approx(2 / 3)}
 
 
 def test_a_competitor_is_known_by_what_only_it_says(repository: Project) -> None:
@@ -107,20 +86,6 @@ def test_a_competitor_is_known_by_what_only_it_says(repository: Project) -> None
         skill(repository, name, f"Use to {use}", body)
     assert repository.pytest("--skillopt", "-p", "no:xdist").ret == 0
     assert {each["suite"]["before"]["rate"] for each in repository.result["skills"]} == {1.0}
-
-
-def test_an_eval_query_names_the_skill_that_was_opened_instead(repository: Project) -> None:
-    for path in repository.path.glob("test_*.py"):
-        path.unlink()
-    folder = repository.skill.parent / "evals"
-    folder.mkdir()
-    rows = [{"query": text, "should_trigger": wanted} for text, wanted in GREET]
-    (folder / "eval_queries.json").write_text(json.dumps(rows))
-    repository.settings["skillopt_evals"] = "yes"
-    repository.pytest("--skillopt", "-p", "no:xdist")
-    (found,) = repository.result["skills"]
-    said = "the agent did not load the skill but house-sorting: Please greet Ada."
-    assert said in found["tasks"][0]["before"]["sample"]["message"]
 
 
 def test_a_catalogue_that_agents_cut_is_said(repository: Project) -> None:
