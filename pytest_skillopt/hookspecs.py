@@ -162,10 +162,9 @@ def pytest_skillopt_select(config: pytest.Config, patch: Patch, context: Context
 def pytest_skillopt_update(config: pytest.Config, patch: Patch, context: Context) -> Update | None:
     """Apply the patch to the working skill, ``context.document`` (stage 5).
 
-    The result is an ``Update(document, applied, refused)``; only its document counts. The
-    default search asks about one edit at a time, or about all that copy words of a task, and
-    samples the changes in the document; several changed places are one edit. This example turns
-    appended text into a bullet:
+    The result is an ``Update(document, applied, refused)``. The default search asks about one
+    edit at a time, or about all that copy words of a task, and samples the applied edits, which
+    have to make the document. This example turns appended text into a bullet:
 
         # conftest.py
         from dataclasses import replace

@@ -243,24 +243,24 @@ def test_update(project: Project) -> None:
     assert f"\n- {RULE}\n" in project.skill
 
 
-def test_update_may_make_the_document_in_its_own_way(project: Project) -> None:
-    """In the default search too: what is written is the hook's document, not the edits."""
+def test_an_update_whose_edits_do_not_make_its_document_is_refused(project: Project) -> None:
+    """The default search samples edits; the search batch takes the document as it is."""
     (project.path / "conftest.py").write_text(
         textwrap.dedent(
             """
             from pytest_skillopt import Document, Update
 
             def pytest_skillopt_update(config, patch, context):
-                text = context.document.text.replace("Say hello.", "Say hello to the guest.")
                 lines = [f"* {proposal.content}" for proposal in patch.edits]
-                document = Document.from_text("\\n".join([text, *lines, ""]))
+                document = Document.from_text("\\n".join([context.document.text, *lines, ""]))
                 return Update(document, patch.edits)
             """
         )
     )
     assert project.run("--skillopt-train").ret == 0
-    assert project.result["status"] == "accepted"
-    assert f"\nSay hello to the guest.\n\n* {RULE}\n" in project.skill
+    (skill,) = project.result["skills"]
+    assert {edit["status"] for edit in skill["edits"]} == {"refused"}
+    assert "the edits of the update stage do not make its document" in skill["edits"][0]["why"]
 
 
 def test_gate(project: Project) -> None:

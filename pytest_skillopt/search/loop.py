@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.edits.combine import Patch, unite
 from pytest_skillopt.edits.context import UNBOUNDED
 from pytest_skillopt.edits.records import SampledEdit, TaskRecord
-from pytest_skillopt.edits.update import as_edits, findable
+from pytest_skillopt.edits.update import checked, findable
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.gate.statistics import agreement, is_flaky
 from pytest_skillopt.report.words import plural
@@ -416,7 +416,7 @@ class DefaultSearch:
                 patches.append((edit,))
         for patch in [*patches, copies] if copies else patches:
             handed = self._state.stages.update(Patch(patch), context)
-            update = as_edits(handed, unite(patch), context)
+            update = checked(handed, unite(patch), context)
             self._state.history.note(update.note)
             self._state.history.refuse(update.refused)
             self._step.why = next((refusal.why for refusal in update.refused), self._step.why)
