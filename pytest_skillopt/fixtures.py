@@ -41,20 +41,14 @@ def _skillopt_skill(request: pytest.FixtureRequest) -> Skill:
             found, folder = read_version(path, config.rootpath, trained), path.parent
             file = Path(os.path.relpath(path, config.rootpath)).as_posix()
 
-    def open_proxy(skill: Skill) -> str:
-        url: str | None = config.hook.pytest_skillopt_proxy_url(config=config, skill=skill)
-        if url is None:
-            raise RuntimeError("skill.proxy_url: no plugin implements pytest_skillopt_proxy_url")
-        return url
-
     texts = {name: data.decode() for name, data in found.files}
     about = (found.text, found.body, folder, found.name, found.version)
-    return Skill(*about, open_proxy, file, texts)
+    return Skill(*about, file, texts)
 
 
 @pytest.fixture(scope="session")
 def skill(_skillopt_skill: Skill) -> Skill:
-    """Provide the skill under test: .text, .body, .path, .name, .version, .memory, .proxy_url."""
+    """Provide the skill under test: .text, .body, .path, .name, .version, .memory."""
     return _skillopt_skill
 
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
         Patch,
         Result,
         Role,
-        Skill,
         SkillTask,
         StepRow,
         TaskRecord,
@@ -253,16 +252,4 @@ def pytest_skillopt_agent(item: pytest.Item, skill: str) -> str | None:
         # conftest.py
         def pytest_skillopt_agent(item):
             return "greeter 1.2" if "greeter" in item.fixturenames else None
-    """
-
-
-@pytest.hookspec(firstresult=True)
-def pytest_skillopt_proxy_url(config: pytest.Config, skill: Skill) -> str | None:
-    """Return the value of ``skill.proxy_url``.
-
-    It is the base URL of a server that calls the target model:
-
-        # conftest.py
-        def pytest_skillopt_proxy_url(config, skill):
-            return "http://127.0.0.1:8080"
     """

@@ -305,13 +305,6 @@ def test_agent(project: Project) -> None:
     assert project.server.calls == calls + len(NAMES)
 
 
-def test_proxy_url(project: Project) -> None:
-    project.use("pytest_skillopt_proxy_url")
-    test = project.path / "test_greeting.py"
-    test.write_text("def test_url(skill):\n    assert skill.proxy_url == 'http://127.0.0.1:8080'\n")
-    project.run().assert_outcomes(passed=1)
-
-
 @pytest.mark.parametrize("cap", [100, 0])
 def test_a_gate_hook_that_only_looks_changes_nothing(project: Project, cap: int) -> None:
     """Neither the gate nor when it is asked."""

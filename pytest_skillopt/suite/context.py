@@ -25,7 +25,7 @@ from pytest_skillopt.skill.files import is_outside
 from pytest_skillopt.suite.rollouts import Message, RolloutRequest, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pytest
 
@@ -50,7 +50,6 @@ class Skill:
     name: str
     version: str
     """SHA-256 of the file's bytes."""
-    _open_proxy: Callable[[Skill], str] | None = field(default=None, repr=False, compare=False)
     file: str = SKILL_FILE
     """Path of the file in the project, with ``/``."""
     files: Mapping[str, str] = field(default_factory=dict)
@@ -60,18 +59,6 @@ class Skill:
     def memory(self) -> str:
         """Text of the document outside of the skill's folder that is trained with it, or ""."""
         return next((text for name, text in self.files.items() if is_outside(name)), "")
-
-    @property
-    def proxy_url(self) -> str:
-        """Base URL, without ``/v1``, of a proxy to the target model, for your own agent.
-
-        It needs no key, counts the calls, enforces the caps, distinguishes infrastructure errors
-        from wrong answers, and notes whether the skill's body reached the model. It answers until
-        the rollout ends.
-        """
-        if self._open_proxy is None:
-            raise RuntimeError("skill.proxy_url is only available in a test")
-        return self._open_proxy(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +104,6 @@ class Recorder:
     """True if a coding agent read the skill's body; None if unknown."""
     fault: Exception | None = None
     """An infrastructure error that the test's own agent met and may have swallowed."""
-    at_end: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
-    """Resources to close when the rollout has ended."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property

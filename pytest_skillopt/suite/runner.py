@@ -156,7 +156,6 @@ class RolloutRunner:
             raise
         finally:
             stop = internals.take_stop(self._session)
-            recorder.at_end.close()
             RUNNING.reset(token)
             internals.prune_finalizers(item)
             internals.forget_subtests(item)

@@ -61,7 +61,7 @@ class SkillTask:
     content: str = ""
     """SHA-256 of the test function's source and its parameters; if empty, the ``source``."""
     proxied: bool = False
-    """True if its own agent calls the target by ``skill.proxy_url``."""
+    """True if its own agent calls the target by ``skill_proxy``."""
 
     def __post_init__(self) -> None:
         for name in ("source", "group"):
@@ -142,7 +142,6 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
     ``skill_path`` returns a path relative to the root.
     """
     # An ordinary run does without these imports.
-    from pytest_skillopt.suite.called_code import names_used
     from pytest_skillopt.suite.identity import core, parameter_json, source_text
     from pytest_skillopt.suite.surroundings import Surroundings
 
@@ -165,8 +164,7 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
     agent = hook(item=item, skill=skill) or ""
     said = [f"kind={kind}"] if kind else []
     fixtures = getattr(item, "fixturenames", ())
-    proxied = "skill" in fixtures and "proxy_url" in names_used(item)
-    roles = _roles(fixtures, calls_target=bool(agent) or proxied)
+    roles = _roles(fixtures, calls_target=bool(agent))
     said += ["role=judge"] if "judge" in roles else []
     content = _sha256([core(text), given_params, *([agent] if agent else ())])
     return SkillTask(
@@ -176,7 +174,7 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
         skill=skill,
         doc=inspect.getdoc(function) or "",
         roles=roles,
-        proxied=proxied,
+        proxied="skill_proxy" in fixtures,
         agent=agent,
         marks=(*sorted({mark.name for mark in item.iter_markers()} - _NOT_THEIRS), *said),
         mocks=mocks_of(item),

@@ -122,64 +122,29 @@ def test_the_source_tells_tasks_apart_by_what_they_do(pytester: pytest.Pytester)
     assert source["test_opaque[a]"] != source["test_opaque[b]"]
 
 
-def test_a_task_whose_code_uses_the_proxy_calls_the_target(pytester: pytest.Pytester) -> None:
-    """In whatever function, but not if a text only speaks of it."""
-    pytester.makepyfile(
-        agents="""
-        class Agent:
-            def __init__(self, skill): self.skill = skill
-            def ask(self): return self._post()
-            def _post(self): return [url for url in (self.skill.proxy_url,)]
-
-        class Other:
-            def ask(self): return "see skill.proxy_url"
-
-        AGENT = Agent(None)
-        """
-    )
+def test_a_task_that_uses_the_proxy_calls_the_target(pytester: pytest.Pytester) -> None:
+    """Also by a fixture of the project."""
     pytester.makeconftest(
         """
         import pytest
 
         @pytest.fixture
-        def made(skill):
-            from agents import Agent
-            return Agent(skill)
-
-        @pytest.fixture
-        def url(skill): return skill.proxy_url
+        def url(skill_proxy): return skill_proxy
         """
     )
     tasks = collect(
         pytester,
         """
-        import pytest, agents
-        from agents import AGENT, Agent, Other
+        import pytest
 
         pytestmark = pytest.mark.skill_task
 
-        def helper(skill): return skill.proxy_url
-        def unused(skill): return skill.proxy_url
-
-        def test_here(skill): (lambda: skill.proxy_url)()
-        def test_helper(skill): helper(skill)
-        def test_fixture(skill, url): pass
-        def test_class(skill): Agent(skill).ask()
-        def test_module(skill): agents.Agent(skill).ask()
-        def test_object(skill): AGENT.ask()
-
-        class TestIt:
-            def _ask(self, skill): return skill.proxy_url
-            def test_method(self, skill): self._ask(skill)
-
-        def test_comment(skill): "uses skill.proxy_url"  # proxy_url
-        def test_other(skill): Other().ask()
-        def test_no_skill(): helper(None)
+        def test_here(skill_proxy): pass
+        def test_fixture(url): pass
+        def test_other(skill): "skill_proxy"
         """,
     )
-    proxied = {name for name, task in tasks.items() if task.proxied}
-    wanted = ["here", "helper", "fixture", "class", "module", "object"]
-    assert proxied == {*(f"test_{name}" for name in wanted), "TestIt::test_method"}
+    assert {name for name, task in tasks.items() if task.proxied} == {"test_here", "test_fixture"}
     assert all((task.roles == ("target",)) == task.proxied for task in tasks.values())
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from pytest_skillopt import Model, Result, Role, Skill, SkillTask
+    from pytest_skillopt import Model, Result, Role, SkillTask
     from pytest_skillopt.addons.harness import binding, processes, reading
 else:
     binding = Later("harness.binding")
@@ -25,6 +25,7 @@ else:
 
 ADDON = AddOn(
     settings=HarnessSettings,
+    roles={"skill_proxy": "target"},
     marker={
         "harness": (
             lambda value: isinstance(value, str),
@@ -68,11 +69,6 @@ def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model | None:
     from pytest_skillopt.addons.harness.command_line import make_model
 
     return make_model(models, role, binding.shared_variables(models.settings))
-
-
-def pytest_skillopt_proxy_url(config: pytest.Config, skill: Skill) -> str:
-    """Open a proxy to the target model."""
-    return binding.open_url(config, skill)
 
 
 def pytest_skillopt_notes(config: pytest.Config, result: Result) -> str | None:

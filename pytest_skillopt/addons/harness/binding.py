@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import threading
@@ -25,12 +26,13 @@ from pytest_skillopt.model.roles import Models
 from pytest_skillopt.model.types import ModelConfigError
 from pytest_skillopt.skill.document import SKILL_FILE, Document
 from pytest_skillopt.skill.files import catalogue, unnamed
-from pytest_skillopt.suite import context as rollouts
 from pytest_skillopt.suite.internals import worker_count
 from pytest_skillopt.suite.interrupts import before_the_end
 from pytest_skillopt.suite.tasks import chosen_skill
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pytest_skillopt.addons.harness.agent import HarnessAgent
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.context import Recorder, Skill
@@ -40,7 +42,6 @@ _SHARE = 0.9
 _OPENED = pytest.StashKey[tuple["Proxy | SignedIn", Runner]]()
 """The provider and the runner of each target."""
 _LOCK = threading.RLock()
-_URLS: dict[Recorder | pytest.Config, str] = {}
 
 
 def _check_kind(path: str, harness: Harness) -> None:
@@ -155,32 +156,21 @@ def _check_streams(config: pytest.Config, settings: Settings, name: str) -> None
         )
 
 
-def open_url(config: pytest.Config, skill: Skill) -> str:
-    """Return ``skill.proxy_url``: a base URL for this rollout, or outside one for the session."""
-    context = rollouts.current(config)
-    owner = context or config
-    with _LOCK:
-        if owner in _URLS:
-            return _URLS[owner]
-        agent_calls = AgentCalls(marks_of(skill.body, skill.text.removesuffix(skill.body)))
-        if context is not None:
-            agent_calls.account = ("target", context.request.stage, context.request.task)
-            agent_calls.on_usage = context.add_usage
-        provider = _opened(config)[0]
-        if isinstance(provider, SignedIn):
-            raise ModelConfigError("skill.proxy_url needs skillopt_harness_login = no")
-        serving = provider.serving(agent_calls)
-        _URLS[owner] = serving.__enter__()
-
-    def end() -> None:
-        del _URLS[owner]
-        serving.__exit__(None, None, None)
-        if context is not None:
-            context.note_skill_read(agent_calls.skill_read)
-            context.fault = agent_calls.failure
-
-    (context.at_end.callback if context is not None else config.add_cleanup)(end)
-    return _URLS[owner]
+@contextlib.contextmanager
+def serving(config: pytest.Config, skill: Skill, recorder: Recorder) -> Iterator[str]:
+    """Serve the calls of a test's own agent while open; yield the base URL, without ``/v1``."""
+    agent_calls = AgentCalls(
+        marks_of(skill.body, skill.text.removesuffix(skill.body)),
+        account=("target", recorder.request.stage, recorder.request.task),
+        on_usage=recorder.add_usage,
+    )
+    provider = _opened(config)[0]
+    if isinstance(provider, SignedIn):
+        raise ModelConfigError("skill_proxy needs skillopt_harness_login = no")
+    with provider.serving(agent_calls) as url:
+        yield url
+    recorder.note_skill_read(agent_calls.skill_read)
+    recorder.fault = agent_calls.failure
 
 
 def shared_variables(settings: Settings) -> dict[str, str]:

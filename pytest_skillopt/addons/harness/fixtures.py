@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pytest_skillopt import Skill
@@ -40,6 +42,23 @@ def skill_harness(
 
     with without_traceback():
         return make_agent(request, _skillopt_skill, recorder(request), _skillopt_workspace)
+
+
+@pytest.fixture
+def skill_proxy(request: pytest.FixtureRequest, _skillopt_skill: Skill) -> Iterator[str]:
+    """Return the base URL, without ``/v1``, of a proxy to the target model, for your own agent.
+
+    It needs no key, counts the calls, enforces the caps, distinguishes infrastructure errors from
+    wrong answers, and notes whether the skill's body reached the model.
+    """
+    from pytest_skillopt.addons.harness.binding import serving
+    from pytest_skillopt.fixtures import without_traceback
+    from pytest_skillopt.suite.context import recorder
+
+    with contextlib.ExitStack() as stack:
+        with without_traceback():
+            url = stack.enter_context(serving(request.config, _skillopt_skill, recorder(request)))
+        yield url
 
 
 def check_system() -> None:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 OWN = """
 import json, pytest, urllib.request
 
-def ask(skill, text):
+def ask(url, text):
     body = {"model": "any", "messages": [{"role": "user", "content": text}]}
-    request = urllib.request.Request(skill.proxy_url + "/v1/chat/completions",
+    request = urllib.request.Request(url + "/v1/chat/completions",
                                      json.dumps(body).encode())
     with urllib.request.urlopen(request) as reply:
         return json.load(reply)["choices"][0]["message"]["content"]
@@ -27,8 +27,8 @@ APART = pytest.param(False, marks=pytest.mark.skill_task(trigger=False), id="apa
 
 @pytest.mark.skill_task
 @pytest.mark.parametrize("reads", [True, False, APART])
-def test_own(skill, reads):
-    assert ask(skill, skill.path.joinpath("SKILL.md").read_text() if reads else "Hi.")
+def test_own(skill, skill_proxy, reads):
+    assert ask(skill_proxy, skill.path.joinpath("SKILL.md").read_text() if reads else "Hi.")
 """
 VERSION = """
 import sys
