@@ -63,8 +63,6 @@ class Arm(_Record):
     errors: int = 0
     read: int | None = None
     """Rollouts in which the skill's body reached the model; null if unknown."""
-    judged: int = 0
-    """Measured rollouts that asked a judge."""
     sample: RolloutSample | None = None
 
 

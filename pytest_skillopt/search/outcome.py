@@ -201,7 +201,6 @@ def arm_of(rollouts: Sequence[Rollout]) -> Arm:
         score=sum(scores) / len(scores) if scores else None,
         errors=len(errors),
         read=sum(told) if told else None,
-        judged=sum(rollout.judged for rollout in measured),
         sample=_example(shown) if shown else None,
     )
 

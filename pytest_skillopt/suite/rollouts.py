@@ -144,11 +144,6 @@ class Rollout:
         return self.outcome in ("passed", "failed")
 
     @property
-    def judged(self) -> bool:
-        """Whether it asked a judge; what the test did with the verdict is not known."""
-        return bool(self.judge_usage.calls or self.judge_usage.cached)
-
-    @property
     def passed(self) -> bool:
         return self.outcome == "passed"
 

@@ -129,9 +129,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_skillopt_notes(config: pytest.Config, result: Result) -> str | None:
-    """Note what each task tells of a skill; save the baseline if every task was measured."""
-    if result.mode == "compare":
-        return compare.verdicts(result) or None
+    """Save the baseline if every task was measured."""
     wanted = _saves_baseline(config) and result.status == "measured"
     rows = [row for skill in result.skills for row in skill.tasks]
     if not wanted or any(not row.before.n and not row.skipped for row in rows):

@@ -1,7 +1,4 @@
-"""Compare two skills, each named by a file, a git revision, a version of a run, or ``none``.
-
-If one is ``none``, each task gets a verdict: what it tells about the skill, and what to do.
-"""
+"""Compare two skills, each named by a file, a git revision, a version of a run, or ``none``."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_skillopt.addons.compare.comparison import at_revision, compared, only_skill
-from pytest_skillopt.addons.figures import ENOUGH, all_samples, pass_rate, some
 from pytest_skillopt.run.directory import JOURNAL, Home, mode_of
 from pytest_skillopt.run.journal import entries_of
 from pytest_skillopt.search.extensions import configured_gate, gate_tasks
@@ -26,18 +22,9 @@ if TYPE_CHECKING:
     from pytest_skillopt import Result
     from pytest_skillopt.report.live import Display
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import Arm, SkillResult, TaskRow
+    from pytest_skillopt.run.result import Arm, SkillResult
 
 _SHORTEST_VERSION = 6
-_WAYS = {
-    "tells the skill from no skill": "keep it",
-    "always passes": "make it harder, or remove it",
-    "never passes": "check the test itself, then what the skill lacks",
-    "is flaky": "pin what varies, or take more --skillopt-rollouts",
-    "passes alike with and without": "ask for what only the skill says",
-    "asks the judge in each sample": "check what a script can; pytest-skillopt judge calibrate",
-}
-_MOST = 12
 
 
 def compare(run: Run, display: Display) -> Result:
@@ -143,43 +130,3 @@ def _without_skill(run: Run, skill: str) -> tuple[dict[str, Arm], str]:
         if found:
             return {task: arm_of(rollouts) for task, rollouts in found.items()}, name
     return {}, ""
-
-
-def told(row: TaskRow) -> str:
-    """Return the verdict on a task that was measured with and without the skill."""
-    assert row.after is not None
-    rates = {pass_rate(row.before), pass_rate(row.after)}
-    if row.change in ("fixed", "broken"):
-        return "tells the skill from no skill"
-    if rates == {1.0}:
-        return "always passes"
-    if rates == {0.0}:
-        return "never passes"
-    mixed = any(0 < arm.passed < arm.n for arm in (row.before, row.after))
-    return "is flaky" if mixed else "passes alike with and without"
-
-
-def is_enough(row: TaskRow) -> bool:
-    """Tell whether a verdict on a task has evidence: a change that is credible, or samples."""
-    return row.change in ("fixed", "broken") or all_samples(row)[1] >= ENOUGH
-
-
-def verdicts(result: Result) -> str:
-    """Return the note on the tasks; empty unless a version was compared with no skill."""
-    found: dict[str, list[str]] = {way: [] for way in _WAYS}
-    for skill in result.skills:
-        if NO_SKILL.version not in (skill.before, skill.after):
-            continue
-        for row in skill.tasks:
-            if row.before.n and row.after is not None and row.after.n:
-                if is_enough(row):
-                    found[told(row)].append(row.id)
-                arms = row.before, row.after
-                if all(arm.judged == arm.n for arm in arms):
-                    found["asks the judge in each sample"].append(row.id)
-    said = [
-        f"{verdict} ({len(names)}): {some(names, _MOST)} - {_WAYS[verdict]}"
-        for verdict, names in found.items()
-        if names
-    ]
-    return f"what a task tells of the skill: {'; '.join(said)}" if said else ""
