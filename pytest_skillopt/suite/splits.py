@@ -2,23 +2,19 @@
 
 A task's split follows from a hash of its group, so that adding a task moves no other. Groups are
 moved, with a note, only if a small suite would be far from the ratio. The ratio holds approximately
-for the tasks of each skill, and among them for each kind of trigger task. Tasks that are nearly the
-same are kept in one split: a memorised answer would count as a gain in another one.
+for the tasks of each skill, and among them for each kind of trigger task. Tasks of one group, or
+with the same content, are kept in one split: a memorised answer would count as a gain in another.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import re
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
-
-from pytest_skillopt.similarity import near_duplicates
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Sequence
 
     from pytest_skillopt.suite.tasks import SkillTask
 
@@ -30,10 +26,6 @@ SMALL = 20
 """Largest suite of a skill that is not split unless a task is marked."""
 _TOLERANCE = 0.34
 """Largest relative deviation of a split from its share before groups are moved."""
-_MOST_TOGETHER = 0.25
-"""Largest share of the tasks that are kept together for being alike; more share a template."""
-_FEWEST_WORDS = 6
-"""Smallest number of words of a task that is compared; fewer may be mere names."""
 
 
 class SplitError(ValueError):
@@ -95,8 +87,7 @@ def _split(
     tasks: Sequence[SkillTask], shares: dict[str, float], seed: int
 ) -> tuple[list[SkillTask], list[str]]:
     """Assign train, val and test, as ``assign_splits``."""
-    alike = _alike(tasks)
-    units = [_Unit(members, shares, seed) for members in _together(tasks, alike)]
+    units = [_Unit(members, shares, seed) for members in _together(tasks)]
     kinds: dict[tuple[str, bool | None], list[_Unit]] = {}
     for unit in units:
         kinds.setdefault((unit.tasks[0].skill, unit.tasks[0].trigger), []).append(unit)
@@ -113,68 +104,11 @@ def _split(
         names = ", ".join(f"{unit.tasks[0].id} to {unit.split}" for unit in moved[:3])
         more = f" and {len(moved) - 3} more" if len(moved) > 3 else ""
         notes.append(f"moved, because the splits were far from their share: {names}{more}")
-    assigned = [replace(task, split=split[task.id]) for task in tasks]
-    return assigned, [*notes, *_notes_on_alike(alike, assigned)]
+    return [replace(task, split=split[task.id]) for task in tasks], notes
 
 
-def _alike(tasks: Sequence[SkillTask]) -> list[list[str]]:
-    """Group the ids of tasks with nearly the same runs of three words; all numbers are one word."""
-    compared, runs = [], []
-    for task in tasks:
-        words = re.findall(r"[^\W\d]+|\d+", _told(task).lower())
-        folded = ["0" if word.isdigit() else word for word in words]
-        if len(words) >= _FEWEST_WORDS:
-            compared.append(task.id)
-            runs.append(set(zip(folded, folded[1:], folded[2:], strict=False)))
-    groups: dict[int, list[str]] = {}
-    for name, first in zip(compared, near_duplicates(runs), strict=True):
-        groups.setdefault(first, []).append(name)
-    return [group for group in groups.values() if len(group) > 1]
-
-
-def _told(task: SkillTask) -> str:
-    """Return the texts in a task's parameters, or else its source."""
-    source, _, last = task.text.rpartition("\n")
-    try:
-        parameters = json.loads(last)
-    except ValueError:
-        return ""
-    return " ".join(_texts(parameters)) if parameters else source
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from _texts(inner)
-
-
-def _notes_on_alike(groups: Sequence[list[str]], tasks: Sequence[SkillTask]) -> Iterator[str]:
-    """Note the tasks that are nearly the same: those in one split, and those in several."""
-    split = {task.id: task.split for task in tasks}
-    apart = [group for group in groups if len({split[name] for name in group}) > 1]
-    together = [group for group in groups if group not in apart]
-    if together:
-        count = sum(map(len, together))
-        example = " and ".join(together[0][:2])
-        yield f"nearly the same and kept in one split: {count} tasks, such as {example}"
-    if apart:
-        twin, *others = sorted(apart[0], key=lambda name: SPLITS.index(split[name]))
-        other = next(name for name in others if split[name] != split[twin])
-        count = sum(map(len, apart))
-        example = f"{other} ({split[other]}) and {twin} ({split[twin]})"
-        yield (
-            f"{count} tasks in several splits are nearly the same, such as {example}: memorised "
-            "answers count as a gain there; keep such tasks together with group="
-        )
-
-
-def _together(tasks: Sequence[SkillTask], alike: Iterable[Sequence[str]]) -> list[list[SkillTask]]:
-    """Group the tasks that stay together: same group, same content under two names, or alike.
-
-    Tasks that are alike stay apart if their marks differ or they are many of the tasks.
-    """
+def _together(tasks: Sequence[SkillTask]) -> list[list[SkillTask]]:
+    """Group the tasks that stay together: same group, or same content under two names."""
     parent: dict[str, str] = {}
 
     def find(key: str) -> str:
@@ -189,15 +123,7 @@ def _together(tasks: Sequence[SkillTask], alike: Iterable[Sequence[str]]) -> lis
     members: dict[str, list[SkillTask]] = {}
     for task in tasks:
         members.setdefault(find(f"group {task.group}"), []).append(task)
-    units = list(members.values())
-    for ids in alike:
-        joined = [unit for unit in units if any(task.id in ids for task in unit)]
-        whole = [task for unit in joined for task in unit]
-        marks = {task.split for task in whole if task.split}
-        one_kind = len(marks) < 2 and len({task.trigger for task in whole}) == 1
-        if one_kind and len(whole) <= max(2, _MOST_TOGETHER * len(tasks)):
-            units = [unit for unit in units if unit not in joined] + [whole]
-    return units
+    return list(members.values())
 
 
 class _Unit:

@@ -209,7 +209,7 @@ def _refuse_existing(output: Path) -> None:
 
 
 def _source_of(drafts: Sequence[_Draft], queries: Queries, skill: str) -> str:
-    """Write a test file of the drafts and queries, without near duplicates."""
+    """Write a test file of the drafts and queries, without duplicates."""
     kept = set(distinct(draft.prompt for draft in drafts))
     cases: dict[str, _Draft] = {}
     for draft in drafts:

@@ -11,7 +11,6 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.errors import UserError
-from pytest_skillopt.similarity import near_duplicates
 from pytest_skillopt.untrusted import printable, redact
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ _PERSONAL = (
 def read_requests(path: Path) -> tuple[int, tuple[str, ...]]:
     """Return how many files there are, one or those of a folder, and the requests in them.
 
-    They are without secrets, personal data and near duplicates, from the newest file first.
+    They are without secrets, personal data and duplicates, from the newest file first.
 
     Raises:
         UserError: the path does not exist, or has no requests.
@@ -153,9 +152,10 @@ def clean(text: str) -> str:
 
 
 def distinct(texts: Iterable[str]) -> Iterator[str]:
-    """Yield the first of each group of near duplicates, by their words."""
-    read = [(text, set(re.findall(r"\w+", text.lower()))) for text in texts]
-    read = [(text, words) for text, words in read if words]
-    for number, first in enumerate(near_duplicates([words for _, words in read])):
-        if first == number:
-            yield read[number][0]
+    """Yield the first of all texts with the same words."""
+    known: set[frozenset[str]] = {frozenset()}
+    for text in texts:
+        words = frozenset(re.findall(r"\w+", text.lower()))
+        if words not in known:
+            known.add(words)
+            yield text

@@ -10,7 +10,6 @@ from pytest_skillopt.addons.published.settings import PublishedSettings
 from pytest_skillopt.edits.calls import Form
 from pytest_skillopt.edits.combine import Patch, by_support, deduplicate, notes
 from pytest_skillopt.edits.context import numbered
-from pytest_skillopt.similarity import jaccard
 from pytest_skillopt.skill.edits import with_links
 
 if TYPE_CHECKING:
@@ -148,8 +147,9 @@ def _inherit(edit: Edit, sources: Sequence[Edit]) -> Edit:
 
 
 def _overlap(one: Edit, other: Edit) -> float:
-    """Return how much their words have in common, in [0, 1]."""
-    return jaccard(_words(one), _words(other))
+    """Return the share of words of either that both have, in [0, 1]."""
+    first, second = _words(one), _words(other)
+    return len(first & second) / max(1, len(first | second))
 
 
 def _words(edit: Edit) -> set[str]:

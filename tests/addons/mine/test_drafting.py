@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -171,7 +170,7 @@ def test_secrets_and_people_are_taken_out() -> None:
     )
 
 
-def test_near_duplicates_are_one() -> None:
+def test_duplicates_are_one() -> None:
     texts = ["Write the notes for 2.1", "write the notes for 2.1!", "Sort the list by name"]
     assert list(distinct(texts)) == [texts[0], texts[2]]
 
@@ -315,19 +314,3 @@ def test_large_sessions_are_read_in_time_that_grows_with_their_size(tmp_path: Pa
     path.write_text(json.dumps(turns))
     assert read_requests(path) == (1, tuple(requests))
     assert clean("a" * 200_000 + " ada@work.org") == "a" * 200_000 + " someone@example.com"
-
-
-def test_near_duplicates_are_those_that_comparing_all_pairs_finds() -> None:
-    def share(one: str, other: str) -> float:
-        a, b = set(one.split()), set(other.split())
-        return len(a & b) / len(a | b)
-
-    rng = random.Random(0)
-    for _ in range(100):
-        letters = "abcdefghijklmn"[: rng.randint(2, 14)]
-        texts = [" ".join(rng.sample(letters, rng.randint(1, len(letters)))) for _ in range(12)]
-        kept: list[str] = []
-        for text in texts:
-            if not any(share(text, other) >= 0.8 for other in kept):
-                kept.append(text)
-        assert list(distinct(texts)) == kept
