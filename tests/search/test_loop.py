@@ -19,6 +19,7 @@ from pytest_skillopt.search.history import Observer
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
+from pytest_skillopt.skill.edits import apply
 from pytest_skillopt.suite.rollouts import InfraError
 from pytest_skillopt.suite.sampler import Sampler, Stop, StopRun
 
@@ -267,19 +268,19 @@ def test_a_whole_body_is_left_out_with_a_word(toy: ModuleType) -> None:
     assert any("use --skillopt-search=batch" in note for note in outcome.notes)
 
 
-def test_a_document_that_the_update_stage_made_is_what_is_sampled(toy: ModuleType) -> None:
+def test_what_the_update_stage_makes_of_an_edit_is_what_is_sampled(toy: ModuleType) -> None:
     """The analysts' words are of no use; what the stage makes of them is."""
 
     def reword(patch: Patch, context: Any) -> Update:
-        body = context.document.text.replace("Do what is asked.", "Do it well.")
-        body += "" if toy.rule(0) in body else f"\n{toy.rule(0)}\n"
-        return Update(Document.from_text(body), patch.edits)
+        (edit,) = patch.edits
+        edit = replace(edit, content=toy.rule(0))
+        return Update(apply(context.document, edit), (edit,))
 
     world = toy.make_world(rules=1, weak=0.0)
     model = toy.ToyOptimizer(script=script_of("- Think of the first convention."))
     outcome, sampler = train(toy, world, model, stages=Stages(update=reword))
     assert outcome.status == "accepted"
-    assert outcome.after.body == f"\n# Toy\n\nDo it well.\n\n{toy.rule(0)}\n"
+    assert toy.rule(0) in outcome.after.body
     assert len(outcome.accepted) == 1
     assert outcome.accepted[0].tasks, "the tasks are those of the edit that the stage was given"
     assert not any("Think of" in text for text in sampler.versions.values())
@@ -292,7 +293,7 @@ def test_a_stage_that_leaves_the_document_as_it_is_has_nothing_sampled(toy: Modu
     assert set(texts(sampler)) == {toy.SKILL.decode()}
 
 
-def test_a_document_of_the_update_stage_passes_the_checks(toy: ModuleType) -> None:
+def test_a_document_that_its_edits_do_not_make_is_refused(toy: ModuleType) -> None:
     def careless(patch: Patch, context: Any) -> Update:
         text = f"{context.document.text}\nUse sk-proj-{'a1B2c3D4' * 4}.\n"
         return Update(Document.from_text(text), patch.edits)
@@ -302,7 +303,7 @@ def test_a_document_of_the_update_stage_passes_the_checks(toy: ModuleType) -> No
     assert outcome.status == "unchanged"
     assert set(texts(sampler)) == {toy.SKILL.decode()}
     assert {row.status for row in outcome.edits} == {"refused"}
-    assert all("(secret)" in row.why for row in outcome.edits)
+    assert all("do not make its document" in row.why for row in outcome.edits)
 
 
 def test_edits_that_copy_words_of_tasks_are_sent_back_together(toy: ModuleType) -> None:
