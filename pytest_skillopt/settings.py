@@ -34,6 +34,10 @@ _DEARER = (
     "read in the report what a rollout takes before and after, with skillopt_write = no; "
     "skillopt_max_skill_tokens bounds the skill's length"
 )
+_PAUSED = (
+    "leave it out: a pause that the provider asks for holds for all workers, and "
+    "skillopt_max_in_flight bounds the calls at once"
+)
 REMOVED = {
     "proposer": "leave it out; have a coding agent change a copy of the skill, and compare it "
     "with --skillopt-try=FOLDER",
@@ -47,6 +51,8 @@ REMOVED = {
     "max_time_increase": _DEARER,
     "prompts": "return the text of a template from the hook pytest_skillopt_prompt(name) in "
     "conftest.py (docs/optimizer.md)",
+    "requests_per_minute": _PAUSED,
+    "tokens_per_minute": _PAUSED,
     "feedback": "leave it out; a test says by rollout.feedback(text) what the optimizer is told",
     "scan": "run the scanner as a check of the branch that `pytest-skillopt propose` pushes "
     "(docs/lint.md)",
@@ -85,10 +91,6 @@ def _option(default: Any, help: str, **how: Any) -> Any:
 
 def _cap(default: float, unit: str) -> Any:
     return _option(default, f"stop after this many {unit} (default: no cap)", low=0, free=True)
-
-
-def _limit(of: str) -> Any:
-    return setting(0, f"{of}, all workers (default: no limit)", low=0, free=True)
 
 
 def _quiet(default: Any, **how: Any) -> Any:
@@ -144,9 +146,9 @@ class Settings:
     cache: Literal["rw", "ro", "off", "refresh"] = _option(
         "rw", "reply cache: {choices}", choices=("rw", "ro", "off", "refresh"), free=True
     )
-    requests_per_minute: int = _limit("model calls per minute")
-    tokens_per_minute: int = _limit("tokens per minute")
-    max_in_flight: int = _limit("concurrent model calls")
+    max_in_flight: int = setting(
+        0, "concurrent model calls, all workers (default: no limit)", low=0, free=True
+    )
 
     # spending caps
     max_rollouts: int = _cap(0, "rollouts")

@@ -1,4 +1,4 @@
-"""Rates, pauses and calls in flight, decided in one place for all processes that call a model."""
+"""Pauses and calls in flight, decided in one place for all processes that call a model."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 _BUSY = 0.05
 """Seconds after which a call that waits for calls in flight asks again."""
-BURST_SECONDS = 3.0
-"""Seconds whose share of a minute's rate may be used at once."""
 OUTAGE_SECONDS = 60.0
 """Seconds without a successful call after which a run ends."""
 _FAILURES = 5
@@ -56,7 +54,7 @@ class Meter:
     docs/decisions/replies.md says what may still exceed a cap.
 
     Args:
-        settings: the rates, which apply to each provider, and the caps of its purse.
+        settings: the bound of calls in flight to each provider, and the caps of its purse.
         clock: returns monotonic seconds.
     """
 
@@ -72,8 +70,8 @@ class Meter:
         self._flying: dict[str, _Flight] = {}
         self._gone: set[str] = set()
         """Prefixes of processes that have ended; their messages may still arrive."""
-        rates = settings.requests_per_minute, settings.tokens_per_minute
-        self._pacers: defaultdict[str, _Pacer] = defaultdict(lambda: _Pacer(*rates))
+        self._paused: defaultdict[str, float] = defaultdict(float)
+        """Time until which each provider has asked all callers to wait."""
         self._outages: defaultdict[str, _Outage] = defaultdict(_Outage)
         self._accounts: defaultdict[tuple[str, str], Usage] = defaultdict(Usage)
         self._sizes: defaultdict[tuple[str, str], _ReplySizes] = defaultdict(_ReplySizes)
@@ -106,10 +104,8 @@ class Meter:
             others = reduce(Amounts.plus, in_flight, Amounts())
             if not self.purse.has_room(flight.reserved, others) or full:
                 return _BUSY
-            pacer = self._pacers[estimate.provider]
-            wait = pacer.wait(now)
+            wait = max(0.0, self._paused[estimate.provider] - now)
             if not wait:
-                pacer.take(now, flight.asked + flight.said)
                 self._flying[call] = flight
             return wait
 
@@ -140,10 +136,8 @@ class Meter:
             estimate = flight.estimate
             if used.calls:
                 self._sizes[estimate.provider, estimate.role].learn(estimate, used)
-            pacer = self._pacers[estimate.provider]
-            expected = flight.asked + flight.said
-            pacer.correct(used.input_tokens + used.output_tokens - expected)
-            pacer.pause(self._clock() + retry_after)
+            until = self._clock() + retry_after
+            self._paused[estimate.provider] = max(self._paused[estimate.provider], until)
             self._outages[estimate.provider].note(failure, self._clock(), retry_after)
 
     def note(self, used: Usage, account: tuple[str, str, str]) -> None:
@@ -253,33 +247,3 @@ class _Outage:
         if self._failures >= _FAILURES and now - self._since >= OUTAGE_SECONDS:
             words = f"no call has succeeded for {now - self._since:.0f} s, the last: {self._words}"
             raise ModelFault(f"{words}; run again when the server answers", fatal=True)
-
-
-class _Pacer:
-    """Rates and pause of one provider.
-
-    Uses the generic cell rate algorithm (ITU-T I.371): each request moves a virtual time forward
-    by its cost at the agreed rate; a call may be sent while that time is ahead of the clock by less
-    than the burst.
-    """
-
-    def __init__(self, requests_per_minute: int, tokens_per_minute: int) -> None:
-        self._per_request = 60 / requests_per_minute if requests_per_minute else 0.0
-        self._per_token = 60 / tokens_per_minute if tokens_per_minute else 0.0
-        self._requests_until = 0.0
-        self._tokens_until = 0.0
-        self._paused_until = 0.0
-
-    def wait(self, now: float) -> float:
-        ahead = max(self._requests_until, self._tokens_until) - BURST_SECONDS
-        return max(0.0, max(ahead, self._paused_until) - now)
-
-    def take(self, now: float, tokens: int) -> None:
-        self._requests_until = max(self._requests_until, now) + self._per_request
-        self._tokens_until = max(self._tokens_until, now) + tokens * self._per_token
-
-    def correct(self, tokens: int) -> None:
-        self._tokens_until += tokens * self._per_token
-
-    def pause(self, until: float) -> None:
-        self._paused_until = max(self._paused_until, until)

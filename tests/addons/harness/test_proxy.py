@@ -19,7 +19,7 @@ from patience import PATIENCE, wait_until
 from pytest_skillopt.addons.harness.protocols import read_reply
 from pytest_skillopt.addons.harness.proxy import AgentCalls, Proxy, marks_of
 from pytest_skillopt.model.config import ModelConfig
-from pytest_skillopt.model.limits import Meter
+from pytest_skillopt.model.limits import CallEstimate, Meter
 from pytest_skillopt.model.types import CapReached, ModelFault, Price, Usage
 from pytest_skillopt.settings import Settings
 
@@ -425,12 +425,17 @@ def test_what_cannot_be_sent_on_is_not_the_providers_fault(
     assert agent_calls.failure is None
 
 
+def occupy(proxy: Proxy, limits: Meter) -> None:
+    """Have all further calls wait."""
+    assert limits.ask("held", CallEstimate(proxy.config.base_url)) == 0
+
+
 def test_many_connections_of_one_agent_leave_room_for_others(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And a call under way is not cut off by them."""
     monkeypatch.setattr("pytest_skillopt.addons.harness.proxy._MOST_CONNECTIONS", 4)
-    proxy, _ = setting.open(requests_per_minute=1)
+    proxy, limits = setting.open(max_in_flight=1)
     ends: list[object] = []
     with (
         proxy.serving(waiting := AgentCalls()) as url,
@@ -441,9 +446,10 @@ def test_many_connections_of_one_agent_leave_room_for_others(
         for connection in open_ones[:15]:
             assert connection.recv(1) == b""
         assert ask(other, *PATHS["chat"])[0] == 200
+        occupy(proxy, limits)
         thread = threading.Thread(target=lambda: ends.append(ask(url, *PATHS["chat"])[0]))
         thread.start()
-        wait_until(lambda: waiting.calls == 1)  # and waits for the next minute
+        wait_until(lambda: waiting.calls == 1)  # and waits for the call in flight
         for _ in range(20):
             held.enter_context(dial(url))
         assert ask(other, "/v1/files", {})[0] == 404
@@ -454,9 +460,10 @@ def test_many_connections_of_one_agent_leave_room_for_others(
 
 def test_calls_at_once_are_bounded(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pytest_skillopt.addons.harness.proxy._MOST_AT_ONCE", 1)
-    proxy, _ = setting.open(requests_per_minute=1)
+    proxy, limits = setting.open(max_in_flight=1)
     with proxy.serving(agent_calls := AgentCalls()) as url:
         assert ask(url, *PATHS["chat"])[0] == 200
+        occupy(proxy, limits)
         thread = threading.Thread(target=ask, args=(url, *PATHS["chat"]))
         thread.start()
         wait_until(lambda: agent_calls.calls == 2)
@@ -497,7 +504,7 @@ def test_a_request_that_is_refused_is_the_agents_to_mend(setting: Setting) -> No
 
 
 def test_nobody_waits_for_a_reply_when_the_run_is_over(setting: Setting) -> None:
-    proxy, limits = setting.open(requests_per_minute=1)
+    proxy, limits = setting.open(max_in_flight=1)
     agent_calls = AgentCalls()
     ends: list[object] = []
 
@@ -508,14 +515,15 @@ def test_nobody_waits_for_a_reply_when_the_run_is_over(setting: Setting) -> None
             ends.append(type(error))
 
     with proxy.serving(agent_calls) as url:
-        ask(url, *PATHS["chat"])  # takes the minute's only call
+        ask(url, *PATHS["chat"])
+        occupy(proxy, limits)
         thread = threading.Thread(target=ask_again)
         thread.start()
         wait_until(lambda: agent_calls.calls == 2)
     thread.join(PATIENCE)
     assert len(ends) == 1
     assert agent_calls.failure is None
-    assert len(limits._flying) == 0
+    assert [*limits._flying] == ["held"]
 
 
 def test_the_skill_is_seen_in_whatever_part_of_a_request(setting: Setting) -> None:
