@@ -135,7 +135,7 @@ def project(
 
 
 def test_every_example_is_a_conftest_that_is_run_here() -> None:
-    assert len(HOOKS) == 14
+    assert len(HOOKS) == 13
     for hook in HOOKS:
         code = example(hook)
         compile(code, hook, "exec")
