@@ -383,8 +383,6 @@ RULES: dict[str, Rule] = {
     "sequential, alpha_run .10": ours("sequential", GateOptions(alpha_run=0.10)),
     "strict K=3": ours("strict"),
     "confirm K=3": ours("confirm"),
-    "margin .05 K=3": ours("margin"),
-    "paired K=5": ours("paired", GateOptions(rollouts=5)),
     "SkillOpt: K=1 cached": cached(1),
     "K=5 cached": cached(5),
     "gbrain: median 3 + .05": cached(3, 0.05, majority=True),

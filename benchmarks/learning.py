@@ -90,7 +90,6 @@ MECHANISMS = (
     Variant("analysts tell lapses from gaps", {"skill_aware": True}, causes=True),
     Variant("gate strict, K = 1", {"gate": "strict", "rollouts": 1}),
     Variant("gate strict, K = 3", {"gate": "strict"}),
-    Variant("gate paired, K = 3", {"gate": "paired"}),
     Variant("gate off", {"gate": "off"}),
     Variant("batch, our gate", {"search": "batch"}),
     PUBLISHED,

@@ -53,6 +53,8 @@ REMOVED = {
     "conftest.py (docs/optimizer.md)",
     "requests_per_minute": _PAUSED,
     "tokens_per_minute": _PAUSED,
+    "gate_margin": "leave it out: the gates margin and paired are gone, and the default gate tests "
+    "what a rise can be by chance",
     "feedback": "leave it out; a test says by rollout.feedback(text) what the optimizer is told",
     "scan": "run the scanner as a check of the branch that `pytest-skillopt propose` pushes "
     "(docs/lint.md)",
@@ -196,7 +198,6 @@ class Settings:
     epochs: int = _quiet(4, low=1)
     batch_size: int = _quiet(0, low=0, search="batch")
     edit_budget: int = _quiet(4, low=1)
-    gate_margin: float = _quiet(0.05, low=0, high=1)
     gate_k0: int = _quiet(3, low=1)
     gate_kc: int = _quiet(3, low=1)
     gate_kmax: int = _quiet(32, low=1)

@@ -46,7 +46,6 @@ class GateOptions:
     kmax: int = 32
     focus: float = 0.3
     """E-value from which a task looks broken enough to be sampled again."""
-    margin: float = 0.05
     alpha_run: float = 0.0
     veto: bool = False
     """Whether any task that credibly broke refuses the edit, whatever else improves."""

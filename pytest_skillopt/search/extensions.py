@@ -111,7 +111,6 @@ def gate_options(settings: Settings) -> GateOptions:
         k0=settings.gate_k0,
         kc=settings.gate_kc,
         kmax=settings.gate_kmax,
-        margin=settings.gate_margin,
         alpha_run=settings.gate_alpha_run,
         veto=settings.gate_veto,
         most=settings.final_rollouts,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.gate.engine import Gate
 
-GATES = ["sequential", "strict", "confirm", "margin", "paired"]
+GATES = ["sequential", "strict", "confirm"]
 SHORT = [*GATES, "sequential, final"]
 
 

@@ -16,7 +16,7 @@ else:
     export, gates = Later("published.export"), Later("published.gates")
     search_batch = Later("published.search_batch")
 
-_GATES = ("strict", "off", "confirm", "margin", "paired")
+_GATES = ("strict", "off", "confirm")
 ADDON = AddOn(
     settings=PublishedSettings,
     prompts=Path(__file__).parent / "prompts",

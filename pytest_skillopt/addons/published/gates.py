@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT
 from pytest_skillopt.gate.engine import NOTHING, SequentialGate
-from pytest_skillopt.gate.statistics import exact_test
 
 if TYPE_CHECKING:
     from pytest_skillopt.gate.data import Verdict
@@ -27,27 +26,22 @@ class StrictGate(SequentialGate):
         for _ in range(self.confirmations):
             self.counts.forget()
             yield self.whole_rounds(self.options.rollouts)
-            if not self.wins():
+            if not self._wins():
                 return self._reject_for_rule()
         broken = yield from self.follow_suspects(list(self.guard_bars()), self.options.focus)
         if broken:
             return self.verdict("rejected", self.refuse_for(broken))
-        if not self.wins():
+        if not self._wins():
             return self._reject_for_rule()
         return self.verdict("accepted", f"the suite's mean rose from {self.counts.moved()}")
 
     def _reject_for_rule(self) -> Verdict:
-        return self.verdict("rejected", f"{self.shortfall()}: {self.counts.moved()}")
+        return self.verdict(
+            "rejected", f"the suite's mean did not strictly rise: {self.counts.moved()}"
+        )
 
-    def wins(self) -> bool:
-        return self._gain() > NOTHING
-
-    def _gain(self) -> float:
-        return self.counts.mean(CANDIDATE) - self.counts.mean(INCUMBENT)
-
-    def shortfall(self) -> str:
-        """Return the reason for a rejection if the candidate does not win."""
-        return "the suite's mean did not strictly rise"
+    def _wins(self) -> bool:
+        return self.counts.mean(CANDIDATE) - self.counts.mean(INCUMBENT) > NOTHING
 
 
 class OffGate(SequentialGate):
@@ -68,36 +62,6 @@ class ConfirmGate(StrictGate):
     confirmations = 2
 
 
-class MarginGate(StrictGate):
-    """Gate that requires a rise of the mean by more than a fixed margin."""
-
-    name = "margin"
-
-    def wins(self) -> bool:
-        return self._gain() > self.options.margin + NOTHING
-
-    def shortfall(self) -> str:
-        return f"the suite's mean did not rise by more than {100 * self.options.margin:g} points"
-
-
-class PairedGate(StrictGate):
-    """Gate that requires a significant rise of the mean, by an exact stratified test."""
-
-    name = "paired"
-
-    def wins(self) -> bool:
-        return super().wins() and self._p_value() <= self.alpha
-
-    def shortfall(self) -> str:
-        return (
-            "the gain may be chance (a skill that changes nothing would seem to gain as much with "
-            f"probability {self._p_value():.2g}; at most {self.alpha:.2g} is allowed)"
-        )
-
-    def _p_value(self) -> float:
-        return exact_test(self.counts.strata(self.tasks))
-
-
 def named(name: str) -> type[SequentialGate]:
-    gates = (StrictGate, OffGate, ConfirmGate, MarginGate, PairedGate)
+    gates = (StrictGate, OffGate, ConfirmGate)
     return next(gate for gate in gates if gate.name == name)
