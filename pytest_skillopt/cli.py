@@ -24,6 +24,7 @@ _REMOVED = {
     "skill": "name docs/getting-started.md and docs/reference.md in the AGENTS.md of your agent",
     "doctor": "pytest --skillopt-train --collect-only names what is at fault; a run asks a model "
     "for one word before its first rollout",
+    "shorten": "pytest --skillopt-train --skillopt-search=shorten",
     "--like": "name the transcripts themselves: pytest-skillopt mine FILE SKILL",
     "--variations": "parametrize the reviewed test over further requests",
     "--system": "schedule writes a line for cron only, which macOS has, too; docs/ci.md shows a "

@@ -15,7 +15,6 @@ from patience import PATIENCE
 from sessions import clean_environment
 
 from pytest_skillopt.addons.shorten.search import ShorterGate, non_inferior
-from pytest_skillopt.cli import main
 from pytest_skillopt.gate.engine import run_gate
 from pytest_skillopt.modes.plan import expected
 from pytest_skillopt.options import modes
@@ -59,7 +58,12 @@ def test_what_no_task_needs_goes_and_what_they_need_stays(
         {"op": "delete", "target": WORDS, "content": ""},
         {"op": "append", "target": "", "content": "More words."},
     )
-    assert main(["shorten", "-p", "no:xdist"]) == 0
+    assert (
+        project.runpytest_inprocess(
+            "--skillopt-train", "--skillopt-search=shorten", "-p", "no:xdist"
+        ).ret
+        == 0
+    )
     assert (project.path / "SKILL.md").read_text() == f"{HEAD}\n{RULE}\n"
     skill = result_of(project.path)
     assert skill["written"]
