@@ -113,11 +113,10 @@ def test_edits_without_a_verdict_are_dropped(toy: ModuleType, errors: Any, statu
     "told",
     [
         {"settings": {"gate": "strict"}},
-        {"settings": {"gate": "confirm"}},
         {"settings": {"search": "batch"}},
         {"stages": Stages(gate=lambda question: open_gate(question))},
     ],
-    ids=["strict", "confirm", "batch", "own gate"],
+    ids=["strict", "batch", "own gate"],
 )
 def test_a_gate_that_is_another_or_can_be_paid_for_stays_on_the_way(
     toy: ModuleType, told: dict[str, Any]

@@ -13,7 +13,6 @@ import yaml
 
 from pytest_skillopt.edits.combine import Patch
 from pytest_skillopt.skill.edits import Edit, Op
-from pytest_skillopt.untrusted import parsed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -112,20 +111,6 @@ def prompts_of(overrides: Mapping[str, str]) -> Callable[[str], str | None]:
         return texts.get(name)
 
     return pytest_skillopt_prompt
-
-
-def edits_of(path: str | Path, tasks: Iterable[str] = ()) -> Patch:
-    """Read a patch file of SkillOpt (``merged_patch.json``, ``ranked_edits.json``) for a hook.
-
-    A warning names the keys that are not used. ``tasks`` are the node ids to try the edits on.
-
-    Raises:
-        pytest.UsageError: the file has no list of edits, or an edit cannot be read.
-    """
-    try:
-        return patch_of(parsed(Path(path).read_text(encoding="utf-8")), tuple(tasks))
-    except (OSError, ValueError) as error:
-        raise pytest.UsageError(f"edits_of: {path}: {error}") from None
 
 
 def patch_of(data: Any, tasks: tuple[str, ...] = (), step: int = 0) -> Patch:

@@ -87,26 +87,6 @@ def _items(env: Any, split: str) -> list[dict[str, Any]]:
         return []
 
 
-def initial_skill(env: Any, path: str | Path, description: str = "") -> Path:
-    """Write the skill of ``env.get_initial_skill()`` to a new SKILL.md, and return its path.
-
-    The ``description`` is for the frontmatter, which is added if it is missing.
-
-    Raises:
-        FileExistsError: the file exists; it is not changed.
-    """
-    path = Path(path)
-    text = str(env.get_initial_skill() if hasattr(env, "get_initial_skill") else "")
-    name = str(getattr(env, "name", "") or path.parent.name or "skill").lower().replace("_", "-")
-    head = ""
-    if not text.startswith("---"):
-        head = f"---\nname: {name}\ndescription: {description or 'To be written.'}\n---\n"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("x", encoding="utf-8") as file:
-        file.write(f"{head}{text or '# Instructions'}\n")
-    return path
-
-
 class Chat:
     """Target model for code that builds its own messages; skillrl's ``target_client``.
 
