@@ -2,7 +2,7 @@
 
     python benchmarks/verdict.py              the figures of docs/gate.md
     python benchmarks/verdict.py --quick      the same with few replicates, about two minutes
-    python benchmarks/verdict.py --rules paired   only rules whose name contains this
+    python benchmarks/verdict.py --rules strict   only rules whose name contains this
 
 Every rule decides the same cases; the default gate without a cap and with 250, 150 and 100 samples,
 the peers' rules know no cap and take what they take. A third of the tasks is held out. The targets,
@@ -27,7 +27,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gate import RULES, Rates, World, final_verdict, suite
+from gate import OURS, PEERS, Rates, World, final_verdict, suite
 from recorded import edits, versions
 from worlds.world import make_world, wording
 
@@ -41,15 +41,6 @@ NO_CAP = 10
 """Samples of a task that the gate may take without a cap."""
 LEVELS = (0.05, 0.25)
 """Levels of the oracle's test: that of a publication, and how many trades of net 0 may pass."""
-OURS = "sequential (default)"
-PEERS = (
-    "strict K=3",
-    "paired K=5",
-    "SkillOpt: K=1 cached",
-    "SkillOpt-Sleep: twice",
-    "GEPA: minibatch 3 + val",
-    "PACE: paired e-process",
-)
 FLAT = (0.3, 0.5, 0.75, 0.9)
 """Pass rates of suites whose tasks are all alike."""
 
@@ -108,7 +99,7 @@ def _recorded_null(rng: random.Random) -> Case:
 
 
 def _simulated_null(rng: random.Random) -> Case:
-    rates = suite("agent", 40, rng)
+    rates = suite(40, rng)
     return _split(rates, rates, rng)
 
 
@@ -127,7 +118,7 @@ def _trade(net: float, rng: random.Random) -> Case:
 
 def _leak(harm: float, rng: random.Random) -> Case:
     """Train tasks that mostly fail are lifted, no held-out one is, and those lose a share."""
-    p = suite("agent", 40, rng)
+    p = suite(40, rng)
     lifted = [i for i in range(27) if p[i] < 0.5]
     q = [0.95 if i in lifted else rate for i, rate in enumerate(p)]
     q = [rate * (1 - harm) if i >= 27 else rate for i, rate in enumerate(q)]
@@ -265,7 +256,7 @@ def decide(rule: str, kind: str, cap: int, replicate: int) -> Decided:
     rng = random.Random(f"{kind}/{replicate}/{rule}/{cap}")
     if rule != OURS:
         world = World(case.before, case.after, rng)
-        return Decided(RULES[rule](world, {}), sum(world.cost.values()), 0)
+        return Decided(PEERS[rule](world, {}), sum(world.cost.values()), 0)
     verdict, rounds = final_verdict(
         len(case.before),
         lambda i: rng.random() < case.after[i],

@@ -1,4 +1,4 @@
-"""The benchmark with a real model: its training with a stand-in for the model, and its replay."""
+"""The worlds that were recorded from a real model."""
 
 from __future__ import annotations
 
@@ -6,10 +6,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from chat_server import ChatServer
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 DATA = json.loads((BENCHMARKS / "data" / "real_model.json").read_text())
@@ -21,23 +17,6 @@ def run(*arguments: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-def test_a_suite_is_trained_through_the_plugin(chat_server: ChatServer) -> None:
-    """The pool's lines go through the optimizer's server into the SKILL.md of the suite."""
-    forms = DATA["suites"]["forms"]
-    answers = {prompt: answer for _, prompt, answer in forms["tasks"]}
-
-    def reply(body: dict[str, Any]) -> str:
-        skill, prompt = (message["content"] for message in body["messages"])
-        return str(answers[prompt]) if forms["pool"][0] in skill else "I do not know."
-
-    chat_server.reply = reply
-    said = run(
-        "real_model.py", "--base-url", chat_server.url, "--train", "forms", "--rollouts", "300"
-    )
-    assert said.startswith("accepted: "), said
-    assert f"+- {forms['pool'][0]}" in said
 
 
 def test_what_was_measured_is_replayed() -> None:

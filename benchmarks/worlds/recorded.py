@@ -14,13 +14,11 @@ import itertools
 import json
 import random
 import statistics
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from real.measure import DATA, Lines, read
-from real.offers import PoolOptimizer
-from real.tasks import SUITES, Suite, Task
-
-from pytest_skillopt.model.types import Usage
+from pytest_skillopt.model.types import Completion, Usage
 from pytest_skillopt.search.history import Observer
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
@@ -31,14 +29,70 @@ from pytest_skillopt.suite.splits import assign_splits
 from pytest_skillopt.suite.tasks import SkillTask
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from pytest_skillopt.suite.rollouts import RolloutRequest
 
+DATA = Path(__file__).parent.parent / "data"
 AIRLINE = "airline"
-NAMES = (*SUITES, AIRLINE)
+NAMES = ("tickets", "forms", AIRLINE)
+Lines = tuple[int, ...]
+"""Numbers of lines of the pool, in the order in which they are appended."""
+_OBEYS = 0.8
+"""Chance of leaving out what the prompt lists as tried before."""
 _SLIGHT = 0.01
 """Change of the pass rate below which a line does nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A prompt and its answer, to the letter."""
+
+    name: str
+    prompt: str
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """Tasks and the SKILL.md that they begin with."""
+
+    name: str
+    start: str
+    tasks: tuple[Task, ...]
+
+
+class PoolOptimizer:
+    """The optimizer model of a simulated training: answers with lines of the pool.
+
+    It reads which lines the document has and which the prompt lists as tried, and knows nothing of
+    what a line does.
+    """
+
+    name = "simulated:pool"
+    fingerprint = "pool"
+    simulated = True
+
+    def __init__(self, pool: Sequence[str], seed: int) -> None:
+        self._pool = pool
+        self._seed = seed
+        self.calls = 0
+
+    def complete(
+        self, messages: Sequence[dict[str, Any]], *, sample: str, **details: Any
+    ) -> Completion:
+        """Offer one or two lines that the document has not."""
+        self.calls += 1
+        luck = random.Random(f"{self._seed}/{sample}")
+        prompt = "\n\n".join(message["content"] for message in messages)
+        document = prompt.partition("[end of data")[0]
+        lines = [line for line in self._pool if line not in document]
+        if luck.random() < _OBEYS:
+            lines = [line for line in lines if line not in prompt] or lines
+        chosen = luck.sample(lines, min(len(lines), luck.choice((1, 2))))
+        edits = [{"op": "append", "target": "", "content": f"- {line}"} for line in chosen]
+        answer = {"reasoning": "what may help", "edits": edits}
+        return Completion(json.dumps(answer), usage=Usage(calls=1))
 
 
 class Recorded:
@@ -97,14 +151,15 @@ class Recorded:
 
 
 def _measured(name: str) -> tuple[Suite, list[str], dict[Lines, list[float]]]:
-    """Read a suite of ``real/``, the lines on offer, and the pass rates by lines."""
-    data = read()["suites"][name]
-    return SUITES[name], data["pool"], {tuple(row["lines"]): row["rates"] for row in data["sets"]}
+    """Read a suite, the lines on offer, and the pass rates by lines."""
+    data = json.loads((DATA / "real_model.json").read_text())["suites"][name]
+    suite = Suite(name, data["start"], tuple(Task(*task) for task in data["tasks"]))
+    return suite, data["pool"], {tuple(row["lines"]): row["rates"] for row in data["sets"]}
 
 
 def _airline() -> tuple[Suite, list[str], dict[Lines, list[float]]]:
     """Read the recorded edits: a version has the lines of its parent and one of its own."""
-    data = json.loads((DATA.parent / "tau2_airline_edits.json").read_text())
+    data = json.loads((DATA / "tau2_airline_edits.json").read_text())
     seed, *edited = data["versions"]
     tasks = sorted(seed["counts"])
     lines: dict[str, Lines] = {seed["id"]: ()}
@@ -167,7 +222,7 @@ def train(
     )
     optimizer, verdicts = PoolOptimizer(world.pool, seed), Verdicts()
     outcome = Trainer(
-        Document(world.suite.skill().encode()),
+        Document(world.suite.start.encode()),
         world.tasks,
         sampler,
         optimizer,
