@@ -266,12 +266,11 @@ def test_an_optimizer_with_one_edit_that_is_refused_or_lost_is_soon_asked_no_mor
     assert len(list(filter(is_optimizer, project.server.bodies))) <= 30
     (skill,) = project.result["skills"]
     assert "more replies brought no edit to try" in skill["reason"]
-    (note,) = [note for note in project.result["notes"] if "asked no more" in note]
+    assert "the optimizer is asked no more" in skill["reason"]
     lines = [row["reason"] for row in skill["steps"]]
     assert any(step in line for line in lines)
     if step == "refused: ":
         why = next(line for line in lines if step in line).partition(step)[2]
-        assert why in note
         assert why in skill["reason"]
 
 
@@ -689,7 +688,7 @@ def test_caps_are_kept_and_the_run_ends_cleanly(project: Project, cap: str) -> N
         assert project.server.calls <= limit
         assert project.skill.read_bytes() == SKILL
         resume = f"--skillopt-resume={project.runs[0].name}"
-        result.stdout.fnmatch_lines(["*search ended early: skillopt_max_calls *", f"*{resume}"])
+        result.stdout.fnmatch_lines(["Nothing to merge yet.", f"*{resume}"])
     assert project.result["rollouts"] <= limit
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_skillopt.options import Tone
-    from pytest_skillopt.run.result import Comparison, Result, SkillResult
+    from pytest_skillopt.run.result import Comparison, GainRow, NeedRow, Result, SkillResult
 
+_PROBABLE = 0.5
+"""Probability that an edit helps from which more samples of it are worth their price."""
+_NAMED = 3
+"""Most tasks that are named with their failure."""
 _SIMULATED = "A simulated model took part: the figures say nothing about how a real one behaves."
 
 
@@ -30,15 +35,22 @@ class Advice:
     tone: Tone
     cautions: tuple[str, ...] = ()
     """Reasons to doubt the figures."""
+    todo: tuple[str, ...] = ()
+    """What would help the next attempt."""
+    command: str = ""
+    """Command of the next attempt; empty if none is better than another."""
 
 
 def advise(result: Result, skill: SkillResult) -> Advice:
     """Judge the result of one skill."""
     cautions = tuple(_cautions(result, skill))
     answer, tone = _answer(result, skill, doubtful=bool(cautions))
-    if result.mode == "train" and skill.status != "accepted":
+    if result.mode != "train":
+        return Advice(answer, _sentence(result, skill), tone, cautions)
+    if skill.status != "accepted":
         cautions = ()  # nothing is claimed
-    return Advice(answer, _sentence(result, skill), tone, cautions)
+    said, todo = " ".join(_of_training(result, skill)), tuple(_todo(skill))
+    return Advice(answer, said, tone, cautions, todo, _next_attempt(result, skill))
 
 
 def headline(result: Result) -> Advice:
@@ -64,6 +76,8 @@ def _answer(result: Result, skill: SkillResult, *, doubtful: bool) -> tuple[str,
         unmeasured = skill.status in ("unmeasured", "interrupted")
         return ("Not measured", "careful") if unmeasured else (_figure(result, skill), "neutral")
     answer, tone = mode.answers[skill.status]
+    if result.resume and skill.status == "unchanged":
+        return f"{answer} yet", tone
     if doubtful and tone == "good":
         return answer.replace("ready to merge", "but look closer before merging"), "careful"
     return answer, tone
@@ -79,6 +93,102 @@ def _figure(result: Result, skill: SkillResult) -> str:
     if measured.after is not None:
         return f"Difference of {figures.points(measured.before.rate, measured.after.rate)} points"
     return f"Pass rate {words.percent(measured.before.rate)}"
+
+
+def _of_training(result: Result, skill: SkillResult) -> Iterator[str]:
+    """Yield sentences on the pass rate of all tasks, the gain, and why nothing was written."""
+    gain, measured = skill.gain, skill.suite
+    if skill.status == "accepted" and gain:
+        yield (
+            f"With the new skill {_of(gain.tasks)} about {words.rounded(gain.after)} of the time, "
+            f"before about {words.rounded(gain.before)}: {figures.gained(gain)}."
+        )
+        yield full_stop(figures.counted(row for row in skill.tasks if row.split != "test"))
+    elif skill.status == "accepted":
+        yield _sentence(result, skill)
+    elif gain:
+        yield (
+            f"{_of(gain.tasks).capitalize()} about {words.rounded(gain.before)} of the time. The "
+            f"best candidate changes that by about {figures.gained(gain)}."
+        )
+        yield full_stop(skill.reason)
+    elif measured:
+        yield (
+            f"{_of(measured.before.tasks, train=not skill.shared_train_val).capitalize()} "
+            f"{words.rounded(measured.before.rate)} of the time "
+            f"(95 % interval {figures.interval(measured.before)})."
+        )
+        yield full_stop(skill.reason)
+    else:
+        yield full_stop(skill.reason)
+
+
+def _of(tasks: int, *, train: bool = False) -> str:
+    kind = "train " * train
+    return f"the {kind}task passes" if tasks == 1 else f"the {tasks} {kind}tasks pass"
+
+
+def _todo(skill: SkillResult) -> Iterator[str]:
+    """Yield what would help the next attempt, with figures."""
+    if skill.status == "accepted":
+        return
+    if skill.gain:
+        yield _what_decides(skill.gain, _need(skill))
+    elif skill.suite and skill.suite.before.rate == 1:
+        yield "There is nothing to learn from these tasks: add some that the skill still fails."
+    never, always = figures.never_passed(skill), figures.always_passed(skill)
+    for row in never[:_NAMED]:
+        _, n = figures.all_samples(row)
+        why = figures.failure(row)
+        yield f"Never passed under any version, {n} times: {row.id}" + (f" ({why})" if why else "")
+    if len(never) > _NAMED:
+        yield f"{words.number(len(never) - _NAMED)} more tasks never passed."
+    if never:
+        yield "Look whether they can be passed at all: the test may ask what no line can teach."
+    if always:
+        tasks = words.plural(len(always), "task").capitalize()
+        names = figures.some([row.id for row in always])
+        yield f"{tasks} always passed and told nothing: {names}."
+
+
+def _need(skill: SkillResult) -> NeedRow | None:
+    """Return what would decide about a candidate, if an edit of it probably helps."""
+    chances = [row.chance for row in figures.candidate_lines(skill) if row.chance is not None]
+    return skill.need if max(chances, default=1.0) >= _PROBABLE else None
+
+
+def _what_decides(gain: GainRow, need: NeedRow | None) -> str:
+    """Say how many rollouts or tasks would decide about a candidate."""
+    if need is None:
+        return (
+            "By all samples together the candidate probably does next to nothing: another attempt "
+            "has to find other edits, with another seed or another skillopt_optimizer."
+        )
+    if need.tasks:
+        return (
+            f"These {gain.tasks} tasks are too few to tell a gain of {100 * gain.gain:.0f} points "
+            f"from an accident of wording, however often they are sampled: have {need.tasks} of "
+            "this kind."
+        )
+    return (
+        f"A gain of {100 * gain.gain:.0f} points shows in four of five comparisons with "
+        f"{words.number(2 * need.pairs)} fresh rollouts; this one had "
+        f"{words.number(2 * gain.pairs)}. The command of the next attempt allows so many."
+    )
+
+
+def _next_attempt(result: Result, skill: SkillResult) -> str:
+    """Return the command of the next attempt at a skill that was not improved."""
+    if result.resume or skill.status not in ("rejected", "unchanged"):
+        return ""
+    need = _need(skill)
+    if not skill.gain or (need and need.tasks):
+        return ""
+    seed = f"skillopt_seed={result.settings.get('seed', 0) + 1}"
+    name, _, value = (need.option if need else seed).partition("=")
+    flag = f"--{name.replace('_', '-')}="
+    kept = [word for word in result.command if not word.startswith((flag, f"{name}="))]
+    return shlex.join([*kept, f"{flag}{value}"])
 
 
 def _sentence(result: Result, skill: SkillResult) -> str:

@@ -10,7 +10,15 @@ from pytest_skillopt.gate.counts import named
 from pytest_skillopt.model.types import Usage
 from pytest_skillopt.options import mode_named
 from pytest_skillopt.registry import merged
-from pytest_skillopt.report.words import clip, money, number, one_line, percent, plural
+from pytest_skillopt.report.words import (
+    clip,
+    lead,
+    money,
+    number,
+    one_line,
+    percent,
+    plural,
+)
 from pytest_skillopt.run.result import Arm
 from pytest_skillopt.skill.document import NO_SKILL
 from pytest_skillopt.suite.sampler import OWN_AGENT
@@ -20,6 +28,8 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.run.result import (
         Comparison,
+        EditRow,
+        GainRow,
         Rate,
         Result,
         SkillResult,
@@ -64,6 +74,12 @@ def points(before: float, after: float) -> str:
 def interval(rate: Rate) -> str:
     """Write the 95 % interval in percent: ``48.0 to 64.9``."""
     return f"{100 * rate.low:.1f} to {100 * rate.high:.1f}"
+
+
+def gained(gain: GainRow) -> str:
+    """Write a gain with its interval: ``+12 points (95 % interval -5 to +29)``."""
+    low, high = 100 * gain.low, 100 * gain.high
+    return f"{100 * gain.gain:+.0f} points (95 % interval {low:+.0f} to {high:+.0f})"
 
 
 def pass_rate(arm: Arm) -> float | None:
@@ -151,12 +167,19 @@ def precision(skill: SkillResult, mode: str) -> Iterator[str]:
     """Yield sentences on the origin and precision of the figures, unless these are the result."""
     if mode_named(mode).noise:
         return
+    if (gain := skill.gain) and gain.is_model:
+        won = (skill.verdict or {}).get("e_value")
+        before = f", before which {lead(won)}" if won else ""
+        yield (
+            "Estimate: all tasks, from all rollouts of the run, luck allowed for. Fresh: the "
+            f"samples of the verdict{before}."
+        )
     if skill.from_search:
         tasks = plural(skill.from_search, "task")
         yield f"The rate before of {tasks} is that of the search; all else is fresh."
     if skill.none is not None:
         yield f"Without any skill: as run {skill.none_from} has measured it."
-    if (suite := skill.suite) and (suite.before.k or 0) > 1:
+    if (suite := skill.suite) and (suite.before.k or 0) > 1 and mode != "train":
         yield (
             f"All {suite.before.k} of {suite.before.k} rollouts of a task pass (pass^k): "
             f"{move(suite.before.all_k, suite.after.all_k if suite.after else None)}."
@@ -168,6 +191,8 @@ def precision(skill: SkillResult, mode: str) -> Iterator[str]:
             one, other = sides(mode)
             took += f" {one}, {then} {other} (tokens {cost.increase:+.0f} %)"
         yield f"A rollout took {took}."
+    if skill.patch:
+        yield growth(skill.patch)
     if skill.noise_floor is not None:
         yield (
             f"Two evaluations of one version differ by {100 * skill.noise_floor:.1f} points "
@@ -212,6 +237,61 @@ def all_samples(row: TaskRow) -> tuple[int, int]:
     passed, n = max(shown, (row.passed, row.samples), key=lambda counts: counts[1])
     none = row.none or Arm()
     return passed + none.passed, n + none.n
+
+
+def shown_rows(skill: SkillResult, mode: str) -> list[TaskRow]:
+    """Return the tasks as a report shows them.
+
+    For a training, the version at the start has all its samples; if it was compared with none, all
+    samples of the run stand in their place.
+    """
+    if mode != "train":
+        return list(skill.tasks)
+    compared = any(row.after is not None for row in skill.tasks)
+    return [_of_training(row, compared=compared) for row in skill.tasks]
+
+
+def _of_training(row: TaskRow, *, compared: bool) -> TaskRow:
+    arm = row.start or row.before
+    if not compared and row.samples > arm.n:
+        arm = arm.model_copy(update={"passed": row.passed, "n": row.samples})
+    return row.model_copy(update={"before": arm})
+
+
+def never_passed(skill: SkillResult) -> list[TaskRow]:
+    """List tasks that failed in all of at least ``ENOUGH`` samples, under any version."""
+    return [row for row in skill.tasks if all_samples(row)[0] == 0 and _is_known(row)]
+
+
+def always_passed(skill: SkillResult) -> list[TaskRow]:
+    """List tasks that passed in all of at least ``ENOUGH`` samples, under any version."""
+    return [row for row in skill.tasks if len(set(all_samples(row))) == 1 and _is_known(row)]
+
+
+def _is_known(row: TaskRow) -> bool:
+    return all_samples(row)[1] >= ENOUGH
+
+
+def failure(row: TaskRow) -> str:
+    """Return the first line of the message of a failure of a task."""
+    arms = [arm for arm in (row.after, row.start, row.before) if arm and arm.sample]
+    said = [arm.sample.message for arm in arms if arm.sample and arm.sample.outcome == "failed"]
+    return clip(one_line(said[0].strip().split("\n")[0]), 120) if said else ""
+
+
+def candidate_lines(skill: SkillResult) -> list[EditRow]:
+    """List the edits of the new version, or of the best candidate, of which the search tells."""
+    fates = ("accepted",) if skill.status == "accepted" else ("rejected", "dropped")
+    return [row for row in skill.edits if row.status in fates and row.chance is not None]
+
+
+def growth(patch: str) -> str:
+    """Say how much longer a unified diff makes the skill."""
+    rows = [row for row in patch.split("\n") if not row.startswith(("---", "+++"))]
+    lines = sum(row.startswith("+") for row in rows) - sum(row.startswith("-") for row in rows)
+    if not lines:
+        return "The skill stays as long."
+    return f"The skill gets {plural(abs(lines), 'line')} {'longer' if lines > 0 else 'shorter'}."
 
 
 def uninformative(skill: SkillResult) -> list[tuple[TaskRow, str]]:

@@ -286,7 +286,7 @@ class DefaultGate(SequentialGate):
             return ""
         return (
             f"the change may be chance: a skill that changes nothing looks this good in "
-            f"{found:.2g} of all comparisons, at most {most:.2g} is allowed"
+            f"{100 * found:.2g} % of all comparisons, at most {100 * most:.2g} % is allowed"
         )
 
     def _p_value(self) -> float:

@@ -226,6 +226,8 @@ def _skill_result(run: Run, outcome: TrainOutcome) -> SkillResult:
         patch=patch_of(outcome.before, outcome.after, outcome.skill, run.root),
         warnings=list(outcome.warnings),
         suite=outcome.suite,
+        gain=outcome.gain,
+        need=outcome.need,
         from_search=outcome.from_search,
         val=outcome.val,
         test=outcome.test,

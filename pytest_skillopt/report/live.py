@@ -13,6 +13,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from pytest_skillopt.report import words
 from pytest_skillopt.report.words import clip, one_line
 from pytest_skillopt.untrusted import no_command
@@ -20,13 +22,13 @@ from pytest_skillopt.untrusted import no_command
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import pytest
-
     from pytest_skillopt.modes.plan import Expected
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import EditRow, StepRow
     from pytest_skillopt.suite.rollouts import InfraError, Rollout
 
+TOLD = pytest.StashKey[tuple[str, ...]]()
+"""Notes that were printed when the run began."""
 MOST_FAULT = 300
 SEARCH, FINAL = "search", "verdict"
 """Phases of a training."""
@@ -179,6 +181,7 @@ class Display:
         self.line(header_line(run))
         for note in run.notes:
             self.line(f"skillopt: {note}")
+        self.config.stash[TOLD] = () if self._quiet else tuple(run.notes)
         if run.unfinished:
             self.line(
                 f"skillopt: run {run.unfinished} ended early; "

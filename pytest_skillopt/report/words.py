@@ -60,13 +60,19 @@ def effect(points: float | None, chance: float | None) -> str:
     return f"{100 * points:+.0f} points, {sure} % sure to help"
 
 
-def won(e_value: float) -> str:
+def lead(e_value: float) -> str:
     """Say what a search has won by its bets: evidence of at least 0.5, that began at 1."""
     if e_value < _LEAD:
-        return "the search has won no bets to speak of, so these have to decide by themselves"
-    said = f"the search has already won its bets {min(e_value, 1e6):,.0f} to 1"
-    few = "a few of them confirm it" if e_value >= _CERTAIN else "these have to win the rest"
-    return f"{said}; {few}"
+        return "the search had won no bets to speak of"
+    return f"the search had already won its bets {min(e_value, 1e6):,.0f} to 1"
+
+
+def won(e_value: float) -> str:
+    """Say the same, and what it means for the fresh samples."""
+    if e_value < _LEAD:
+        return f"{lead(e_value)}, so they decide by themselves"
+    few = "a few of them confirm it" if e_value >= _CERTAIN else "they have to win the rest"
+    return f"{lead(e_value)}: {few}"
 
 
 def plural(n: int, noun: str) -> str:

@@ -81,6 +81,9 @@ class TaskRow(_Record):
     """The project's own markers, ``kind=...`` of the marker, ``role=judge`` if a judge grades."""
     none: Arm | None = None
     """Without any skill, if an earlier run has measured that for the same task and model."""
+    start: Arm | None = None
+    """For a training: all samples of the run under the version at the start; ``before`` has those
+    of the final comparison, if there was one."""
     before: Arm
     after: Arm | None = None
     change: Literal["fixed", "broken", "undecided", "same"] = "same"
@@ -116,6 +119,40 @@ class Comparison(_Record):
 
     before: Rate
     after: Rate | None = None
+
+
+class GainRow(_Record):
+    """Pass rate of all train and val tasks without and with the edits, as estimated at the end."""
+
+    before: float
+    """In [0, 1], as all others."""
+    after: float
+    low: float
+    """Low end of the 95 % interval of the gain."""
+    high: float
+    tasks: int
+    """Number of these tasks."""
+    fresh: int
+    """Number of them that the final comparison has measured under both versions."""
+    pairs: int
+    """Fresh samples of each version."""
+    is_model: bool
+    """True if the estimate counts all samples of the run; false if it is that of the fresh ones."""
+
+    @property
+    def gain(self) -> float:
+        return self.after - self.before
+
+
+class NeedRow(_Record):
+    """What would decide about a gain of the estimated size in four of five comparisons."""
+
+    pairs: int = 0
+    """Fresh samples of each version; 0 if these tasks are too few for any number."""
+    option: str = ""
+    """Setting that allows so many, or a new seed, as ``skillopt_NAME=VALUE``."""
+    tasks: int = 0
+    """Number of tasks, if these are too few."""
 
 
 class EditRow(_Record):
@@ -272,6 +309,10 @@ class SkillResult(_Record):
     from_search: int = 0
     """Tasks of ``suite`` whose rate before comes from samples of the search: under a cap the final
     comparison takes only as many fresh samples of the old skill as it needs to decide."""
+    gain: GainRow | None = None
+    """Estimated gain of the new version, or of the best candidate if it was rejected."""
+    need: NeedRow | None = None
+    """What would decide about the best candidate, if it was rejected for lack of evidence."""
     none: Rate | None = None
     """Without any skill, over the tasks of ``suite``; null if not all of them were measured."""
     none_from: str = ""

@@ -45,6 +45,8 @@ _SHARE, _WON = 0.3, 0.1
 all that the verdict asks for."""
 _LEAST = 24
 """Least samples that are reserved under a cap."""
+_STEP, _LONGER = 10, 2
+"""Rollouts from one proposed cap to the next, and how much longer a search is expected to go on."""
 _LOOKS = 3
 """Samples of each broken task with one edit left out."""
 _MENDED = 0.7
@@ -80,6 +82,37 @@ def reserve_final(
     others = samples_of_test(tasks, settings) + more
     suite = sum(task.split != "test" for task in tasks)
     purse.reserve(FINAL, lambda total: others + kept_back(settings, suite, total, log_e))
+
+
+def option_for(
+    purse: Purse,
+    settings: Settings,
+    tasks: Sequence[SkillTask],
+    *,
+    pairs: int,
+    search: int,
+    log_e: float,
+) -> str:
+    """Name the setting with which a final comparison takes so many fresh pairs.
+
+    Args:
+        purse: that of the training.
+        settings: its settings.
+        tasks: the suite with its test split.
+        pairs: fresh samples of each skill.
+        search: samples that the search takes before.
+        log_e: logarithm of what it wins.
+    """
+    suite = sum(task.split != "test" for task in tasks)
+    if purse.total() == math.inf:
+        if 2 * pairs <= most_samples(settings.final_rollouts, suite):
+            return f"skillopt_seed={settings.seed + 1}"
+        return f"skillopt_final_rollouts={math.ceil(2 * pairs / most_samples(1, suite))}"
+    least = 2 * pairs + search
+    most = 2 * pairs + _LONGER * search
+    while least < most and kept_back(settings, suite, least, log_e) < 2 * pairs:
+        least += _STEP
+    return purse.needed_for(least + samples_of_test(tasks, settings)).replace(" = ", "=")
 
 
 def shortage(purse: Purse, settings: Settings, tasks: Sequence[SkillTask]) -> str:
@@ -134,6 +167,11 @@ class Measured:
     """Number of tasks whose rollouts in ``before`` are those of the search."""
     stream: str
     """Name of the comparison's stream, also for the test split."""
+
+    @property
+    def samples(self) -> int:
+        """Number of samples that the verdict was made of."""
+        return self.verdict.incumbent_samples + self.verdict.candidate_samples
 
 
 class FinalComparison:

@@ -61,6 +61,10 @@ class History:
         self.observer = observer
         self.steps: list[StepRow] = []
         self.notes: list[str] = []
+        self.fault = ""
+        """What is wrong with the suite, if it seems so."""
+        self.why_early = ""
+        """Reason for which the search ended before its end."""
         self.ended_early = False
         """Whether a cap, a fault or an interrupt ended the search."""
         self._memory = memory
@@ -82,6 +86,10 @@ class History:
         """Add a note about the current step, if there is a text."""
         if text:
             self.notes.append(f"step {self.step}: {text}")
+
+    def suspect(self, fault: str) -> None:
+        """Record what seems to be wrong with the suite, if there is a text."""
+        self.fault = fault
 
     def settle(
         self,
@@ -194,10 +202,9 @@ class History:
         self.observer.step(row)
 
     def end_early(self, reason: str = "") -> None:
-        """Record that something is left undone, by a cap or a fault; note why a search ended."""
+        """Record that something is left undone, by a cap or a fault, and why a search ended."""
         self.ended_early = True
-        if reason:
-            self.notes.append(f"the search ended early: {reason}")
+        self.why_early = self.why_early or reason
 
     def record(self, kind: str, candidate: str, verdict: Verdict) -> None:
         """Send the observer a verdict about a version."""

@@ -19,8 +19,9 @@ from pytest_skillopt.edits.records import SampledEdit, TaskRecord
 from pytest_skillopt.edits.update import checked, findable
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.gate.statistics import agreement, is_flaky
-from pytest_skillopt.report.words import plural
+from pytest_skillopt.report.words import plural, rounded
 from pytest_skillopt.search.budget import OutOfBudget, calls_of, require, samples_of
+from pytest_skillopt.search.estimate import Belief
 from pytest_skillopt.search.ideas import Ideas
 from pytest_skillopt.search.model import Job, Model, Outcome
 from pytest_skillopt.search.rounds import Beside, Rounds
@@ -28,7 +29,7 @@ from pytest_skillopt.suite.sampler import Stop, StopRun
 from pytest_skillopt.untrusted import bound
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from pytest_skillopt.edits.context import Context
     from pytest_skillopt.search.choices import Factor, Idea
@@ -142,6 +143,8 @@ class DefaultSearch:
         self._idle = 0
         self._replies: int | None = None
         """Replies since a round of them brought nothing new; None if the last round did."""
+        self._offered: frozenset[Idea] = frozenset()
+        """Ideas of the candidate."""
         self._repeated: set[Idea] = set()
         """Known ideas in these replies."""
         self._silent = ""
@@ -160,6 +163,7 @@ class DefaultSearch:
             reason = end.reason
             if end.capped:
                 self._state.history.end_early(reason)
+                reason = f"{reason}; {self._forecast(*self._prospects())}"
         except StopRun as end:
             reason = end.reason
             if end.kind is Stop.CAP:
@@ -183,7 +187,7 @@ class DefaultSearch:
         self._state.samples.require_measured(self._tasks)
         if not self._failures:
             return "every train task passes"
-        self._state.history.note(common_error(self._records()))
+        self._state.history.suspect(common_error(self._records()))
         self._take([], self._failing(_FIRST_TASKS))
         while self._idle < _IDLE:
             self._go_round()
@@ -194,10 +198,16 @@ class DefaultSearch:
         if not self._may_ask and not self._silent:
             # A run under a higher cap could go on.
             require(self._state.purse, 1)
-        silent = f"; {self._silent}" if self._silent else ""
+        if self._silent:
+            return self._silent
+        return f"more rollouts would not pay; {self._forecast(chance, gain)}"
+
+    @staticmethod
+    def _forecast(chance: float, gain: float) -> str:
+        """Say what further rollouts would buy."""
         return (
-            f"more samples would not pay: a further {_AHEAD} rollouts would find "
-            f"{100 * gain:+.0f} points with probability {chance:.2f}{silent}"
+            f"{_AHEAD} more would find another edit, worth {100 * gain:+.0f} points, with a chance "
+            f"of {rounded(chance)}"
         )
 
     def _go_round(self) -> None:
@@ -257,7 +267,10 @@ class DefaultSearch:
         self._replies = 0 if self._replies is None else self._replies + replies
         if self._repeats_itself and not self._silent:
             refused = f" (refused: {self._step.why})" if self._step.why else ""
-            self._silent = f"{self._replies} more replies brought no edit to try{refused}"
+            self._silent = (
+                f"the optimizer is asked no more, {self._replies} more replies brought no edit to "
+                f"try{refused}"
+            )
 
     @property
     def _repeats_itself(self) -> bool:
@@ -525,10 +538,10 @@ class DefaultSearch:
     def _conclude(self) -> None:
         """Make the candidate the incumbent, and tell what became of every edit."""
         self._end_step()
-        if self._repeats_itself:
-            self._state.history.note(f"the optimizer is asked no more: {self._silent}")
         log_e, alpha = self._rounds.bets.log_e, self._settings.gate_alpha
         offered = self._model.candidate(self._final.pairs(), log_e, alpha)
+        self._offered = offered
+        self._state.set_outlook(self)
         made = self._ideas.make(offered)
         edits = [self._ideas[idea] for idea in made.ideas]
         if made.document != self._state.start:
@@ -550,9 +563,32 @@ class DefaultSearch:
             elif state != "given up":
                 self._state.history.leave([edit])
 
+    # After the final comparison.
+
+    def learn(
+        self, before: Mapping[str, Sequence[Rollout]], after: Mapping[str, Sequence[Rollout]]
+    ) -> Mapping[str, Belief]:
+        """Learn the fresh samples of both versions; return what is expected of each train task."""
+        nothing: frozenset[Idea] = frozenset()
+        outcomes = [
+            Outcome(place, ideas, rollout.passed)
+            for ideas, arm in ((nothing, before), (self._offered, after))
+            for task, place in self._place.items()
+            for rollout in arm.get(task, ())
+            if rollout.measured
+        ]
+        self._model.learn(outcomes)
+        for idea in self._offered:
+            self._measure(idea)
+        rates = [self._model.rates(ideas) for ideas in (nothing, self._offered)]
+        return {
+            task: Belief(float(rates[0][place]), float(rates[1][place]))
+            for task, place in self._place.items()
+        }
+
 
 def common_error(records: Sequence[TaskRecord]) -> str:
-    """Return a note if every sample ends in one error at one place of the test."""
+    """Return a sentence if every sample ends in one error at one place of the test."""
     samples = [sample for record in records for sample in record.rollouts]
     ends = {(sample.message.partition(":")[0], sample.location) for sample in samples}
     (error, place), *others = ends or {("", "")}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pytest_skillopt.gate.data import Change, Verdict
-    from pytest_skillopt.run.result import EditRow, Status, StepRow, WarningRow
+    from pytest_skillopt.run.result import EditRow, GainRow, NeedRow, Status, StepRow, WarningRow
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.edits import Edit
     from pytest_skillopt.suite.rollouts import Rollout
@@ -45,6 +45,9 @@ class TrainOutcome:
     """True if another session could continue the run; never after the final comparison's verdict,
     which stands however often the run is continued."""
     suite: Comparison | None = None
+    gain: GainRow | None = None
+    """Estimated gain of ``proposal``."""
+    need: NeedRow | None = None
     from_search: int = 0
     """Tasks of ``suite`` whose rate before comes from samples of the search."""
     val: Comparison | None = None
@@ -186,6 +189,18 @@ def task_row(
         tokens=used.input_tokens + used.output_tokens,
         cost=used.cost,
     )
+
+
+def with_start(row: TaskRow, start: Arm) -> TaskRow:
+    """Add all samples of the skill on disk to a row, and let its change follow them, too."""
+    change = row.change
+    if not (row.after and row.after.n) and change != "broken":
+        change = "same"
+    elif row.after and start.n and change != "broken":
+        new, old = row.after, start
+        up = log_e(new.passed, new.n, old.passed, old.n)
+        change = change_by(up, log_e(old.passed, old.n, new.passed, new.n))
+    return row.model_copy(update={"start": start, "change": change})
 
 
 def arm_of(rollouts: Sequence[Rollout]) -> Arm:

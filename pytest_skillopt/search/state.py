@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pytest_skillopt.edits.combine import whole_body
 from pytest_skillopt.edits.update import rebuild
@@ -34,16 +34,30 @@ if TYPE_CHECKING:
     from pytest_skillopt.edits.records import TaskRecord
     from pytest_skillopt.gate.engine import Gate
     from pytest_skillopt.model.purse import Purse
+    from pytest_skillopt.search.estimate import Belief
     from pytest_skillopt.search.extensions import Stages
     from pytest_skillopt.search.history import Observer
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.edits import Edit
+    from pytest_skillopt.suite.rollouts import Rollout
     from pytest_skillopt.suite.sampler import Sampler
     from pytest_skillopt.suite.tasks import SkillTask
 
 _SINGLE = ("failure", "contrast", "success")
 """Origins of single edits, which can be left out again."""
+
+
+class Outlook(Protocol):
+    """Expectations of a search with a model, after the final comparison."""
+
+    def learn(
+        self,
+        before: Mapping[str, Sequence[Rollout]],
+        after: Mapping[str, Sequence[Rollout]],
+    ) -> Mapping[str, Belief]:
+        """Learn the fresh samples of both versions; return what is expected of each train task."""
+        ...
 
 
 class TrainingState:
@@ -95,6 +109,8 @@ class TrainingState:
         self.prior = 1.0
         """E-value of the search's own samples against "no edit does anything"."""
         self._lift: Mapping[str, float] = {}
+        self.outlook: Outlook | None = None
+        """What the search expects, if it has a model."""
         self.rates: Mapping[str, float] = {}
         """Expected pass rate of train tasks at the start, by the search's own samples."""
         self.agreement: float | None = 1.0
@@ -139,6 +155,10 @@ class TrainingState:
         train = {task.id for task in self.train}
         asked = {task: 1.0 for edit in self.accepted for task in edit.tasks if task in train}
         return self._lift or asked
+
+    def set_outlook(self, outlook: Outlook) -> None:
+        """Record who tells what the search expects."""
+        self.outlook = outlook
 
     def set_lift(self, lift: Mapping[str, float], rates: Mapping[str, float]) -> None:
         """Record the expected lift of train tasks by the incumbent, and their rates before it."""

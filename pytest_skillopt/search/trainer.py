@@ -7,6 +7,7 @@ Nothing is written here.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,33 +16,41 @@ from pytest_skillopt.edits.context import Context, contracts_of, read_preference
 from pytest_skillopt.edits.records import Memory
 from pytest_skillopt.edits.vetting import Vetting
 from pytest_skillopt.model.purse import Amounts, Purse
+from pytest_skillopt.run.result import NeedRow
 from pytest_skillopt.search.budget import samples_of, width_of
+from pytest_skillopt.search.estimate import Belief, estimate_gain, pairs_needed, tasks_needed
 from pytest_skillopt.search.extensions import Stages, added_search, notes_on_search
-from pytest_skillopt.search.final_comparison import FinalComparison, shortage
+from pytest_skillopt.search.final_comparison import (
+    FinalComparison,
+    option_for,
+    shortage,
+)
 from pytest_skillopt.search.history import Observer
 from pytest_skillopt.search.outcome import (
     TrainOutcome,
+    arm_of,
     comparison,
     cost_of,
     noise_of,
+    task_row,
     task_rows,
+    with_start,
 )
 from pytest_skillopt.search.state import TrainingState
 from pytest_skillopt.suite.sampler import Sampler, Stop, StopRun
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pytest_skillopt.model.types import Model
-    from pytest_skillopt.run.result import Status
+    from pytest_skillopt.run.result import GainRow, Status, TaskRow
     from pytest_skillopt.search.extensions import RunsSearch
     from pytest_skillopt.search.final_comparison import Measured
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.suite.executor import Executor
     from pytest_skillopt.suite.tasks import SkillTask
-
 
 _ENDED: dict[Stop | None, Status] = {
     **dict.fromkeys((None, Stop.CAP, Stop.SPENT, Stop.UNREADABLE), "unchanged"),
@@ -127,6 +136,8 @@ class Trainer:
             rivals=rivals,
         )
         self._final = FinalComparison(self._state, observer.begun)
+        self._believed: Mapping[str, Belief] = {}
+        """What the search expects of its tasks after the final comparison."""
         self._state.history.notes.extend(notes_on_search(settings))
 
     def run(self) -> TrainOutcome:
@@ -165,6 +176,8 @@ class Trainer:
             return self._outcome("unmeasured", why)
         if stopped is Stop.UNMEASURED:
             return self._outcome("unmeasured", reason)
+        if self._state.history.fault:
+            return self._outcome(ended, self._state.history.fault)
         if calls.unreadable and calls.unreadable + calls.lost == calls.asked:
             reason = (
                 f"none of the {calls.unreadable} replies of the optimizer could be read "
@@ -186,6 +199,8 @@ class Trainer:
                     most = samples_of(len(self._state.suite))
                     measured = added.follow_up(self._state, self._final, measured, most)
                 measured = self._final.open_test(measured)
+                if outlook := self._state.outlook:
+                    self._believed = outlook.learn(measured.before, measured.after)
                 self._state.settle_adopted(measured.verdict)
                 why = f"{measured.verdict.reason}; the search ended: {reason}"
                 return self._outcome(measured.verdict.decision, why, measured)
@@ -197,16 +212,15 @@ class Trainer:
         self, status: Status, reason: str, measured: Measured | None = None
     ) -> TrainOutcome:
         state = self._state
-        rows = []
+        rows: list[TaskRow] = []
         verdict = measured.verdict if measured else None
         decided = verdict is not None and verdict.decision != "unmeasured"
+        gain = need = None
         if measured:
             tasks = [t for t in (*state.suite, *state.test) if t.id in measured.before]
             rows = task_rows(tasks, measured.before, measured.after, measured.verdict)
-            rows = [
-                row if task.skill == state.skill else row.model_copy(update={"of": task.skill})
-                for row, task in zip(rows, tasks, strict=True)
-            ]
+            gain, need = self._estimate(measured)
+        rows = list(self._of_all_tasks(rows))
         return TrainOutcome(
             skill=state.skill,
             before=state.start,
@@ -222,6 +236,8 @@ class Trainer:
                 and (state.history.ended_early or status in ("interrupted", "unmeasured"))
             ),
             suite=comparison([row for row in rows if row.split != "test"]),
+            gain=gain,
+            need=need,
             from_search=measured.from_search if measured else 0,
             val=comparison([row for row in rows if row.split in ("val", "both")]),
             test=comparison([row for row in rows if row.split == "test"]),
@@ -232,13 +248,58 @@ class Trainer:
             noise=noise_of(state.samples.at_start(), state.settings.rollouts),
             shared_train_val=any(task.split == "both" for task in state.val),
             warnings=tuple(state.context.vetting.warnings(state.start, state.incumbent)),
-            notes=tuple(self._notes()),
+            notes=tuple(self._notes(status)),
             samples=state.purse.samples,
             optimizer_calls=state.context.calls.asked,
         )
 
-    def _notes(self) -> list[str]:
+    def _of_all_tasks(self, compared: Sequence[TaskRow]) -> Iterator[TaskRow]:
+        """Yield a row for each task, with all samples of the skill on disk.
+
+        Args:
+            compared: rows of the final comparison and of the test split.
+        """
+        state, at_start = self._state, self._state.samples.at_start()
+        known = {row.id: row for row in compared}
+        for task in (*state.suite, *state.test):
+            start = at_start.get(task.id, ())
+            row = known.get(task.id)
+            if row is None and not start:
+                continue
+            if row is None:
+                row = task_row(task, start, [])
+            of = "" if task.skill == state.skill else task.skill
+            yield with_start(row, arm_of(start)).model_copy(update={"of": of})
+
+    def _estimate(self, measured: Measured) -> tuple[GainRow | None, NeedRow | None]:
+        """Estimate the gain of the candidate, and what would decide if that is open."""
+        state = self._state
+        gain = estimate_gain(state.suite, self._believed, measured.before, measured.after)
+        refused = measured.verdict.decision == "rejected" and not measured.verdict.names("broken")
+        if not gain or not refused:
+            return gain, None
+        level = min(0.5, state.settings.gate_alpha * state.prior)
+        tasks = tasks_needed(gain, level)
+        if tasks > gain.tasks:
+            return gain, NeedRow(tasks=tasks)
+        pairs = pairs_needed(gain, level)
+        if not pairs:
+            return gain, None
+        option = option_for(
+            state.purse,
+            state.settings,
+            [*state.suite, *state.test],
+            pairs=pairs,
+            search=state.purse.samples - measured.samples,
+            log_e=math.log(state.prior),
+        )
+        return gain, NeedRow(pairs=pairs, option=option)
+
+    def _notes(self, status: Status) -> list[str]:
         calls, notes = self._state.context.calls, list(self._state.history.notes)
+        why = self._state.history.why_early
+        if why and status == "accepted":  # The reason of any other one says it.
+            notes.append(f"the search ended early: {why}")
         for count, what in (
             (calls.unreadable, "replies of the optimizer could not be read, even after a repair"),
             (calls.lost, "optimizer calls were not answered by the provider"),

@@ -35,13 +35,17 @@ def pytest_terminal_summary(
     result: Result | None = controller.result if controller else None
     if result is None:
         return
+    from pytest_skillopt.addons.advice import headline
     from pytest_skillopt.addons.reports.terminal import lines
+    from pytest_skillopt.report.live import TOLD
 
     terminalreporter.section("skillopt")
     width = shutil.get_terminal_size().columns
     verbose = config.option.verbose > 0
-    shown = list(lines(result, width, verbose=verbose, live=True))
-    last = -2 if result.resume else len(shown)  # which other plugins would be below
+    told = config.stash.get(TOLD, ())
+    shown = list(lines(result, width, verbose=verbose, live=True, told=told))
+    again = result.resume or headline(result).command
+    last = -2 if again else len(shown)  # which other plugins would be below
     for line in shown[:last]:
         terminalreporter.write_line(line.text, **line.markup)
 

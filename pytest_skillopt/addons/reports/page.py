@@ -15,11 +15,11 @@ from pytest_skillopt.addons import figures
 from pytest_skillopt.addons.advice import advise, headline
 from pytest_skillopt.addons.markup import policy, short, style
 from pytest_skillopt.addons.reports.rendering import common, environment, hunks, not_kept, settings
-from pytest_skillopt.report.words import clip, one_line
+from pytest_skillopt.report.words import clip, one_line, rounded
 from pytest_skillopt.untrusted import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     import jinja2
@@ -67,6 +67,8 @@ def _environment() -> jinja2.Environment:
     made.filters |= {
         "short": short,
         "breakable": _breakable,
+        "rounded": rounded,
+        "gained": figures.gained,
         "rate": figures.pass_rate,
         "one_line": one_line,
         "clip": clip,
@@ -101,7 +103,8 @@ def _show_skills(result: Result) -> list[_Shown]:
 
 def _show(result: Result, skill: SkillResult, i: int) -> _Shown:
     shown, left_out = hunks(skill, MOST_DIFF_LINES)
-    compared = any(row.after is not None for row in skill.tasks)
+    rows = figures.shown_rows(skill, result.mode)
+    compared = any(row.after is not None for row in rows)
     edits = not_kept(skill)
     return {
         "skill": skill,
@@ -114,8 +117,9 @@ def _show(result: Result, skill: SkillResult, i: int) -> _Shown:
         "curve": any(s.after is not None or s.train is not None for s in skill.steps),
         "gated": any(s.verdict != "none" for s in skill.steps),
         "uninformative": figures.uninformative(skill),
-        "groups": tuple(_groups(result, skill, compared)),
+        "groups": tuple(_groups(result, rows, compared)),
         "compared": compared,
+        "lines": figures.candidate_lines(skill),
         "edits": tuple(edits[:MOST_EDITS]),
         "edits_left_out": max(len(edits) - MOST_EDITS, 0),
     }
@@ -141,13 +145,13 @@ def _scales(result: Result, skill: SkillResult) -> Iterator[_Shown]:
         }
 
 
-def _groups(result: Result, skill: SkillResult, compared: bool) -> Iterator[_Shown]:
+def _groups(result: Result, rows: Sequence[TaskRow], compared: bool) -> Iterator[_Shown]:
     sides = figures.sides(result.mode)
     changes = figures.CHANGES | {"test": "tasks that no edit has seen"}
     groups = [(key, _TITLES.get(key, key.capitalize()), said) for key, said in changes.items()]
     for key, title, meaning in groups if compared else _RATED:
         chosen = sorted(
-            (row for row in skill.tasks if _group(row, compared) == key),
+            (row for row in rows if _group(row, compared) == key),
             key=lambda row: (figures.pass_rate(row.before) or 0.0, figures.in_order(row.id)),
         )
         if chosen:

@@ -77,6 +77,8 @@ def _environment() -> jinja2.Environment:
             fenced("\n".join(text[:MOST_DIFF_LINE] for _, text in rows), "diff")
         ),
         "tasks": _tasks,
+        "rounded": words.rounded,
+        "gained": figures.gained,
         "rates": _rates,
         "ours": Markup,
     }

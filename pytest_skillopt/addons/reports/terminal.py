@@ -17,7 +17,7 @@ from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.untrusted import no_command, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from pytest_skillopt.addons.advice import Advice
     from pytest_skillopt.run.result import EditRow, Rate, Result, SkillResult, TaskRow
@@ -29,6 +29,7 @@ _TONES = {"good": "green", "careful": "yellow", "bad": "red"}
 MOST_TASKS = 12
 MOST_DIFF_LINES = 80
 _CHANGES = {"fixed": "green", "broken": "red", "undecided": "yellow"}
+_LEGEND = "Fixed, broken: beyond chance; undecided: it may be chance."
 _DIFF = {"+": "green", "-": "red", "@": "cyan"}
 MOST_EDIT = 100
 """Maximum columns of an edit's text, and of its target."""
@@ -72,26 +73,40 @@ def paragraph(
 
 
 def lines(
-    result: Result, width: int = 80, *, verbose: bool = False, live: bool = False
+    result: Result,
+    width: int = 80,
+    *,
+    verbose: bool = False,
+    live: bool = False,
+    told: Collection[str] = (),
 ) -> Iterator[Line]:
     """Write the report of a run for a terminal.
 
     ``width`` is in columns; ``verbose`` shows every task, every edit, and the usage by stage;
-    ``live``: the run has just ended, so that it can be continued if it ended early.
+    ``live``: the run has just ended, so that it can be continued if it ended early; ``told`` are
+    notes that were printed when it began.
     """
     top = headline(result)
     yield Line(f"{top.answer}.", f"bold {_TONES.get(top.tone, '')}")
     yield from paragraph(top.sentence, width)
     yield from _cautions(top.cautions, width)
+    yield from _todo(top, width)
     for skill in result.skills:
         yield Line()
         yield from _skill(result, skill, top, width, verbose)
     yield Line()
     yield from _spent(result, verbose)
     for note in result.notes:
+        if note in told:
+            continue
         yield from paragraph(f"note: {note}", width, hang="  ")
     yield Line()
-    yield from _next_command(result, width, live)
+    yield from _next_command(result, top, width, live)
+
+
+def _todo(said: Advice, width: int) -> Iterator[Line]:
+    for text in said.todo:
+        yield from paragraph(f"- {text}", width, hang="  ")
 
 
 def _cautions(cautions: Iterable[str], width: int) -> Iterator[Line]:
@@ -111,6 +126,7 @@ def _skill(
         said = advise(result, skill)
         yield from paragraph(said.sentence, width)
         yield from _cautions([c for c in said.cautions if c not in top.cautions], width)
+        yield from _todo(said, width)
     if result.mode == "train" and skill.status == "accepted":
         written = "The file is written. This restores what was there before:"
         unwritten = "The file is NOT written; the notes below say why."
@@ -120,8 +136,12 @@ def _skill(
     for row in skill.steps if verbose else ():
         yield from paragraph(step_line(row), width, hang="  ")
     yield from _rates_lines(skill, result.mode, width)
-    yield from _tasks_lines(skill.tasks, result.mode, width, verbose=verbose)
-    if listed := figures.uninformative_listed(skill):
+    yield from _candidate_lines(skill, width)
+    yield from _tasks_lines(
+        figures.shown_rows(skill, result.mode), result.mode, width, verbose=verbose
+    )
+    listed = figures.uninformative_listed(skill)
+    if listed and not (result.mode == "train" and skill.status != "accepted"):
         yield from paragraph(listed, width, indent="  ", hang="  ")
     yield from _edit_lines(skill.edits, width, verbose=verbose)
     yield from diff(skill.patch, verbose=verbose)
@@ -158,11 +178,15 @@ def _spent(result: Result, verbose: bool) -> Iterator[Line]:
         yield from _table(head, by_stage, "llrrrrr")
 
 
-def _next_command(result: Result, width: int, live: bool) -> Iterator[Line]:
+def _next_command(result: Result, top: Advice, width: int, live: bool) -> Iterator[Line]:
     """Name the command to run next; the last line is only that command."""
     if live and result.resume:
         yield Line("To continue where it stopped:")
         yield Line(one_line(result.resume))
+        return
+    if live and top.command:
+        yield from paragraph(f"Transcripts are in {figures.whole_report()}. Next attempt:", width)
+        yield Line(one_line(top.command))
         return
     where = f"Transcripts are in {figures.whole_report()}. " if result.rollouts else ""
     yield from paragraph(f"{where}To look further:", width)
@@ -188,17 +212,39 @@ def _rates_lines(skill: SkillResult, mode: str, width: int) -> Iterator[Line]:
         first, second = figures.sides(mode) if compared else ("", "")
         bare = ("no skill", "") if skill.none else ()
         head = ("pass rate", *bare, first, "", second, "", "points" if compared else "", "")
-        rows = []
+        rows = list(_estimate_row(skill, bare)) if skill.gain else []
         for name, value in measured.items():
             before, after = value.before, value.after
             moved = figures.points(before.rate, after.rate) if after else ""
             none = _rate(skill.none if name == "suite" else None) if skill.none else ()
             size = words.plural(before.tasks, "task")
             size += "" if compared else f", {words.plural(before.samples, 'rollout')}"
+            name = "fresh" if skill.gain and name == "suite" else name
             rows.append((name, *none, *_rate(before), *_rate(after), moved, size))
         yield from _table(head, rows, "l" + "rl" * (len(head) // 2))
     if said := figures.explained(skill, mode):
         yield from paragraph(said, width, indent="  ")
+
+
+def _estimate_row(skill: SkillResult, bare: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield the row of the estimated rates of all tasks."""
+    if gain := skill.gain:
+        before, after = words.rounded(gain.before), words.rounded(gain.after)
+        moved = f"{100 * gain.gain:+.0f}"
+        tasks = words.plural(gain.tasks, "task")
+        yield ("estimate", *("",) * len(bare), before, "", after, "", moved, tasks)
+
+
+def _candidate_lines(skill: SkillResult, width: int) -> Iterator[Line]:
+    """Show the lines of the new version, or of the best candidate, each with its effect."""
+    rows = figures.candidate_lines(skill)
+    if rows:
+        yield Line()
+        kept = skill.status == "accepted"
+        yield Line("  What each edit brings:" if kept else "  The best candidate:")
+    for row in rows:
+        text = clip(one_line(row.content or row.target), MOST_EDIT)
+        yield from paragraph(f"{text} ({row.figures})", width, indent="  ", hang="  ")
 
 
 def _rate(rate: Rate | None) -> tuple[str, str]:
@@ -227,24 +273,40 @@ def _tasks_lines(
         yield from _table((*head, "task"), body, "rrll", colours)
     else:
         yield Line()
-    hidden, quiet = len(telling) - len(shown), len(rows) - len(telling)
-    alike = figures.CHANGES["same"] if compared else "always passed"
-    changed = "changed" if compared else "below 100 %"
-    rest = [f"{words.number(hidden)} more {changed}"] if hidden > 0 else []
-    rest += [f"{words.plural(quiet, 'task')} {alike}"] if quiet else []
-    if flaky := sum(row.flaky for row in rows):
-        rest.append(f"{words.number(flaky)} flaky (both passed and failed under one version)")
-    said = [", ".join(rest) + "."] if rest else []
+    said = [*_hidden(rows, telling, len(shown), compared=compared)]
+    if compared and shown:
+        said.append(_LEGEND)
     said += [f"In the test split {figures.counted(test)}."] if test else []
     if said:
         yield from paragraph(" ".join(said), width, indent="  ")
 
 
+def _hidden(
+    rows: Sequence[TaskRow], telling: Sequence[TaskRow], shown: int, *, compared: bool
+) -> Iterator[str]:
+    """Count the tasks that are not shown."""
+    rest = []
+    if len(telling) > shown:
+        what = "changed" if compared else "below 100 %"
+        rest.append(f"{words.number(len(telling) - shown)} more {what}")
+    if quiet := [row for row in rows if row not in telling]:
+        tasks = words.plural(len(quiet), "task")
+        taken = sorted({row.before.n for row in quiet})
+        most = words.plural(taken[-1], "rollout")
+        often = f"{taken[0]} to {most}" if len(taken) > 1 else most
+        alike = figures.CHANGES["same"]
+        rest.append(f"{tasks} {alike}" if compared else f"{tasks} passed every time ({often})")
+    if rest:
+        yield ", ".join(rest) + "."
+
+
 def _figures(row: TaskRow, compared: bool) -> tuple[str, str, str]:
     """Return two figures and the marks of a task."""
-    before, marks = f"{row.before.passed} of {row.before.n}", figures.marks(row)
+    marks = figures.marks(row)
+    before = f"{row.before.passed} of {row.before.n}"
     if not compared:
         return words.percent(figures.pass_rate(row.before)), before, ", ".join(marks)
+    marks = [mark for mark in marks if mark != "flaky"]
     after = f"{row.after.passed} of {row.after.n}" if row.after else words.UNKNOWN
     return before, after, ", ".join(([] if row.change == "same" else [row.change]) + marks)
 

@@ -198,7 +198,10 @@ class Follower:
             return None
         said = headline(result)
         past = [row.model_dump() for skill in result.skills[:1] for row in skill.history]
-        return {"said": [said.answer, said.sentence, said.tone, *said.cautions], "history": past}
+        return {
+            "said": [said.answer, said.sentence, said.tone, *said.cautions, *said.todo],
+            "history": past,
+        }
 
     def transcript(self, offset: int) -> dict[str, Any] | None:
         """Return one rollout, by its offset in the journal."""
