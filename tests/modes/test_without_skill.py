@@ -77,7 +77,7 @@ def test_none_before_and_after_side_by_side(
     done.stdout.fnmatch_lines(
         [
             "*pass rate *no skill *before *after *points*",
-            "*suite *7.7 %*(*) *7.7 %*(*) *100.0 %*(*) *+92.3 *13 tasks*",
+            "*fresh *7.7 %*(*) *7.7 %*(*) *100.0 %*(*) *+92.3 *13 tasks*",
             "*Without any skill: as run*",
         ]
     )
