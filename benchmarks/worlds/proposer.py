@@ -63,6 +63,14 @@ TEMPERS: Mapping[str, Temper] = {
 }
 
 
+_FIXED: dict[str, dict[str, Any]] = {
+    "Ranking": {"selected_indices": list(range(50))},
+    "EditCount": {"count": 2},
+    "Reminders": {"reminders": ["Think of the rules above."]},
+}
+"""Answers to questions that need no thought, by form."""
+
+
 class Proposer:
     """An optimizer model in the form that the trainer knows."""
 
@@ -118,12 +126,8 @@ class Proposer:
             answer = self._strayed(_edits(self.lines(prompt, luck)), luck)
             answer["edits"] += self._remind(prompt, luck) if form == "CausedEdits" else []
             return answer
-        if form == "Ranking":
-            return {"selected_indices": list(range(50))}
-        if form == "EditCount":
-            return {"count": 2}
-        if form == "Reminders":
-            return {"reminders": ["Think of the rules above."]}
+        if form in _FIXED:
+            return _FIXED[form]
         if stage == "meta":
             return {"text": "Name one thing and its exact form; general advice did not help."}
         if form == "Guidance":

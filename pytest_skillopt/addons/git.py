@@ -182,14 +182,9 @@ class Tree:
                 done.pop()
                 continue
             place = "/".join([*done, part])
-            entry = self.files.get(place)
+            entry = self._entry(place)
             if entry is None and place not in self._folders:
                 return None
-            if entry and entry.mode == _SUBMODULE:
-                raise GitError(
-                    f"{place} is a submodule, whose files are in another repository: run the check "
-                    "in that one"
-                )
             if entry and entry.mode == _LINK:
                 hops += 1
                 target = os.fsdecode(self._git.read(entry.id, limit=_TARGET_LIMIT))
@@ -199,6 +194,15 @@ class Tree:
                 continue
             done.append(part)
         return "/".join(done)
+
+    def _entry(self, place: str) -> Entry | None:
+        entry = self.files.get(place)
+        if entry and entry.mode == _SUBMODULE:
+            raise GitError(
+                f"{place} is a submodule, whose files are in another repository: run the check "
+                "in that one"
+            )
+        return entry
 
     def beneath(self, folder: str, above: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
         """Yield the files of a folder: path in it, and real path.

@@ -334,24 +334,25 @@ class Client:
             answered += fault.answered
             give_up = not fault.retry or answered >= MOST_ANSWERED
             if give_up or attempt >= self.config.retries:
-                if fault.fallback is not None:
-                    reply = dataclasses.replace(fault.fallback, usage=paid)
-                    keep(reply)
-                    return reply
                 tries = f" (after {attempt + 1} tries)" if attempt else ""
                 tries += ", also with a plain framing" if plain and fault.filtered else ""
-                raise ModelFault(
-                    f"{self.name}: {fault}{tries}",
-                    fatal=fault.fatal,
-                    refused=fault.refused,
-                    usage=paid,
-                )
+                reply = self._last_resort(fault, paid, tries)
+                keep(reply)
+                return reply
             attempt += 1
             purpose = _purpose(account)
             _LOG.info("%s for %s, try %d failed: %s", self.name, purpose, attempt, fault)
             if not fault.retry_after:
                 delay = min(LONGEST_DELAY, FIRST_DELAY * DELAY_FACTOR ** (attempt - 1))
                 self._wait(delay * (0.5 + 0.5 * self._jitter()))
+
+    def _last_resort(self, fault: ModelFault, paid: Usage, tries: str) -> Completion:
+        """Return the reply that serves if no better one comes; raise the fault without one."""
+        if fault.fallback is not None:
+            return dataclasses.replace(fault.fallback, usage=paid)
+        raise ModelFault(
+            f"{self.name}: {fault}{tries}", fatal=fault.fatal, refused=fault.refused, usage=paid
+        )
 
     def _call(
         self, request: dict[str, Any], account: tuple[str, str, str], keep: Keep

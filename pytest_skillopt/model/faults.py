@@ -91,35 +91,47 @@ def classify(error: BaseException) -> ModelFault | None:
     if isinstance(error, sdk.APIConnectionError) and isinstance(error.__cause__, ModelFault):
         return error.__cause__
     if isinstance(error, sdk.APITimeoutError):
-        kinds = {type(e).__name__ for e in _causes(error)}
-        if "ConnectTimeout" in kinds:
-            place = f"{error.request.url.scheme}://{error.request.url.netloc.decode()}"
-            words = f"cannot reach {place}: no connection within {CONNECT_SECONDS:g} s"
-            return ModelFault(words, retry=True, unreached=True)
-        return too_slow(answered="PoolTimeout" not in kinds)
+        return _timed_out(error)
     if isinstance(error, sdk.APIConnectionError):
-        *_, first = causes = list(_causes(error))
-        lost = any(type(e).__name__ in _LOST for e in causes)
-        unreached = any(type(e).__name__ == "ConnectError" for e in causes)
-        url = error.request.url
-        place = f"{url.scheme}://{url.netloc.decode()}"
-        reason = brief(str(first) or type(first).__name__)
-        return ModelFault(
-            f"cannot reach {place}: {reason}{' (is the base URL right?)' if unreached else ''}",
-            retry=True,
-            answered=lost,
-            unreached=unreached,
-        )
+        return _not_connected(error)
+    return _raised_inside(error, sdk.OpenAIError)
+
+
+def _raised_inside(error: BaseException, kind: type[BaseException]) -> ModelFault | None:
+    """Return the fault of an exception of ``kind``, or of one that was raised inside the SDK."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     of_sdk = [f for f in frames if str(f.f_globals.get("__name__")).startswith("openai.")]
     inside = {frame.f_code.co_name for frame in of_sdk}
-    if isinstance(error, sdk.OpenAIError) or inside:
+    if isinstance(error, kind) or inside:
         is_unmade = "__init__" in inside and "request" not in inside  # the client itself
         if isinstance(error, ImportError) or is_unmade:
             return ModelFault(f"no request can be sent: {brief(str(error))}", fatal=True)
         words = f"unreadable reply ({type(error).__name__}: {brief(str(error))})"
         return ModelFault(words, retry=True, answered=True)
     return None
+
+
+def _timed_out(error: Any) -> ModelFault:
+    kinds = {type(e).__name__ for e in _causes(error)}
+    if "ConnectTimeout" in kinds:
+        words = f"cannot reach {_server(error)}: no connection within {CONNECT_SECONDS:g} s"
+        return ModelFault(words, retry=True, unreached=True)
+    return too_slow(answered="PoolTimeout" not in kinds)
+
+
+def _not_connected(error: Any) -> ModelFault:
+    *_, first = causes = list(_causes(error))
+    kinds = {type(e).__name__ for e in causes}
+    words = f"cannot reach {_server(error)}: {brief(str(first) or type(first).__name__)}"
+    unreached = "ConnectError" in kinds
+    if unreached:
+        words += " (is the base URL right?)"
+    return ModelFault(words, retry=True, answered=not kinds.isdisjoint(_LOST), unreached=unreached)
+
+
+def _server(error: Any) -> str:
+    url = error.request.url
+    return f"{url.scheme}://{url.netloc.decode()}"
 
 
 def estimate_tokens(text: str) -> int:

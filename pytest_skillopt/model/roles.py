@@ -99,11 +99,10 @@ class Models:
         threads = [threading.Thread(target=ask, args=(p,), daemon=True) for p in probes]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            while thread.is_alive() and not errors:
-                if reason := ended():
-                    raise KeyboardInterrupt(reason)
-                thread.join(_LOOK_UP)
+        while not errors and (alive := [thread for thread in threads if thread.is_alive()]):
+            if reason := ended():
+                raise KeyboardInterrupt(reason)
+            alive[0].join(_LOOK_UP)
         if errors:
             raise errors[0]
 

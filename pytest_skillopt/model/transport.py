@@ -87,25 +87,9 @@ class BoundedClient(openai.DefaultHttpxClient):
         request.extensions["trace"] = self._note_step
         response: Any = super().send(request, **options | {"stream": True})
         try:
-            kept, size = [], 0
-            for part in response.iter_bytes():
-                kept.append(part)
-                size += len(part)
-                if size > self._most and response.status_code >= 400:
-                    break  # the beginning of an error says enough
-                if size > self._most:
-                    words = f"the reply is longer than {self._most:,} bytes; set max_output_tokens"
-                    raise ModelFault(f"{words} in skillopt_requests", answered=True)
-                if time.monotonic() > until:
-                    raise too_slow()
+            content = self._content(response, until)
         except Exception as error:
-            if isinstance(error, ModelFault):
-                fault = error
-            elif "Timeout" in type(error).__name__:
-                fault = too_slow()
-            else:
-                words = brief(f"the reply broke off: {error or type(error).__name__}")
-                fault = ModelFault(words, retry=True, answered=True)
+            fault = _fault_of(error)
             if response.status_code == 200:
                 fault.status = 200
             raise fault from (None if fault is error else error)
@@ -115,9 +99,24 @@ class BoundedClient(openai.DefaultHttpxClient):
         return type(response)(
             response.status_code,
             headers=response.headers,
-            content=b"".join(kept),
+            content=content,
             request=request,
         )
+
+    def _content(self, response: Any, until: float) -> bytes:
+        """Read a reply, as long as it is neither too long nor too slow."""
+        kept, size = [], 0
+        for part in response.iter_bytes():
+            kept.append(part)
+            size += len(part)
+            if size > self._most and response.status_code >= 400:
+                break  # the beginning of an error says enough
+            if size > self._most:
+                words = f"the reply is longer than {self._most:,} bytes; set max_output_tokens"
+                raise ModelFault(f"{words} in skillopt_requests", answered=True)
+            if time.monotonic() > until:
+                raise too_slow()
+        return b"".join(kept)
 
     def _note_step(self, step: str, about: dict[str, Any]) -> None:
         """Handle a step of a request; the base class calls it for each."""
@@ -127,6 +126,16 @@ class BoundedClient(openai.DefaultHttpxClient):
                 if self._ended:
                     _shut_down(about["return_value"])
         self._note(step)
+
+
+def _fault_of(error: Exception) -> ModelFault:
+    """Return what an error in the middle of a reply means."""
+    if isinstance(error, ModelFault):
+        return error
+    if "Timeout" in type(error).__name__:
+        return too_slow()
+    words = brief(f"the reply broke off: {error or type(error).__name__}")
+    return ModelFault(words, retry=True, answered=True)
 
 
 def _shut_down(stream: Any) -> None:

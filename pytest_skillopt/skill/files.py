@@ -177,17 +177,7 @@ def read_skill(path: Path, root: Path) -> Document:
             ``MAX_SKILL_BYTES``, or not a document (see ``Document.from_bytes``).
     """
     path = root / path
-    try:
-        target = path.resolve(strict=True)
-    except FileNotFoundError:
-        if path.is_symlink():
-            nowhere = f"a link to {path.readlink()}, which does not exist"
-            raise SkillError(f"{path}: {nowhere}; correct the link, or remove it") from None
-        set_it = f"set skillopt_skill or skill= on the marker to the path of a {SKILL_FILE}"
-        way_out = f"{set_it}, or start one with --skillopt-train --skillopt-init"
-        raise SkillError(f"{path}: no such file; {way_out}") from None
-    except (OSError, RuntimeError) as error:
-        raise SkillError(f"{path}: cannot be resolved ({error})") from None
+    target = _resolved(path)
     if not target.is_relative_to(root.resolve()):
         above = Path(os.path.commonpath([root.resolve(), target]))
         way_out = f"copy it into {root}"
@@ -204,6 +194,21 @@ def read_skill(path: Path, root: Path) -> Document:
         raise SkillError(f"{path}: cannot be read ({error.strerror})") from None
     except SkillError as error:
         raise SkillError(f"{path}: {error}") from None
+
+
+def _resolved(path: Path) -> Path:
+    """Return the file of a skill without links; SkillError with the way out if there is none."""
+    try:
+        return path.resolve(strict=True)
+    except FileNotFoundError:
+        if path.is_symlink():
+            nowhere = f"a link to {path.readlink()}, which does not exist"
+            raise SkillError(f"{path}: {nowhere}; correct the link, or remove it") from None
+        set_it = f"set skillopt_skill or skill= on the marker to the path of a {SKILL_FILE}"
+        way_out = f"{set_it}, or start one with --skillopt-train --skillopt-init"
+        raise SkillError(f"{path}: no such file; {way_out}") from None
+    except (OSError, RuntimeError) as error:
+        raise SkillError(f"{path}: cannot be resolved ({error})") from None
 
 
 @dataclass(frozen=True, slots=True)

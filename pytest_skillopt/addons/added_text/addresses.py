@@ -89,11 +89,7 @@ _UNQUOTED = str.maketrans("", "", "*\\")
 
 
 def _addresses(text: str) -> Iterator[str]:
-    for match in _URL.finditer(text):
-        host = _PLACEHOLDER.sub("", match[1]).rpartition("@")[2]
-        if not host.startswith("["):
-            host = host.partition(":")[0]
-            yield from _outside(host.strip(".,;:!*_`'").removeprefix("www."))
+    yield from _of_urls(text)
     yield from _COMPUTED.findall(text)
     for match in _MAIL.finditer(text):
         if not _RESERVED.fullmatch(match[1]):
@@ -101,14 +97,27 @@ def _addresses(text: str) -> Iterator[str]:
     for pattern in _HOSTS:
         for match in pattern.finditer(text):
             yield from _outside(match[1].removeprefix("www."))
-    for match in _NETWORK_PROGRAM.finditer(text):
-        for name in _ARGUMENT.findall(match[1]):
-            if name.rpartition(".")[2] not in _NAMES["file_endings"]:
-                yield from _outside(name)
+    yield from _of_programs(text)
     for pattern in (_IPV4, _IPV6):
         for match in pattern.finditer(text):
             if not _NUMBERED.search(text, max(0, match.start() - 20), match.start()):
                 yield from _outside_ip(match[0])
+
+
+def _of_urls(text: str) -> Iterator[str]:
+    for match in _URL.finditer(text):
+        host = _PLACEHOLDER.sub("", match[1]).rpartition("@")[2]
+        if not host.startswith("["):
+            host = host.partition(":")[0]
+            yield from _outside(host.strip(".,;:!*_`'").removeprefix("www."))
+
+
+def _of_programs(text: str) -> Iterator[str]:
+    """Yield the hosts that programs of the network are called with."""
+    for match in _NETWORK_PROGRAM.finditer(text):
+        for name in _ARGUMENT.findall(match[1]):
+            if name.rpartition(".")[2] not in _NAMES["file_endings"]:
+                yield from _outside(name)
 
 
 def _outside(host: str) -> Iterator[str]:

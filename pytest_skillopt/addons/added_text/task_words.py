@@ -225,12 +225,19 @@ def _keys(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
         digits = _significant(match[0])
         if digits and match.start() not in taken:
             yield f"number {digits}", match.span()
-    for match in _NAME.finditer(text):
-        if any(not _is_common(word.casefold()) for word in match[0].split()):
-            yield f"name {' '.join(sorted(match[0].casefold().split()))}", match.span()
-    for match in _INVERTED.finditer(text):
-        yield f"name {' '.join(sorted(part.casefold() for part in match.groups()))}", match.span()
+    yield from _name_keys(text)
     yield from _word_keys(text)
+
+
+def _name_keys(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Yield a key for every name of several words, in whichever order they stand."""
+    for match in _NAME.finditer(text):
+        words = match[0].casefold().split()
+        if not all(map(_is_common, words)):
+            yield f"name {' '.join(sorted(words))}", match.span()
+    for match in _INVERTED.finditer(text):
+        words = [part.casefold() for part in match.groups()]
+        yield f"name {' '.join(sorted(words))}", match.span()
 
 
 def _joined(text: str, known: Container[str]) -> Iterator[tuple[str, tuple[int, int]]]:

@@ -43,19 +43,34 @@ def settings_of(config: Any) -> dict[str, Any]:
     Raises:
         pytest.UsageError: the YAML file cannot be read.
     """
-    if isinstance(config, str | Path):
-        given = _read_yaml(Path(config), ())
-    elif is_dataclass(config):
-        default = {f.name: f.default for f in fields(config)}
-        given = {
-            name: value
-            for name, value in vars(config).items()
-            if name in _SETTINGS or value not in (default[name], {})
-        }
-    else:
-        given = _flat(config)
-    given = {name: value for name, value in given.items() if value not in ("", None, {})}
+    given = {name: value for name, value in _keys(config).items() if value not in ("", None, {})}
     found = {f"skillopt_{_SETTINGS[name]}": v for name, v in given.items() if name in _SETTINGS}
+    handled = {"use_gate", *_translate(given, found)}
+    for role in ("target", "optimizer"):
+        model, used = _model_of(role, given)
+        if model:
+            found[f"skillopt_{role}"] = model
+        handled |= used
+    _warn("configuration", given.keys() - _SETTINGS.keys() - handled)
+    return {**_FIXED, **found}
+
+
+def _keys(config: Any) -> dict[str, Any]:
+    if isinstance(config, str | Path):
+        return _read_yaml(Path(config), ())
+    if not is_dataclass(config):
+        return _flat(config)
+    default = {f.name: f.default for f in fields(config)}
+    return {
+        name: value
+        for name, value in vars(config).items()
+        if name in _SETTINGS or value not in (default[name], {})
+    }
+
+
+def _translate(given: Mapping[str, Any], found: dict[str, Any]) -> set[str]:
+    """Set the keys whose values are written in another way here; return those of SkillOpt."""
+    handled: set[str] = set()
     if pairs := found.get("skillopt_slow_update_pairs"):
         found["skillopt_slow_update_pairs"] = _NAMES["policies"].get(str(pairs).lower(), pairs)
     mode = given.get("lr_control_mode")
@@ -64,7 +79,8 @@ def settings_of(config: Any) -> dict[str, Any]:
         found |= {"skillopt_schedule": "constant", "skillopt_autonomous_budget": True}
     if given.get("use_gate") is False:
         found["skillopt_gate"] = "off"
-    handled = {"use_gate"} | ({"lr_control_mode"} if mode in ("autonomous", "fixed") else set())
+    if mode in ("autonomous", "fixed"):
+        handled.add("lr_control_mode")
     if effort := given.get("reasoning_effort"):
         found["skillopt_requests"] = f"reasoning_effort = {effort}"
         handled.add("reasoning_effort")
@@ -73,13 +89,7 @@ def settings_of(config: Any) -> dict[str, Any]:
         if seconds > 0:
             found["skillopt_request_timeout"] = seconds
         handled.add("exec_timeout")
-    for role in ("target", "optimizer"):
-        model, used = _model_of(role, given)
-        if model:
-            found[f"skillopt_{role}"] = model
-        handled |= used
-    _warn("configuration", given.keys() - _SETTINGS.keys() - handled)
-    return {**_FIXED, **found}
+    return handled
 
 
 def _model_of(role: str, given: Mapping[str, Any]) -> tuple[str, set[str]]:

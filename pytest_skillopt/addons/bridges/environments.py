@@ -246,17 +246,7 @@ def tasks_of_adapter(
     if cfg is not None:
         adapter.setup(cfg)
     loader = adapter.get_dataloader()
-    if episodes is not None:
-        splits = _planned(episodes)
-    elif loader is not None and hasattr(loader, "train_items"):
-        names = ("train", "val", "test")
-        splits = {name: list(getattr(loader, f"{name}_items", ())) for name in names}
-    else:
-        raise pytest.UsageError(
-            f"tasks_of: {type(adapter).__name__} has no data loader with train_items, val_items "
-            "and test_items (SplitDataLoader): without a fixed set of items, say how many episodes "
-            'to plan, such as episodes={"train": 20, "val": 10}'
-        )
+    splits = _own_items(adapter, loader) if episodes is None else _planned(episodes)
     redirect = _Redirect.of(chat) if chat else None
 
     def run(item: dict[str, Any], skill: Skill, rollout: Recorder, out: Path) -> None:
@@ -286,6 +276,18 @@ def tasks_of_adapter(
             run(item, skill, rollout, tmp_path)
 
     return as_test(through if redirect else own, splits, skill)
+
+
+def _own_items(adapter: Any, loader: Any) -> dict[str, list[Any]]:
+    """Return the items of each split."""
+    if loader is None or not hasattr(loader, "train_items"):
+        raise pytest.UsageError(
+            f"tasks_of: {type(adapter).__name__} has no data loader with train_items, val_items "
+            "and test_items (SplitDataLoader): without a fixed set of items, say how many episodes "
+            'to plan, such as episodes={"train": 20, "val": 10}'
+        )
+    names = ("train", "val", "test")
+    return {name: list(getattr(loader, f"{name}_items", ())) for name in names}
 
 
 def _planned(episodes: Mapping[str, int]) -> dict[str, list[dict[str, Any]]]:

@@ -90,20 +90,7 @@ def read_evals(path: Path, folder: Path, warn: Callable[[str], None]) -> list[Ca
     Raises:
         EvalsError: the whole file is unusable: unknown format, broken JSON or too many evals.
     """
-    try:
-        with path.open("rb") as stream:
-            data = stream.read(_MOST_BYTES + 1)
-        text = data.decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise EvalsError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    if len(data) > _MOST_BYTES:
-        raise EvalsError(f"{path} is larger than {_MOST_BYTES // 1024**2} MB")
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:  # a ValueError: a number of 5,000 digits
-        line = getattr(error, "lineno", 1)
-        said = getattr(error, "msg", None) or str(error).partition(":")[0]
-        raise EvalsError(f"{path}:{line}: this is not JSON: {said}") from None
+    found = _json_of(path)
     name, rows = _rows(found, path)
     if len(rows) > MOST:
         raise EvalsError(
@@ -122,15 +109,37 @@ def read_evals(path: Path, folder: Path, warn: Callable[[str], None]) -> list[Ca
         for each in ignored:
             aside.setdefault(each, []).append(number)
     if aside:
-        places = [
-            each + (f" (eval {at[0]}{f' and {len(at) - 1} more' if at[1:] else ''})" if at else "")
-            for each, at in aside.items()
-        ]
+        places = [f"{each}{_numbered(at)}" for each, at in aside.items()]
         warn(f"{path}: unknown and ignored: {_first(places)}")
     if out:
         count = f"{len(out)} of {len(rows)} evals are skipped"
         warn(f"{path}: {count}: {_first(out)}")
     return cases
+
+
+def _json_of(path: Path) -> Any:
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(_MOST_BYTES + 1)
+        text = data.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise EvalsError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    if len(data) > _MOST_BYTES:
+        raise EvalsError(f"{path} is larger than {_MOST_BYTES // 1024**2} MB")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:  # a ValueError: a number of 5,000 digits
+        line = getattr(error, "lineno", 1)
+        said = getattr(error, "msg", None) or str(error).partition(":")[0]
+        raise EvalsError(f"{path}:{line}: this is not JSON: {said}") from None
+
+
+def _numbered(evals: Sequence[int]) -> str:
+    """Say in which evals something is ignored; empty for the head of the file."""
+    if not evals:
+        return ""
+    more = f" and {len(evals) - 1} more" if len(evals) > 1 else ""
+    return f" (eval {evals[0]}{more})"
 
 
 def _first(said: Sequence[str]) -> str:
@@ -165,11 +174,8 @@ def _case(row: Any, number: int, beside: Path, folder: Path, aside: Callable[[st
         raise ValueError("it has no prompt (a text under 'prompt' or 'query')")
     identity = row.get("id")
     named = number if identity is None else identity
-    expected = row.get("expected_output")
-    if expected is None:
-        expected = ""
-    elif not isinstance(expected, str):
-        expected = json.dumps(expected, ensure_ascii=False)
+    wanted = row.get("expected_output")
+    expected = "" if wanted is None else _text(wanted).strip()
     trigger = row.get("should_trigger")
     if trigger is not None and not isinstance(trigger, bool):
         raise ValueError(f"'should_trigger' is {trigger!r}, neither true nor false")
@@ -177,13 +183,13 @@ def _case(row: Any, number: int, beside: Path, folder: Path, aside: Callable[[st
     for key in sorted(row.keys() - known):
         aside(f"the key {key!r}")
     statements = tuple(_statements(row, aside))
-    if not statements and expected.strip():
-        wanted = f"The answer agrees in substance with the expected answer: {expected.strip()}"
-        statements = (Statement(wanted),)
+    if not statements and expected:
+        said = f"The answer agrees in substance with the expected answer: {expected}"
+        statements = (Statement(said),)
     if not statements and trigger is None:
         raise ValueError("it has no statement about a good answer")
     files = tuple(_files(row.get("files") or [], beside, folder))
-    return Case(str(named), prompt, expected.strip(), statements, files, trigger)
+    return Case(str(named), prompt, expected, statements, files, trigger)
 
 
 def _statements(row: dict[str, Any], aside: Callable[[str], None]) -> Iterator[Statement]:
@@ -199,11 +205,15 @@ def _statements(row: dict[str, Any], aside: Callable[[str], None]) -> Iterator[S
         if not isinstance(element, dict):
             raise ValueError("'scorers' may hold only objects")
         yield from _object(element, aside)
-    for key, verb in (("must_have", "matches"), ("must_not_have", "does not match")):
-        for element in _listed(row.get(key)):
-            if not isinstance(element, str):
-                raise ValueError(f"{key!r} may hold only regular expressions")
-            yield pattern(verb, element)
+    yield from _patterns(row, "must_have", "matches")
+    yield from _patterns(row, "must_not_have", "does not match")
+
+
+def _patterns(row: dict[str, Any], key: str, verb: str) -> Iterator[Statement]:
+    for element in _listed(row.get(key)):
+        if not isinstance(element, str):
+            raise ValueError(f"{key!r} may hold only regular expressions")
+        yield pattern(verb, element)
 
 
 def _object(element: dict[str, Any], aside: Callable[[str], None]) -> Iterator[Statement]:
@@ -211,15 +221,17 @@ def _object(element: dict[str, Any], aside: Callable[[str], None]) -> Iterator[S
     words = next((element[k] for k in _WORDS if isinstance(element.get(k), str)), "")
     verb = _VERBS.get(str(element.get("type", "")).lower().replace("-", "_"))
     value = next((element[k] for k in ("pattern", "value", "regex") if k in element), None)
-    values = [
-        v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for v in _listed(value)
-    ]
+    values = [_text(each) for each in _listed(value)]
     if verb and values:
         yield from (pattern(verb, each, words) for each in values)
     elif said := words.strip() or (name.strip() if isinstance(name, str) else ""):
         yield statement(said)
     else:
         aside(f"the statement {json.dumps(element)[:60]}")
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _listed(value: Any) -> list[Any]:

@@ -44,10 +44,8 @@ def main(prompt: str, workspace: str, *command: str) -> None:
             if asked or not message or id_ == number:  # No reply to another request.
                 sys.stdout.buffer.write(line + b"\n")
                 sys.stdout.buffer.flush()
-            if asked == "session/request_permission":
-                send(id=id_, result={"outcome": _outcome(message)})
-            elif asked and id_ is not None:
-                send(id=id_, error={"code": -32601, "message": "not supported"})
+            if asked and id_ is not None:
+                send(id=id_, **_answer(message))
             elif message and id_ == number and not asked:
                 result = message.get("result")
                 return result if isinstance(result, dict) else {}
@@ -86,13 +84,16 @@ def _lines(agent: subprocess.Popen[bytes]) -> Iterator[bytes]:
     sys.exit(f"a message of the agent is longer than {_LONGEST} bytes")
 
 
-def _outcome(message: dict[str, Any]) -> dict[str, str]:
-    """Allow what an agent asks permission for, if one of its options does."""
+def _answer(message: dict[str, Any]) -> dict[str, Any]:
+    """Allow what an agent asks permission for, if one of its options does; nothing else."""
+    if message["method"] != "session/request_permission":
+        return {"error": {"code": -32601, "message": "not supported"}}
     with contextlib.suppress(*_MALFORMED):
         for option in message["params"]["options"]:
             if str(option["kind"]).startswith("allow"):
-                return {"outcome": "selected", "optionId": str(option["optionId"])}
-    return {"outcome": "cancelled"}
+                chosen = {"outcome": "selected", "optionId": str(option["optionId"])}
+                return {"result": {"outcome": chosen}}
+    return {"result": {"outcome": {"outcome": "cancelled"}}}
 
 
 if __name__ == "__main__":

@@ -251,19 +251,24 @@ def _read_claude(event: dict[str, Any], trace: Trace) -> None:
         trace.total = _claude_tokens(event.get("usage"))
     if event.get("parent_tool_use_id"):
         return  # event of a subagent
-    for block in event["message"]["content"] if kind in ("assistant", "user") else ():
-        if block["type"] == "text" and kind == "assistant":
-            trace.say(block["text"])
-        elif block["type"] == "tool_use":
-            trace.calls(block["id"], block["name"], block["input"])
-        elif block["type"] == "tool_result":
-            failed = bool(block.get("is_error"))
-            trace.returns(block["tool_use_id"], block.get("content"), failed=failed)
+    if kind in ("assistant", "user"):
+        for block in event["message"]["content"]:
+            _read_block(block, kind, trace)
     if kind == "result":
         trace.done = True
         if event.get("is_error"):  # A failed login, too, comes as "subtype": "success".
             trace.error = as_text(event.get("result") or event.get("error") or event["subtype"])
         trace.text = as_text(event.get("result")) or trace.text
+
+
+def _read_block(block: dict[str, Any], kind: str, trace: Trace) -> None:
+    if block["type"] == "text" and kind == "assistant":
+        trace.say(block["text"])
+    elif block["type"] == "tool_use":
+        trace.calls(block["id"], block["name"], block["input"])
+    elif block["type"] == "tool_result":
+        failed = bool(block.get("is_error"))
+        trace.returns(block["tool_use_id"], block.get("content"), failed=failed)
 
 
 def _read_codex(event: dict[str, Any], trace: Trace) -> None:
@@ -275,12 +280,17 @@ def _read_codex(event: dict[str, Any], trace: Trace) -> None:
         trace.total = Tokens(asked, said, *PromptCache.of(usage))
     if kind == "turn.failed":
         trace.error = as_text(event["error"])
-    what = item["type"] if kind == "item.completed" else ""
     if kind == "item.started" and item["type"] in ("command_execution", "mcp_tool_call"):
         trace.waiting[str(item.get("id"))] = (item["type"], {})
-    trace.waiting.pop(str(item.get("id")) if what else "", None)
-    if what not in ("", "error", "reasoning", "todo_list"):
-        trace.spent[str(item.get("id"))] = Tokens()
+    if kind == "item.completed":
+        _read_item(item, trace)
+
+
+def _read_item(item: dict[str, Any], trace: Trace) -> None:
+    what, number = item["type"], str(item.get("id"))
+    trace.waiting.pop(number, None)
+    if what not in ("error", "reasoning", "todo_list"):
+        trace.spent[number] = Tokens()
     if what == "agent_message":
         trace.say(item["text"])
     elif what == "command_execution":

@@ -24,7 +24,7 @@ from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
 from pytest_skillopt.skill.files import is_outside, skill_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pytest_skillopt.addons.harness.login import SignedIn
     from pytest_skillopt.addons.harness.processes import Runner
@@ -182,32 +182,19 @@ class HarnessAgent:
         cache: bool = True,
         only_trigger: bool = False,
     ) -> tuple[Run, Workspace]:
-        harness, said = self.harness, prompt
         root = Path(os.path.abspath(workspace or self.workspace))
         if self.is_document and (explicit or only_trigger):
             raise ValueError(f"{self.skill.file} is always read: neither explicit nor trigger")
-        if explicit:
-            if not harness.explicit:
-                raise ValueError(f"{harness.name} cannot force a skill: omit explicit")
-            said = harness.explicit.format(name=self.skill.name, prompt=prompt)
+        said = self._forced(prompt) if explicit else prompt
         self._check_surroundings(root)
-        project = self.runner.project
+        tested = "" if self.is_document else self._own_name
         with _reached(root):
-            tested = "" if self.is_document else self._own_name
-            paths = {tested: self.skill.path} if tested else {}
-            paths |= {_name(folder): folder for folder in (project / path for path in others or ())}
-            files = {name: skill_files(p / SKILL_FILE, project) for name, p in paths.items()}
-            for name, document in self.rivals().items() if others is None else ():
-                files.setdefault(name, {SKILL_FILE: document.data})
-            copied = None if copy is None else project / copy
+            files = self._skills(tested, others)
+            copied = None if copy is None else self.runner.project / copy
             documents, replaced = self._documents()
-            laid = Workspace(root, harness.skills, files, copied, tested, documents, replaced)
+            laid = Workspace(root, self.harness.skills, files, copied, tested, documents, replaced)
         given = (said, max_turns, self.limit if timeout is None else timeout, only_trigger)
-        rivals = [
-            Document(parts[SKILL_FILE]).body
-            for name, parts in files.items()
-            if only_trigger and name != tested
-        ]
+        rivals = _bodies(files, besides=tested) if only_trigger else []
         with contextlib.closing(laid), contextlib.ExitStack() as stack:
             run, replies = None, self.replies if cache and laid.digest else None
             if replies is not None:
@@ -223,18 +210,38 @@ class HarnessAgent:
                 run = self._make(laid, *given, rivals)
             with _reached(root):
                 laid.look()
-                out = [p for p in laid.links if self.runner.leads_out(p, root, harness)]
+                out = [p for p in laid.links if self.runner.leads_out(p, root, self.harness)]
                 packed = pack(run, laid) if is_new and replies is not None else None
             if replies is not None and packed is not None:
                 replies.keep(key, Completion(packed))
             if out and not run.problem:
                 why = f"the agent left {out[0].name!r}, a link to a place outside of its sandbox"
                 run = run.model_copy(update={"problem": why})
+        self._record(prompt, run)
+        return run, laid
+
+    def _record(self, prompt: str, run: Run) -> None:
         for role, content in (("user", prompt), *run.turns):
             self.recorder.record(role, content)
         if self.skill.text or not self.is_document:
             self.recorder.note_skill_read(run.skill_read)
-        return run, laid
+
+    def _forced(self, prompt: str) -> str:
+        """Return the prompt that has the agent use the skill."""
+        if not self.harness.explicit:
+            raise ValueError(f"{self.harness.name} cannot force a skill: omit explicit")
+        return self.harness.explicit.format(name=self.skill.name, prompt=prompt)
+
+    def _skills(self, tested: str, others: Sequence[Folder] | None) -> dict[str, dict[str, bytes]]:
+        """Read the files of the skills to install, by name; the one under test is ``tested``."""
+        project = self.runner.project
+        paths = {tested: self.skill.path} if tested else {}
+        paths |= {_name(folder): folder for folder in (project / path for path in others or ())}
+        files = {name: skill_files(path / SKILL_FILE, project) for name, path in paths.items()}
+        if others is None:
+            for name, document in self.rivals().items():
+                files.setdefault(name, {SKILL_FILE: document.data})
+        return files
 
     @property
     def is_document(self) -> bool:
@@ -426,6 +433,11 @@ def _reached(root: Path) -> Iterator[None]:
         yield
     except (OSError, SkillError) as error:
         raise ModelFault(f"{root}: the workspace cannot be used ({error})") from error
+
+
+def _bodies(files: Mapping[str, Mapping[str, bytes]], besides: str) -> list[str]:
+    """Return the texts of the skills, except of one."""
+    return [Document(parts[SKILL_FILE]).body for name, parts in files.items() if name != besides]
 
 
 def _name(skill: Path) -> str:

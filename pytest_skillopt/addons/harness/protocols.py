@@ -101,6 +101,19 @@ def _events(text: str) -> tuple[list[dict[str, Any]], bool, str]:
     except (ValueError, RecursionError):
         pass
     events, broken = [], ""
+    for kind, data in _blocks(text):
+        try:
+            event = parsed(data)
+        except (ValueError, RecursionError):
+            broken = data
+            continue
+        if isinstance(event, dict):
+            events.append({"type": kind, **event} if kind else event)
+    return events, True, broken
+
+
+def _blocks(text: str) -> Iterator[tuple[str, str]]:
+    """Yield kind and data of each event of a stream, except empty ones and its end."""
     for block in text.replace("\r\n", "\n").replace("\r", "\n").split("\n\n"):
         kind, data = "", []
         for line in block.split("\n"):
@@ -110,16 +123,8 @@ def _events(text: str) -> tuple[list[dict[str, Any]], bool, str]:
             elif name == "data":
                 data.append(value.removeprefix(" "))
         joined = "\n".join(data).strip()
-        if joined in ("", "[DONE]"):
-            continue
-        try:
-            event = parsed(joined)
-        except (ValueError, RecursionError):
-            broken = joined
-            continue
-        if isinstance(event, dict):
-            events.append({"type": kind, **event} if kind else event)
-    return events, True, broken
+        if joined not in ("", "[DONE]"):
+            yield kind, joined
 
 
 def _counted(form: _Protocol, events: list[dict[str, Any]], names: tuple[str, ...]) -> int:

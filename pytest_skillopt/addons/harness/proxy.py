@@ -135,7 +135,9 @@ class AgentCalls:
         self.on_usage(used)
 
     def fail(self, error: Exception) -> None:
-        """Refuse all further calls of this run."""
+        """Count what a fault took, and refuse all further calls of this run."""
+        if isinstance(error, ModelFault):
+            self.count(error.usage)
         if not self.over.is_set():  # an ended run makes no further call
             known = isinstance(error, ModelError)
             error = error if known else ModelFault(f"{type(error).__name__}: {error}")
@@ -339,9 +341,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             body["model"] = model
         if speaks == "chat" and body.get("stream"):
-            options = body.get("stream_options")
-            options = options if isinstance(options, dict) else {}
-            body["stream_options"] = {**options, "include_usage": True}
+            _ask_for_usage(body)
         text = json.dumps(body)
         agent_calls.look(text)
         if speaks == "count":
@@ -357,8 +357,6 @@ class _Handler(BaseHTTPRequestHandler):
                 reply = proxy.upstream.forward(agent_calls, **request, headers=self.headers)
                 agent_calls.count(reply.usage)
             except Exception as error:
-                if isinstance(error, ModelFault):
-                    agent_calls.count(error.usage)
                 _LOG.warning(
                     "a call of an agent in %s has failed: %s", agent_calls.account[2], error
                 )
@@ -414,6 +412,13 @@ class _Handler(BaseHTTPRequestHandler):
 def _is_plain(text: str) -> bool:
     """Return whether a text can be a header or in a URL."""
     return text.isascii() and text.isprintable()
+
+
+def _ask_for_usage(body: dict[str, Any]) -> None:
+    """Have a stream of Chat Completions end with the tokens that it took."""
+    options = body.get("stream_options")
+    options = options if isinstance(options, dict) else {}
+    body["stream_options"] = {**options, "include_usage": True}
 
 
 def _request(raw: bytes, query: str) -> dict[str, Any]:

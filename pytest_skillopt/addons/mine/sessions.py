@@ -92,28 +92,39 @@ def _of_file(file: Path) -> Iterator[str]:
 
 
 def _turns(value: Any, depth: int = 0) -> Iterator[str]:
-    if depth > 12:
+    if depth > 12 or _is_aside(value):
         return
     if isinstance(value, list):
         for element in value:
             yield from _turns(element, depth + 1)
+    elif isinstance(value, dict) and _role(value).lower() in ("user", "human", "user.message"):
+        yield from _requests(_text(value).strip())
     elif isinstance(value, dict):
-        if value.get("isMeta") or value.get("isSidechain"):
-            return
-        info = value.get("info")
-        role = value.get("role") or (info.get("role") if isinstance(info, dict) else "")
-        if not role and "message" in value:
-            role = _role_of_message(value)
-        if str(role or value.get("type", "")).lower() in ("user", "human", "user.message"):
-            text = _text(value).strip()
-            if _ASKED in text and text.endswith(_ASKED_END):
-                text = text.partition(_ASKED)[2].removesuffix(_ASKED_END).strip()
-            if text and not _MACHINE.match(text):
-                yield text
-            return
         for name, inner in value.items():
             if name != "subagent_trajectories":
                 yield from _turns(inner, depth + 1)
+
+
+def _requests(text: str) -> Iterator[str]:
+    """Yield what a person wrote in a turn, if anything."""
+    if _ASKED in text and text.endswith(_ASKED_END):
+        text = text.partition(_ASKED)[2].removesuffix(_ASKED_END).strip()
+    if text and not _MACHINE.match(text):
+        yield text
+
+
+def _is_aside(value: Any) -> bool:
+    """Whether an entry is not part of the talk between a person and the agent."""
+    return isinstance(value, dict) and bool(value.get("isMeta") or value.get("isSidechain"))
+
+
+def _role(value: dict[str, Any]) -> str:
+    """Return who speaks in a turn, or what kind of entry it is."""
+    info = value.get("info")
+    role = value.get("role") or (info.get("role") if isinstance(info, dict) else "")
+    if not role and "message" in value:
+        role = _role_of_message(value)
+    return str(role or value.get("type", ""))
 
 
 def _role_of_message(value: dict[str, Any]) -> str:
