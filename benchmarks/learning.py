@@ -133,7 +133,7 @@ def train(name: str, cap: int, variant: Variant, seed: int, lanes: int = 1) -> R
     if variant.naive:
         return _run_naive(world, cap, seed)
     tasks = world.tasks
-    settings = Settings.make(seed=seed, max_rollouts=cap, optimizer_workers=1, **variant.settings)
+    settings = Settings(seed=seed, max_rollouts=cap, optimizer_workers=1, **variant.settings)
     if variant.unfiltered:
         tasks = [dataclasses.replace(task, text="") for task in tasks]
         settings = dataclasses.replace(settings, lint_allow=",".join(rules()))

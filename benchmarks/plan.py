@@ -15,8 +15,8 @@ from worlds.proposer import Proposer
 from worlds.target import WorldExecutor
 from worlds.world import SKILL, START, make_world
 
+from pytest_skillopt.mode import mode_named
 from pytest_skillopt.modes.plan import expected
-from pytest_skillopt.options import modes
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
@@ -37,7 +37,7 @@ def train(case: tuple[str, int, int]) -> tuple[int, int, int, int, int]:
     sampler = Sampler(WorldExecutor(world), tasks)
     proposer = Proposer(world.kind, seed)
     Trainer(Document(START.encode()), tasks, sampler, proposer, settings, skill=SKILL).run()
-    plan = expected(tasks, modes()["train"], settings)
+    plan = expected(tasks, mode_named("train"), settings)
     return size, sampler.taken, plan.most, proposer.calls, plan.calls
 
 

@@ -2,30 +2,64 @@
 
 from __future__ import annotations
 
+import dataclasses
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pytest_skillopt.settings import documented, meaning, shown
-
-if TYPE_CHECKING:
-    import dataclasses
+from pytest_skillopt import addons, options
+from pytest_skillopt.settings import FIELDS
 
 REFERENCE = Path(__file__).with_name("reference.md")
 BEFORE = "with their defaults:\n\n"
 
 
+@dataclasses.dataclass
+class Declared:
+    """Stands in for pytest's parser, and keeps what is declared: help by name."""
+
+    options: dict[str, str] = dataclasses.field(default_factory=dict)
+    keys: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def getgroup(self, *name: str) -> Declared:
+        return self
+
+    def addoption(self, flag: str, *, help: str, **how: Any) -> None:
+        self.options[flag] = help
+
+    def addini(self, name: str, help: str, **how: Any) -> None:
+        self.keys[name] = help
+
+
+def declared() -> Declared:
+    """What the core and the built-in plugins declare."""
+    found: Any = Declared()
+    options.pytest_addoption(found)
+    for name in addons.BUILTIN:
+        plugin = import_module(f"pytest_skillopt.addons.{name}")
+        if hasattr(plugin, "pytest_addoption"):
+            plugin.pytest_addoption(found)
+    result: Declared = found
+    return result
+
+
 def rows() -> list[str]:
-    """The line of each setting that the help shows, by its option if it has one."""
-    return [row(field) for field in documented()]
+    """The line of each setting, by its option if it has one, unless published.md has it."""
+    found = declared()
+    made = []
+    for field in FIELDS:
+        flag, key = "--skillopt-" + field.name.replace("_", "-"), f"skillopt_{field.name}"
+        if flag in found.options:
+            made.append(f"- `{flag}`: {found.options[flag]}")
+        elif not published(field.name):
+            made.append(f"- `{key}`: {found.keys[key]}")
+    return made
 
 
-def row(field: dataclasses.Field[Any]) -> str:
-    said = not shown(field.default) or "default:" in meaning(field)
-    default = "" if said else f" ({shown(field.default)})"
-    name = f"skillopt_{field.name}"
-    if field.metadata["option"]:
-        name = "--" + name.replace("_", "-")
-    return f"- `{name}`{default}: {meaning(field)}"
+def published(name: str) -> bool:
+    """Whether ``published.md`` describes a setting."""
+    page = REFERENCE.with_name("published.md").read_text(encoding="utf-8")
+    return f"- `{name}` (" in page
 
 
 def main() -> None:

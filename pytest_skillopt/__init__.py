@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from pytest_skillopt.edits.records import TaskRecord as TaskRecord
     from pytest_skillopt.edits.update import Update as Update
     from pytest_skillopt.edits.update import update as update
+    from pytest_skillopt.edits.vetting import Refusal as Refusal
     from pytest_skillopt.gate.engine import Gate as Gate
+    from pytest_skillopt.gate.engine import SequentialGate as SequentialGate
+    from pytest_skillopt.mode import Mode as Mode
     from pytest_skillopt.model.agent import Agent as Agent
     from pytest_skillopt.model.agent import Reply as Reply
     from pytest_skillopt.model.roles import chat_model as chat_model
@@ -29,16 +32,21 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.types import Usage as Usage
     from pytest_skillopt.run.result import Result as Result
     from pytest_skillopt.run.result import StepRow as StepRow
-    from pytest_skillopt.search.extensions import GateQuestion as GateQuestion
+    from pytest_skillopt.search.extensions import Search as Search
     from pytest_skillopt.search.extensions import Stages as Stages
-    from pytest_skillopt.search.extensions import open_gate as open_gate
     from pytest_skillopt.search.trainer import Trainer as Trainer
+    from pytest_skillopt.settings import Settings as Settings
     from pytest_skillopt.skill.document import Document as Document
     from pytest_skillopt.skill.edits import Edit as Edit
+    from pytest_skillopt.skill.lint import LintRule as LintRule
     from pytest_skillopt.suite.context import Recorder as Recorder
     from pytest_skillopt.suite.context import Skill as Skill
+    from pytest_skillopt.suite.folders import SkillVersions as SkillVersions
+    from pytest_skillopt.suite.interrupts import Watchdog as Watchdog
     from pytest_skillopt.suite.rollouts import InfraError as InfraError
     from pytest_skillopt.suite.rollouts import Rollout as Rollout
+    from pytest_skillopt.suite.runner import ConcurrentRunner as ConcurrentRunner
+    from pytest_skillopt.suite.runner import RolloutRunner as RolloutRunner
     from pytest_skillopt.suite.tasks import SkillTask as SkillTask
 
     __version__: str
@@ -48,17 +56,24 @@ _NAMES = {
     "edits.context": "Context",
     "edits.records": "TaskRecord",
     "edits.update": "Update update",
-    "gate.engine": "Gate",
+    "edits.vetting": "Refusal",
+    "gate.engine": "Gate SequentialGate",
+    "mode": "Mode",
     "model.agent": "Agent Reply",
     "model.types": "CacheMiss CapReached Completion Model ModelFault Role ToolCall Usage",
     "model.roles": "chat_model",
     "run.result": "Result StepRow",
-    "search.extensions": "GateQuestion Stages open_gate",
+    "search.extensions": "Search Stages",
     "search.trainer": "Trainer",
+    "settings": "Settings",
     "skill.document": "Document",
     "skill.edits": "Edit",
+    "skill.lint": "LintRule",
     "suite.context": "Recorder Skill",
+    "suite.folders": "SkillVersions",
+    "suite.interrupts": "Watchdog",
     "suite.rollouts": "InfraError Rollout",
+    "suite.runner": "ConcurrentRunner RolloutRunner",
     "suite.tasks": "SkillTask",
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}

@@ -6,10 +6,11 @@ import argparse
 import io
 import os
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pytest_skillopt import __version__
-from pytest_skillopt.registry import addons
+from pytest_skillopt.addons import hooks
 from pytest_skillopt.untrusted import shown
 
 if TYPE_CHECKING:
@@ -72,12 +73,54 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
-    for addon in addons():
-        addon.add_reading_commands(commands)
-    if not (argv and argv[0] in commands.choices):
-        for addon in addons():
-            addon.add_commands(commands)
+    _add_commands(commands)
+    if not (argv and argv[0] in commands.choices):  # those of the core start without plugins
+        hooks().pytest_skillopt_commands(commands=commands)
     return parser
+
+
+def _add_commands(commands: argparse._SubParsersAction[Any]) -> None:
+    """Add the commands of the core."""
+    show = commands.add_parser("show", help="print the report of a run")
+    text = "show every task, every edit and the usage by stage"
+    show.add_argument("-v", "--verbose", action="store_true", help=text)
+    add_run_arguments(show)
+    show.set_defaults(handle=_show)
+    text = "print the changes of a run as a patch for `git apply`"
+    diff = commands.add_parser("diff", help=text)
+    diff.add_argument("--output", type=Path, metavar="FILE", help="write the patch to a file")
+    add_run_arguments(diff)
+    diff.set_defaults(handle=_diff)
+    runs = commands.add_parser("runs", help="list the runs, the latest last")
+    add_run_arguments(runs, run=False)
+    runs.set_defaults(handle=_runs)
+
+
+def add_run_arguments(parser: argparse.ArgumentParser, *, run: bool = True) -> None:
+    """Add the argument for the folder of runs and, with ``run``, the one that chooses a run."""
+    if run:
+        text = "id of a run or its start (default: the latest)"
+        parser.add_argument("run", metavar="RUN", nargs="?", help=text)
+    place = "folder of the runs and the cache (default: the nearest .skillopt)"
+    parser.add_argument("--dir", type=Path, metavar="DIR", help=place)
+
+
+def _show(args: argparse.Namespace) -> int:
+    from pytest_skillopt.addons.reports.commands import show
+
+    return show(args)
+
+
+def _diff(args: argparse.Namespace) -> int:
+    from pytest_skillopt.addons.reports.commands import show_diff
+
+    return show_diff(args)
+
+
+def _runs(args: argparse.Namespace) -> int:
+    from pytest_skillopt.addons.reports.commands import runs
+
+    return runs(args)
 
 
 def fail(message: str) -> int:

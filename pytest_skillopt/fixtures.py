@@ -2,7 +2,7 @@
 
 They work the same in a rollout and in an ordinary run (the skill is the file on disk and nothing is
 recorded). Imports happen when a fixture is used. No fixture requests another by a public name, so
-that a project may define its own ``skill``, ``rollout`` or ``workspace``.
+that a project may define its own ``skill`` or ``rollout``.
 """
 
 from __future__ import annotations

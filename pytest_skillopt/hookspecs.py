@@ -1,8 +1,4 @@
-"""The hooks that a ``conftest.py``, a plugin or an add-on may implement.
-
-The first result that is not None counts; without one the built-in behaviour applies. Only ``step``,
-``opened``, ``notes`` and ``finished`` are called in every implementation.
-"""
+"""The hooks of a ``conftest.py`` or a plugin; ``docs/hooks.md`` shows each in use."""
 
 from __future__ import annotations
 
@@ -11,245 +7,146 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import argparse
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
+    from typing import Any
 
     from pytest_skillopt import (
+        ConcurrentRunner,
         Context,
-        Gate,
-        GateQuestion,
+        Edit,
         InfraError,
+        LintRule,
+        Mode,
         Model,
         Patch,
+        Refusal,
         Result,
         Role,
+        Rollout,
+        Search,
+        SequentialGate,
+        Settings,
         SkillTask,
+        SkillVersions,
         StepRow,
         TaskRecord,
         Update,
+        Watchdog,
     )
 
 
 @pytest.hookspec(firstresult=True)
 def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model | None:
-    """Return the model of a role (``target``, ``optimizer`` or ``judge``).
-
-    Called once per process and role. The calls of such a model are neither cached nor counted
-    against the spending caps, unless it does so itself; ``pytest_skillopt.chat_model`` makes one
-    that does, for the project's own server (``example_project/conftest.py``):
-
-        # conftest.py
-        from pytest_skillopt import Completion
-
-
-        class Canned:
-            name, fingerprint, simulated = "canned:1", "1", True
-
-            def complete(self, messages, *, sample, **details):
-                return Completion(text="42")
-
-
-        def pytest_skillopt_client(config, role):
-            return Canned() if role == "target" else None
-    """
+    """Return the model of a role (``target``, ``optimizer`` or ``judge``)."""
 
 
 @pytest.hookspec(firstresult=True)
 def pytest_skillopt_classify_error(
     config: pytest.Config, exception: BaseException
 ) -> InfraError | None:
-    """Classify an exception in a task as an infrastructure error, not a wrong answer.
-
-    Return None to leave it to the next implementation. An exception that none classifies is a
-    failure of the task:
-
-        # conftest.py
-        import sqlite3
-        from pytest_skillopt import InfraError
-
-
-        def pytest_skillopt_classify_error(config, exception):
-            if isinstance(exception, sqlite3.OperationalError):
-                return InfraError("setup", f"the database is busy: {exception}")
-    """
-
-
-@pytest.hookspec
-def pytest_skillopt_step(config: pytest.Config, step: StepRow) -> None:
-    """Observe a finished step of a training.
-
-    ``step`` is the row that the report shows; changing it has no effect:
-
-        # conftest.py
-        def pytest_skillopt_step(config, step):
-            with open("steps.txt", "a") as file:
-                print(step.step, step.verdict, step.reason, file=file)
-    """
+    """Classify an exception in a task as an infrastructure error, not a wrong answer."""
 
 
 @pytest.hookspec(firstresult=True)
 def pytest_skillopt_prompt(config: pytest.Config, name: str) -> str | None:
-    """Return the template of an optimizer prompt in place of the built-in one.
-
-    ``name`` is the name of a file in a folder ``prompts`` of the package without ``.md``. The
-    template may use the placeholders of the built-in text, and no others:
-
-        # conftest.py
-        def pytest_skillopt_prompt(config, name):
-            if name == "reflect_failures":
-                return "Propose at most $budget edits, one short sentence each, in French."
-    """
+    """Return the template of an optimizer prompt in place of the built-in one."""
 
 
 @pytest.hookspec(firstresult=True)
 def pytest_skillopt_reflect(
     config: pytest.Config, records: Sequence[TaskRecord], context: Context
 ) -> Sequence[Patch] | None:
-    """Propose patches from the rollouts of train tasks (stage 2).
-
-    ``records`` has one entry per task with its rollouts under the working skill; ``context`` holds
-    that skill (``.document``), the settings, the memory and the edit budget. The default search
-    expects that an edit helps most of the ``tasks`` that it names:
-
-        # conftest.py
-        from pytest_skillopt import Edit, Patch
-
-
-        def pytest_skillopt_reflect(config, records, context):
-            failing = tuple(r.task.id for r in records if r.failed)
-            rule = "Answer with JSON only."
-            edit = Edit("append", content=rule, reason="house rule", tasks=failing)
-            return [Patch((edit,))]
-    """
+    """Propose patches from the rollouts of train tasks (stage 2)."""
 
 
 @pytest.hookspec(firstresult=True)
 def pytest_skillopt_aggregate(
     config: pytest.Config, patches: Sequence[Patch], context: Context
 ) -> Patch | None:
-    """Merge the patches of the analysts into one (stage 3).
-
-    This example joins them without a model call:
-
-        # conftest.py
-        from pytest_skillopt import Patch
-
-
-        def pytest_skillopt_aggregate(config, patches, context):
-            return Patch(tuple(p for patch in patches for p in patch.edits))
-    """
+    """Merge the patches of the analysts into one (stage 3)."""
 
 
 @pytest.hookspec(firstresult=True)
 def pytest_skillopt_select(config: pytest.Config, patch: Patch, context: Context) -> Patch | None:
-    """Keep at most ``context.budget`` edits, the best first (stage 4).
-
-    The default search has no budget here: it asks with all edits of a round's replies, and leaves
-    out those that are not returned:
-
-        # conftest.py
-        from dataclasses import replace
-
-
-        def pytest_skillopt_select(config, patch, context):
-            short = sorted(patch.edits, key=lambda p: len(p.content))
-            return replace(patch, edits=tuple(short[: context.budget]))
-    """
+    """Keep at most ``context.budget`` edits, the best first (stage 4)."""
 
 
 @pytest.hookspec(firstresult=True)
 def pytest_skillopt_update(config: pytest.Config, patch: Patch, context: Context) -> Update | None:
-    """Apply the patch to the working skill, ``context.document`` (stage 5).
-
-    The result is an ``Update(document, applied, refused)``. The default search asks about one
-    edit at a time, or about all that copy words of a task, and samples the applied edits, which
-    have to make the document. This example turns appended text into a bullet:
-
-        # conftest.py
-        from dataclasses import replace
-        from pytest_skillopt import update
+    """Apply the patch to the working skill, ``context.document`` (stage 5)."""
 
 
-        def bullet(edit):
-            if edit.op != "append":
-                return edit
-            text = "- " + edit.content.removeprefix("- ")
-            return replace(edit, content=text)
-
-
-        def pytest_skillopt_update(config, patch, context):
-            bullets = tuple(bullet(edit) for edit in patch.edits)
-            return update(replace(patch, edits=bullets), context)
-    """
-
-
-@pytest.hookspec(firstresult=True)
-def pytest_skillopt_gate(config: pytest.Config, question: GateQuestion) -> Gate | None:
-    """Return the gate of one decision (stage 6): it asks for samples and ends in a verdict.
-
-    ``question`` has the tasks and the options. None leaves the decision to the built-in gate. With
-    the default settings, None for the first question means that only the final comparison decides
-    (docs/gate.md). The final comparison, before the skill is written, does not call the hook:
-
-        # conftest.py
-        from dataclasses import replace
-        from pytest_skillopt import open_gate
-
-
-        def pytest_skillopt_gate(config, question):
-            return open_gate(replace(question, name="strict"))
-    """
+@pytest.hookspec
+def pytest_skillopt_step(config: pytest.Config, step: StepRow) -> None:
+    """Observe a finished step of a training."""
 
 
 @pytest.hookspec
 def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) -> str | None:
-    """Return notes for the head of a run and its report, one a line.
-
-    Called before anything is paid for:
-
-        # conftest.py
-        import os
-
-
-        def pytest_skillopt_opened(config, tasks):
-            return f"{len(tasks)} tasks on {os.environ.get('REGION', 'this machine')}"
-    """
+    """Return notes for the head of a run and its report, one a line."""
 
 
 @pytest.hookspec
-def pytest_skillopt_notes(config: pytest.Config, result: Result) -> str | None:
-    """Return a note about a finished run for its report.
+def pytest_skillopt_task(item: pytest.Item, skill: str) -> Mapping[str, Any] | None:
+    """Return fields of the task that a test is, by the names of ``SkillTask``."""
 
-    The report is written afterwards:
 
-        # conftest.py
-        def pytest_skillopt_notes(config, result):
-            slow = result.seconds > 3600
-            return "it took more than an hour" if slow else f"it was a {result.mode} run"
-    """
+@pytest.hookspec
+def pytest_skillopt_lint_rules() -> Sequence[LintRule] | None:
+    """Return further rules on the text that a version of a skill adds."""
+
+
+@pytest.hookspec
+def pytest_skillopt_check_edit(
+    tasks: Sequence[SkillTask], skill: str
+) -> Callable[[Edit, str], Refusal | None] | None:
+    """Return a check of each edit of a training, and of the text that it adds."""
+
+
+@pytest.hookspec
+def pytest_skillopt_searches() -> Mapping[str, Callable[[], Search]] | None:
+    """Return further values of ``skillopt_search``: each makes its ``Search`` when it is chosen."""
+
+
+@pytest.hookspec
+def pytest_skillopt_rules() -> Mapping[str, Callable[[], type[SequentialGate]]] | None:
+    """Return further values of ``skillopt_gate``: rules by which an edit is accepted."""
+
+
+@pytest.hookspec
+def pytest_skillopt_modes() -> Sequence[Mode] | None:
+    """Return further modes. A plugin declares the option of each, ``--skillopt-NAME``."""
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_skillopt_runner(
+    session: pytest.Session,
+    settings: Settings,
+    versions: SkillVersions,
+    watchdog: Watchdog,
+    worker: str,
+    deliver: Callable[[Rollout], None],
+) -> ConcurrentRunner | None:
+    """Return what runs the rollouts of a worker, if it is to run several at once."""
+
+
+@pytest.hookspec
+def pytest_skillopt_result(config: pytest.Config, result: Result) -> None:
+    """Complete the result of a finished run before its report is written."""
+
+
+@pytest.hookspec
+def pytest_skillopt_report(config: pytest.Config, result: Result) -> Mapping[str, str] | None:
+    """Return further reports of a run: texts by the names of their files in its folder."""
 
 
 @pytest.hookspec
 def pytest_skillopt_finished(config: pytest.Config, result: Result, folder: Path) -> None:
-    """Act on a finished run, whose report has been written into ``folder``.
-
-    For example, keep its status:
-
-        # conftest.py
-        def pytest_skillopt_finished(config, result, folder):
-            (folder / "status.txt").write_text(result.status)
-    """
+    """Act on a finished run, whose report has been written into ``folder``."""
 
 
-@pytest.hookspec(firstresult=True)
-def pytest_skillopt_agent(item: pytest.Item, skill: str) -> str | None:
-    """Name the agents that a test runs, with their versions, such as ``codex 0.163.0, mine 2``.
-
-    ``skill`` is the path of its skill file, relative to the root directory. The versions are part
-    of a task's identity, so that an update of an agent is never mixed into a run, and the target
-    model counts as used:
-
-        # conftest.py
-        def pytest_skillopt_agent(item):
-            return "greeter 1.2" if "greeter" in item.fixturenames else None
-    """
+@pytest.hookspec
+def pytest_skillopt_commands(commands: argparse._SubParsersAction[Any]) -> None:
+    """Add commands to ``pytest-skillopt``: ``handle`` maps the arguments to an exit code."""

@@ -1,208 +1,104 @@
-"""The modes: what each is, the options that turn one on, and the options that exclude it."""
+"""The options and ini keys of the core, as pytest shows them; ``settings.py`` reads them."""
 
 from __future__ import annotations
 
-import functools
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
-
-import pytest
-
-from pytest_skillopt.registry import addons
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Mapping, Sequence
+    import pytest
 
-    from pytest_skillopt import SkillTask
-    from pytest_skillopt.settings import Settings
-
-Tone = Literal["good", "careful", "bad", "neutral"]
-
-_ON: Mapping[str, Any] = {"action": "store_true"}
-_BIASING = {
-    "maxfail": "-x / --maxfail",
-    "lf": "--lf",
-    "stepwise": "--sw",
-    "usepdb": "--pdb",
-    "trace": "--trace",
-    "reruns": "--reruns",
-}
+    IniType = Literal["linelist", "bool", "int", "float", "string"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class Mode:
-    """A mode: what it is, and in a session its arguments.
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("skillopt", "training of agent skills; most options are ini keys, too")
+    add = group.addoption
+    on = "store_true"
+    add("--skillopt", action=on, dest="skillopt_evaluate", help="measure every task K times")
+    add("--skillopt-save-baseline", action=on, help="with it: save the counts for later checks")
+    text = "improve SKILL.md; write it only if the pass rate rises"
+    add("--skillopt-train", action=on, help=text)
+    # "=description" is part of the name, so that no word after it is read as a value.
+    add(
+        "--skillopt-train=description",
+        action="store_const",
+        const="description",
+        dest="skillopt_train",
+        help="also improve its description, on trigger tasks",
+    )
+    text = "continue an unfinished training: =latest or its name"
+    add("--skillopt-resume", metavar="RUN", help=text)
+    add("--skillopt-init", action=on, help="with --skillopt-train: create a missing SKILL.md")
+    text = "fail if SKILL.md is credibly worse than at revision REF"
+    add("--skillopt-check", metavar="REF", help=text)
+    text = "with --skillopt-check: also fail on too little evidence"
+    add("--skillopt-check-strict", action=on, help=text)
+    text = "compare two skills: files, revisions, run versions, none"
+    add("--skillopt-compare", nargs=2, metavar=("A", "B"), help=text)
+    text = "judge a change made elsewhere: SKILL.md, folder, patch"
+    add("--skillopt-try", metavar="FILE", help=text)
+    text = "measure the noise: compare the skill with itself"
+    add("--skillopt-aa", action=on, help=text)
+    text = "tell if the skill still helps today's model"
+    add("--skillopt-drift", action=on, help=text)
 
-    The modes of the core stand in ``CORE``, those of an add-on in its ``ADDON``.
-    """
+    def option(name: str, metavar: str, text: str, kind: IniType = "string") -> None:
+        """Add an option, and the ini key of the same name."""
+        add("--skillopt-" + name.replace("_", "-"), metavar=metavar, help=text)
+        parser.addini(f"skillopt_{name}", "see the option", type=kind, default=None)
 
-    name: str
-    """The mode of its runs in ``result.json``."""
-    flag: str
-    """Its option."""
-    help: str
-    function: str
-    """``module:name`` of the function from a ``Run`` and its ``Display`` to its ``Result``."""
-    doing: str
-    """Its work in the line at the start, such as "checking"."""
-    samples: Callable[[SkillTask, Settings], int]
-    """Largest number of rollouts of a task, without retries after infrastructure errors."""
-    gated: bool = False
-    """True if the default gate decides, which takes more samples of each task of a small suite."""
-    rounds: Callable[[Settings], int] = lambda settings: settings.rollouts
-    """Number of rollouts of a task that it begins with, for the line at the start."""
-    typical: float = 0.47
-    """Typical part of that number, in (0, 1]; the default is measured (``benchmarks/plan.py``)."""
-    option: Mapping[str, Any] = field(default_factory=lambda: _ON)
-    """Arguments of ``addoption``."""
-    more: Mapping[str, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)
-    """Options that need this one: by flag, help and arguments of ``addoption``."""
-    judges_tasks: bool = False
-    """True if it measures one version, and a task passes or fails by its pass rate, as a test does;
-    pytest's options that stop early or repeat failures are then allowed."""
-    splits: bool = False
-    """True if its tasks are split into train, val and test."""
-    sides: tuple[str, str] = ("before", "after")
-    """Names of the two versions in a report."""
-    answers: Mapping[str, tuple[str, Tone]] = field(default_factory=dict)
-    """First words of a report and their tone, by the result's status. Without an entry, the figure
-    that was measured."""
-    late_probe: bool = False
-    """True if it may find nothing to run, so that its function probes the models when it does."""
-    noise: bool = False
-    """True if it compares a version with itself, so that only ``noise_floor`` is its result."""
-    fails: tuple[str, ...] = ("unmeasured",)
-    """Statuses of a result that make pytest exit with 1."""
+    def key(name: str, text: str, kind: IniType = "string") -> None:
+        parser.addini(f"skillopt_{name}", text, type=kind, default=None)
 
-    argument: Any = None
-    """Value of its option in a session; the following ones belong to the core's modes."""
-    strict: bool = False
-    """Fail on too little evidence, too: whether an option of it ends in ``-strict``."""
-    resume: str | None = None
-    """``train``: run to continue; ``""`` is the latest."""
-    init: bool = False
-    """``train``: create the SKILL.md if there is none."""
+    option("skill", "FILE", "skill file (default: the only SKILL.md)")
+    option("split", "A:B:C", "ratio of train:val:test tasks (default: 2:1:1)")
+    key("split_seed", "seed of the splits (default: 0)", "int")
+    option("seed", "N", "seed for all random choices (default: 0)", "int")
+    option("rollouts", "K", "rollouts per task and version (default: 3)", "int")
+    option("timeout", "S", "seconds per rollout; 0: no limit (default: 600)", "float")
+    key("min_pass_rate", "pass rate from which a task passes (default: 0.5)", "float")
+    key("max_attempts", "attempts at a rollout that ends in an error (default: 3)", "int")
+    key("max_error_rate", "largest share of errors in a decision (default: 0.05)", "float")
+    option("dir", "DIR", "folder of the runs and the cache (default: .skillopt)")
+    key("files", "other trained files, or none (default: references/*.md)", "linelist")
+    key("train_description", "train descriptions, too, on trigger tasks (default: no)", "bool")
+    option("write", "no", "write improved skills; no: only propose (default: yes)", "bool")
 
-    @classmethod
-    def from_config(cls, config: pytest.Config) -> Mode | None:
-        """Return the mode that the options ask for, None if they ask for none.
+    option("model", "M", "model of every role: provider:model[@URL]")
+    option("target", "M", "model that uses the skill: provider:model[@URL]")
+    option("optimizer", "M", "model that proposes edits: provider:model[@URL]")
+    option("judge", "M", "model of skill_judge (default: the optimizer)")
+    option("base_url", "URL", "server of models without @URL")
+    key("requests", "[ROLE.]NAME = VALUE lines: temperature, key_env, ...", "linelist")
+    key("request_timeout", "seconds per model call (default: 120)", "float")
+    key("max_turns", "maximum model calls per skill_agent prompt (default: 16)", "int")
+    option("cache", "rw", "reply cache: rw, ro, off or refresh (default: rw)")
+    key("max_in_flight", "concurrent model calls, all workers (default: no limit)", "int")
 
-        Raises:
-            UsageError: two modes at once, or an option that belongs to another mode.
-        """
-        option = config.option
-        chosen = asked_for(option)
-        if len(chosen) > 1:
-            raise pytest.UsageError(f"{chosen[0].flag} and {chosen[1].flag} cannot be combined")
-        for mode in modes().values():
-            for flag in mode.more:
-                if mode not in chosen and _given(option, flag.removeprefix("--skillopt-")):
-                    raise pytest.UsageError(f"{flag} needs {mode.flag}")
-        if not chosen:
-            return None
-        mode = replace(
-            chosen[0],
-            argument=getattr(option, f"skillopt_{chosen[0].name}"),
-            strict=getattr(option, f"skillopt_{chosen[0].name}_strict", False),
-            resume=option.skillopt_resume,
-            init=option.skillopt_init,
-        )
-        mode._refuse_biasing(config)
-        return mode
+    option("max_rollouts", "N", "stop after this many rollouts (default: no cap)", "int")
+    option("max_calls", "N", "stop after this many paid calls (default: no cap)", "int")
+    option("max_tokens", "N", "stop after this many tokens (default: no cap)", "int")
+    option("max_cost", "X", "stop after this many US dollars (default: no cap)", "float")
+    option("max_time", "S", "stop after this many seconds (default: no cap)", "float")
+    text = "MODEL=IN/OUT or IN/OUT/CACHED, ... in US dollars per million tokens"
+    key("prices", text, "linelist")
 
-    def _refuse_biasing(self, config: pytest.Config) -> None:
-        """Refuse options that stop early, pick failures or repeat them."""
-        if self.judges_tasks:
-            return
-        for dest, shown in _BIASING.items():
-            if config.getoption(dest, default=None):
-                bias = "it would truncate or bias the measurement (look in addopts too)"
-                raise pytest.UsageError(f"{self.flag} cannot be combined with {shown}: {bias}")
+    option("search", "NAME", "how edits are found: trials, batch, shorten, ... (default: trials)")
+    key("patience", "steps without a gain that end the search batch (default: 3)", "int")
+    key("preferences", "rules for the optimizer: a text or a Markdown file")
+    key("max_skill_tokens", "largest skill, 4 characters a token (default: no limit)", "int")
+    key("lint_allow", "lint rules to ignore", "linelist")
+    key("epochs", "passes of a search over the train tasks (default: 4)", "int")
+    key("batch_size", "train tasks of a step of the search batch (default: fits the suite)", "int")
+    key("edit_budget", "edits of an analyst (default: 4)", "int")
 
-
-_EVALUATE = Mode(
-    name="evaluate",
-    flag="--skillopt",
-    help="measure every task K times",
-    function="pytest_skillopt.modes.measure:evaluate",
-    doing="evaluating",
-    samples=lambda task, settings: task.rollouts or settings.rollouts,
-    typical=1.0,
-    judges_tasks=True,
-)
-CORE = (
-    _EVALUATE,
-    Mode(
-        name="train",
-        flag="--skillopt-train",
-        help="improve SKILL.md; write it only if the pass rate rises",
-        function="pytest_skillopt.modes.train:train",
-        doing="training",
-        samples=lambda task, settings: (
-            2 * (task.rollouts or settings.rollouts)
-            if task.split == "test"
-            else 2 * settings.final_rollouts
-        ),
-        gated=True,
-        more={
-            # "=description" is part of the name, so that no word after it is read as a value.
-            "--skillopt-train=description": (
-                "also improve its description, on trigger tasks",
-                {"action": "store_const", "const": "description", "dest": "skillopt_train"},
-            ),
-            "--skillopt-resume": (
-                "continue an unfinished training: =latest or its name",
-                {"nargs": "?", "metavar": "RUN", "const": "latest"},
-            ),
-            "--skillopt-init": ("with --skillopt-train: create a missing SKILL.md", _ON),
-        },
-        splits=True,
-        answers={
-            "accepted": ("Accepted, ready to merge", "good"),
-            "rejected": ("Nothing to merge", "neutral"),
-            "unchanged": ("Nothing to merge", "neutral"),
-            "unmeasured": ("Not measured", "bad"),
-            "interrupted": ("Stopped early", "careful"),
-        },
-    ),
-)
-
-
-@functools.cache
-def modes() -> dict[str, Mode]:
-    """Return all modes by their names."""
-    more = (mode for addon in addons() for mode in addon.modes)
-    return {mode.name: mode for mode in (*CORE, *more)}
-
-
-def mode_named(name: str) -> Mode:
-    """Return the mode of a result; if it was an add-on's that is gone, one without words."""
-    return modes().get(name) or replace(_EVALUATE, judges_tasks=False)
-
-
-def add_mode_options(group: pytest.OptionGroup) -> None:
-    for mode in modes().values():
-        group.addoption(mode.flag, help=mode.help, dest=f"skillopt_{mode.name}", **mode.option)
-        for flag, (text, how) in mode.more.items():
-            group.addoption(flag, help=text, **how)
-
-
-def refuse_bare_options(args: Sequence[str]) -> None:
-    """Raise UsageError for an option without its ``=``: the next word could be a path."""
-    for mode in modes().values():
-        more = ((flag, how) for flag, (_, how) in mode.more.items())
-        for flag, how in [(mode.flag, mode.option), *more]:
-            if flag in args and how.get("nargs") == "?":
-                usual = f"write {flag}={how['const']}"
-                raise pytest.UsageError(f"{flag} needs {how['metavar']}: {usual}")
-
-
-def asked_for(options: argparse.Namespace) -> list[Mode]:
-    """List the modes that options ask for."""
-    return [mode for mode in modes().values() if _given(options, mode.name)]
-
-
-def _given(options: argparse.Namespace, name: str) -> bool:
-    dest = "skillopt_" + name.replace("-", "_")
-    return getattr(options, dest, None) not in (None, False)
+    text = "rule that accepts an edit: sequential, strict, off, ... (default: sequential)"
+    option("gate", "NAME", text)
+    option("gate_alpha", "X", "risk of accepting a useless edit (default: 0.05)", "float")
+    key("gate_alpha_run", "the same for a whole run (default: per decision)", "float")
+    key("gate_k0", "samples of the incumbent before a comparison (default: 3)", "int")
+    key("gate_kc", "rounds of a candidate before it is accepted (default: 3)", "int")
+    key("gate_kmax", "most samples of a task in a decision (default: 32)", "int")
+    key("gate_veto", "refuse an edit that breaks a task (default: no)", "bool")
+    key("metric", "score: hard, soft (rollout.score) or mixed (default: hard)")
+    key("final_rollouts", "fresh samples per task before a write (default: 5)", "int")

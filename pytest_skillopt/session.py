@@ -20,7 +20,7 @@ from pytest_skillopt.untrusted import logger, no_command
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from pytest_skillopt.options import Mode
+    from pytest_skillopt.mode import Mode
     from pytest_skillopt.run.result import Result
     from pytest_skillopt.suite.executor import WorkersExecutor
     from pytest_skillopt.suite.tasks import SkillTask
@@ -38,7 +38,11 @@ def start(config: pytest.Config, mode: Mode) -> None:
 
         config.stash[MODELS] = RemoteModels(config, settings, link(config).ask)
         config.pluginmanager.register(WorkerLoop(config, settings), "skillopt-worker")
-    elif not config.option.collectonly:
+    elif config.option.collectonly:
+        from pytest_skillopt.addons.doctor.plan import Plan
+
+        config.pluginmanager.register(Plan(config, mode, settings), "skillopt-plan")
+    else:
         config.option.maxfail = 0  # all is measured before the first task is reported
         config.pluginmanager.register(Controller(config, mode, settings), "skillopt-controller")
 
@@ -64,7 +68,7 @@ class Controller:
 
         refuse_early(config, self._mode, self.settings)
         if config.getoption("dist", "no") == "no":
-            if self.settings.slots > 1:
+            if self.settings.lanes > 1:
                 raise pytest.UsageError("several rollouts at once need a worker: add -n 1")
             config.pluginmanager.register(_InProcess(config, self.settings, self._work))
             return
@@ -110,7 +114,28 @@ class Controller:
             return ("measured" if report.when == "call" else "", "", "MEASURED")
         return None
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self.result is not None:
+            from pytest_skillopt.addons.reports.terminal import print_report
+
+            print_report(self._config, terminalreporter, self.result)
+        self._tell_left_out(terminalreporter)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_html_results_summary(self, prefix: list[str]) -> None:
+        """Link from the page of pytest-html to the report."""
+        if self.result is not None:
+            from pytest_skillopt.addons.reports.page import summary_link
+            from pytest_skillopt.report.files import PAGE
+            from pytest_skillopt.run.directory import Home
+
+            home = Home(self._config.rootpath / self.settings.dir)
+            its_page = self._config.invocation_params.dir / self._config.getoption("htmlpath")
+            report = home.runs / self.result.run / PAGE
+            prefix.append(summary_link(self.result, report, its_page))
+
+    def _tell_left_out(self, terminalreporter: pytest.TerminalReporter) -> None:
         left_out = self._config.stash.get(LEFT_OUT, None)
         if left_out is None:
             return  # the session ended before

@@ -1,8 +1,7 @@
 """Every setting of the plugin: one frozen dataclass, made once from pytest's configuration.
 
 Each is an ini key ``skillopt_<name>``; those that a run is often given by hand are an option
-``--skillopt-<name>`` too, which wins. Ini keys have pytest's own types: a native TOML configuration
-writes numbers, booleans and lists as such.
+``--skillopt-<name>`` too, which wins. ``options.py`` and the plugins declare them to pytest.
 """
 
 from __future__ import annotations
@@ -12,24 +11,21 @@ import difflib
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from pytest_skillopt.registry import addons, merged, register_addons
+from pytest_skillopt.addons import merged, switched_off
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
 _BOOLEANS = {"yes": True, "true": True, "on": True, "1": True} | {
     "no": False, "false": False, "off": False, "0": False,
 }  # fmt: skip
 _RAW_NUMBER = re.compile(r"(?:could not convert string to float|(invalid literal) .*?): (.*)")
 """Words of Python for a text that is not a number, which pytest passes on."""
-_IniType = Literal["linelist", "bool", "int", "float", "string"]
-_INI_TYPES: dict[type, _IniType] = {bool: "bool", int: "int", float: "float", str: "string"}
-
 _DEARER = (
     "read in the report what a rollout takes before and after, with skillopt_write = no; "
     "skillopt_max_skill_tokens bounds the skill's length"
@@ -65,54 +61,33 @@ _ABOUT = {
     "low": -math.inf,
     "high": math.inf,
     "choices": (),
-    "metavar": "",
     "many": "",  # separator between the values of a setting that takes several
-    "option": False,
-    "more": None,  # from an add-on to its table of further choices
-    "quiet": False,  # an ini key that ``pytest --help`` leaves out
     "search": "",  # the only search in which the setting has an effect
     "fixed": False,  # neither an option nor an ini key
     "free": False,  # changes no sample: a run may be continued with another value
 }
 
 
-def setting(default: Any, help: str = "", **about: Any) -> Any:
-    """Declare a field of a class of settings.
+def _setting(default: Any, **about: Any) -> Any:
+    """Declare a field of the settings.
 
     Args:
         default: its type is the setting's: bool, int, float or str.
-        help: one line; ``{choices}`` in it is replaced by the choices.
         about: further properties, by the names in ``_ABOUT``.
     """
-    return dataclasses.field(default=default, metadata=_ABOUT | {"help": help} | about)
+    return dataclasses.field(default=default, metadata=_ABOUT | about)
 
 
-def _option(default: Any, help: str, **how: Any) -> Any:
-    return setting(default, help, option=True, **how)
+def _free(default: Any, **how: Any) -> Any:
+    return _setting(default, free=True, **how)
 
 
-def _cap(default: float, unit: str) -> Any:
-    return _option(default, f"stop after this many {unit} (default: no cap)", low=0, free=True)
+def _fixed(default: Any) -> Any:
+    return _setting(default, fixed=True)
 
 
-def _quiet(default: Any, **how: Any) -> Any:
-    return setting(default, quiet=True, **how)
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class AddOnSettings:
-    """The settings of an add-on: fields of a subclass, each a ``setting``."""
-
-    @property
-    def slots(self) -> int:
-        """Number of rollouts that a worker runs at once."""
-        return 1
-
-    def validate(self, settings: Settings) -> None:
-        """Raise UsageError for settings that contradict each other or those of the core."""
-
-
-Own = TypeVar("Own", bound=AddOnSettings)
+def _batch(default: Any, **how: Any) -> Any:
+    return _setting(default, search="batch", **how)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,244 +95,185 @@ class Settings:
     """The settings of a session. Booleans are written ``yes`` or ``no``; 0 turns a cap off."""
 
     # the suite
-    skill: str = _option("", "skill file (default: the only SKILL.md)")
-    split: str = _option("2:1:1", "ratio of train:val:test tasks")
-    split_seed: int = setting(0, "seed of the splits", low=0)
-    seed: int = _option(0, "seed for all random choices", low=0)
-    rollouts: int = _option(3, "K: rollouts per task and version", low=1)
-    timeout: float = _option(600.0, "seconds per rollout; 0: no limit", low=0, free=True)
-    min_pass_rate: float = setting(0.5, "pass rate from which a task passes", low=0, high=1)
-    max_attempts: int = setting(3, "attempts at a rollout that ends in an error", low=1, free=True)
-    max_error_rate: float = setting(0.05, "largest share of errors in a decision", low=0, high=1)
-    dir: str = _option(".skillopt", "folder of the runs and the cache", free=True)
-    files: str = setting("references/*.md", "other trained files, or none", many=",")
-    train_description: bool = setting(False, "train descriptions, too, on trigger tasks")
-    write: bool = _option(True, "write improved skills; no: only propose", metavar="no")
+    skill: str = _setting("")
+    split: str = _setting("2:1:1")
+    split_seed: int = _setting(0, low=0)
+    seed: int = _setting(0, low=0)
+    rollouts: int = _setting(3, low=1)
+    timeout: float = _free(600.0, low=0)
+    min_pass_rate: float = _setting(0.5, low=0, high=1)
+    max_attempts: int = _free(3, low=1)
+    max_error_rate: float = _setting(0.05, low=0, high=1)
+    dir: str = _free(".skillopt")
+    files: str = _setting("references/*.md", many=",")
+    train_description: bool = _setting(False)
+    write: bool = _setting(True)
 
     # models
-    model: str = _option("", "model of every role: provider:model[@URL]", free=True)
-    target: str = _option("", "model that uses the skill: provider:model[@URL]", free=True)
-    optimizer: str = _option("", "model that proposes edits: provider:model[@URL]", free=True)
-    judge: str = _option("", "model of skill_judge (default: the optimizer)", free=True)
-    base_url: str = _option("", "server of models without @URL", metavar="URL", free=True)
-    requests: str = setting(
-        "", "[ROLE.]NAME = VALUE lines: temperature, key_env, ...", many="\n", free=True
+    model: str = _free("")
+    target: str = _free("")
+    optimizer: str = _free("")
+    judge: str = _free("")
+    base_url: str = _free("")
+    requests: str = _free("", many="\n")
+    request_timeout: float = _free(120.0, low=0.1)
+    max_turns: int = _setting(16, low=1)
+    cache: Literal["rw", "ro", "off", "refresh"] = _free(
+        "rw", choices=("rw", "ro", "off", "refresh")
     )
-    request_timeout: float = setting(120.0, "seconds per model call", low=0.1, free=True)
-    max_turns: int = setting(16, "maximum model calls per skill_agent prompt", low=1)
-    cache: Literal["rw", "ro", "off", "refresh"] = _option(
-        "rw", "reply cache: {choices}", choices=("rw", "ro", "off", "refresh"), free=True
-    )
-    max_in_flight: int = setting(
-        0, "concurrent model calls, all workers (default: no limit)", low=0, free=True
-    )
+    max_in_flight: int = _free(0, low=0)
 
     # spending caps
-    max_rollouts: int = _cap(0, "rollouts")
-    max_calls: int = _cap(0, "paid calls")
-    max_tokens: int = _cap(0, "tokens")
-    max_cost: float = _cap(0.0, "US dollars")
-    max_time: float = _cap(0.0, "seconds")
-    prices: str = setting(
-        "",
-        "MODEL=IN/OUT or IN/OUT/CACHED, ... in US dollars per million tokens",
-        many=",",
-        free=True,
-    )
+    max_rollouts: int = _free(0, low=0)
+    max_calls: int = _free(0, low=0)
+    max_tokens: int = _free(0, low=0)
+    max_cost: float = _free(0.0, low=0)
+    max_time: float = _free(0.0, low=0)
+    prices: str = _free("", many=",")
 
     # the search
-    search: str = _option(
-        "trials",
-        "how edits are found: {choices}",
-        choices=("trials",),
-        more=lambda addon: addon.searches,
-    )
-    patience: int = setting(
-        3, "steps without a gain that end the search batch", low=1, search="batch"
-    )
-    preferences: str = setting("", "rules for the optimizer: a text or a Markdown file")
-    max_skill_tokens: int = setting(
-        0, "largest skill, 4 characters a token (default: no limit)", low=0
-    )
-    lint_allow: str = setting("", "lint rules to ignore", many=",")
+    search: str = _setting("trials")
+    patience: int = _batch(3, low=1)
+    preferences: str = _setting("")
+    max_skill_tokens: int = _setting(0, low=0)
+    lint_allow: str = _setting("", many=",")
+    epochs: int = _setting(4, low=1)
+    batch_size: int = _batch(0, low=0)
+    edit_budget: int = _setting(4, low=1)
 
     # the gate
-    gate: str = _option(
-        "sequential",
-        "rule that accepts an edit: {choices}",
-        choices=("sequential",),
-        more=lambda addon: addon.gates,
-    )
-    gate_alpha: float = _option(0.05, "risk of accepting a useless edit", low=1e-6, high=0.5)
-    metric: Literal["hard", "soft", "mixed"] = setting(
-        "hard", "score: hard, soft (rollout.score), mixed", choices=("hard", "soft", "mixed")
-    )
-    final_rollouts: int = setting(5, "fresh samples per task before a write", low=1)
+    gate: str = _setting("sequential")
+    gate_alpha: float = _setting(0.05, low=1e-6, high=0.5)
+    metric: Literal["hard", "soft", "mixed"] = _setting("hard", choices=("hard", "soft", "mixed"))
+    final_rollouts: int = _setting(5, low=1)
+    gate_k0: int = _setting(3, low=1)
+    gate_kc: int = _setting(3, low=1)
+    gate_kmax: int = _setting(32, low=1)
+    gate_alpha_run: float = _setting(0.0, low=0, high=0.5)
+    gate_veto: bool = _setting(False)
 
-    # ini keys that few suites need
-    epochs: int = _quiet(4, low=1)
-    batch_size: int = _quiet(0, low=0, search="batch")
-    edit_budget: int = _quiet(4, low=1)
-    gate_k0: int = _quiet(3, low=1)
-    gate_kc: int = _quiet(3, low=1)
-    gate_kmax: int = _quiet(32, low=1)
-    gate_alpha_run: float = _quiet(0.0, low=0, high=0.5)
-    gate_veto: bool = _quiet(False)
+    # of plugins
+    evals: bool = _setting(False)
+    evals_pass: float = _setting(1.0, low=1e-6, high=1)
+    harness: str = _setting("")
+    harness_env: str = _setting("", many=",")
+    harness_login: bool = _setting(False)
+    sandbox: str = _setting("auto")
+    lanes: int = _free(1, low=1, high=256)
+    propose_skills: str = _setting("", many=",")
+    minibatch_size: int = _batch(0, low=0)
+    accumulation: int = _batch(1, low=1)
+    merge_batch_size: int = _batch(8, low=2)
+    failure_only: bool = _batch(False)
+    contrasts: int = _batch(0, low=0)
+    update_mode: str = _batch(
+        "patch", choices=("patch", "rewrite_from_suggestions", "full_rewrite_minibatch")
+    )
+    autonomous_budget: bool = _batch(False)
+    min_edit_budget: int = _batch(0, low=0)
+    schedule: str = _batch("cosine", choices=("constant", "linear", "cosine"))
+    slow_update: bool = _batch(True)
+    slow_update_samples: int = _batch(20, low=1)
+    slow_update_pairs: str = _batch("mixed", choices=("mixed", "changed", "unchanged"))
+    meta_skill: bool = _batch(True)
+    skill_aware: bool = _batch(False)
+    appendix_source: str = _batch("both", choices=("both", "failure_only"))
+    appendix_threshold: int = _batch(6, low=0)
 
     # constants that only tests and benchmarks change
-    breaker: int = setting(20, fixed=True)
+    breaker: int = _fixed(20)
     """Consecutive infrastructure errors that stop the run."""
-    call_retries: int = setting(6, fixed=True)
+    call_retries: int = _fixed(6)
     """Retries of a model call after a temporary fault; an ordinary run has 2."""
-    longest_pause: float = setting(900.0, fixed=True)
+    longest_pause: float = _fixed(900.0)
     """Longest pause in seconds that a provider may ask for; in an ordinary run 10."""
-    max_reply_bytes: int = setting(4_000_000, fixed=True)
+    max_reply_bytes: int = _fixed(4_000_000)
     """Largest reply in bytes; a larger one is refused."""
-    optimizer_workers: int = setting(8, fixed=True)
+    optimizer_workers: int = _fixed(8)
     """Concurrent optimizer calls."""
-
-    addons: tuple[AddOnSettings, ...] = setting((), fixed=True)
-    """Settings of add-ons; ``of`` finds them."""
 
     @classmethod
     def from_config(cls, config: pytest.Config) -> Settings:
-        """Read options and ini keys; raise UsageError for a bad value.
-
-        A session that had not mentioned the plugin before gets its add-ons now.
-        """
-        register_addons(config.pluginmanager)
-        _refuse_removed_keys(config)
-        settings = cls.make(
-            **{field.name: _read(config, field, config.option) for field in _all_fields()}
-        )
+        """Read options and ini keys; raise UsageError for a bad value."""
+        values = {field.name: _read(config, field, config.option) for field in FIELDS}
         if config.getoption("skillopt_train", None) == "description":
-            settings = dataclasses.replace(settings, train_description=True)
-        for part in settings.addons:
-            part.validate(settings)
+            values["train_description"] = True
+        settings = cls(**values)
+        settings._validate(config)
         return settings
 
-    @classmethod
-    def make(cls, **values: Any) -> Settings:
-        """Make settings, those of add-ons included, from values by name."""
-        more: list[AddOnSettings] = []
-        for kind in _kinds():
-            names = {field.name for field in dataclasses.fields(kind)} & values.keys()
-            more.append(kind(**{name: values.pop(name) for name in names}))
-        return cls(**values, addons=tuple(more))
-
-    def of(self, kind: type[Own]) -> Own:
-        """Return the settings of an add-on; its defaults if none were given."""
-        found = next((value for value in self.addons if isinstance(value, kind)), None)
-        return kind() if found is None else found
-
-    @property
-    def slots(self) -> int:
-        return max((part.slots for part in self.addons), default=1)
+    def _validate(self, config: pytest.Config) -> None:
+        """Raise UsageError for a search or gate that no plugin brings, and for contradictions."""
+        searches = ["trials", *merged(config.hook.pytest_skillopt_searches())]
+        gates = ["sequential", *merged(config.hook.pytest_skillopt_rules())]
+        for name, value, known in (("search", self.search, searches), ("gate", self.gate, gates)):
+            if value not in known:
+                raise pytest.UsageError(
+                    f"skillopt_{name}: {value!r} is not one of {', '.join(known)}"
+                    f"{switched_off(config)}"
+                )
+        if self.min_edit_budget > self.edit_budget:
+            raise pytest.UsageError(
+                f"skillopt_min_edit_budget={self.min_edit_budget} is above "
+                f"skillopt_edit_budget={self.edit_budget}: the budget falls during a training; "
+                "lower the former or raise the latter"
+            )
+        if self.update_mode != "patch" and "trials" in self.search:
+            raise pytest.UsageError(
+                f"skillopt_update_mode={self.update_mode} rewrites the whole body, which cannot be "
+                "sampled edit by edit: set --skillopt-search=batch, or omit this setting"
+            )
 
     def to_json(self) -> dict[str, Any]:
-        """Return every setting, those of add-ons included, by its name."""
+        """Return every setting by its name."""
         return {field.name: value for field, value in self.fields()}
 
     def fields(self) -> Iterator[tuple[dataclasses.Field[Any], Any]]:
-        """Yield each setting, those of add-ons included, with its value."""
-        parts: tuple[Settings | AddOnSettings, ...] = (self, *self.addons)
-        for part in parts:
-            for field in dataclasses.fields(part):
-                if not field.metadata["fixed"]:
-                    yield field, getattr(part, field.name)
+        """Yield each setting with its value."""
+        for field in FIELDS:
+            yield field, getattr(self, field.name)
 
 
-def _kinds() -> list[type[AddOnSettings]]:
-    return [addon.settings for addon in addons() if addon.settings]
+FIELDS = [field for field in dataclasses.fields(Settings) if not field.metadata["fixed"]]
 
 
-def _all_fields() -> list[dataclasses.Field[Any]]:
-    kinds: list[type[Settings | AddOnSettings]] = [Settings, *_kinds()]
-    fields = (field for kind in kinds for field in dataclasses.fields(kind))
-    return [field for field in fields if not field.metadata["fixed"]]
+def refuse_options(config: pytest.Config, args: Iterable[str]) -> None:
+    """Raise UsageError for an option that is gone, or is an ini key only; say what to do now."""
+    known = {field.name for field in FIELDS}
+    for word in args:
+        flag = word.partition("=")[0]
+        name = flag.removeprefix("--skillopt-").replace("-", "_")
+        if name == flag or _has_option(config, name):
+            continue
+        if name in REMOVED:
+            raise pytest.UsageError(f"{flag} no longer exists: {REMOVED[name]}")
+        if name in known and _is_declared(config, f"skillopt_{name}"):
+            how = f"-o skillopt_{name}=VALUE, or skillopt_{name} in the configuration file"
+            raise pytest.UsageError(f"{flag} is not an option: write {how}")
+        if name in known:
+            raise pytest.UsageError(f"{flag} is not an option here{switched_off(config)}")
 
 
-def documented() -> list[dataclasses.Field[Any]]:
-    """List the settings that ``pytest --help`` shows, in its order."""
-    return [field for field in _all_fields() if field.metadata["help"]]
+def _has_option(config: pytest.Config, name: str) -> bool:
+    return hasattr(config.known_args_namespace, f"skillopt_{name}")
 
 
-def quiet() -> list[dataclasses.Field[Any]]:
-    """List the settings that ``pytest --help`` leaves out."""
-    return [field for field in _all_fields() if field.metadata["quiet"]]
-
-
-def meaning(field: dataclasses.Field[Any]) -> str:
-    """Return the one-line help of a setting."""
-    choices = choices_of(field)
-    listed = f"{', '.join(choices[:-1])} or {choices[-1]}" if choices else ""
-    return str(field.metadata["help"]).replace("{choices}", listed)
-
-
-def choices_of(field: dataclasses.Field[Any]) -> list[str]:
-    """List the values that a setting may have; empty if any value is allowed."""
-    more = merged(field.metadata["more"] or (lambda addon: {}))
-    return [*field.metadata["choices"], *(name for name in more if ", " not in name)]
-
-
-def add_settings(parser: pytest.Parser, group: pytest.OptionGroup) -> None:
-    """Declare the options, and the ini keys of settings that have no option.
-
-    ``add_quiet_keys`` declares the other keys, so that ``pytest --help`` shows each setting once.
-    """
-    for field in documented():
-        meta = field.metadata
-        text, default = meaning(field), shown(field.default)
-        if default and "default:" not in text:
-            text += f" (default: {default})"
-        if meta["option"]:
-            group.addoption(
-                _flag(field.name),
-                dest=_dest(field.name),
-                default=None,
-                metavar=meta["metavar"] or {int: "N", float: "X"}.get(type(field.default), "S"),
-                help=text.replace("%", "%%"),
-            )
-        else:
-            parser.addini(_key(field.name), text, type=_ini_type(field), default=None)
-
-
-def add_quiet_keys(parser: pytest.Parser) -> None:
-    """Declare the ini keys that ``pytest --help`` leaves out."""
-    for field in _all_fields():
-        if field.metadata["option"] or field.metadata["quiet"]:
-            parser.addini(_key(field.name), "", type=_ini_type(field), default=None)
-    for name in REMOVED:
-        parser.addini(_key(name), "", type="string", default=None)
-
-
-def _refuse_removed_keys(config: pytest.Config) -> None:
-    for name, sentence in REMOVED.items():
-        try:
-            is_given = ini(config, name) is not None
-        except pytest.UsageError:  # a number, a boolean or a list
-            is_given = True
-        if is_given:
-            raise pytest.UsageError(f"{_key(name)} no longer exists: {sentence}")
-
-
-def refuse_unknown_keys(config: pytest.Config) -> None:
+def refuse_keys(config: pytest.Config, names: Iterable[str]) -> None:
     """Raise UsageError for an ini key like one of ours that nobody has declared: name the nearest.
 
     pytest only warns of it at the end, and a mistyped cap would be no cap.
     """
-    # pytest tells these names only in its warning; before version 9 without those of ``-o``.
-    unknown = {*config._get_unknown_ini_keys()}
-    unknown |= {word.partition("=")[0].strip() for word in config.getoption("override_ini") or ()}
-    known = {_key(field.name) for field in _all_fields()} | {_key(name) for name in REMOVED}
-    for name in sorted(unknown - known):
-        if not name.lower().startswith("skillopt") or _is_declared(config, name):
+    known = [f"skillopt_{field.name}" for field in FIELDS]
+    for name in sorted(names):
+        if _is_declared(config, name):
             continue
+        gone = REMOVED.get(name.removeprefix("skillopt_"))
+        if gone:
+            raise pytest.UsageError(f"{name} no longer exists: {gone}")
         near = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=1, cutoff=0.0)
         place = f" in {config.inipath.name}" if config.inipath else ""
-        raise pytest.UsageError(
-            f"{name}{place} is not a setting; the nearest is {near[0]} (docs/reference.md has all)"
-        )
+        hint = "" if name in near else f"; the nearest is {near[0]} (docs/reference.md has all)"
+        raise pytest.UsageError(f"{name}{place} is not a setting{hint}{switched_off(config)}")
 
 
 def _is_declared(config: pytest.Config, name: str) -> bool:
@@ -365,26 +281,9 @@ def _is_declared(config: pytest.Config, name: str) -> bool:
         config.getini(name)
     except ValueError as error:
         return not isinstance(error.__cause__, KeyError)
+    except (TypeError, pytest.UsageError):  # a value that pytest cannot read
+        return True
     return True
-
-
-def refuse_removed_options(args: Sequence[str]) -> None:
-    """Raise UsageError for an option that is gone; say what to do now."""
-    sentences = {_flag(name): sentence for name, sentence in REMOVED.items()}
-    for word in args:
-        flag = word.partition("=")[0]
-        if flag in sentences:
-            raise pytest.UsageError(f"{flag} no longer exists: {sentences[flag]}")
-
-
-def refuse_key_as_option(args: Sequence[str]) -> None:
-    """Raise UsageError if an ini key is given as an option; say how to set the key."""
-    keys = {_flag(f.name): _key(f.name) for f in _all_fields() if not f.metadata["option"]}
-    for word in args:
-        flag = word.partition("=")[0]
-        if flag in keys:
-            how = f"write -o {keys[flag]}=VALUE, or {keys[flag]} in the configuration file"
-            raise pytest.UsageError(f"{flag} is not an option: {how}")
 
 
 def ini(config: pytest.Config, name: str) -> Any:
@@ -394,28 +293,26 @@ def ini(config: pytest.Config, name: str) -> Any:
         UsageError: pytest cannot read the value.
     """
     try:
-        return config.getini(_key(name))
+        return config.getini(f"skillopt_{name}")
     except (TypeError, ValueError, pytest.UsageError) as error:
         if "unknown configuration value" in str(error):
-            # A plugin loaded by a conftest file comes too late for the keys that --help hides.
-            return None
+            return None  # of a plugin that is switched off
         raw = _RAW_NUMBER.fullmatch(str(error))
         said = f"{raw[2]} is not {'a whole' if raw[1] else 'a'} number" if raw else str(error)
-        raise pytest.UsageError(f"{_key(name)}: {said}") from None
+        raise pytest.UsageError(f"skillopt_{name}: {said}") from None
 
 
 def early_value(config: pytest.Config, name: str) -> Any:
     """Return the value of a setting before pytest has parsed the whole command line."""
-    (field,) = (field for field in _all_fields() if field.name == name)
+    (field,) = (field for field in FIELDS if field.name == name)
     return _read(config, field, config.known_args_namespace)
 
 
 def _read(config: pytest.Config, field: dataclasses.Field[Any], options: argparse.Namespace) -> Any:
-    if field.metadata["option"]:
-        option = getattr(options, _dest(field.name), None)
-        if option is not None:
-            return _converted(field, option, _flag(field.name))
-    return _converted(field, ini(config, field.name), _key(field.name))
+    option = getattr(options, f"skillopt_{field.name}", None)
+    if option is not None:
+        return _converted(field, option, "--skillopt-" + field.name.replace("_", "-"))
+    return _converted(field, ini(config, field.name), f"skillopt_{field.name}")
 
 
 def _converted(field: dataclasses.Field[Any], value: Any, where: str) -> Any:
@@ -433,7 +330,7 @@ def _converted(field: dataclasses.Field[Any], value: Any, where: str) -> Any:
     value = value.strip() if isinstance(value, str) else value
     if value is None or value == "":
         return default
-    if choices := choices_of(field):
+    if choices := meta["choices"]:
         if value not in choices:
             raise pytest.UsageError(f"{where}: {value!r} is not one of {', '.join(choices)}")
         return value
@@ -456,22 +353,6 @@ def _number(field: dataclasses.Field[Any], value: Any, where: str) -> float:
         bound = f"at least {low:g}" + (f" and at most {high:g}" if math.isfinite(high) else "")
         raise pytest.UsageError(f"{where}: {number} is out of range; it must be {bound}")
     return number
-
-
-def _key(name: str) -> str:
-    return f"skillopt_{name}"
-
-
-def _flag(name: str) -> str:
-    return "--skillopt-" + name.replace("_", "-")
-
-
-def _dest(name: str) -> str:
-    return f"skillopt_setting_{name}"
-
-
-def _ini_type(field: dataclasses.Field[Any]) -> _IniType:
-    return "linelist" if field.metadata["many"] else _INI_TYPES[type(field.default)]
 
 
 def shown(value: Any) -> str:

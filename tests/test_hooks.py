@@ -6,7 +6,7 @@ import inspect
 import itertools
 import json
 import re
-import shutil
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -29,20 +29,22 @@ NAMES = ["Ada", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hal"]
 HOOKS = [name for name in vars(hookspecs) if name.startswith("pytest_skillopt_")]
 
 
+PAGE = (Path(__file__).parent.parent / "docs" / "hooks.md").read_text(encoding="utf-8")
+
+
 def example(hook: str) -> str:
-    """The indented block of the docstring of a specification."""
-    text = inspect.getdoc(getattr(hookspecs, hook)) or ""
-    _, found, block = text.partition(":\n\n")
-    assert found, f"{hook} has no example"
-    return textwrap.dedent(block)
+    """The code of a hook's section on the page."""
+    section = PAGE.split(f"\n### `{hook}(")[1].split("\n### ")[0]
+    return section.split("```python\n")[1].split("```")[0]
 
 
-def test_the_page_of_the_hooks_says_which_are_called_in_every_implementation() -> None:
-    page = Path(__file__).parent.parent / "docs" / "hooks.md"
-    assert "\n::: pytest_skillopt.hookspecs\n" in page.read_text(encoding="utf-8")
-    said = (hookspecs.__doc__ or "").partition("Only ")[2].partition(" are called")[0]
-    told = [hook for hook in HOOKS if not vars(hookspecs)[hook].pytest_spec["firstresult"]]
-    assert [f"pytest_skillopt_{name}" for name in re.findall(r"``(\w+)``", said)] == told
+def test_the_page_says_of_each_hook_its_arguments_and_which_results_count() -> None:
+    found = re.findall(r"^### `(\w+)\((.*)\)`: (one|each)$", PAGE, re.MULTILINE)
+    assert sorted(name for name, _, _ in found) == sorted(HOOKS)
+    for name, arguments, results in found:
+        spec = vars(hookspecs)[name]
+        assert arguments == ", ".join(inspect.signature(spec).parameters)
+        assert spec.pytest_spec["firstresult"] == (results == "one"), name
 
 
 def reply_with(*contents: str) -> str:
@@ -134,19 +136,20 @@ def project(
     return Project(pytester, chat_server)
 
 
-def test_every_example_is_a_conftest_that_is_run_here() -> None:
-    assert len(HOOKS) == 13
+def test_every_example_is_run_here() -> None:
+    assert len(HOOKS) == 20
     for hook in HOOKS:
         code = example(hook)
         compile(code, hook, "exec")
-        assert code.startswith("# conftest.py\n")
+        assert code.startswith(("# conftest.py\n", "# greeter.py"))
         assert re.search(rf"^def {hook}\(", code, re.MULTILINE), hook
         assert f"test_{hook.removeprefix('pytest_skillopt_')}" in globals(), hook
 
 
 @pytest.mark.parametrize("hook", HOOKS)
 def test_every_type_of_a_signature_is_public(hook: str) -> None:
-    known = {"Sequence", "Path", "BaseException", "str", "None", "pytest", "Config", "Item"}
+    known = {"Sequence", "Mapping", "Callable", "Path", "BaseException", "str", "None", "type"}
+    known |= {"Any", "pytest", "Config", "Item", "Session", "argparse", "_SubParsersAction"}
     for said in inspect.get_annotations(getattr(hookspecs, hook)).values():
         for name in set(re.findall(r"\w+", said)) - known:
             assert getattr(pytest_skillopt, name), name
@@ -263,33 +266,32 @@ def test_an_update_whose_edits_do_not_make_its_document_is_refused(project: Proj
     assert "the edits of the update stage do not make its document" in skill["edits"][0]["why"]
 
 
-def test_gate(project: Project) -> None:
-    project.use("pytest_skillopt_gate")
-    assert project.run("--skillopt-train").ret == 0
-    gates = {step["gate"] for step in project.result["skills"][0]["steps"]}
-    assert gates - {""} == {"strict"}
-    assert RULE in project.skill
-
-
 def test_opened(project: Project) -> None:
     project.use("pytest_skillopt_opened")
     project.run("--skillopt")
     assert "8 tasks on this machine" in project.result["notes"]
 
 
-def test_notes(project: Project) -> None:
-    project.use("pytest_skillopt_notes")
+def test_finished(project: Project) -> None:
+    project.use("pytest_skillopt_finished")
+    project.run("--skillopt")
+    assert (project.run_directory / "done.txt").read_text() == "measured"
+
+
+def test_result(project: Project) -> None:
+    project.use("pytest_skillopt_result")
     project.run("--skillopt")
     assert "it was a evaluate run" in project.result["notes"]
 
 
-def test_finished(project: Project) -> None:
-    project.use("pytest_skillopt_finished")
+def test_report(project: Project) -> None:
+    project.use("pytest_skillopt_report")
     project.run("--skillopt")
-    assert (project.run_directory / "status.txt").read_text() == "measured"
+    text = (project.run_directory / "status.txt").read_text()
+    assert text == f"measured: {project.result['reason']}"
 
 
-def test_agent(project: Project) -> None:
+def test_task(project: Project) -> None:
     """The agents that it names are part of the result, and of a task's identity."""
     project.write_test('assert skill_agent(f"Greet {name}.")')
     test = project.path / "test_greeting.py"
@@ -299,33 +301,87 @@ def test_agent(project: Project) -> None:
     test.write_text(f"{test.read_text()}\n{fixture}")
     project.run("--skillopt")
     calls = project.server.calls
-    project.use("pytest_skillopt_agent")
+    project.use("pytest_skillopt_task")
     project.run("--skillopt", "--skillopt-cache=off")
     assert project.result["versions"]["greeter"] == "1.2"
     assert project.server.calls == calls + len(NAMES)
 
 
-@pytest.mark.parametrize("cap", [100, 0])
-def test_a_gate_hook_that_only_looks_changes_nothing(project: Project, cap: int) -> None:
-    """Neither the gate nor when it is asked."""
-    arguments = ("--skillopt-train", "--skillopt-cache=off", f"--skillopt-max-rollouts={cap}")
+def test_an_unknown_field_of_a_task_is_refused(project: Project) -> None:
+    conftest = "def pytest_skillopt_task(item): return {'agents': 'greeter 1'}\n"
+    (project.path / "conftest.py").write_text(conftest)
+    told = project.run("--skillopt")
+    assert told.ret == pytest.ExitCode.USAGE_ERROR
+    told.stderr.fnmatch_lines(["*pytest_skillopt_task: 'agents' is none of agent, *"])
 
-    def outcome() -> tuple[Any, ...]:
-        assert project.run(*arguments).ret == 0
-        result = project.result
-        (project.path / "SKILL.md").write_bytes(SKILL)
-        (skill,) = result["skills"]
-        return skill["status"], skill["after"], skill["steps"], skill["verdict"], result["rollouts"]
 
-    without = outcome()
-    (project.path / "conftest.py").write_text(
-        "def pytest_skillopt_gate(question):\n"
-        "    with open('asked.txt', 'a') as log:\n"
-        "        print(question.name, file=log)\n"
-    )
-    shutil.rmtree(project.path / ".skillopt")
-    assert outcome() == without
-    assert (project.path / "asked.txt").read_text().startswith("sequential")
+def test_check_edit(project: Project) -> None:
+    project.edits = [FUSS, RULE]
+    project.use("pytest_skillopt_check_edit")
+    project.run("--skillopt-train")
+    refused = {e["content"]: e["why"] for e in project.result["skills"][0]["edits"]}
+    assert refused[FUSS] == "an edit must be short: at most twelve words"
+    assert RULE in project.skill
+
+
+def test_lint_rules(project: Project) -> None:
+    loud = "ALWAYS end a greeting with an exclamation mark."
+    project.edits = [loud]
+    project.use("pytest_skillopt_lint_rules")
+    project.run("--skillopt-train")
+    (edit,) = project.result["skills"][0]["edits"]
+    assert edit["why"] == "a word in capitals: ALWAYS (shouting)"
+    project.run("--skillopt-train", "-oskillopt_lint_allow=shouting")
+    assert loud in project.skill
+
+
+def test_searches(project: Project) -> None:
+    project.use("pytest_skillopt_searches")
+    told = project.run("--skillopt-train", "--skillopt-search=other")
+    told.stderr.fnmatch_lines(["*skillopt_search: 'other' is not one of trials, *last*"])
+    project.run("--skillopt-train", "--skillopt-search=last")
+    assert project.result["status"] == "accepted"
+
+
+def test_rules(project: Project) -> None:
+    project.use("pytest_skillopt_rules")
+    project.run("--skillopt-train", "--skillopt-gate=none-lost")
+    gates = {step["gate"] for step in project.result["skills"][0]["steps"]}
+    assert gates - {""} == {"none-lost"}
+    assert RULE in project.skill
+
+
+def test_modes(project: Project) -> None:
+    project.use("pytest_skillopt_modes")
+    told = project.run("--skillopt-count")
+    told.stdout.fnmatch_lines(["skillopt: counting the tasks of SKILL.md on 8 tasks*"])
+    assert (project.result["mode"], project.result["reason"]) == ("count", "8 tasks")
+    both = project.run("--skillopt-count", "--skillopt-train")
+    assert both.ret == pytest.ExitCode.USAGE_ERROR
+    both.stderr.fnmatch_lines(["*--skillopt-train and --skillopt-count cannot be combined"])
+
+
+def test_runner(project: Project) -> None:
+    project.use("pytest_skillopt_runner")
+    conftest = project.path / "conftest.py"
+    line = "            rollout = self.runner.run(request)\n"
+    noted = line + "            print(request.task, file=open('run.txt', 'a'))\n"
+    conftest.write_text(conftest.read_text().replace(line, noted))
+    project.run("--skillopt", "-n1").assert_outcomes(failed=len(NAMES))
+    assert project.result["rollouts"] == len(NAMES)
+    assert len((project.path / "run.txt").read_text().splitlines()) == len(NAMES)
+
+
+def test_commands(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the group of entry points that the page names."""
+    (project.path / "greeter.py").write_text(example("pytest_skillopt_commands"))
+    about = project.path / "greeter-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: greeter\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[pytest_skillopt]\ngreeter = greeter\n")
+    monkeypatch.setenv("PYTHONPATH", str(project.path))
+    command = [sys.executable, "-m", "pytest_skillopt", "greet", "Ada"]
+    assert subprocess.check_output(command, text=True) == "Hello Ada\n"
 
 
 def test_the_trainer_needs_no_pytest_session(pytester: pytest.Pytester) -> None:

@@ -1,15 +1,15 @@
-"""Modules of the package that an ordinary session imports."""
+"""Modules that an ordinary session imports, and the plugins that it may do without."""
 
 from __future__ import annotations
 
 import json
-from textwrap import dedent
 
 import pytest
-from sessions import WITHOUT_OTHERS
 
-PLUGIN = {"fixtures", "hookspecs", "plugin", "registry"}
-DECLARATIONS = PLUGIN | {"options", "settings"}
+from pytest_skillopt.addons import BUILTIN
+
+DECLARED = {"addons", "fixtures", "hookspecs", "options", "plugin"}
+DECLARED |= {f"addons.{name}" for name in BUILTIN}
 PROBE = """
 import json
 import sys
@@ -19,116 +19,71 @@ def pytest_unconfigure():
     with open("modules.json", "w") as file:
         json.dump(found, file)
 """
+PLAIN = "class TestIt:\n    def test_it(self): pass"
 
 
-def modules(pytester: pytest.Pytester, test: str, *options: str, probe: str = PROBE) -> set[str]:
+def modules(pytester: pytest.Pytester, test: str, *options: str) -> set[str]:
     """Modules of the package that a session has imported at its end."""
-    pytester.makeconftest(probe)
+    pytester.makeconftest(PROBE)
     pytester.makepyfile(test)
     pytester.runpytest_subprocess("-p", "no:cacheprovider", *options).assert_outcomes(passed=1)
     found = json.loads((pytester.path / "modules.json").read_text())
-    return {name.removeprefix("pytest_skillopt.") for name in found if not is_declaration(name)}
+    return {name.removeprefix("pytest_skillopt.") for name in found}
 
 
-def is_declaration(name: str) -> bool:
-    """Check if a module is a part of an add-on's declaration, or a package around it, which may
-    hold an error of its own."""
-    parts = name.split(".")
-    inside = parts[1] == "addons"
-    return parts[1] in ("addon", "errors") or (
-        inside and parts[3:] in ([], ["addon"], ["fixtures"], ["settings"])
-    )
+def test_a_session_without_tasks_imports_the_declarations(pytester: pytest.Pytester) -> None:
+    assert modules(pytester, PLAIN) == DECLARED
+    pytester.makeini("[pytest]\nskillopt_target = openai:m\nskillopt_max_cost = 3\n")
+    assert modules(pytester, PLAIN) == DECLARED
 
 
-def test_a_session_without_tasks_imports_fixtures_and_specifications(
-    pytester: pytest.Pytester,
-) -> None:
-    assert modules(pytester, "class TestIt:\n    def test_it(self): pass") == PLUGIN
-    found = json.loads((pytester.path / "modules.json").read_text())
-    assert not [name for name in found if name.endswith((".addon", ".settings"))]
-
-
-def test_a_session_that_mentions_the_plugin_imports_the_declarations(
-    pytester: pytest.Pytester,
-) -> None:
-    test = "class TestIt:\n    def test_it(self): pass"
-    assert modules(pytester, test, "-o", "skillopt_seed=1") == DECLARATIONS
-
-
-def test_a_text_that_speaks_of_the_plugin_is_no_mention(pytester: pytest.Pytester) -> None:
-    pytester.makepyprojecttoml(
-        """
-        # skillopt_seed = 1
-        [project]
-        name = "x"
-        version = "1"
-        dependencies = ["pytest-skillopt"]
-
-        [tool.pytest.ini_options]
-        markers = ["slow: skillopt"]
-        """
-    )
-    test = "class TestIt:\n    def test_it(self): pass"
-    assert modules(pytester, test, probe=f"# skillopt\n{PROBE}") == PLUGIN
+@pytest.mark.parametrize("name", BUILTIN)
+def test_a_plugin_can_be_switched_off_whole(pytester: pytest.Pytester, name: str) -> None:
+    off = f"no:skillopt-{name}"
+    assert modules(pytester, PLAIN, "-p", off) == DECLARED - {f"addons.{name}"}
+    told = pytester.runpytest_inprocess("--trace-config", "-p", off, "--collect-only")
+    assert f"addons.{name}'" not in told.stdout.str()
 
 
 @pytest.mark.parametrize(
-    "source",
+    ("name", "given", "said"),
     [
-        "def pytest_skillopt_notes(config, result): ...",
-        "def pytest_configure(config): config.getoption('skillopt_train')",
-        """
-        import pytest
-
-        @pytest.fixture(autouse=True)
-        def asked(request): [request.config.getoption(o) for o in ('--skillopt-train',)]
-        """,
+        ("lanes", "--skillopt-lanes=4", "--skillopt-lanes is not an option here"),
+        ("lanes", "-oskillopt_lanes=4", "skillopt_lanes is not a setting"),
+        ("evals", "--skillopt-evals", "--skillopt-evals is not an option here"),
+        ("harness", "-oskillopt_harness=codex", "skillopt_harness is not a setting"),
+        ("published", "--skillopt-search=batch", "'batch' is not one of trials, shorten*"),
+        ("published", "--skillopt-gate=strict", "skillopt_gate: 'strict' is not one of sequential"),
+        ("published", "-oskillopt_schedule=linear", "skillopt_schedule is not a setting"),
+        (
+            "shorten",
+            "--skillopt-search=shorten",
+            "skillopt_search: 'shorten' is not one of *",
+        ),
+        ("mine", "--skillopt-optimizer=handoff:me", "optimizer model 'handoff:me': *"),
+        ("harness", "--skillopt-optimizer=cli:codex", "optimizer model 'cli:codex': *"),
     ],
-    ids=["hook", "hook of pytest", "fixture"],
 )
-def test_options_are_there_if_a_conftest_file_needs_them(
-    pytester: pytest.Pytester, source: str
+def test_what_needs_a_plugin_that_is_switched_off_says_so(
+    pytester: pytest.Pytester, name: str, given: str, said: str
 ) -> None:
-    """In whatever folder pytest loads it at the start."""
-    folder = pytester.mkdir("checks")
-    (folder / "conftest.py").write_text(dedent(source))
-    (folder / "test_it.py").write_text(
-        "def test_it(pytestconfig):\n"
-        "    assert pytestconfig.getoption('skillopt_train') is False\n"
-        "    assert pytestconfig.getini('skillopt_seed') is None\n"
-    )
-    pytester.runpytest_inprocess("checks").assert_outcomes(passed=1)
-    pytester.runpytest_inprocess("checks", "-n1").assert_outcomes(passed=1)
+    pytester.makefile(".md", SKILL="---\nname: a\ndescription: A.\n---\n\nSay ok.\n")
+    pytester.makepyfile("import pytest\n\n@pytest.mark.skill_task\ndef test_it(skill): pass\n")
+    told = pytester.runpytest_inprocess("-p", f"no:skillopt-{name}", "--skillopt-train", given)
+    assert told.ret == pytest.ExitCode.USAGE_ERROR
+    told.stderr.fnmatch_lines([f"ERROR: *{said}*; switched off: skillopt-{name}"])
 
 
-def test_options_are_there_if_anything_mentions_them(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_options_are_there_whatever_mentions_them(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
-        test_it="""
-        import pytest
-
-        @pytest.mark.skill_task
+        """
         def test_it(pytestconfig):
-            assert pytestconfig.getoption("skillopt_train", "unknown") is not True
-            assert pytestconfig.getoption("skillopt_setting_seed", "unknown") == "7"
+            assert pytestconfig.getoption("skillopt_train") is False
+            assert pytestconfig.getini("skillopt_seed") is None
         """
     )
-    plain = pytester.runpytest_inprocess("-p", "no:cacheprovider", "test_it.py")
-    plain.stdout.fnmatch_lines(["*assert 'unknown' == '7'*"])
-    given = "--skillopt-seed=7"
-    pytester.runpytest_inprocess(given).assert_outcomes(passed=1)
-    pytester.runpytest_inprocess("-n1", given).assert_outcomes(passed=1)
-    (pytester.path / "words.txt").write_text(given)
-    pytester.runpytest_inprocess("@words.txt").assert_outcomes(passed=1)
-    monkeypatch.setenv("PYTEST_ADDOPTS", f"{WITHOUT_OTHERS} {given}")
     pytester.runpytest_inprocess().assert_outcomes(passed=1)
-    monkeypatch.setenv("PYTEST_ADDOPTS", WITHOUT_OTHERS)
-    pytester.makeini(f"[pytest]\naddopts = {given}")
-    pytester.runpytest_inprocess().assert_outcomes(passed=1)
-    pytester.makeini("[pytest]\n")
-    for words in (["-h"], ["-qh"], ["--help"]):
-        pytester.runpytest_inprocess(*words).stdout.fnmatch_lines(["*--skillopt-train*"])
+    pytester.runpytest_inprocess("-n1").assert_outcomes(passed=1)
     pytester.runpytest_inprocess("--markers").stdout.fnmatch_lines(["*skill_task(*"])
     pytester.runpytest_inprocess("--fixtures").stdout.fnmatch_lines(["skill_agent*"])
 
@@ -144,7 +99,12 @@ def test_a_task_without_a_fixture_imports_its_marker(pytester: pytest.Pytester) 
             def test_it(self): pass
         """,
     )
-    assert found == PLUGIN | {"settings", "skill", "skill.document", "skill.files"} | {
+    assert found - DECLARED == {
+        "settings",
+        "skill",
+        "skill.diff",
+        "skill.document",
+        "skill.files",
         "suite",
         "suite.recorded",
         "suite.tasks",

@@ -226,7 +226,7 @@ def train(
         world.tasks,
         sampler,
         optimizer,
-        Settings.make(seed=seed, max_rollouts=cap, optimizer_workers=1, **settings),
+        Settings(seed=seed, max_rollouts=cap, optimizer_workers=1, **settings),
         skill="SKILL.md",
         observer=verdicts,
     ).run()

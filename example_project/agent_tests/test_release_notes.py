@@ -47,18 +47,18 @@ each_history = pytest.mark.parametrize("name", HISTORIES)
 
 
 @pytest.fixture
-def notes(skill_harness: Callable[[str], Any], workspace: Path) -> Callable[[str], list[str]]:
+def notes(skill_harness: Callable[[str], Any], skill_workspace: Path) -> Callable[[str], list[str]]:
     """Have the agent write the notes of a repository; gives their lines."""
 
     def write(name: str) -> list[str]:
-        git(workspace, "init", "-q")
+        git(skill_workspace, "init", "-q")
         for subject in ("feat: begin", *HISTORIES[name]):
-            git(workspace, "commit", "-q", "--allow-empty", "-m", subject)
+            git(skill_workspace, "commit", "-q", "--allow-empty", "-m", subject)
             if subject == "feat: begin":
-                git(workspace, "tag", "1.0")
+                git(skill_workspace, "tag", "1.0")
         reply = skill_harness("Write the release notes of version 1.1.")
         assert reply.files == {"NOTES.md": "added"}, f"NOTES.md alone is wanted: {reply.files}"
-        return (workspace / "NOTES.md").read_text(encoding="utf-8").splitlines()
+        return (skill_workspace / "NOTES.md").read_text(encoding="utf-8").splitlines()
 
     return write
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.addons import figures
-from pytest_skillopt.options import mode_named
+from pytest_skillopt.mode import mode_named
 from pytest_skillopt.report import words
 from pytest_skillopt.report.words import full_stop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_skillopt.options import Tone
+    from pytest_skillopt.mode import Tone
     from pytest_skillopt.run.result import Comparison, GainRow, NeedRow, Result, SkillResult
 
 _PROBABLE = 0.5
@@ -58,8 +58,14 @@ def headline(result: Result) -> Advice:
     if len(result.skills) == 1:
         return advise(result, result.skills[0])
     if not result.skills:
-        answer = "Stopped early" if result.status == "interrupted" else "Not measured"
-        return Advice(answer, full_stop(result.reason), "careful")
+        said = full_stop(result.reason)
+        if result.status == "interrupted":
+            return Advice("Stopped early", said, "careful")
+        if result.status == "unmeasured":
+            return Advice("Not measured", said, "careful")
+        answers = mode_named(result.mode).answers
+        answer, tone = answers.get(result.status, ("Measured", "neutral"))
+        return Advice(answer, said, tone)
     each = [advise(result, skill) for skill in result.skills]
     worst = max(each, key=lambda a: ("neutral", "good", "careful", "bad").index(a.tone))
     cautions = (_SIMULATED,) if result.simulated else ()

@@ -7,9 +7,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.gate.counts import named
+from pytest_skillopt.mode import mode_named
 from pytest_skillopt.model.types import Usage
-from pytest_skillopt.options import mode_named
-from pytest_skillopt.registry import merged
 from pytest_skillopt.report.words import (
     clip,
     lead,
@@ -85,11 +84,6 @@ def gained(gain: GainRow) -> str:
 def pass_rate(arm: Arm) -> float | None:
     """Return the share of the measured rollouts that passed; None if none was measured."""
     return arm.passed / arm.n if arm.n else None
-
-
-def whole_report() -> str:
-    """Name the file of a run that a reader looks into for transcripts."""
-    return next(iter(merged(lambda addon: addon.reports)), "result.json")
 
 
 def sides(mode: str) -> tuple[str, str]:

@@ -74,15 +74,6 @@ def _load(path: Path) -> StoredRun:
     return StoredRun(path.name, None, problem)
 
 
-def add_run_arguments(parser: argparse.ArgumentParser, *, run: bool = True) -> None:
-    """Add the argument for the folder of runs and, with ``run``, the one that chooses a run."""
-    if run:
-        text = "id of a run or its start (default: the latest)"
-        parser.add_argument("run", metavar="RUN", nargs="?", help=text)
-    place = "folder of the runs and the cache (default: the nearest .skillopt)"
-    parser.add_argument("--dir", type=Path, metavar="DIR", help=place)
-
-
 def home_of(args: argparse.Namespace) -> Home:
     """Return the folder given to a command, or the nearest one."""
     return Home(args.dir) if args.dir else find_home(Path.cwd())

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, model_validator
 
+from pytest_skillopt.addons import hooks, merged
 from pytest_skillopt.model.structured import Answer, ask_json
 from pytest_skillopt.model.types import CapReached, ModelError, ModelFault
-from pytest_skillopt.registry import addons
 from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.skill.edits import Edit, EditField, Op
 from pytest_skillopt.suite.sampler import Stop, StopRun
@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
 
 def templates() -> dict[str, Path]:
-    """Return the built-in templates by their names, those of add-ons included."""
-    folders = [Path(__file__).parent / "prompts", *(addon.prompts for addon in addons())]
+    """Return the built-in templates by their names, those of all searches included."""
+    searches = merged(hooks().pytest_skillopt_searches()).values()
+    folders = [Path(__file__).parent / "prompts", *(make().prompts for make in searches)]
     found = (path for folder in filter(None, folders) for path in sorted(folder.glob("*.md")))
     return {path.stem: path for path in found}
 

@@ -1,4 +1,4 @@
-"""Checks of an edit before any sample is spent on it: fit, lint, and what add-ons check."""
+"""Checks of an edit before any sample is spent on it: fit, lint, and what plugins check."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.registry import addons
+from pytest_skillopt.addons import hooks
 from pytest_skillopt.run.result import WarningRow
 from pytest_skillopt.skill.document import SKILL_FILE, SkillError
 from pytest_skillopt.skill.edits import apply
@@ -66,8 +66,7 @@ class Vetting:
     ) -> None:
         self._trained, self._description = Trained.of(settings), settings.train_description
         words = "\n\n".join(start.file(name).text for name in start.names)
-        makers = (addon.edit_check for addon in addons())
-        self._checks = [make(tasks, words) for make in makers if make]
+        self._checks = hooks().pytest_skillopt_check_edit(tasks=tasks, skill=words)
         others = catalogue(root) if root and self._description else {}
         present = None
         if root is not None and (root / skill).is_file():

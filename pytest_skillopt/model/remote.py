@@ -1,7 +1,7 @@
 """The models of a worker, whose calls the controller makes.
 
 There is one client, one cache, one account and one set of limits, and no worker imports the SDK; a
-client that an add-on makes in a worker shares the limits and the cache. See
+client that a plugin makes in a worker shares the limits and the cache. See
 docs/decisions/workers.md.
 """
 

@@ -1,23 +1,24 @@
 """Carry out a mode on the collected tasks and write its result.
 
-To add a mode, write its function and declare it in ``options.py``, or in an add-on.
+To add a mode, write its function and declare it in ``mode.py``, or in a plugin.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import pkgutil
 from collections import Counter
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 
+from pytest_skillopt.addons import merged, switched_off
+from pytest_skillopt.addons.compare.notes import notes_on_comparison
+from pytest_skillopt.addons.reports.junit import properties
 from pytest_skillopt.model.types import CacheError, ModelConfigError
 from pytest_skillopt.modes.opening import opened
-from pytest_skillopt.modes.plan import expected
-from pytest_skillopt.registry import addons, merged
-from pytest_skillopt.report.files import RESULT, write_reports
+from pytest_skillopt.modes.plan import expected, plan_entry
+from pytest_skillopt.report.files import write_reports
 from pytest_skillopt.report.live import Display
 from pytest_skillopt.report.words import plural
 from pytest_skillopt.run.directory import RunError
@@ -30,7 +31,7 @@ from pytest_skillopt.suite.splits import SplitError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pytest_skillopt.options import Mode
+    from pytest_skillopt.mode import Mode
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import Result, Status
     from pytest_skillopt.settings import Settings
@@ -54,26 +55,24 @@ def conduct(
     """
     display = Display(config)
     with (
-        _as_usage_errors(),
+        _as_usage_errors(config),
         opened(config, mode, settings, executor, tasks, display.rollout) as run,
     ):
         plan = expected(run.tasks, mode, settings)
         display.header(run, plan)
-        for addon in addons():
-            addon.begun(run, plan)
+        run.journal.write("plan", plan_entry(run, plan))
         try:
             found = _carry_out(run, display)
         finally:
             display.end()
-        told = filter(None, config.hook.pytest_skillopt_notes(config=config, result=found))
-        notes = [*found.notes, *_notes_on_skips(found), *told]
-        found = found.model_copy(update={"notes": notes})
+        found.notes.extend(_notes_on_skips(found))
+        found.notes.extend(notes_on_comparison(config, found))
+        config.hook.pytest_skillopt_result(config=config, result=found)
         folder = run.directory.path
-        result = _noted(found, "the report", lambda: write_reports(folder, found))
+        more = merged(config.hook.pytest_skillopt_report(config=config, result=found))
+        result = _noted(found, "the report", lambda: write_reports(folder, found, more))
     tell = functools.partial(config.hook.pytest_skillopt_finished, config=config, folder=folder)
     result = _noted(result, "a plugin's output", lambda: tell(result=found))
-    if not merged(lambda addon: addon.reports):
-        display.line(f"skillopt: {result.status}: {result.reason}; see {folder / RESULT}")
     return result, list(task_reports(run, result))
 
 
@@ -87,7 +86,7 @@ def _carry_out(run: Run, display: Display) -> Result:
     """Run the mode; turn a stop or an error on the way into a result as well."""
     status: Status = "unmeasured"
     try:
-        return cast("Result", pkgutil.resolve_name(run.mode.function)(run, display))
+        return run.mode.carry_out(run, display)
     except StopRun as stop:
         reason = stop.reason
         if stop.kind is Stop.INTERRUPTED:
@@ -112,11 +111,11 @@ def _noted(result: Result, what: str, write: Callable[[], object]) -> Result:
 
 
 @contextlib.contextmanager
-def _as_usage_errors() -> Iterator[None]:
+def _as_usage_errors(config: pytest.Config) -> Iterator[None]:
     try:
         yield
     except (SkillError, SplitError, RunError, ModelConfigError, CacheError, JournalError) as error:
-        raise pytest.UsageError(str(error)) from error
+        raise pytest.UsageError(f"{error}{switched_off(config)}") from error
 
 
 def task_reports(run: Run, result: Result) -> Iterator[pytest.TestReport]:
@@ -150,7 +149,7 @@ def task_reports(run: Run, result: Result) -> Iterator[pytest.TestReport]:
                 outcome=ended,
                 longrepr=(path, 0, said) if ended == "skipped" else said or None,
                 when=when,
-                user_properties=[found for addon in addons() for found in addon.properties(row)],
+                user_properties=properties(row),
                 skillopt_measured=not judged,
             )
 

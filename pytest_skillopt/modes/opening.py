@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_skillopt.addons import switched_off
+from pytest_skillopt.addons.compare.notes import refuse_versions
 from pytest_skillopt.model.cache import DiskCache, Replies
 from pytest_skillopt.model.config import PROVIDER, check_prices, model_config, provider_of
 from pytest_skillopt.model.limits import Meter
@@ -20,11 +22,11 @@ from pytest_skillopt.model.types import ROLES, ModelConfigError
 from pytest_skillopt.modes.plan import usual_prices
 from pytest_skillopt.modes.skills import (
     notes_on_skills,
+    notes_on_tasks,
     read_documents,
     skills_of,
     split_tasks,
 )
-from pytest_skillopt.registry import refuse_broken
 from pytest_skillopt.run.directory import (
     JOURNAL,
     Home,
@@ -52,8 +54,8 @@ from pytest_skillopt.suite.sampler import Sampler
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from pytest_skillopt.mode import Mode
     from pytest_skillopt.model.types import Role
-    from pytest_skillopt.options import Mode
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.suite.executor import WorkersExecutor
@@ -103,7 +105,7 @@ def opened(
         probe = functools.cache(lambda: models.probe(asked, lambda: executor.ended))
         if not mode.late_probe:
             probe()
-        told = hooked_notes(config, tasks)
+        told = hooked_notes(config, mode, settings, tasks)
         directory = RunDirectory.open(resumed) if resumed else home.new_run()
         if resumed is None:
             stack.push(functools.partial(_discard_unused, directory.path))
@@ -156,10 +158,13 @@ def opened(
         )
 
 
-def hooked_notes(config: pytest.Config, tasks: Sequence[SkillTask]) -> list[str]:
-    """Return the notes of the hook's implementations, each a line."""
+def hooked_notes(
+    config: pytest.Config, mode: Mode, settings: Settings, tasks: Sequence[SkillTask]
+) -> list[str]:
+    """Return the notes on tasks, and those of the hook's implementations, each a line."""
     told = config.hook.pytest_skillopt_opened(config=config, tasks=tasks)
-    return [line for said in told if said for line in said.splitlines()]
+    notes = [*notes_on_tasks(tasks, settings)] if mode.name == "train" else []
+    return notes + [line for said in told if said for line in said.splitlines()]
 
 
 def _discard_unused(run: Path, error: type[BaseException] | None, *_: object) -> None:
@@ -174,10 +179,10 @@ def refuse_early(config: pytest.Config, mode: Mode, settings: Settings) -> None:
     """Refuse wrong settings before any worker is started.
 
     Raises:
-        pytest.UsageError: a broken add-on, no such run to continue, or an optimizer that is not
+        pytest.UsageError: no such run to continue, no such version, or an optimizer that is not
             configured or has no key.
     """
-    refuse_broken()
+    refuse_versions(config, mode)
     root = config.rootpath
     home = Home(root / settings.dir)
     try:
@@ -194,7 +199,7 @@ def refuse_early(config: pytest.Config, mode: Mode, settings: Settings) -> None:
             if not found.key_command:  # the command is run only if the key is needed
                 found.api_key()
     except (ModelConfigError, RunError) as error:
-        raise pytest.UsageError(str(error)) from error
+        raise pytest.UsageError(f"{error}{switched_off(config)}") from error
 
 
 def probed_roles(roles: Sequence[Role], tasks: Sequence[SkillTask]) -> list[Role]:

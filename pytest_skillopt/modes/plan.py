@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
+import socket
 from dataclasses import dataclass
 from statistics import NormalDist, fmean
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_skillopt.gate.sequential import most_samples
 from pytest_skillopt.model.config import model_config
@@ -22,8 +24,9 @@ from pytest_skillopt.search.final_comparison import samples_of_test
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from pytest_skillopt.mode import Mode
     from pytest_skillopt.model.types import Role
-    from pytest_skillopt.options import Mode
+    from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.tasks import SkillTask
 
@@ -62,6 +65,22 @@ def forecast(typical: int, most: int, done: int) -> int:
     ended = _NORMAL.cdf(math.log(max(1, done) / typical) / _SPREAD)
     middle = typical * math.exp(_SPREAD * _NORMAL.inv_cdf(min(_LONGEST, (1 + ended) / 2)))
     return min(most, max(done + 1, round(middle)))
+
+
+_CAPS = ("max_rollouts", "max_calls", "max_tokens", "max_cost", "max_time")
+
+
+def plan_entry(run: Run, plan: Expected) -> dict[str, Any]:
+    """Return what a reader of the journal needs to know about this session."""
+    return {
+        "tasks": [[task.id, task.split] for task in run.tasks],
+        "typical": plan.typical,
+        "most": plan.most,
+        "caps": {cap: getattr(run.settings, cap) for cap in _CAPS},
+        "models": run.roles,
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+    }
 
 
 def expected(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Expected:

@@ -16,11 +16,13 @@ from pytest_skillopt.suite.splits import assign_splits
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pytest_skillopt.options import Mode
+    from pytest_skillopt.mode import Mode
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.suite.tasks import SkillTask
 
+_FEW_TASKS = 10
+"""Number of val tasks below which a training notes that small gains go undetected."""
 _DESCRIPTION_LIMIT = 1000
 """The Agent Skills format allows 1,024 characters."""
 
@@ -91,6 +93,22 @@ def notes_on_skills(documents: Mapping[str, Document]) -> Iterator[str]:
             yield from (f"{path}: {name}: {said}" for said in document.file(name).warnings)
         if PurePosixPath(path).name == SKILL_FILE and document.unloadable:
             yield f"{path}: {document.unloadable}: agents do not load such a skill"
+
+
+def notes_on_tasks(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[str]:
+    """Note the skills with few val tasks, or without the trigger tasks that training needs."""
+    for skill in skills_of(tasks):
+        found = {task.trigger for task in tasks if task.skill == skill}
+        for wanted in [True, False] if settings.train_description else ():
+            if wanted not in found:
+                kind = "a request that should" if wanted else "a near miss that should not"
+                yield f"{skill}: no trigger task has {kind} load the skill (trigger={wanted})"
+        val = sum(task.skill == skill and task.split == "val" for task in tasks)
+        if 0 < val < _FEW_TASKS:
+            yield (
+                f"{skill}: only {plural(val, 'val task')}: the gate can detect only large "
+                f"gains, e.g. a task fixed completely; have at least {_FEW_TASKS}"
+            )
 
 
 def judged(tasks: Sequence[SkillTask], skill: str, settings: Settings) -> list[SkillTask]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from pytest_skillopt.addons.compare.compare import with_none
+from pytest_skillopt.addons.reports.hunks import attributed
+from pytest_skillopt.addons.reports.openings import counted
 from pytest_skillopt.modes.measure import joined_reasons
 from pytest_skillopt.modes.skills import judged
-from pytest_skillopt.registry import addons
 from pytest_skillopt.report.live import FINAL, SEARCH
 from pytest_skillopt.report.words import number, plural, won
 from pytest_skillopt.run.directory import write_skill
@@ -193,8 +195,7 @@ def _written(run: Run, outcome: TrainOutcome, lost: Sequence[str]) -> SkillResul
     result = _skill_result(run, outcome)
     if outcome.status != "accepted":
         return result
-    for addon in addons():
-        result = addon.accepted(run, result, outcome.before, outcome.after)
+    result = attributed(result, outcome.before, outcome.after)
     if not run.settings.write:
         run.notes.append(f"{outcome.skill} was not written: skillopt_write is no")
         return result
@@ -239,6 +240,4 @@ def _skill_result(run: Run, outcome: TrainOutcome) -> SkillResult:
         noise_floor=outcome.noise,
         cost=outcome.cost,
     )
-    for addon in addons():
-        result = addon.trained(run, result)
-    return result
+    return counted(run, with_none(run, result))

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.registry import merged
 from pytest_skillopt.run.directory import replace_file
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from pytest_skillopt.run.result import Result
 
-RESULT, PATCH = "result.json", "skill.patch"
+RESULT, PATCH, PAGE, SUMMARY = "result.json", "skill.patch", "report.html", "summary.md"
 
 
-def write_reports(directory: Path, result: Result) -> None:
-    """Write ``result.json``, then the reports that are rendered from it.
+def write_reports(directory: Path, result: Result, more: Mapping[str, str] = {}) -> None:
+    """Write ``result.json``, then the reports that are rendered from it, and ``more`` by name.
 
     Each file is written atomically. If nothing changed, the patch of an earlier attempt of the same
     run is removed.
@@ -26,9 +26,15 @@ def write_reports(directory: Path, result: Result) -> None:
     """
     directory.mkdir(parents=True, exist_ok=True)
     replace_file(directory / RESULT, f"{result.dump()}\n".encode())
-    reports = merged(lambda addon: addon.reports)
-    texts = {name: render(result) for name, render in reports.items()}
-    texts[PATCH] = "".join(skill.patch for skill in result.skills)
+    from pytest_skillopt.addons.reports.page import render_html
+    from pytest_skillopt.addons.reports.summary import render_summary
+
+    texts = {
+        **more,
+        PAGE: render_html(result),
+        SUMMARY: render_summary(result),
+        PATCH: "".join(skill.patch for skill in result.skills),
+    }
     for name, text in texts.items():
         if text:
             replace_file(directory / name, text.encode("utf-8", "backslashreplace"))

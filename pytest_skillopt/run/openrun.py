@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from pytest_skillopt.mode import Mode
     from pytest_skillopt.model.limits import Meter
     from pytest_skillopt.model.roles import Models
     from pytest_skillopt.model.types import Model, Role
-    from pytest_skillopt.options import Mode
     from pytest_skillopt.run.directory import RunDirectory
     from pytest_skillopt.run.journal import Journal
     from pytest_skillopt.run.result import Status

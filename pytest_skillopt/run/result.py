@@ -300,7 +300,7 @@ class SkillResult(_Record):
     patch: str = ""
     """Unified diff from before to after."""
     hunks: list[Hunk] = Field(default_factory=list)
-    """Hunks of ``patch``, with their edits, from the add-on ``reports``; without it none."""
+    """Hunks of ``patch``, with their edits."""
     warnings: list[WarningRow] = Field(default_factory=list)
     """Warnings of the lint about text that the new version adds."""
     suite: Comparison | None = None

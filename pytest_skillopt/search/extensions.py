@@ -1,24 +1,24 @@
 """The replaceable parts of a training: the search, its stages, and the gate.
 
-An add-on declares further searches and gates by a function that returns a ``Search``, or the class
-of a gate, so that nothing of it is imported before it is chosen. The stages are plain callables;
-``Stages.hooked`` puts the implementations of a user's hooks in their place.
+The stages are plain callables; ``Stages.hooked`` puts the implementations of a user's hooks in
+their place.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pytest_skillopt.addons import hooks, merged
 from pytest_skillopt.edits.combine import aggregate, select
 from pytest_skillopt.edits.reflect import reflect
 from pytest_skillopt.edits.update import update
 from pytest_skillopt.gate.data import GateOptions, GateTask
 from pytest_skillopt.gate.sequential import DefaultGate
-from pytest_skillopt.registry import merged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
 
     import pytest
 
@@ -39,29 +39,39 @@ class RunsSearch(Protocol):
         ...
 
 
+def _most(tasks: Sequence[SkillTask], settings: Settings) -> tuple[int, int]:
+    """Return the bounds of the default search."""
+    from pytest_skillopt.search.budget import most_of_search
+
+    return most_of_search(tasks, settings)
+
+
 @dataclass(frozen=True, slots=True)
 class Search:
-    """A search of an add-on.
+    """A search that a plugin brings.
 
     Args:
-        most: from the tasks to rollouts and optimizer calls at most.
+        most: from the tasks to rollouts and optimizer calls at most; by default those of the
+            default search.
         make: makes it over a ``search.state.TrainingState``; None for the default search.
         stages: returns the ``Stages`` that it takes.
         gate: rule of its decisions and of its final comparison; None for those of the settings.
         margin: fall of the mean pass rate, in [0, 1), that this rule allows to a shorter skill.
         doubt: from passed and n after and before, for each task, to the reason for which they do
             not show what the rule claims, or "".
+        prompts: folder with its templates of optimizer prompts, ``NAME.md`` each.
         follow_up: called with an accepted skill: from the state, the ``FinalComparison``, its
             ``Measured`` and the most samples of a search to the ``Measured`` that counts.
     """
 
-    most: Callable[[Sequence[SkillTask], Settings], tuple[int, int]]
+    most: Callable[[Sequence[SkillTask], Settings], tuple[int, int]] = _most
     make: Callable[..., RunsSearch] | None = None
     stages: Callable[[], Stages] = lambda: Stages()
     gate: type[SequentialGate] | None = None
     margin: float = 0.0
     doubt: Callable[[Sequence[tuple[int, int, int, int]]], str] = lambda counts: ""
     follow_up: Callable[..., Any] | None = None
+    prompts: Path | None = None
 
     @property
     def asks_the_gate(self) -> bool:
@@ -69,10 +79,20 @@ class Search:
         return self.make is not None and self.gate is None
 
 
+def added_searches() -> dict[str, Callable[[], Search]]:
+    """Return what makes the searches that plugins bring, by their names."""
+    return merged(hooks().pytest_skillopt_searches())
+
+
 def added_search(settings: Settings) -> Search | None:
-    """Return the search of the settings if an add-on brings it, None for a built-in one."""
-    load = merged(lambda addon: addon.searches).get(settings.search)
-    return load() if load else None
+    """Return the search of the settings if a plugin brings it, None for the default search."""
+    if settings.search == "trials":
+        return None
+    known = added_searches()
+    if settings.search not in known:
+        names = ", ".join(["trials", *known])
+        raise ValueError(f"there is no search {settings.search!r}; the searches are {names}")
+    return known[settings.search]()
 
 
 def notes_on_search(settings: Settings) -> Iterator[str]:
@@ -83,18 +103,6 @@ def notes_on_search(settings: Settings) -> Iterator[str]:
             yield (
                 f"skillopt_{known.name} changes nothing here, it is for --skillopt-search={only}"
             )
-
-
-@dataclass(frozen=True, slots=True)
-class GateQuestion:
-    """One decision: its tasks and its rule."""
-
-    name: str
-    tasks: tuple[GateTask, ...]
-    options: GateOptions
-    decision: str = "1"
-    """Names the fresh streams of this decision."""
-    decisions_before: int = 0
 
 
 def gate_tasks(tasks: Iterable[SkillTask]) -> list[GateTask]:
@@ -124,12 +132,6 @@ def configured_gate(settings: Settings, tasks: Sequence[GateTask]) -> Gate:
     return make_gate(settings.gate, tasks, options)
 
 
-def open_gate(question: GateQuestion) -> Gate:
-    """Make the built-in gate that a question names."""
-    known = {f.name: getattr(question, f.name) for f in fields(question)}
-    return make_gate(**known)
-
-
 def make_gate(
     name: str, tasks: Sequence[GateTask], options: GateOptions | None = None, **known: Any
 ) -> Gate:
@@ -145,7 +147,7 @@ def make_gate(
         ValueError: an unknown name, or a task that is there twice.
     """
     gates: dict[str, Callable[[], type[SequentialGate]]]
-    gates = {DefaultGate.name: lambda: DefaultGate, **merged(lambda addon: addon.gates)}
+    gates = {DefaultGate.name: lambda: DefaultGate, **merged(hooks().pytest_skillopt_rules())}
     if name not in gates:
         raise ValueError(f"there is no gate {name!r}; the gates are {', '.join(gates)}")
     return gates[name]()(tasks, options, **known)
@@ -159,8 +161,6 @@ class Stages:
     aggregate: Callable[[Sequence[Patch], Context], Patch] = aggregate
     select: Callable[[Patch, Context], Patch] = select
     update: Callable[[Patch, Context], Update] = update
-    gate: Callable[[GateQuestion], Gate | None] = lambda question: None
-    """None leaves the decision to the built-in gate."""
     prompt: Callable[[str], str | None] = lambda name: None
     """Returns the template of a prompt by its name; None leaves it to the built-in one."""
 
@@ -192,6 +192,5 @@ class Stages:
             aggregate=stage("aggregate", "patches", "context"),
             select=stage("select", "patch", "context"),
             update=stage("update", "patch", "context"),
-            gate=stage("gate", "question"),
             prompt=lambda name: config.hook.pytest_skillopt_prompt(config=config, name=name),
         )

@@ -17,11 +17,10 @@ from pytest_skillopt.edits.update import rebuild
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.gate.data import VETTING, GateOptions, Verdict
 from pytest_skillopt.search.extensions import (
-    GateQuestion,
     added_search,
     gate_options,
     gate_tasks,
-    open_gate,
+    make_gate,
 )
 from pytest_skillopt.search.history import History
 from pytest_skillopt.search.samples import Samples
@@ -136,11 +135,7 @@ class TrainingState:
     def at_the_end(self) -> bool:
         """Whether only the final comparison decides, and edits are adopted without a gate."""
         search = added_search(self.settings)
-        return (
-            self.settings.gate == "sequential"
-            and not (search and search.asks_the_gate)
-            and self.stages.gate(self._question(gate_options(self.settings))) is None
-        )
+        return self.settings.gate == "sequential" and not (search and search.asks_the_gate)
 
     def set_prior(self, e_value: float) -> None:
         """Record what the search's own samples say against "no edit does anything"."""
@@ -248,12 +243,14 @@ class TrainingState:
 
     def open_gate(self, options: GateOptions) -> Gate:
         """Open a gate on the val tasks, with a decision number of its own."""
-        question = self._question(options)
-        return self.stages.gate(question) or open_gate(question)
-
-    def _question(self, options: GateOptions) -> GateQuestion:
-        tasks, number = tuple(gate_tasks(self.val)), len(self.verdicts)
-        return GateQuestion(self.settings.gate, tasks, options, f"{number}", number)
+        number = len(self.verdicts)
+        return make_gate(
+            self.settings.gate,
+            gate_tasks(self.val),
+            options,
+            decision=f"{number}",
+            decisions_before=number,
+        )
 
     # The incumbent.
 

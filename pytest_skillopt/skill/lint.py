@@ -1,4 +1,4 @@
-"""Rules on the change of a skill: damage to the document, secrets, and what add-ons look for.
+"""Rules on the change of a skill: damage to the document, secrets, and what plugins look for.
 
 The rules do not judge instructions: the gate measures them, and the reader of the pull request
 judges them. Only added text is checked; the text before is the user's own. A rule that does not
@@ -10,9 +10,9 @@ from __future__ import annotations
 import functools
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from pytest_skillopt.registry import addons, merged
+from pytest_skillopt.addons import hooks
 from pytest_skillopt.skill.diff import added_blocks
 from pytest_skillopt.skill.document import MANAGED, SKILL_FILE, Document, SkillError
 from pytest_skillopt.skill.edits import file_links, only_description, protected_texts
@@ -49,9 +49,39 @@ _OWN_MARKER = re.compile(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of one file of a skill."""
+
+    before: Document
+    after: Document
+    known: Callable[[str], bool]
+    """Tells if a text of the user, the skill or a train task, holds a string."""
+
+    @property
+    def added(self) -> str:
+        """Added and changed lines."""
+        return additions(self.before.text, self.after.text)
+
+
+class LintRule(NamedTuple):
+    """A rule that a plugin brings."""
+
+    name: str
+    severity: Severity
+    meaning: str
+    """Noun for what it finds, which the reader is shown before the excerpt."""
+    find: Callable[[Change], Iterable[str]]
+    """Finds the excerpts that break it."""
+
+
+def _added_rules() -> list[LintRule]:
+    return [rule for rules in hooks().pytest_skillopt_lint_rules() for rule in rules]
+
+
 def rules() -> dict[str, tuple[Severity, str]]:
-    """Return severity and meaning of every rule, those of add-ons included."""
-    return {**merged(lambda addon: addon.rules), **_OWN}
+    """Return severity and meaning of every rule, those of plugins included."""
+    return {rule.name: (rule.severity, rule.meaning) for rule in _added_rules()} | _OWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +176,9 @@ def lint(
         old, new = before.file(name), after.file(name)
         if old == new:
             continue
+        change = Change(old, new, is_known)
         judged = [
-            *(fault for addon in addons() for fault in addon.faults(old, new, is_known)),
+            *((rule.name, text) for rule in _added_rules() for text in rule.find(change)),
             *_judge_secrets(old.text, new.text),
             *_judge_damage(old, new, max_tokens),
         ]

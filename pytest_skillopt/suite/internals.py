@@ -1,4 +1,4 @@
-"""All uses of private interfaces of pytest, pytest-xdist and execnet but those of add-ons.
+"""All uses of private interfaces of pytest, pytest-xdist and execnet but those of plugins.
 
 Check that they have every private name that rollouts use: docs/decisions/workers.md.
 """

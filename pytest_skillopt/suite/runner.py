@@ -200,7 +200,7 @@ def _stopped(request: RolloutRequest, reason: object) -> Rollout:
 
 
 class ConcurrentRunner(Protocol):
-    """Runs several rollouts at once and delivers each; an add-on makes it."""
+    """Runs several rollouts at once and delivers each; a plugin makes it."""
 
     def put(self, request: RolloutRequest) -> None:
         """Queue a request."""

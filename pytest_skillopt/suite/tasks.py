@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.registry import merged
 from pytest_skillopt.settings import ini
 from pytest_skillopt.skill.document import SKILL_FILE, SkillError
 from pytest_skillopt.skill.files import NoSkill, find_skill, project_path, skill_paths
@@ -51,7 +50,7 @@ class SkillTask:
     roles: tuple[str, ...] = ()
     """Roles of models that the test uses through a fixture: ``target``, ``judge``."""
     agent: str = ""
-    """Agents and versions, such as ``codex 0.163.0``; see the hook ``pytest_skillopt_agent``."""
+    """Agents and versions, such as ``codex 0.163.0``; see the hook ``pytest_skillopt_task``."""
     marks: tuple[str, ...] = ()
     """Names of the project's own markers, ``kind=...`` and ``role=judge``."""
     mocks: tuple[str, ...] = ()
@@ -95,17 +94,16 @@ def marker_arguments(item: pytest.Item) -> dict[str, Any] | None:
     given: dict[str, Any] = {}
     marks = list(item.iter_markers(MARKER))
     if not any(mark.args or mark.kwargs for mark in marks):
-        return given if marks else None  # without the import of the add-ons
-    valid = _VALID | merged(lambda addon: addon.marker)
+        return given if marks else None
     for mark in marks:
         if mark.args:
-            said = f"skill_task takes keyword arguments only ({', '.join(valid)})"
+            said = f"skill_task takes keyword arguments only ({', '.join(_VALID)})"
             raise pytest.UsageError(f"{item.nodeid}: {said}, got {mark.args[0]!r}")
         for name, value in mark.kwargs.items():
-            if name not in valid:
-                said = f"skill_task has no argument {name!r} (valid: {', '.join(valid)})"
+            if name not in _VALID:
+                said = f"skill_task has no argument {name!r} (valid: {', '.join(_VALID)})"
                 raise pytest.UsageError(f"{item.nodeid}: {said}")
-            is_valid, noun = valid[name]
+            is_valid, noun = _VALID[name]
             if value is not None and not is_valid(value):
                 said = f"skill_task({name}={value!r}): {name} must be {noun}"
                 raise pytest.UsageError(f"{item.nodeid}: {said}")
@@ -127,6 +125,7 @@ _VALID: dict[str, tuple[Callable[[Any], bool], str]] = {
     "trigger": (lambda v: isinstance(v, bool), "True or False"),
     "contract": (_is_text, "a text"),
     "kind": (_is_text, "a name"),
+    "harness": (_is_text, "the name of a coding agent, such as 'codex'"),
 }
 
 
@@ -149,7 +148,7 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
     if given is None:
         return None
     kind = given.get("kind")
-    for name in ("skill", "kind", *merged(lambda addon: addon.marker)):  # not fields of SkillTask
+    for name in ("skill", "kind", "harness"):  # not fields of SkillTask
         given.pop(name, None)
     refuse_recording(item)
     function = getattr(item, "obj", None)
@@ -160,12 +159,14 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
         given_params["id"] = getattr(callspec, "id", "")
     text = source_text(function)
     skill = skill_path(item)
-    hook = item.config.hook.pytest_skillopt_agent
-    agent = hook(item=item, skill=skill) or ""
-    said = [f"kind={kind}"] if kind else []
-    fixtures = getattr(item, "fixturenames", ())
-    roles = _roles(fixtures, calls_target=bool(agent))
-    said += ["role=judge"] if "judge" in roles else []
+    told = _told(item, skill)
+    agent, roles = told.pop("agent", ""), {*told.pop("roles", ())}
+    if agent or told.get("proxied") or "skill_agent" in getattr(item, "fixturenames", ()):
+        roles.add("target")
+    marks = [*sorted({mark.name for mark in item.iter_markers()} - _NOT_THEIRS)]
+    marks += told.pop("marks", ())
+    marks += [f"kind={kind}"] if kind else []
+    marks += ["role=judge"] if "judge" in roles else []
     content = _sha256([core(text), given_params, *([agent] if agent else ())])
     return SkillTask(
         id=item.nodeid,
@@ -173,26 +174,37 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
         content=content,
         skill=skill,
         doc=inspect.getdoc(function) or "",
-        roles=roles,
-        proxied="skill_proxy" in fixtures,
+        roles=tuple(sorted(roles, reverse=True)),
         agent=agent,
-        marks=(*sorted({mark.name for mark in item.iter_markers()} - _NOT_THEIRS), *said),
+        marks=tuple(marks),
         mocks=mocks_of(item),
         text=f"{text}\n{json.dumps(given_params, ensure_ascii=False)}"[:_TEXT_LIMIT],
-        **given,
+        **(told | given),
     )
+
+
+_MANY, _ONE = {"roles", "marks"}, {"agent", "group", "proxied", "contract"}
+"""Fields of a task that plugins may tell: several of each, or one."""
+
+
+def _told(item: pytest.Item, skill: str) -> dict[str, Any]:
+    """Ask the plugins for fields of a task; raise UsageError for an unknown one."""
+    found: dict[str, Any] = {}
+    for told in reversed(item.config.hook.pytest_skillopt_task(item=item, skill=skill)):
+        for name, value in told.items():
+            if name in _MANY:
+                found[name] = (*found.get(name, ()), *value)
+            elif name in _ONE:
+                found[name] = value
+            else:
+                known = ", ".join(sorted(_MANY | _ONE))
+                said = f"pytest_skillopt_task: {name!r} is none of {known}"
+                raise pytest.UsageError(f"{item.nodeid}: {said}")
+    return found
 
 
 def _sha256(values: list[Any]) -> str:
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()
-
-
-def _roles(fixtures: Sequence[str], *, calls_target: bool) -> tuple[str, ...]:
-    roles = merged(lambda addon: addon.roles)
-    found = {role for name, role in roles.items() if name in fixtures}
-    if calls_target or "skill_agent" in fixtures:
-        found.add("target")
-    return tuple(sorted(found, reverse=True))
 
 
 def collect_tasks(
@@ -290,7 +302,7 @@ def chosen_skill(item: pytest.Item) -> str:
 
 def _locator(config: pytest.Config) -> SkillLocator:
     if _LOCATOR not in config.stash:
-        given = config.getoption("skillopt_setting_skill", None) or ini(config, "skill")
+        given = config.getoption("skillopt_skill", None) or ini(config, "skill")
         config.stash[_LOCATOR] = SkillLocator(config.rootpath, given or "")
     return config.stash[_LOCATOR]
 

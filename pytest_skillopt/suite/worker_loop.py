@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_skillopt.model import types
-from pytest_skillopt.registry import addons
 from pytest_skillopt.suite import interrupts
 from pytest_skillopt.suite.folders import SkillVersions
 from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest, shorten
@@ -186,7 +185,7 @@ class WorkerLoop:
         self._link = link(config)
         self._left_out = LeftOut()
         self._worker: str = vars(config)["workerinput"]["workerid"]
-        self._versions = SkillVersions(kept=settings.slots)
+        self._versions = SkillVersions(kept=settings.lanes)
         self._muted = False
         """True after an interrupt: no more rollouts are sent."""
         self._watchdog = interrupts.Watchdog(settings.timeout, self._give_up)
@@ -210,7 +209,7 @@ class WorkerLoop:
         if self._keeps_log:
             logging.getLogger().addHandler(_LogCarrier(self._link.send))
         with interrupts.handling(signal.SIGINT, self._interrupted):
-            slots, errors = self._settings.slots, session.testsfailed
+            slots, errors = self._settings.lanes, session.testsfailed
             facts: dict[str, Any] = {"slots": slots, "collection_errors": errors}
             engine, tasks = None, []
             try:
@@ -248,7 +247,7 @@ class WorkerLoop:
     def _interrupted(self, signum: int, frame: object) -> None:
         """Leave the end of the session to the controller, which a terminal interrupts as well."""
         self._muted = True
-        if self._link.ended == "stop" and self._settings.slots == 1:
+        if self._link.ended == "stop" and self._settings.lanes == 1:
             raise KeyboardInterrupt  # a worker with several rollouts waits for them instead
 
     def _give_up_rollouts(self) -> None:
@@ -262,7 +261,7 @@ class WorkerLoop:
             _later(_INTERRUPT_AFTER, self._end_rollouts)
 
     def _end_rollouts(self) -> None:
-        if self._watchdog.watched and self._settings.slots == 1:
+        if self._watchdog.watched and self._settings.lanes == 1:
             # Only the main thread can be interrupted.
             interrupts.interrupt_main_thread()
         time.sleep(_END_AFTER)
@@ -279,11 +278,15 @@ class WorkerLoop:
             _later(_LINGER, os._exit, 0)
 
     def _engine(self, session: pytest.Session) -> RolloutRunner | ConcurrentRunner:
-        if self._settings.slots == 1:
-            return RolloutRunner(session, self._versions, worker=self._worker)
-        (make,) = filter(None, (addon.concurrent_runner for addon in addons()))
-        parts = (session, self._versions, self._deliver, self._watchdog)
-        return make(*parts, self._settings.slots, self._worker)
+        made: ConcurrentRunner | None = self._config.hook.pytest_skillopt_runner(
+            session=session,
+            settings=self._settings,
+            versions=self._versions,
+            watchdog=self._watchdog,
+            worker=self._worker,
+            deliver=self._deliver,
+        )
+        return made or RolloutRunner(session, self._versions, worker=self._worker)
 
     def _obey(self, engine: RolloutRunner | ConcurrentRunner, kind: str, *told: Any) -> bool:
         """Carry out a message of the controller; return False on ``stop``."""

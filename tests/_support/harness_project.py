@@ -123,7 +123,8 @@ class Project:
             "    pathlib.Path(__file__).with_name('kept.json').write_text(json.dumps(what))\n"
             f"{head}\n"
             "@pytest.mark.skill_task\n"
-            f"def test_it(skill, skill_harness, workspace, rollout{fixtures}):\n{lines}\n"
+            f"def test_it(skill, skill_harness, skill_workspace, rollout{fixtures}):\n"
+            f"    workspace = skill_workspace\n{lines}\n"
         )
         (self.path / "test_task.py").write_text(source)
         return self.pytest(*arguments)

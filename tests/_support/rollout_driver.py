@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.registry import register_addons
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.suite import worker_loop
 from pytest_skillopt.suite.rollouts import RolloutRequest
@@ -40,13 +39,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if not config.getoption("drive"):
         return
-    register_addons(config.pluginmanager)
     lanes = config.getoption("drive_lanes")
     timeout = config.getoption("drive_timeout")
     if hasattr(config, "workerinput"):
         if config.getoption("drive_limits"):
             call_through_the_controller(config)
-        config.pluginmanager.register(Loop(config, Settings.make(lanes=lanes, timeout=timeout)))
+        config.pluginmanager.register(Loop(config, Settings(lanes=lanes, timeout=timeout)))
     elif config.getoption("tx", None):
         from pytest_skillopt.suite.workers import XdistRun
 

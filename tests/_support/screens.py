@@ -96,7 +96,7 @@ def train(name: str, size: int) -> tuple[list[str], Result]:
     ]
     tasks, notes = assign_splits(tasks, Settings().split, 0)
     cap = situation.cap[size] if situation.cap else 0
-    settings = Settings.make(max_rollouts=cap)
+    settings = Settings(max_rollouts=cap)
 
     def stop(taken: int) -> None:
         if situation.stop and taken == situation.stop:

@@ -238,7 +238,7 @@ def make_context(model: Any = None, tasks: Sequence[SkillTask] = (), **fields: A
     """Make what a stage is told; unknown fields are settings."""
     own = {name: fields.pop(name) for name in list(fields) if name in Context.__dataclass_fields__}
     document = own.pop("document", Document.from_bytes(SKILL))
-    settings = Settings.make(**fields)
+    settings = Settings(**fields)
     calls = Calls(model or ToyOptimizer(useful=1.0, harmful=0.0), Prompts())
     vetting = Vetting(tasks, document, settings)
     memory = own.pop("memory", None) or Memory()

@@ -81,7 +81,7 @@ def test_every_call_is_told_that_quoted_material_is_data(toy: ModuleType) -> Non
         start = f"{toy.SKILL.decode()}\n{toy.rule(0)}\n\n{reminders}\n"
         document = Document.from_text(start)
         sampler = toy.ToySampler(world, tasks)
-        Trainer(document, tasks, sampler, model, Settings.make(**settings)).run()
+        Trainer(document, tasks, sampler, model, Settings(**settings)).run()
         asked += model.asked
     forms = {form for form, _, _ in asked}
     assert forms >= {

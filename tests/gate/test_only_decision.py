@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import warm_sessions
 
-from pytest_skillopt.search.extensions import Stages, open_gate
 from pytest_skillopt.search.final_comparison import kept_back
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
@@ -114,9 +113,8 @@ def test_edits_without_a_verdict_are_dropped(toy: ModuleType, errors: Any, statu
     [
         {"settings": {"gate": "strict"}},
         {"settings": {"search": "batch"}},
-        {"stages": Stages(gate=lambda question: open_gate(question))},
     ],
-    ids=["strict", "batch", "own gate"],
+    ids=["strict", "batch"],
 )
 def test_a_gate_that_is_another_or_can_be_paid_for_stays_on_the_way(
     toy: ModuleType, told: dict[str, Any]

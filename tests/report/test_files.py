@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.registry import merged
+from pytest_skillopt.addons.reports.page import render_html
+from pytest_skillopt.addons.reports.summary import render_summary
 from pytest_skillopt.report import files
 from pytest_skillopt.run.result import Result
 
@@ -22,7 +23,7 @@ def test_all_reports_are_written_and_the_result_reads_back(
     result = make_result(hostile=True)
     files.write_reports(tmp_path / "run", result)
     names = {path.name for path in (tmp_path / "run").iterdir()}
-    reports = merged(lambda addon: addon.reports)
+    reports = {"report.html": render_html, "summary.md": render_summary}
     assert names == {"result.json", *reports, "skill.patch"}
     read = Result.load((tmp_path / "run" / "result.json").read_bytes())
     assert read == result

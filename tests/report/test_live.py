@@ -12,8 +12,8 @@ import pytest
 import warm_sessions
 from fault_project import play
 
+from pytest_skillopt.mode import mode_named
 from pytest_skillopt.modes.plan import forecast
-from pytest_skillopt.options import mode_named
 from pytest_skillopt.report import live
 from pytest_skillopt.run.result import EditRow, StepRow
 

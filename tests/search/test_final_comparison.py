@@ -49,7 +49,7 @@ def train(
         sampler.tasks,
         sampler,
         toy.ToyOptimizer(useful=1.0),
-        Settings.make(max_rollouts=cap, **settings),
+        Settings(max_rollouts=cap, **settings),
         observer=journal,
     ).run()
 

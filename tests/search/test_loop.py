@@ -41,7 +41,7 @@ def train(toy: ModuleType, world: Any, model: Any, **settings: Any) -> tuple[Any
         tasks,
         sampler,
         model,
-        Settings.make(**settings),
+        Settings(**settings),
         stages=stages,
         observer=observer,
     )
@@ -190,7 +190,7 @@ def test_the_optimizer_calls_are_bounded(toy: ModuleType, cap: int, most: int) -
     world = toy.make_world(tasks=16, weak=0.3, strong=0.5)
     tasks = toy.make_tasks(world, dict.fromkeys(world.needs, "both"))
     model, sampler = toy.ToyOptimizer(useful=0.0), toy.ToySampler(world, tasks)
-    settings = Settings.make(max_rollouts=cap)
+    settings = Settings(max_rollouts=cap)
     Trainer(Document.from_bytes(toy.SKILL), tasks, sampler, model, settings).run()
     assert 0 < len(model.asked) <= most
 
@@ -321,7 +321,7 @@ def test_edits_that_copy_words_of_tasks_are_sent_back_together(toy: ModuleType) 
 
     model = toy.ToyOptimizer(script=script)
     sampler = toy.ToySampler(world, tasks)
-    document, settings = Document.from_bytes(toy.SKILL), Settings.make(max_rollouts=400)
+    document, settings = Document.from_bytes(toy.SKILL), Settings(max_rollouts=400)
     outcome = Trainer(document, tasks, sampler, model, settings).run()
     back = [prompt for _, _, prompt in model.asked if "# Terms to do without" in prompt]
     assert back

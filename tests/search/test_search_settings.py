@@ -34,7 +34,7 @@ class Trained:
         sampler = toy.ToySampler(world, tasks)
         model = toy.ToyOptimizer(useful=0.4)
         document = Document.from_bytes(toy.SKILL)
-        outcome = Trainer(document, tasks, sampler, model, Settings.make(**settings)).run()
+        outcome = Trainer(document, tasks, sampler, model, Settings(**settings)).run()
         self.outcome = outcome
         self.prompts = sorted(prompt for _, _, prompt in model.asked)
         self.taken = set(sampler.sampled)

@@ -29,7 +29,7 @@ def train(toy: ModuleType, world: Any, model: Any = None, **settings: Any) -> An
     sampler = toy.ToySampler(world, tasks)
     document = Document.from_bytes(toy.SKILL)
     return Trainer(
-        document, tasks, sampler, model or toy.ToyOptimizer(), Settings.make(**settings)
+        document, tasks, sampler, model or toy.ToyOptimizer(), Settings(**settings)
     ).run()
 
 

@@ -41,7 +41,7 @@ class Optimizer:
 
 
 def train(executor: FunctionExecutor, **settings: Any) -> Any:
-    return Trainer(START, TASKS, executor, Optimizer(), Settings.make(**settings)).run()
+    return Trainer(START, TASKS, executor, Optimizer(), Settings(**settings)).run()
 
 
 def test_an_executor_is_all_that_is_wanted() -> None:

@@ -336,7 +336,7 @@ def test_an_error_of_the_system_while_tasks_are_described_is_shown(
     pytester: pytest.Pytester,
 ) -> None:
     pytester.path.joinpath("SKILL.md").write_text("---\nname: demo\n---\nBe polite.\n")
-    pytester.makeconftest("def pytest_skillopt_agent(item): open('no-such-file')")
+    pytester.makeconftest("def pytest_skillopt_task(item): open('no-such-file')")
     pytester.makepyfile("import pytest\n\n@pytest.mark.skill_task\ndef test_it(skill): pass")
     done = warm_sessions.run("--skillopt", "-n1", "-p", "no:cacheprovider", cwd=pytester.path)
     assert done.ret != 0

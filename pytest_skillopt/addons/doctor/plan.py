@@ -36,13 +36,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_skillopt import Role, SkillTask
+    from pytest_skillopt.mode import Mode
     from pytest_skillopt.modes.plan import Expected, Use
-    from pytest_skillopt.options import Mode
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.tasks import LeftOut
-
-_FEW_TASKS = 10
-"""Number of val tasks below which a training notes that small gains go undetected."""
 
 
 class Plan:
@@ -63,7 +60,8 @@ class Plan:
             self.tasks, notes = split_tasks(tasks, self.settings, self.mode)
         except SplitError as error:
             raise pytest.UsageError(str(error)) from None
-        self._lines = [*self._plan(notes, left_out), *hooked_notes(self._config, self.tasks)]
+        told = hooked_notes(self._config, self.mode, self.settings, self.tasks)
+        self._lines = [*self._plan(notes, left_out), *told]
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("skillopt plan")
@@ -112,7 +110,7 @@ class Plan:
         caps = Amounts.caps_of(settings)
         if not any(caps):
             return
-        width = worker_count(self._config) * settings.slots
+        width = worker_count(self._config) * settings.lanes
         usual = usual_prices(wanted_roles(self.mode, tasks), tasks, settings, self._home)
         purse = Purse(caps, usual=usual, at_once=lambda: width)
         if self.mode.name != "train":
@@ -192,22 +190,6 @@ class Plan:
                     use, source = self._use(role)
                     found[role] = _Each(model.price.cost(use.read, use.said), use, source)
         return found, unpriced
-
-
-def notes_on_tasks(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[str]:
-    """Note the skills with few val tasks, or without the trigger tasks that training needs."""
-    for skill in skills_of(tasks):
-        found = {task.trigger for task in tasks if task.skill == skill}
-        for wanted in [True, False] if settings.train_description else ():
-            if wanted not in found:
-                kind = "a request that should" if wanted else "a near miss that should not"
-                yield f"{skill}: no trigger task has {kind} load the skill (trigger={wanted})"
-        val = sum(task.skill == skill and task.split == "val" for task in tasks)
-        if 0 < val < _FEW_TASKS:
-            yield (
-                f"{skill}: only {words.plural(val, 'val task')}: the gate can detect only large "
-                f"gains, e.g. a task fixed completely; have at least {_FEW_TASKS}"
-            )
 
 
 def _of(typical: int, most: int) -> str:

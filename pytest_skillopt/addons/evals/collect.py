@@ -15,7 +15,7 @@ import pytest
 
 from pytest_skillopt.addons.evals.read import Case, EvalsError, read_evals
 from pytest_skillopt.model.types import ModelError, hide_frames
-from pytest_skillopt.settings import ini
+from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.skill.files import is_inside, skill_paths
 from pytest_skillopt.untrusted import fence
@@ -40,10 +40,8 @@ class Evals:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._harness = str(ini(config, "harness") or "")
-        self.passing = float(ini(config, "evals_pass") or 1.0)
-        if not 0 < self.passing <= 1:
-            raise pytest.UsageError("skillopt_evals_pass: it must be above 0 and at most 1")
+        settings = Settings.from_config(config)
+        self._harness, self.passing = settings.harness, settings.evals_pass
         config.stash[_PROBLEMS] = []
         # An xdist worker does not know the named paths.
         worker = getattr(config, "workerinput", None)
@@ -167,7 +165,7 @@ def _functions(
     cases: Sequence[Case], harness: str
 ) -> Iterable[tuple[str, Callable[..., None], list[str], list[Case]]]:
     """Group the evals of a file by the fixtures that they need, besides ``rollout``."""
-    agent = ["request", "skill_harness", "workspace"] if harness else ["request", "skill_agent"]
+    agent = ["request", *(["skill_harness", "skill_workspace"] if harness else ["skill_agent"])]
     kinds: dict[str, tuple[Callable[..., None], list[str]]] = {
         "trigger": (_trigger, ["skill_harness"]),
         "graded": (_graded, [*agent, "skill_judge"]),
@@ -212,15 +210,15 @@ def _graded(
     request: pytest.FixtureRequest,
     skill_agent: Agent | None = None,
     skill_harness: Any = None,
-    workspace: Path | None = None,
+    skill_workspace: Path | None = None,
     skill_judge: Any = None,
 ) -> None:
     """Grade an answer to a request, or an agent's work on it, by the eval's statements."""
     if skill_agent is not None:
         answer: str = skill_agent(_prompt(case, request))
     else:
-        assert workspace is not None
-        answer = _work(case, skill_harness, workspace, request)
+        assert skill_workspace is not None
+        answer = _work(case, skill_harness, skill_workspace, request)
     grades = [_checked(s.text, s.holds(answer)) for s in case.statements if not s.judged]
     judged = [s.text for s in case.statements if s.judged]
     if skill_judge is not None:

@@ -21,7 +21,6 @@ from pytest_skillopt.addons.harness.adapters import (
 from pytest_skillopt.addons.harness.login import SignedIn, refuse_in_ci, sign_in
 from pytest_skillopt.addons.harness.processes import Runner, resolve
 from pytest_skillopt.addons.harness.proxy import AgentCalls, Proxy, marks_of
-from pytest_skillopt.addons.harness.settings import HarnessSettings
 from pytest_skillopt.model.roles import Models
 from pytest_skillopt.model.types import ModelConfigError
 from pytest_skillopt.skill.document import SKILL_FILE, Document
@@ -110,15 +109,14 @@ def identify(item: pytest.Item, settings: Settings, skill: str) -> str:
     """
     params = getattr(getattr(item, "callspec", None), "params", {})
     name = _named(item, settings, params.get("skill_harness"))
-    ours = settings.of(HarnessSettings)
-    resolve(ours.sandbox)
+    resolve(settings.sandbox)
     try:
-        find = _own_sign_in(item.config).find if ours.harness_login else installed
+        find = _own_sign_in(item.config).find if settings.harness_login else installed
         harness = find(name)
     except ModelConfigError as error:
         raise pytest.UsageError(str(error)) from None
     _check_kind(skill, harness)
-    if ours.harness_login:
+    if settings.harness_login:
         _check_streams(item.config, settings, harness.name)
     return str(harness)
 
@@ -137,7 +135,7 @@ def check_login(config: pytest.Config, settings: Settings) -> None:
         refuse_in_ci("skillopt_harness_login")
     except ModelConfigError as error:
         raise pytest.UsageError(str(error)) from None
-    _check_streams(config, settings, settings.of(HarnessSettings).harness)
+    _check_streams(config, settings, settings.harness)
 
 
 def _check_streams(config: pytest.Config, settings: Settings, name: str) -> None:
@@ -148,10 +146,10 @@ def _check_streams(config: pytest.Config, settings: Settings, name: str) -> None
     """
     how = sign_in(name)
     workers = worker_count(config)
-    if how is not None and how.home and workers * settings.slots > 1:
+    if how is not None and how.home and workers * settings.lanes > 1:
         raise pytest.UsageError(
             f"skillopt_harness_login: one sign-in of {name} serves one run at a time, so "
-            f"{workers} workers with {settings.slots} lanes cannot share it; leave out -n and "
+            f"{workers} workers with {settings.lanes} lanes cannot share it; leave out -n and "
             "--skillopt-lanes"
         )
 
@@ -175,14 +173,14 @@ def serving(config: pytest.Config, skill: Skill, recorder: Recorder) -> Iterator
 
 def shared_variables(settings: Settings) -> dict[str, str]:
     """Return the environment variables that the user shares with agents."""
-    names = map(str.strip, settings.of(HarnessSettings).harness_env.split(","))
+    names = map(str.strip, settings.harness_env.split(","))
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def _named(item: Any, settings: Settings, param: object) -> str:
     """Return a test's harness: its parameter, else the closest marker's, else the setting."""
     marked = (mark.kwargs.get("harness") for mark in item.iter_markers("skill_task"))
-    name = param or next(filter(None, marked), None) or settings.of(HarnessSettings).harness
+    name = param or next(filter(None, marked), None) or settings.harness
     if not name:
         raise pytest.UsageError(
             f"{item.nodeid} uses skill_harness, but no harness is set. Set skillopt_harness, or "
@@ -221,7 +219,7 @@ def _opened(config: pytest.Config) -> tuple[Proxy | SignedIn, Runner]:
 
 def _open_runner(config: pytest.Config, settings: Settings) -> Runner:
     """Make a runner in the sandbox that is set; it ends its agents with the session."""
-    sandbox = resolve(settings.of(HarnessSettings).sandbox)
+    sandbox = resolve(settings.sandbox)
     # Beside a worker's temporary folder are those of others, with their tasks' workspaces.
     base = config.getoption("basetemp", None)
     base = Path(base).parent if base and hasattr(config, "workerinput") else base

@@ -22,7 +22,6 @@ from filelock import FileLock, Timeout
 
 from pytest_skillopt.addons.harness.adapters import KNOWN, Ended, Harness, Trace, installed
 from pytest_skillopt.addons.harness.proxy import AgentCalls
-from pytest_skillopt.addons.harness.settings import HarnessSettings
 from pytest_skillopt.model.client import Client
 from pytest_skillopt.model.config import Server, model_config
 from pytest_skillopt.model.faults import estimate_tokens
@@ -369,7 +368,7 @@ def make_target(models: Models) -> SignedIn:
     Raises:
         ModelConfigError: in CI, without a harness, or with another target.
     """
-    settings, ours = models.settings, models.settings.of(HarnessSettings)
+    settings, ours = models.settings, models.settings
     refuse_in_ci("skillopt_harness_login")
     if not (settings.target or ours.harness):
         raise ModelConfigError(

@@ -1,13 +1,39 @@
-"""Add-on for reviews and CI: pull requests for trained skills, CI jobs, nightly trainings."""
+"""Commands that publish or adopt a result, or train unattended; the proposal of a training."""
 
 from __future__ import annotations
 
-from pytest_skillopt.errors import UserError
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+    from typing import Any
+
+    import pytest
+
+    from pytest_skillopt import Result
 
 
-class Refused(UserError):
-    """Invalid proposal. Nothing was pushed."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    text = "skills that proposals may change (default: the skill)"
+    parser.addini("skillopt_propose_skills", text, type="linelist", default=None)
 
 
-class BranchMoved(UserError):
-    """Push by somebody else to the branch since it was read; their push is kept."""
+def pytest_skillopt_commands(commands: argparse._SubParsersAction[Any]) -> None:
+    """Declare the commands."""
+    from pytest_skillopt.addons.propose.commands import add_commands
+
+    add_commands(commands)
+
+
+def pytest_skillopt_finished(config: pytest.Config, result: Result, folder: Path) -> None:
+    """Replace the project's proposal by that of a training, or remove it; leave a receipt."""
+    if result.mode == "train":
+        from pytest_skillopt.addons.propose.adopt import leave_receipt
+        from pytest_skillopt.addons.propose.proposal import leave_proposal
+        from pytest_skillopt.run.directory import Home
+
+        home = Home(folder.parents[1])
+        leave_proposal(config.rootpath, home, folder, result)
+        if written := [skill for skill in result.skills if skill.written]:
+            leave_receipt(home, result.run, written)

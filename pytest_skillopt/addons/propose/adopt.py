@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock
 
 from pytest_skillopt.addons.project import version_of_run
-from pytest_skillopt.addons.propose import Refused
+from pytest_skillopt.addons.propose.errors import Refused
 from pytest_skillopt.addons.propose.validate import check_consistent, check_evidence, own_rule
-from pytest_skillopt.addons.runs import add_run_arguments, home_of, pick_run
+from pytest_skillopt.addons.runs import home_of, pick_run
+from pytest_skillopt.cli import add_run_arguments
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.run.directory import replace_file, write_skill
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError

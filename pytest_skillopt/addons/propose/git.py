@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from pytest_skillopt.addons.git import Git, GitError, GitFailed, scrub
-from pytest_skillopt.addons.propose import BranchMoved
+from pytest_skillopt.addons.propose.errors import BranchMoved
 from pytest_skillopt.addons.propose.forges import TOKENS
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.untrusted import environment

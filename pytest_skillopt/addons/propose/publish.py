@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from pytest_skillopt.addons.git import Clone, Entry
-from pytest_skillopt.addons.propose import BranchMoved, forges
+from pytest_skillopt.addons.propose import forges
 from pytest_skillopt.addons.propose.base import read_base
 from pytest_skillopt.addons.propose.body import compose, marker, title
+from pytest_skillopt.addons.propose.errors import BranchMoved
 from pytest_skillopt.addons.propose.git import BRANCHES, Repository, commit_head, find_remote, write
 from pytest_skillopt.addons.propose.validate import load, validate
 from pytest_skillopt.errors import UserError

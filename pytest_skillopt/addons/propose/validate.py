@@ -17,14 +17,14 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.addons.propose import Refused
 from pytest_skillopt.addons.propose.base import MAX_SKILL
+from pytest_skillopt.addons.propose.errors import Refused
 from pytest_skillopt.addons.propose.git import LINK, mentions
 from pytest_skillopt.addons.propose.proposal import RESULT, UP, proposed
 from pytest_skillopt.errors import UserError
-from pytest_skillopt.registry import merged
 from pytest_skillopt.report.words import percent
 from pytest_skillopt.run.result import Result
+from pytest_skillopt.search.extensions import added_searches
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
 from pytest_skillopt.skill.files import Trained, check_kind, is_outside, slug, unnamed
@@ -279,8 +279,8 @@ def own_rule(skill: SkillResult, searches: str, way: str) -> tuple[str, Search] 
         Refused: another rule accepted it.
     """
     gate = (skill.verdict or {}).get("gate")
-    for name, load in merged(lambda addon: addon.searches).items():
-        search = load()
+    for name, make in added_searches().items():
+        search = make()
         if search.gate is None or search.gate.name != gate:
             continue
         if name not in map(str.strip, searches.split(",")):

@@ -10,7 +10,6 @@ from collections.abc import Sequence  # noqa: TC003 (pydantic reads it)
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from pytest_skillopt.addons.published.settings import PublishedSettings
 from pytest_skillopt.edits.calls import Edits, Form, PlacedEditForm
 from pytest_skillopt.edits.context import quote
 from pytest_skillopt.edits.reflect import ask_for_edits
@@ -91,7 +90,7 @@ def with_reminders(result: Update, reminders: Sequence[Edit], context: Context) 
     before, note, first = result.document, "", reminders[0]
     new = [" ".join(edit.content.split()) for edit in reminders]
     lines = list(dict.fromkeys([*reminders_of(before), *new]))
-    limit = context.settings.of(PublishedSettings).appendix_threshold
+    limit = context.settings.appendix_threshold
     if 0 < limit < len(lines):
         lines, note = _consolidate(lines, limit, context)
     noted = replace(result, note="; ".join(filter(None, (result.note, note))))

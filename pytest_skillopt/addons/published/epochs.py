@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt import TaskRecord
 from pytest_skillopt.addons.published.blocks import GUIDANCE, checked, get_block, set_block
-from pytest_skillopt.addons.published.settings import PublishedSettings
 from pytest_skillopt.edits.calls import Form
 from pytest_skillopt.edits.context import evidence, quote
 from pytest_skillopt.edits.vetting import Refusal
@@ -52,7 +51,7 @@ def compare_epochs(state: TrainingState, before: Document, context: Context) -> 
     With the policies ``changed`` and ``unchanged`` further tasks are sampled until there are
     ``slow_update_samples`` of that kind, as far as the train split and the budget reach.
     """
-    own = context.settings.of(PublishedSettings)
+    own = context.settings
     pairs: Pairs = {}
     tasks = list(state.train)
     context.random("slow update").shuffle(tasks)
@@ -112,7 +111,7 @@ def _ask_for_guidance(pairs: Pairs, before: Document, context: Context) -> Edit 
 
 def _describe(pairs: Pairs, before: Document, context: Context) -> tuple[list[Section], list[str]]:
     """Return the sections of a prompt about compared epochs, and the node ids that it shows."""
-    groups = group_pairs(pairs, context.settings.of(PublishedSettings).slow_update_pairs)
+    groups = group_pairs(pairs, context.settings.slow_update_pairs)
     listed = [(name, task) for name, tasks in groups.items() for task in tasks]
     if not listed:
         return [], []

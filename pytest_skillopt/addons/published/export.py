@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.addons.project import version_of_run
-from pytest_skillopt.addons.runs import add_run_arguments, home_of, pick_run
+from pytest_skillopt.addons.runs import home_of, pick_run
+from pytest_skillopt.cli import add_run_arguments
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.skill.document import with_markers_of_skillopt
 from pytest_skillopt.skill.files import slug, unnamed

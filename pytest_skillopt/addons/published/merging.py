@@ -6,7 +6,6 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.addons.published.settings import PublishedSettings
 from pytest_skillopt.edits.calls import Form
 from pytest_skillopt.edits.combine import Patch, by_support, deduplicate, notes
 from pytest_skillopt.edits.context import numbered
@@ -73,7 +72,7 @@ def by_levels(
     merge: Callable[[Sequence[Sequence[Patch]], Context, str], list[Patch]],
 ) -> Patch:
     """Merge in batches until one patch is left; the calls of a level run concurrently."""
-    size, level, merged = context.settings.of(PublishedSettings).merge_batch_size, 0, list(patches)
+    size, level, merged = context.settings.merge_batch_size, 0, list(patches)
     while len(merged) > 1:
         level += 1
         batches = [merged[i : i + size] for i in range(0, len(merged), size)]
@@ -172,7 +171,7 @@ def select_published(patch: Patch, context: Context) -> Patch:
 
 def _budget(edits: Sequence[Edit], context: Context) -> int:
     """Return the scheduled budget or, with ``autonomous_budget``, a readable optimizer's choice."""
-    chosen = context.settings.of(PublishedSettings).autonomous_budget
+    chosen = context.settings.autonomous_budget
     if not chosen or len(edits) < 2:
         return context.budget
     shown = ("Proposed edits", numbered(edits))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_skillopt import TaskRecord
@@ -10,7 +11,6 @@ from pytest_skillopt.addons.published.blocks import ask_for_causes, with_reminde
 from pytest_skillopt.addons.published.epochs import compare_epochs, learn_from_epoch, slow_update
 from pytest_skillopt.addons.published.merging import aggregate_edits, by_levels, select_published
 from pytest_skillopt.addons.published.rewrites import merge_bodies, reflect_bodies, rewritten
-from pytest_skillopt.addons.published.settings import PublishedSettings
 from pytest_skillopt.edits.combine import Patch
 from pytest_skillopt.edits.reflect import ask_for_edits
 from pytest_skillopt.edits.update import update
@@ -40,10 +40,9 @@ class BatchSearch:
     def __init__(self, state: TrainingState) -> None:
         self._state = state
         self._settings = state.settings
-        self._own = state.settings.of(PublishedSettings)
         self._size = batch_size(len(state.train), self._settings.batch_size)
         batches = math.ceil(len(state.train) / self._size)
-        self._steps_per_epoch = math.ceil(batches / self._own.accumulation)
+        self._steps_per_epoch = math.ceil(batches / self._settings.accumulation)
         self._records: dict[str, TaskRecord] = {}
         """Latest rollouts of each train task under the incumbent."""
         self._fruitless = 0
@@ -82,7 +81,7 @@ class BatchSearch:
         order = list(self._state.train)
         self._state.context.at(step=0).random(f"epoch {epoch}").shuffle(order)
         batches = [order[i : i + self._size] for i in range(0, len(order), self._size)]
-        each = self._own.accumulation
+        each = self._settings.accumulation
         yield from (batches[i : i + each] for i in range(0, len(batches), each))
 
     def _step(self, epoch: int, rounds: Sequence[Sequence[SkillTask]]) -> None:
@@ -100,20 +99,20 @@ class BatchSearch:
         self._done += 1
 
     def _context(self, epoch: int) -> Context:
-        settings, own = self._settings, self._own
+        settings = self._settings
         budget = edit_budget(
-            own.schedule,
+            settings.schedule,
             self._done + 1,
             self._steps_per_epoch * settings.epochs,
             start=settings.edit_budget,
-            end=own.min_edit_budget or min(_LEAST_BUDGET, settings.edit_budget),
+            end=settings.min_edit_budget or min(_LEAST_BUDGET, settings.edit_budget),
         )
         return self._state.context.at(
             document=self._state.incumbent,
             step=self._state.history.step,
             epoch=epoch,
             budget=budget,
-            minibatch=own.minibatch_size or _MINIBATCH,
+            minibatch=settings.minibatch_size or _MINIBATCH,
         )
 
     def _roll_out(self, batch: Sequence[SkillTask]) -> list[TaskRecord]:
@@ -163,12 +162,12 @@ class BatchSearch:
         As in SkillOpt, the first epoch has none before it. After the last one nobody would read
         advice.
         """
-        own, context = self._own, self._context(epoch)
-        advise = own.meta_skill and epoch < self._settings.epochs
-        if not (own.slow_update or advise):
+        settings, context = self._settings, self._context(epoch)
+        advise = settings.meta_skill and epoch < settings.epochs
+        if not (settings.slow_update or advise):
             return
         pairs = compare_epochs(self._state, before, context)
-        if own.slow_update and slow_update(self._state, before, pairs, context):
+        if settings.slow_update and slow_update(self._state, before, pairs, context):
             self._reset()
         if advise:
             learn_from_epoch(before, pairs, context)
@@ -189,14 +188,13 @@ def most_of_search(tasks: Sequence[SkillTask], settings: Settings) -> tuple[int,
     """Return the upper bounds of a search's rollouts and optimizer calls."""
     train = sum(task.split in ("train", "both") for task in tasks)
     val = sum(task.split in ("val", "both") for task in tasks)
-    own = settings.of(PublishedSettings)
     size = batch_size(train, settings.batch_size)
     steps = settings.epochs * -(-train // size)
-    sampled = size * settings.rollouts * own.accumulation
+    sampled = size * settings.rollouts * settings.accumulation
     decided = 2 * settings.gate_kmax * val
-    topped_up = own.slow_update_pairs != "mixed"
-    compared = 2 * (train if topped_up else min(own.slow_update_samples, train))
-    ends = (settings.epochs - 1) * (own.slow_update or own.meta_skill)
+    topped_up = settings.slow_update_pairs != "mixed"
+    compared = 2 * (train if topped_up else min(settings.slow_update_samples, train))
+    ends = (settings.epochs - 1) * (settings.slow_update or settings.meta_skill)
     rollouts = steps * (sampled + decided) + ends * (compared + decided)
     return rollouts, steps * 3 * sampled + 2 * ends
 
@@ -223,7 +221,7 @@ def reflect_published(records: Sequence[TaskRecord], context: Context) -> list[P
     With ``skill_aware`` analysts tell a gap in the document from a lapse of the agent. With
     ``contrasts`` one more analyst sees the tasks with the widest spread of scores.
     """
-    settings = context.settings.of(PublishedSettings)
+    settings = context.settings
     failing = [record for record in records if record.failed]
     passing = [r for r in records if r.n and not r.failed and not settings.failure_only]
     if settings.update_mode == "full_rewrite_minibatch":
@@ -252,9 +250,7 @@ def update_published(patch: Patch, context: Context) -> Update:
     """Update by the setting ``update_mode``, and add reminders last."""
     edits = [p for p in patch.edits if p.origin != "appendix"]
     reminders = [p for p in patch.edits if p.origin == "appendix"]
-    whole = (
-        edits and context.settings.of(PublishedSettings).update_mode == "rewrite_from_suggestions"
-    )
+    whole = edits and context.settings.update_mode == "rewrite_from_suggestions"
     if patch.body is not None or whole:
         result = rewritten(patch.body, edits, context)
     else:
@@ -264,4 +260,9 @@ def update_published(patch: Patch, context: Context) -> Update:
 
 def search() -> Search:
     stages = (reflect_published, aggregate_published, select_published, update_published)
-    return Search(make=BatchSearch, most=most_of_search, stages=lambda: Stages(*stages))
+    return Search(
+        make=BatchSearch,
+        most=most_of_search,
+        stages=lambda: Stages(*stages),
+        prompts=Path(__file__).parent / "prompts",
+    )

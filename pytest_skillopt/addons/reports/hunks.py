@@ -12,11 +12,10 @@ from pytest_skillopt.skill.edits import file_links
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import EditRow, SkillResult
 
 
-def attributed(run: Run, result: SkillResult, before: Document, after: Document) -> SkillResult:
+def attributed(result: SkillResult, before: Document, after: Document) -> SkillResult:
     """Attribute the hunks of a change to its accepted edits."""
     edits = {e.content or e.target: e for e in result.edits if e.status == "accepted"}
     if not edits:

@@ -70,7 +70,7 @@ def settings(result: Result) -> list[tuple[str, str]]:
 
 def changed_settings(result: Result) -> list[tuple[str, str]]:
     """List the settings that differ from the plugin's defaults."""
-    usual = Settings.make().to_json()
+    usual = Settings().to_json()
     return [(n, v) for n, v in settings(result) if n not in usual or v != shown(usual[n])]
 
 

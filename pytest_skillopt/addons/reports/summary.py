@@ -13,6 +13,7 @@ from pytest_skillopt.addons.advice import advise
 from pytest_skillopt.addons.markup import code, fenced, prose
 from pytest_skillopt.addons.reports.rendering import changed_settings, common, environment
 from pytest_skillopt.report import words
+from pytest_skillopt.report.files import PAGE
 from pytest_skillopt.report.words import one_line
 from pytest_skillopt.skill.document import SKILL_FILE
 
@@ -40,7 +41,7 @@ def render_summary(result: Result, limit: int = SUMMARY_LIMIT) -> str:
 
     Blocks that do not fit are left out.
     """
-    where = code(f"{figures.whole_report()} of run {result.run}", 200)
+    where = code(f"{PAGE} of run {result.run}", 200)
     pointer = f"Transcripts and all figures: {where}; of a CI job, in its artifact.\n"
     cut = f"_Shortened to fit._ {pointer}"
     room = limit - len(cut.encode())

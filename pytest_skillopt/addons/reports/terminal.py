@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import textwrap
 from collections import Counter
 from dataclasses import dataclass
@@ -11,13 +12,16 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.addons import figures
 from pytest_skillopt.addons.advice import advise, headline
 from pytest_skillopt.report import words
-from pytest_skillopt.report.live import step_line
+from pytest_skillopt.report.files import PAGE
+from pytest_skillopt.report.live import TOLD, step_line
 from pytest_skillopt.report.words import clip, one_line
 from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.untrusted import no_command, printable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
+
+    import pytest
 
     from pytest_skillopt.addons.advice import Advice
     from pytest_skillopt.run.result import EditRow, Rate, Result, SkillResult, TaskRow
@@ -70,6 +74,25 @@ def paragraph(
     )
     for line in wrapped or [""]:
         yield Line(line, look)
+
+
+def print_report(config: pytest.Config, reporter: pytest.TerminalReporter, result: Result) -> None:
+    """Print the report of a mode; the command that continues it is the last line of all."""
+    reporter.section("skillopt")
+    width = shutil.get_terminal_size().columns
+    told = config.stash.get(TOLD, ())
+    verbose = config.option.verbose > 0
+    shown = list(lines(result, width, verbose=verbose, live=True, told=told))
+    again = result.resume or headline(result).command
+    last = -2 if again else len(shown)  # which other plugins would be below
+    for line in shown[:last]:
+        reporter.write_line(line.text, **line.markup)
+
+    def write_last() -> None:
+        for line in shown[last:]:
+            reporter.write_line(line.text, **line.markup)
+
+    config.add_cleanup(write_last)
 
 
 def lines(
@@ -185,10 +208,10 @@ def _next_command(result: Result, top: Advice, width: int, live: bool) -> Iterat
         yield Line(one_line(result.resume))
         return
     if live and top.command:
-        yield from paragraph(f"Transcripts are in {figures.whole_report()}. Next attempt:", width)
+        yield from paragraph(f"Transcripts are in {PAGE}. Next attempt:", width)
         yield Line(one_line(top.command))
         return
-    where = f"Transcripts are in {figures.whole_report()}. " if result.rollouts else ""
+    where = f"Transcripts are in {PAGE}. " if result.rollouts else ""
     yield from paragraph(f"{where}To look further:", width)
     yield Line(f"pytest-skillopt show {one_line(result.run)} --verbose")
 

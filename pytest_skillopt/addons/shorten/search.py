@@ -8,6 +8,7 @@ this test again, on fresh samples, of all edits together. It can follow the sear
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.edits import Edit
 
+_PROMPTS = Path(__file__).parent / "prompts"
 MARGIN = 0.05
 """Largest fall of the suite's pass rate that counts as not worse, in (0, 1)."""
 _SUSPECT = 1.5
@@ -276,8 +278,15 @@ def _most_with_trials(tasks: Sequence[SkillTask], settings: Settings) -> tuple[i
 
 
 def shorten() -> Search:
-    return Search(most=_most, make=ShortenSearch, gate=ShorterGate, margin=MARGIN, doubt=not_shown)
+    return Search(
+        most=_most,
+        make=ShortenSearch,
+        gate=ShorterGate,
+        margin=MARGIN,
+        doubt=not_shown,
+        prompts=_PROMPTS,
+    )
 
 
 def trials_shorten() -> Search:
-    return Search(most=_most_with_trials, follow_up=shorten_accepted)
+    return Search(most=_most_with_trials, follow_up=shorten_accepted, prompts=_PROMPTS)

@@ -120,7 +120,7 @@ def test_the_setting_does_the_same_and_a_share_may_be_enough(project: pytest.Pyt
     project.runpytest_inprocess().assert_outcomes(passed=1)
     wrong = project.runpytest_inprocess("-o", "skillopt_evals_pass=60")
     assert wrong.ret == 4
-    wrong.stderr.fnmatch_lines(["*skillopt_evals_pass: it must be above 0 and at most 1"])
+    wrong.stderr.fnmatch_lines(["*skillopt_evals_pass: 60.0 is out of range*at most 1"])
 
 
 def test_files_are_put_before_the_model_as_data(
@@ -302,8 +302,8 @@ class Agent:
         return "Greet" in prompt
 
 @pytest.fixture
-def skill_harness(workspace):
-    return Agent(workspace)
+def skill_harness(skill_workspace):
+    return Agent(skill_workspace)
 """
 
 

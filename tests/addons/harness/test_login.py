@@ -115,9 +115,9 @@ import pytest
 
 @pytest.mark.skill_task
 @pytest.mark.parametrize("guest", "Ada Ben Cleo".split())
-def test_greeting(skill_harness, workspace, guest):
+def test_greeting(skill_harness, skill_workspace, guest):
     skill_harness(f"Greet {guest}.")
-    assert (workspace / "greeting.txt").read_text() == "Ahoy"
+    assert (skill_workspace / "greeting.txt").read_text() == "Ahoy"
 """
 
 

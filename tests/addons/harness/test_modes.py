@@ -26,9 +26,9 @@ import pytest
 
 @pytest.mark.skill_task
 @pytest.mark.parametrize("guest", "Ada Ben Cleo".split())
-def test_greeting(skill_harness, workspace, guest):
+def test_greeting(skill_harness, skill_workspace, guest):
     skill_harness(f"{READ} Greet {guest}.")
-    assert (workspace / "greeting.txt").read_text() == "Ahoy"
+    assert (skill_workspace / "greeting.txt").read_text() == "Ahoy"
 """
 VERSION = ".".join(map(str, sys.version_info[:3]))
 
@@ -206,10 +206,6 @@ def skill():
 @pytest.fixture
 def rollout():
     return 7
-
-@pytest.fixture
-def workspace():
-    return "a desk"
 """
 
 
@@ -223,8 +219,8 @@ def test_fixtures_of_a_project_may_have_the_plugins_names(
 import pytest
 
 @pytest.mark.skill_task
-def test_agent(skill_harness, skill_agent, skill, rollout, workspace):
-    assert (skill, rollout, workspace) == ("driving", 7, "a desk")
+def test_agent(skill_harness, skill_agent, skill, rollout):
+    assert (skill, rollout) == ("driving", 7)
     done = skill_harness("READ Greet Ada.")
     assert (done.workspace / "greeting.txt").read_text() == "Ahoy"
     assert skill_agent("Greet Ada.")

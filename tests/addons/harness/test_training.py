@@ -34,10 +34,10 @@ import pytest
 
 @pytest.mark.skill_task
 @pytest.mark.parametrize("guest", ["Ada", "Ben"])
-def test_greeting(skill_harness, workspace, guest):
+def test_greeting(skill_harness, skill_workspace, guest):
     reply = skill_harness(f"Greet {guest} for the front desk.")
     assert reply.files == {"greeting.txt": "added"}
-    assert (workspace / "greeting.txt").read_text() == f"Ahoy {guest}\\n"
+    assert (skill_workspace / "greeting.txt").read_text() == f"Ahoy {guest}\\n"
 """
 
 

@@ -10,8 +10,8 @@ import pytest
 from skill_project import BRANCH, bare
 
 from pytest_skillopt.addons.git import Clone
-from pytest_skillopt.addons.propose import BranchMoved, Refused
 from pytest_skillopt.addons.propose.base import read_base
+from pytest_skillopt.addons.propose.errors import BranchMoved, Refused
 from pytest_skillopt.addons.propose.publish import Plan, plan
 from pytest_skillopt.addons.propose.validate import load, validate
 from pytest_skillopt.errors import UserError

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from skill_project import AFTER, BEFORE, Project, bare, sha256
 
 from pytest_skillopt.addons.git import Clone
-from pytest_skillopt.addons.propose import Refused
 from pytest_skillopt.addons.propose.base import read_base
 from pytest_skillopt.addons.propose.body import compose
+from pytest_skillopt.addons.propose.errors import Refused
 from pytest_skillopt.addons.propose.validate import Checked, load, pass_rates, validate
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.gate.data import TaskEvidence, Verdict

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.settings import quiet, shown
-
-if TYPE_CHECKING:
-    import dataclasses
+from pytest_skillopt.settings import FIELDS, shown
 
 PAGE = Path(__file__).parents[3] / "docs" / "published.md"
 DEFAULTS = re.findall(r"^- `(\w+)` \(([^;)]*)[;)]", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
 
 
-@pytest.mark.parametrize("field", quiet(), ids=lambda field: field.name)
-def test_every_setting_has_its_line_and_default(field: dataclasses.Field[Any]) -> None:
-    (default,) = [default for name, default in DEFAULTS if name == field.name]
+@pytest.mark.parametrize(("name", "default"), DEFAULTS)
+def test_every_line_is_a_setting_with_its_default(name: str, default: str) -> None:
+    (field,) = [field for field in FIELDS if field.name == name]
     assert default == shown(field.default)

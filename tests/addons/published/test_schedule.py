@@ -70,7 +70,7 @@ def test_steps_are_counted_from_one_as_in_skillopt(toy: ModuleType) -> None:
     assert [edit_budget("cosine", step, 2) for step in (1, 2)] == [3, 2]
     world, model = toy.make_world(tasks=16, rules=4, weak=0.0), toy.ToyOptimizer(useful=0.0)
     tasks = toy.make_tasks(world)
-    settings = Settings.make(search="batch", epochs=2, batch_size=8, meta_skill=False)
+    settings = Settings(search="batch", epochs=2, batch_size=8, meta_skill=False)
     selected: list[int] = []
 
     def select(patch: Patch, context: Context) -> Patch:

@@ -13,8 +13,8 @@ from pytest_skillopt.addons.published.epochs import group_pairs
 from pytest_skillopt.addons.published.search_batch import aggregate_published, batch_size
 from pytest_skillopt.edits.combine import Patch
 from pytest_skillopt.edits.update import Update
+from pytest_skillopt.mode import mode_named
 from pytest_skillopt.modes.plan import expected
-from pytest_skillopt.options import modes
 from pytest_skillopt.search.extensions import Stages
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
@@ -32,7 +32,7 @@ def train(toy: ModuleType, world: Any, model: Any, **settings: Any) -> Any:
         tasks,
         toy.ToySampler(world, tasks),
         model,
-        Settings.make(search="batch", **settings),
+        Settings(search="batch", **settings),
         stages=stages,
     ).run()
 
@@ -217,15 +217,19 @@ def test_more_tasks_are_sampled_until_enough_have_changed_or_not(
 def test_the_scan_for_changed_tasks_ends_with_the_train_tasks_or_the_budget(
     toy: ModuleType,
 ) -> None:
-    settings = {"slow_update_pairs": "changed", "meta_skill": False, **ONE_RULE_AN_EPOCH}
+    settings: dict[str, Any] = {
+        "slow_update_pairs": "changed",
+        "meta_skill": False,
+        **ONE_RULE_AN_EPOCH,
+    }
     shown = []
     for count, cap in ((20, 0), (5, 0), (5, 730)):
         model = toy.ToyOptimizer(useful=1.0, harmful=0.0)
-        more = {"slow_update_samples": count, "max_rollouts": cap}
+        more: dict[str, Any] = {"slow_update_samples": count, "max_rollouts": cap}
         world = toy.make_world(rules=2)
         outcome = train(toy, world, model, **settings, **more)
-        planned = Settings.make(search="batch", **settings, **more)
-        most = expected(toy.make_tasks(world), modes()["train"], planned).most
+        planned = Settings(search="batch", **settings, **more)
+        most = expected(toy.make_tasks(world), mode_named("train"), planned).most
         assert outcome.samples <= most <= (cap or most)
         (lines,) = listed(model)
         shown.append(len(lines))
@@ -329,7 +333,7 @@ def test_what_a_stage_hands_over_is_checked_like_an_edit(toy: ModuleType, rule: 
         tasks,
         sampler,
         toy.ToyOptimizer(useful=1.0),
-        Settings.make(search="batch", max_skill_tokens=2000, slow_update=False),
+        Settings(search="batch", max_skill_tokens=2000, slow_update=False),
         stages=Stages(update=smuggle),
     ).run()
     assert outcome.status == "unchanged"

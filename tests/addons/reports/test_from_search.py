@@ -6,14 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
+from pytest_skillopt.addons.reports.page import render_html
+from pytest_skillopt.addons.reports.summary import render_summary
 from pytest_skillopt.addons.reports.terminal import lines
-from pytest_skillopt.registry import merged
 from pytest_skillopt.run.result import Result
 
 MakeResult = Callable[..., Result]
 REPORTS = {
     "terminal": lambda result: "\n".join(line.text for line in lines(result, 200)),
-    **merged(lambda addon: addon.reports),
+    "report.html": render_html,
+    "summary.md": render_summary,
 }
 SAID = "The rate before of 9 tasks is that of the search; all else is fresh."
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_skillopt.addons.reports.addon import ADDON
+from pytest_skillopt.addons.reports.junit import properties
 from pytest_skillopt.run.result import Arm, TaskRow
 
 
@@ -18,7 +18,7 @@ def test_task_properties_of_a_comparison() -> None:
         tokens=900,
         cost=0.00012,
     )
-    assert dict(ADDON.properties(row)) == {
+    assert dict(properties(row)) == {
         "skillopt_split": "val",
         "skillopt_pass_rate": "0.2500",
         "skillopt_passed": "1",
@@ -38,7 +38,7 @@ def test_task_properties_of_a_comparison() -> None:
 
 def test_what_was_not_measured_has_no_property() -> None:
     row = TaskRow(id="t::a", split="", before=Arm(), skipped=True)
-    assert dict(ADDON.properties(row)) == {
+    assert dict(properties(row)) == {
         "skillopt_passed": "0",
         "skillopt_samples": "0",
         "skillopt_marks": "skipped",

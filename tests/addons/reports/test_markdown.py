@@ -235,7 +235,7 @@ def test_settings_read_as_they_are_written(make_result: MakeResult) -> None:
 
 
 def test_a_request_lists_no_setting_that_has_its_default(make_result: MakeResult) -> None:
-    given = {**Settings.make().to_json(), "patience": 7}
+    given = {**Settings().to_json(), "patience": 7}
     body = render_summary(make_result().model_copy(update={"settings": given}))
     listed = body[body.index("settings that are not the default") :]
     names = set(re.findall(r"^- `(\w+)`: ", listed, re.MULTILINE))

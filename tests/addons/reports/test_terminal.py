@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_skillopt.addons.reports import terminal
+from pytest_skillopt.addons.reports.page import render_html
+from pytest_skillopt.addons.reports.summary import render_summary
 from pytest_skillopt.addons.reports.terminal import paragraph
-from pytest_skillopt.registry import merged
 from pytest_skillopt.report.words import one_line
 from pytest_skillopt.run.result import Arm, Comparison, EditRow, Rate, Result, StepRow, WarningRow
 
@@ -153,7 +154,7 @@ def test_cost_says_what_it_leaves_out(make_result: MakeResult) -> None:
         update={"usage": [target, optimizer.model_copy(update={"cost": None})]}
     )
     assert "cost $1.61, without the optimizer (no price)" in joined(partly)
-    for render in merged(lambda addon: addon.reports).values():
+    for render in (render_html, render_summary):
         assert "without the optimizer" in render(partly)
     unknown = [row.model_copy(update={"cost": None}) for row in result.usage]
     assert "cost not known" in joined(result.model_copy(update={"usage": unknown}))

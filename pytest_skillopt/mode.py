@@ -1,0 +1,281 @@
+"""The modes: what each is, and which one the options of a session ask for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytest
+
+from pytest_skillopt.addons import hooks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pytest_skillopt import Result, SkillTask
+    from pytest_skillopt.report.live import Display
+    from pytest_skillopt.run.openrun import Run
+    from pytest_skillopt.settings import Settings
+
+Tone = Literal["good", "careful", "bad", "neutral"]
+
+_BIASING = {
+    "maxfail": "-x / --maxfail",
+    "lf": "--lf",
+    "stepwise": "--sw",
+    "usepdb": "--pdb",
+    "trace": "--trace",
+    "reruns": "--reruns",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Mode:
+    """A mode: what it is, and in a session its arguments.
+
+    Its option has the destination ``skillopt_NAME``.
+    """
+
+    name: str
+    """The mode of its runs in ``result.json``; lower-case letters."""
+    flag: str
+    """Its option, for messages."""
+    carry_out: Callable[[Run, Display], Result]
+    """Does its work."""
+    doing: str
+    """Its work in the line at the start, such as "checking"."""
+    samples: Callable[[SkillTask, Settings], int]
+    """Largest number of rollouts of a task, without retries after infrastructure errors."""
+    gated: bool = False
+    """True if the default gate decides, which takes more samples of each task of a small suite."""
+    rounds: Callable[[Settings], int] = lambda settings: settings.rollouts
+    """Number of rollouts of a task that it begins with, for the line at the start."""
+    typical: float = 0.47
+    """Typical part of that number, in (0, 1]; the default is measured (``benchmarks/plan.py``)."""
+    options: tuple[str, ...] = ()
+    """Further options that only it has, without ``--skillopt-``."""
+    judges_tasks: bool = False
+    """True if it measures one version, and a task passes or fails by its pass rate, as a test does;
+    pytest's options that stop early or repeat failures are then allowed."""
+    splits: bool = False
+    """True if its tasks are split into train, val and test."""
+    sides: tuple[str, str] = ("before", "after")
+    """Names of the two versions in a report."""
+    answers: Mapping[str, tuple[str, Tone]] = field(default_factory=dict)
+    """First words of a report and their tone, by the result's status. Without an entry, the figure
+    that was measured."""
+    late_probe: bool = False
+    """True if it may find nothing to run, so that its function probes the models when it does."""
+    noise: bool = False
+    """True if it compares a version with itself, so that only ``noise_floor`` is its result."""
+    fails: tuple[str, ...] = ("unmeasured",)
+    """Statuses of a result that make pytest exit with 1."""
+
+    argument: Any = None
+    """Value of its option in a session; the following ones belong to the core's modes."""
+    strict: bool = False
+    """``check``: fail on too little evidence, too."""
+    resume: str | None = None
+    """``train``: run to continue; ``latest`` is the latest."""
+    init: bool = False
+    """``train``: create the SKILL.md if there is none."""
+
+    @classmethod
+    def from_config(cls, config: pytest.Config) -> Mode | None:
+        """Return the mode that the options ask for, None if they ask for none.
+
+        Raises:
+            UsageError: two modes at once, or an option that belongs to another mode.
+        """
+        option, known = vars(config.option), modes(config.hook)
+        given = _given(option)
+        chosen = [mode for mode in known.values() if f"skillopt_{mode.name}" in given]
+        if len(chosen) > 1:
+            raise pytest.UsageError(f"{chosen[0].flag} and {chosen[1].flag} cannot be combined")
+        for mode in known.values():
+            for name in mode.options:
+                if mode not in chosen and f"skillopt_{name.replace('-', '_')}" in given:
+                    raise pytest.UsageError(f"--skillopt-{name} needs {mode.flag}")
+        if not chosen:
+            return None
+        mode = replace(
+            chosen[0],
+            argument=option[f"skillopt_{chosen[0].name}"],
+            strict=option["skillopt_check_strict"],
+            resume=option["skillopt_resume"],
+            init=option["skillopt_init"],
+        )
+        mode._refuse_biasing(config)
+        return mode
+
+    def _refuse_biasing(self, config: pytest.Config) -> None:
+        """Refuse options that stop early, pick failures or repeat them."""
+        if self.judges_tasks:
+            return
+        for dest, shown in _BIASING.items():
+            if config.getoption(dest, default=None):
+                bias = "it would truncate or bias the measurement (look in addopts too)"
+                raise pytest.UsageError(f"{self.flag} cannot be combined with {shown}: {bias}")
+
+
+def is_asked_for(config: pytest.Config) -> bool:
+    """Return whether a mode is on, before pytest has parsed the whole command line."""
+    given = _given(vars(config.known_args_namespace))
+    return any(f"skillopt_{name}" in given for name in modes(config.hook))
+
+
+def _given(options: Mapping[str, Any]) -> set[str]:
+    return {name for name, value in options.items() if value not in (None, False)}
+
+
+def mode_named(name: str) -> Mode:
+    """Return the mode of a result; if it was a plugin's that is gone, one without words."""
+    return modes(hooks()).get(name) or replace(_EVALUATE, judges_tasks=False)
+
+
+def modes(hook: Any) -> dict[str, Mode]:
+    """Return all modes by their names."""
+    more = (mode for found in hook.pytest_skillopt_modes() for mode in found)
+    return {mode.name: mode for mode in (*BUILTIN, *more)}
+
+
+def _evaluate(run: Run, display: Display) -> Result:
+    from pytest_skillopt.modes.measure import evaluate
+
+    return evaluate(run, display)
+
+
+def _train(run: Run, display: Display) -> Result:
+    from pytest_skillopt.modes.train import train
+
+    return train(run, display)
+
+
+def _aa(run: Run, display: Display) -> Result:
+    from pytest_skillopt.addons.compare.aa import aa
+
+    return aa(run, display)
+
+
+def _compare(run: Run, display: Display) -> Result:
+    from pytest_skillopt.addons.compare.compare import compare
+
+    return compare(run, display)
+
+
+def _drift(run: Run, display: Display) -> Result:
+    from pytest_skillopt.addons.compare.drift import drift
+
+    return drift(run, display)
+
+
+def _check(run: Run, display: Display) -> Result:
+    from pytest_skillopt.addons.compare.check import check
+
+    return check(run, display)
+
+
+def _try(run: Run, display: Display) -> Result:
+    from pytest_skillopt.addons.compare.tries import try_change
+
+    return try_change(run, display)
+
+
+_EVALUATE = Mode(
+    name="evaluate",
+    flag="--skillopt",
+    carry_out=_evaluate,
+    doing="evaluating",
+    samples=lambda task, settings: task.rollouts or settings.rollouts,
+    typical=1.0,
+    options=("save-baseline",),
+    judges_tasks=True,
+)
+BUILTIN = (
+    _EVALUATE,
+    Mode(
+        name="train",
+        flag="--skillopt-train",
+        carry_out=_train,
+        doing="training",
+        samples=lambda task, settings: (
+            2 * (task.rollouts or settings.rollouts)
+            if task.split == "test"
+            else 2 * settings.final_rollouts
+        ),
+        gated=True,
+        options=("resume", "init"),
+        splits=True,
+        answers={
+            "accepted": ("Accepted, ready to merge", "good"),
+            "rejected": ("Nothing to merge", "neutral"),
+            "unchanged": ("Nothing to merge", "neutral"),
+            "unmeasured": ("Not measured", "bad"),
+            "interrupted": ("Stopped early", "careful"),
+        },
+    ),
+    Mode(
+        name="aa",
+        flag="--skillopt-aa",
+        carry_out=_aa,
+        doing="measuring the noise of",
+        samples=lambda task, settings: 2 * settings.rollouts,
+        typical=1.0,
+        sides=("first", "second"),
+        noise=True,
+    ),
+    Mode(
+        name="compare",
+        flag="--skillopt-compare",
+        carry_out=_compare,
+        doing="comparing",
+        samples=lambda task, settings: 2 * settings.final_rollouts,
+        sides=("first", "second"),
+    ),
+    Mode(
+        name="drift",
+        flag="--skillopt-drift",
+        carry_out=_drift,
+        doing="measuring the drift of",
+        samples=lambda task, settings: 4 * settings.final_rollouts,
+        sides=("without", "with"),
+        answers={
+            "accepted": ("Still helps", "good"),
+            "rejected": ("Not shown to help", "bad"),
+            "unmeasured": ("Cannot tell", "careful"),
+        },
+        fails=("rejected", "unmeasured"),
+    ),
+    Mode(
+        name="check",
+        flag="--skillopt-check",
+        carry_out=_check,
+        doing="checking",
+        samples=lambda task, settings: 2 * settings.gate_kmax,
+        rounds=lambda settings: settings.gate_k0,
+        options=("check-strict",),
+        late_probe=True,
+        answers={
+            "accepted": ("No regression found", "good"),
+            "unchanged": ("No regression found", "good"),
+            "rejected": ("Do not merge", "bad"),
+        },
+        fails=("rejected",),
+    ),
+    Mode(
+        name="try",
+        flag="--skillopt-try",
+        carry_out=_try,
+        doing="trying a change of",
+        samples=lambda task, settings: 2 * settings.final_rollouts * (task.split != "test"),
+        gated=True,
+        splits=True,
+        late_probe=True,
+        answers={
+            "accepted": ("Accepted", "good"),
+            "rejected": ("Keep the skill as it is", "neutral"),
+            "unchanged": ("Keep the skill as it is", "neutral"),
+        },
+        fails=("rejected", "unmeasured"),
+    ),
+)
