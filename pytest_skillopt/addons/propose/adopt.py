@@ -30,7 +30,7 @@ from pytest_skillopt.untrusted import parsed, shown
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from pytest_skillopt.run.directory import Home
@@ -73,24 +73,47 @@ def _adopted(args: argparse.Namespace, home: Home) -> int:
         raise UserError(f"run {run.id} accepted nothing: {result.reason}")
     receipt = _receipt(home, run.id)
     _check_place(receipt)
-    root = home.path.resolve().parent
     if args.undo:
-        pinned = _pinned(receipt, run.id)
-        accepted = {path: skill for path, skill in accepted.items() if path in pinned}
-        if pinned != _pins(accepted.values()):
-            raise UserError(f"{receipt} pins other versions than those of run {run.id}")
-    else:
-        check_consistent(result, accepted.values())
-    due: list[tuple[str, Document, Document]] = []
+        return _undone(home, run.id, accepted)
+    check_consistent(result, accepted.values())
+    changes = []
     for path, skill in accepted.items():
-        before, after = (version_of_run(home, run.id, name) for name in (skill.before, skill.after))
-        if not args.undo:  # a receipt pins what was there before
-            rule = own_rule(skill, args.search, "name it with --search if it may judge here")
-            check_evidence(skill, rule[1] if rule else None)
-            _check(root / path, skill, before, after)
-        old, new = (after, before) if args.undo else (before, after)
-        if not _is_done(root, path, old, new):
-            due.append((path, old, new))
+        before, after = _versions(home, run.id, skill)
+        rule = own_rule(skill, args.search, "name it with --search if it may judge here")
+        check_evidence(skill, rule[1] if rule else None)
+        _check(home.path.resolve().parent / path, skill, before, after)
+        changes.append((path, before, after))
+    _write(home, changes)
+    leave_receipt(home, run.id, accepted.values())
+    way = f"to undo it: pytest-skillopt adopt {run.id} --undo"
+    sys.stdout.write(shown(f"receipt: {receipt}; {way}\n"))
+    return 0
+
+
+def _undone(home: Home, run: str, accepted: Mapping[str, SkillResult]) -> int:
+    """Write back what was there before the skills that the receipt of a run pins."""
+    receipt = _receipt(home, run)
+    pinned = _pinned(receipt, run)
+    written = {path: skill for path, skill in accepted.items() if path in pinned}
+    if pinned != _pins(written.values()):
+        raise UserError(f"{receipt} pins other versions than those of run {run}")
+    changes = []
+    for path, skill in written.items():
+        before, after = _versions(home, run, skill)
+        changes.append((path, after, before))
+    _write(home, changes)
+    receipt.unlink()
+    return 0
+
+
+def _versions(home: Home, run: str, skill: SkillResult) -> tuple[Document, Document]:
+    return version_of_run(home, run, skill.before), version_of_run(home, run, skill.after)
+
+
+def _write(home: Home, changes: Iterable[tuple[str, Document, Document]]) -> None:
+    """Write the new versions of skills that are not on disk yet: path, old and new version."""
+    root = home.path.resolve().parent
+    due = [change for change in changes if not _is_done(root, *change)]
     for path, old, new in due:
         try:
             write_skill(root, home, path, old, new)
@@ -99,13 +122,6 @@ def _adopted(args: argparse.Namespace, home: Home) -> int:
         sys.stdout.write(shown(f"{path}: {old.version[:10]} -> {new.version[:10]}\n"))
     if not due:
         sys.stdout.write("nothing to write: the files have these versions already\n")
-    if args.undo:
-        receipt.unlink()
-        return 0
-    leave_receipt(home, run.id, accepted.values())
-    way = f"to undo it: pytest-skillopt adopt {run.id} --undo"
-    sys.stdout.write(shown(f"receipt: {receipt}; {way}\n"))
-    return 0
 
 
 def leave_receipt(home: Home, run: str, skills: Iterable[SkillResult]) -> None:
