@@ -51,7 +51,7 @@ class Mode:
     rounds: Callable[[Settings], int] = lambda settings: settings.rollouts
     """Number of rollouts of a task that it begins with, for the line at the start."""
     typical: float = 0.47
-    """Typical part of that number, in (0, 1]; the default is measured (``benchmarks/plan.py``)."""
+    """Typical part of that number, in (0, 1]; a training has a forecast of its own."""
     options: tuple[str, ...] = ()
     """Further options that only it has, without ``--skillopt-``."""
     judges_tasks: bool = False

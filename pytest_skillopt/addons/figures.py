@@ -92,9 +92,13 @@ def sides(mode: str) -> tuple[str, str]:
 
 
 def comparisons(skill: SkillResult) -> dict[str, Comparison]:
-    """Return the measurements by set of tasks; val only if it differs from the suite."""
+    """Return the measurements by set of tasks; val only if it differs from the suite.
+
+    Beside an estimate of all tasks, that of the suite is called ``fresh``.
+    """
     val = skill.val if skill.val != skill.suite else None
-    named = {"suite": skill.suite, "val": val, "test": skill.test}
+    suite = "fresh" if skill.gain else "suite"
+    named = {suite: skill.suite, "val": val, "test": skill.test}
     return {name: value for name, value in named.items() if value is not None}
 
 

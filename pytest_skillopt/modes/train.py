@@ -11,17 +11,18 @@ from pytest_skillopt.addons.reports.openings import counted
 from pytest_skillopt.modes.measure import joined_reasons
 from pytest_skillopt.modes.skills import judged
 from pytest_skillopt.report.live import FINAL, SEARCH
-from pytest_skillopt.report.words import number, plural, won
+from pytest_skillopt.report.words import number, passes_with_nothing, plural, won
 from pytest_skillopt.run.directory import write_skill
 from pytest_skillopt.run.journal import JournaledModel
 from pytest_skillopt.run.result import SkillResult
 from pytest_skillopt.search.extensions import Stages, added_search
 from pytest_skillopt.search.final_comparison import BEGUN
-from pytest_skillopt.search.history import ROUND, Observer
+from pytest_skillopt.search.history import RATES, ROUND, Observer
 from pytest_skillopt.search.outcome import check_together
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.files import Trained, patch_of, read_version
+from pytest_skillopt.suite.idle import IDLE, passed_by_nothing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,6 +47,7 @@ def train(run: Run, display: Display) -> Result:
     """
     outcomes: list[TrainOutcome] = []
     at_once = _at_once(run)
+    _note_what_nothing_passes(run, display)
     for place, skill in enumerate(run.documents):
         start = replace(run.documents[skill], beside=_changed(run, outcomes))
         if len(run.documents) > 1:
@@ -75,6 +77,22 @@ def train(run: Run, display: Display) -> Result:
     status = next(s for s in _RANK if any(r.status == s for r in results))
     resume = run.resume_command if resumable else ""
     return run.result(status, joined_reasons(results), results, resume=resume)
+
+
+def _note_what_nothing_passes(run: Run, display: Display) -> None:
+    """Find the tasks that an agent passes which does nothing, and note them, once in a run."""
+    known = [entry.data["passed"] for entry in run.journal.entries if entry.kind == IDLE]
+    if known:
+        passed = known[0]
+    else:
+        documents = run.documents.items()
+        versions = {path: run.sampler.add_version(path, one.packed) for path, one in documents}
+        found = passed_by_nothing(run.sampler, run.tasks, versions)
+        passed = [[task.id, task.source] for task in found]
+        run.journal.write(IDLE, {"passed": passed})
+    if said := passes_with_nothing([task for task, _ in passed]):
+        run.notes.append(said)
+        display.line(f"skillopt: {said}")
 
 
 def _unless_interrupted(outcome: TrainOutcome) -> TrainOutcome:
@@ -170,6 +188,7 @@ class _Observer(Observer):
 
     def rates(self, start: float, now: float) -> None:
         self._display.rates(start, now)
+        self.record(RATES, {"start": round(start, 3), "now": round(now, 3)})
 
     def joins(self, row: EditRow) -> None:
         self._display.joins(row)

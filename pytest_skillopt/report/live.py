@@ -173,6 +173,8 @@ class Display:
         self._notes: Sequence[str] = ()
         """Notes that the sampler adds while rollouts run, and the number already shown."""
         self._told = 0
+        self._is_asked = False
+        """Whether the optimizer was asked."""
         self._joined: set[tuple[str, str, str]] = set()
         """Edits that were told and have not gone: file, target and content."""
 
@@ -221,8 +223,10 @@ class Display:
     def thinking(self, calls: int) -> None:
         """Count an optimizer call that begins (1) or ends (-1)."""
         with self._lock:
+            first, self._is_asked = not self._is_asked, True
             self._progress.thinking += calls
-            self._show()
+            # Nothing else may come while it thinks, so that nobody wonders what is waited for.
+            self._show(at_once=self._in_place or first)
 
     def step(self, row: StepRow) -> None:
         """Tell a step that a gate has decided about."""
@@ -263,11 +267,11 @@ class Display:
                 self._reporter.write("\r\x1b[K", flush=True)
                 self._drawn = False
 
-    def _show(self) -> None:
+    def _show(self, *, at_once: bool = False) -> None:
         """Show the progress line if it is due."""
         now = time.monotonic()
         every = _REDRAWN_SECONDS if self._in_place else _EVERY_SECONDS
-        if self._quiet or now - self._shown < every:
+        if self._quiet or (now - self._shown < every and not at_once):
             return
         self._shown = now
         seconds, spent = now - self._began, self._spent()

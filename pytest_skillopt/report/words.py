@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.untrusted import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pytest_skillopt.suite.tasks import LeftOut
 
@@ -105,6 +105,19 @@ def duration(seconds: float) -> str:
         return f"{whole // 60} min {whole % 60:02d} s"
     minutes = round(seconds / 60)
     return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def passes_with_nothing(tasks: Sequence[str], most: int = 3) -> str:
+    """Name tasks that pass with an agent that does nothing, and advise; empty if there are none."""
+    if not tasks:
+        return ""
+    names = ", ".join(map(one_line, tasks[:most]))
+    more = f" and {number(len(tasks) - most)} more" if len(tasks) > most else ""
+    return (
+        f"with an agent that does nothing {names}{more} {'passes' if len(tasks) == 1 else 'pass'}: "
+        "assert what only good work brings about; a test that guards what must not break is marked "
+        "must_pass=True"
+    )
 
 
 def left_out(tests: LeftOut, *, is_idle: bool) -> Iterator[str]:

@@ -21,6 +21,10 @@ ROUND = "round"
 """Kind of the journal's record of a round of the default search."""
 
 
+RATES = "rates"
+"""Kind of the record of the pass rates that the search expects."""
+
+
 class Observer:
     """Base of observers of a training, which ignores all events."""
 

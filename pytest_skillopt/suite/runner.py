@@ -28,6 +28,7 @@ from pytest_skillopt.suite import internals
 from pytest_skillopt.suite.context import OwnFault, Recorder
 from pytest_skillopt.suite.executor import WorkersExecutor, cheapest
 from pytest_skillopt.suite.folders import remove_folder
+from pytest_skillopt.suite.idle import IDLE, no_network
 from pytest_skillopt.suite.interrupts import alarm, kill_descendants, sigterm_interrupts
 from pytest_skillopt.suite.outcome import (
     OUTPUT_LIMIT,
@@ -137,6 +138,7 @@ class RolloutRunner:
 
     def _run_item(self, item: pytest.Item, running: Running, recorder: Recorder) -> Rollout:
         request = recorder.request
+        running.idle = request.stream == IDLE
         token = RUNNING.set(running)
         try:
             with recorder.active():
@@ -213,6 +215,8 @@ class ConcurrentRunner(Protocol):
 class Running:
     """The state that the hooks collect for the current rollout."""
 
+    idle: bool = False
+    """True if the agent does nothing and the test has no network."""
     exclusive: bool = True
     """True if no other rollout runs in this process meanwhile."""
     skills: list[pytest.FixtureRequest] = field(default_factory=list)
@@ -261,6 +265,12 @@ class _RolloutHooks:
         else:
             internals.run_protocol(item, nextitem)
         return True
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self) -> Generator[None, object, object]:
+        running = RUNNING.get()
+        with no_network() if running and running.idle else contextlib.nullcontext():
+            return (yield)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(

@@ -165,6 +165,12 @@ class Sampler:
         self.usage: dict[str, Usage] = {}
         """Usage of all rollouts, those from the ledger included, by task."""
 
+    def aside(self) -> Sampler:
+        """Return a sampler over the same workers whose rollouts are free and count nowhere."""
+        free = Settings(timeout=self._settings.timeout, max_attempts=1, breaker=10**9)
+        tasks = self._tasks.values()
+        return Sampler(self._executor, tasks, model=self._model, settings=free, decides=False)
+
     @property
     def taken(self) -> int:
         """Number of rollouts that this process started, without those from the ledger."""

@@ -27,6 +27,7 @@ from pytest_skillopt.run.journal import entries_of
 from pytest_skillopt.search.extensions import notes_on_search
 from pytest_skillopt.search.final_comparison import reserve_final, shortage
 from pytest_skillopt.skill.document import SkillError
+from pytest_skillopt.suite.idle import IDLE
 from pytest_skillopt.suite.internals import worker_count
 from pytest_skillopt.suite.splits import BOTH, SPLITS, SplitError
 from pytest_skillopt.suite.tasks import describe_tasks, keep_tasks
@@ -87,6 +88,7 @@ class Plan:
         if self.mode.name == "train":
             yield from notes_on_search(self.settings)
         yield from self._refused()
+        yield from self._passed_by_nothing()
         yield from self._forecast()
         yield from self._purse()
 
@@ -103,6 +105,17 @@ class Plan:
                         found[request["task"]] = f"in run {run}: {data['message']}"
         for task, said in found.items():
             yield f"{task} {said}; leave it out by --deselect={task}"
+
+    def _passed_by_nothing(self) -> Iterator[str]:
+        """Name the tasks that an agent which does nothing has passed in the latest training."""
+        home, tasks = self._home, [[task.id, task.source] for task in self.tasks]
+        for run in reversed(home.run_names()):
+            with contextlib.suppress(OSError):
+                for data in entries_of(home.runs / run / JOURNAL, IDLE):
+                    passed = [task for task, source in data["passed"] if [task, source] in tasks]
+                    if said := words.passes_with_nothing(passed):
+                        yield said
+                    return
 
     def _purse(self) -> Iterator[str]:
         """Say what the caps pay, and for which skill they leave nothing to search with."""

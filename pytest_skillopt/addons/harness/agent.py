@@ -22,6 +22,7 @@ from pytest_skillopt.model.agent import Reply, ReplyError, ToolRun
 from pytest_skillopt.model.types import CacheMiss, Completion, ModelFault
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
 from pytest_skillopt.skill.files import is_outside, skill_files
+from pytest_skillopt.suite.idle import IDLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -196,14 +197,16 @@ class HarnessAgent:
         given = (said, max_turns, self.limit if timeout is None else timeout, only_trigger)
         rivals = _bodies(files, besides=tested) if only_trigger else []
         with contextlib.closing(laid), contextlib.ExitStack() as stack:
-            run, replies = None, self.replies if cache and laid.digest else None
+            idle = self.recorder.request.stream == IDLE
+            run, replies = None, self.replies if cache and laid.digest and not idle else None
             if replies is not None:
                 key = self._key(laid, *given)
                 stack.enter_context(replies.claim(key))
                 asked = self.recorder.request
                 found = replies.find(key, f"a run of {asked.task} (sample {asked.sample})")
                 run = None if found is None else self._replayed(found.text, laid)
-            if run is None and self.replies is not None and self.replies.mode == "ro":
+            is_read_only = self.replies is not None and self.replies.mode == "ro"
+            if run is None and is_read_only and not idle:
                 raise CacheMiss("this run is not cached, and --skillopt-cache=ro starts no agent")
             is_new = run is None
             if run is None:
@@ -328,6 +331,8 @@ class HarnessAgent:
 
         ``rivals`` are the bodies of the competing skills of a trigger task.
         """
+        if self.recorder.request.stream == IDLE:
+            return Run.of_nothing()
         harness, root = self.harness, str(laid.root)
         marks = marks_of(
             self.skill.body,

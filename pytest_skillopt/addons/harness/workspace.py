@@ -23,7 +23,7 @@ from pydantic import BaseModel
 
 from pytest_skillopt.addons.harness.tree import Entry, Tree, is_git
 from pytest_skillopt.model.agent import ToolRun  # noqa: TC001 - pydantic reads it
-from pytest_skillopt.model.types import Usage  # noqa: TC001
+from pytest_skillopt.model.types import Usage
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
 from pytest_skillopt.skill.files import AGENT_FOLDERS, MAX_SKILL_BYTES
 from pytest_skillopt.untrusted import encodable, redact
@@ -287,6 +287,21 @@ class Run(BaseModel, frozen=True):
     usage: Usage
     model: str = ""
     """Model that answered, as the provider tells."""
+
+    @classmethod
+    def of_nothing(cls) -> Run:
+        """Return the record of an agent that did nothing."""
+        return cls(
+            text="",
+            turns=(),
+            tools=(),
+            problem="",
+            skill_used=False,
+            skill_read=False,
+            exit_status=0,
+            seconds=0.0,
+            usage=Usage(),
+        )
 
 
 class _Change(BaseModel):

@@ -33,6 +33,7 @@ MOST_TURN = 2_000
 MOST_DIFF_LINES = 600
 MOST_EDITS = 100
 _SCALES = {
+    "fresh": ("Fresh", "train and val tasks", "all tasks"),
     "suite": ("Suite", "train and val tasks", "all tasks"),
     "val": ("Val", "the tasks that the gate is measured on", "tasks of the split val"),
     "test": ("Test", "tasks that no edit has seen", "tasks of the split test"),
@@ -68,7 +69,6 @@ def _environment() -> jinja2.Environment:
         "short": short,
         "breakable": _breakable,
         "rounded": rounded,
-        "gained": figures.gained,
         "rate": figures.pass_rate,
         "one_line": one_line,
         "clip": clip,
@@ -130,11 +130,11 @@ def _scales(result: Result, skill: SkillResult) -> Iterator[_Shown]:
     for key, comparison in figures.comparisons(skill).items():
         name, trained, meaning = _SCALES[key]
         before, after = comparison.before, comparison.after
-        none = skill.none if key == "suite" else None
+        none = skill.none if comparison is skill.suite else None
         sides = [("no skill", "none", none)] if none else []
         sides += [(first if after else "now", "old", before)]
         sides += [(second, "new", after)] if after else []
-        if key == "suite" and not skill.from_search:
+        if comparison is skill.suite and not skill.from_search:
             trained += ", fresh samples"
         yield {
             "name": name,

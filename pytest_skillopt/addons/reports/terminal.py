@@ -239,10 +239,10 @@ def _rates_lines(skill: SkillResult, mode: str, width: int) -> Iterator[Line]:
         for name, value in measured.items():
             before, after = value.before, value.after
             moved = figures.points(before.rate, after.rate) if after else ""
-            none = _rate(skill.none if name == "suite" else None) if skill.none else ()
+            is_suite = value is skill.suite
+            none = _rate(skill.none if is_suite else None) if skill.none else ()
             size = words.plural(before.tasks, "task")
             size += "" if compared else f", {words.plural(before.samples, 'rollout')}"
-            name = "fresh" if skill.gain and name == "suite" else name
             rows.append((name, *none, *_rate(before), *_rate(after), moved, size))
         yield from _table(head, rows, "l" + "rl" * (len(head) // 2))
     if said := figures.explained(skill, mode):

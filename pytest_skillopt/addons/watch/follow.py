@@ -13,6 +13,7 @@ from pytest_skillopt.model.types import Usage
 from pytest_skillopt.modes.plan import forecast
 from pytest_skillopt.run.directory import JOURNAL, is_held
 from pytest_skillopt.run.journal import unseal
+from pytest_skillopt.search.history import RATES
 from pytest_skillopt.untrusted import bound, printable
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ class Follower:
         self._edits: dict[tuple[str, ...], dict[str, Any]] = {}
         self._workers: dict[str, list[float]] = {}
         self._faults: Counter[str] = Counter()
+        self._rates: dict[str, list[float]] = {}
+        """By skill, the expected pass rates of the train tasks at the start and now."""
         self._spent: dict[str, Usage] = {}
         self._phase = ""
         self._first = self._last = self._session = 0.0
@@ -94,6 +97,8 @@ class Follower:
             self._steps[data.get("skill", ""), data["step"]] = data
         elif kind == "edit":
             self._edit(data)
+        elif kind == RATES:
+            self._rates[data["skill"]] = [data["start"], data["now"]]
 
     def _edit(self, data: Mapping[str, Any]) -> None:
         """Keep the last status of an edit.
@@ -156,6 +161,7 @@ class Follower:
             "passed": self._outcomes["passed"],
             "errors": self._outcomes["error"],
             "total": self._total(done),
+            "rates": list(self._rates.values())[-1:],
             **{name: self._plan[name] for name in ("caps", "models")},
             "spent": {role: asdict(usage) for role, usage in self._spent.items()},
             "tasks": list(self._splits.items()),

@@ -71,7 +71,7 @@ def test_the_state_is_told_and_then_what_is_new(page: Page, run: Path) -> None:
     events = page.events()
     state = next(events)
     assert (state["run"], state["mode"], state["state"]) == (run.name, "train", "not running")
-    assert (state["done"], state["total"], state["errors"]) == (12, 25, 1)
+    assert (state["done"], state["total"], state["errors"]) == (12, 24, 1)
     assert [split for _, split in state["tasks"]] == ["train", "val", "test"]
     assert len(state["samples"]) == 13
     assert {edit["status"] for edit in state["edits"]} == {"waiting", "given up"}

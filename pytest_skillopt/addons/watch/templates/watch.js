@@ -27,7 +27,8 @@ function figures(state) {
   const caps = state.caps;
   const rows = [
     ["Rollouts", state.done.toLocaleString("en") + (state.state === "running" && state.total > state.done ? ` of about ${state.total.toLocaleString("en")}` : "")],
-    ["Passed", state.done ? percent(state.passed / state.done) : "-"],
+    ...state.rates.map(([start, now]) => ["Pass rate, expected", `${percent(start)} at the start, now ${percent(now)}`]),
+    ...(state.rates.length ? [] : [["Passed", state.done ? percent(state.passed / state.done) : "-"]]),
     ["Time", duration(state.seconds) + of(caps.max_time, duration) + (state.left ? `, about ${duration(state.left)} left` : "")],
     ["Calls", total.calls.toLocaleString("en") + of(caps.max_calls)],
     ["Tokens", total.tokens.toLocaleString("en") + of(caps.max_tokens)],
