@@ -65,11 +65,14 @@ def skill_judge(request: pytest.FixtureRequest) -> Judge:
     from pytest_skillopt.fixtures import without_traceback
     from pytest_skillopt.model.roles import Models
     from pytest_skillopt.suite.context import GuardedModel, recorder
+    from pytest_skillopt.suite.idle import IDLE, SilentModel
 
     running = recorder(request)
     with without_traceback():
         return Judge(
-            GuardedModel(Models.of(request.config).get("judge")),
+            SilentModel()
+            if running.request.stream == IDLE
+            else GuardedModel(Models.of(request.config).get("judge")),
             sample=running.request.sample,
             stage=running.request.stage,
             task=request.node.nodeid,
