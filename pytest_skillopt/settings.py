@@ -19,7 +19,7 @@ from pytest_skillopt.addons import merged, switched_off
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
 _BOOLEANS = {"yes": True, "true": True, "on": True, "1": True} | {
     "no": False, "false": False, "off": False, "0": False,
@@ -64,6 +64,7 @@ _ABOUT = {
     "many": "",  # separator between the values of a setting that takes several
     "search": "",  # the only search in which the setting has an effect
     "fixed": False,  # neither an option nor an ini key
+    "published": False,  # read from the setting of that name
     "free": False,  # changes no sample: a run may be continued with another value
 }
 
@@ -88,6 +89,10 @@ def _fixed(default: Any) -> Any:
 
 def _batch(default: Any, **how: Any) -> Any:
     return _setting(default, search="batch", **how)
+
+
+def _published(default: Any, **how: Any) -> Any:
+    return _batch(default, published=True, **how)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,24 +166,25 @@ class Settings:
     sandbox: str = _setting("auto")
     lanes: int = _free(1, low=1, high=256)
     propose_skills: str = _setting("", many=",")
-    minibatch_size: int = _batch(0, low=0)
-    accumulation: int = _batch(1, low=1)
-    merge_batch_size: int = _batch(8, low=2)
-    failure_only: bool = _batch(False)
-    contrasts: int = _batch(0, low=0)
-    update_mode: str = _batch(
+    published: str = _batch("")
+    minibatch_size: int = _published(0, low=0)
+    accumulation: int = _published(1, low=1)
+    merge_batch_size: int = _published(8, low=2)
+    failure_only: bool = _published(False)
+    contrasts: int = _published(0, low=0)
+    update_mode: str = _published(
         "patch", choices=("patch", "rewrite_from_suggestions", "full_rewrite_minibatch")
     )
-    autonomous_budget: bool = _batch(False)
-    min_edit_budget: int = _batch(0, low=0)
-    schedule: str = _batch("cosine", choices=("constant", "linear", "cosine"))
-    slow_update: bool = _batch(True)
-    slow_update_samples: int = _batch(20, low=1)
-    slow_update_pairs: str = _batch("mixed", choices=("mixed", "changed", "unchanged"))
-    meta_skill: bool = _batch(True)
-    skill_aware: bool = _batch(False)
-    appendix_source: str = _batch("both", choices=("both", "failure_only"))
-    appendix_threshold: int = _batch(6, low=0)
+    autonomous_budget: bool = _published(False)
+    min_edit_budget: int = _published(0, low=0)
+    schedule: str = _published("cosine", choices=("constant", "linear", "cosine"))
+    slow_update: bool = _published(True)
+    slow_update_samples: int = _published(20, low=1)
+    slow_update_pairs: str = _published("mixed", choices=("mixed", "changed", "unchanged"))
+    meta_skill: bool = _published(True)
+    skill_aware: bool = _published(False)
+    appendix_source: str = _published("both", choices=("both", "failure_only"))
+    appendix_threshold: int = _published(6, low=0)
 
     # constants that only tests and benchmarks change
     breaker: int = _fixed(20)
@@ -195,7 +201,8 @@ class Settings:
     @classmethod
     def from_config(cls, config: pytest.Config) -> Settings:
         """Read options and ini keys; raise UsageError for a bad value."""
-        values = {field.name: _read(config, field, config.option) for field in FIELDS}
+        told = _told(config)
+        values = {field.name: _read(config, field, config.option, told) for field in FIELDS}
         if config.getoption("skillopt_train", None) == "description":
             values["train_description"] = True
         settings = cls(**values)
@@ -214,13 +221,13 @@ class Settings:
                 )
         if self.min_edit_budget > self.edit_budget:
             raise pytest.UsageError(
-                f"skillopt_min_edit_budget={self.min_edit_budget} is above "
-                f"skillopt_edit_budget={self.edit_budget}: the budget falls during a training; "
+                f"min_edit_budget={self.min_edit_budget} is above "
+                f"edit_budget={self.edit_budget}: the budget falls during a training; "
                 "lower the former or raise the latter"
             )
         if self.update_mode != "patch" and "trials" in self.search:
             raise pytest.UsageError(
-                f"skillopt_update_mode={self.update_mode} rewrites the whole body, which cannot be "
+                f"update_mode={self.update_mode} rewrites the whole body, which cannot be "
                 "sampled edit by edit: set --skillopt-search=batch, or omit this setting"
             )
 
@@ -267,7 +274,10 @@ def refuse_keys(config: pytest.Config, names: Iterable[str]) -> None:
     for name in sorted(names):
         if _is_declared(config, name):
             continue
-        gone = REMOVED.get(name.removeprefix("skillopt_"))
+        short = name.removeprefix("skillopt_")
+        gone = REMOVED.get(short)
+        if any(field.name == short and field.metadata["published"] for field in FIELDS):
+            gone = f"write it into skillopt_published, as {short}: VALUE (docs/published.md)"
         if gone:
             raise pytest.UsageError(f"{name} no longer exists: {gone}")
         near = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=1, cutoff=0.0)
@@ -305,14 +315,34 @@ def ini(config: pytest.Config, name: str) -> Any:
 def early_value(config: pytest.Config, name: str) -> Any:
     """Return the value of a setting before pytest has parsed the whole command line."""
     (field,) = (field for field in FIELDS if field.name == name)
-    return _read(config, field, config.known_args_namespace)
+    return _read(config, field, config.known_args_namespace, {})
 
 
-def _read(config: pytest.Config, field: dataclasses.Field[Any], options: argparse.Namespace) -> Any:
-    option = getattr(options, f"skillopt_{field.name}", None)
+def _told(config: pytest.Config) -> dict[str, Any]:
+    """Read the settings that ``skillopt_published`` holds."""
+    text = ini(config, "published")
+    if not text:
+        return {}
+    from pytest_skillopt.addons.published.config import read
+
+    own = [field.name for field in FIELDS if field.metadata["published"]]
+    return read(text, config.rootpath, own)
+
+
+def _read(
+    config: pytest.Config,
+    field: dataclasses.Field[Any],
+    options: argparse.Namespace,
+    told: Mapping[str, Any],
+) -> Any:
+    name = field.name
+    option = getattr(options, f"skillopt_{name}", None)
     if option is not None:
-        return _converted(field, option, "--skillopt-" + field.name.replace("_", "-"))
-    return _converted(field, ini(config, field.name), f"skillopt_{field.name}")
+        return _converted(field, option, "--skillopt-" + name.replace("_", "-"))
+    key = ini(config, name)
+    if key is None and name in told:
+        return _converted(field, told[name], f"skillopt_published: {name}")
+    return _converted(field, key, f"skillopt_{name}")
 
 
 def _converted(field: dataclasses.Field[Any], value: Any, where: str) -> Any:

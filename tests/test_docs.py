@@ -69,7 +69,7 @@ def test_the_examples_of_the_fixtures(
     for number, code in enumerate(examples):
         (pytester.path / f"test_{number}.py").write_text(code)
     result = pytester.runpytest_inprocess(
-        "--skillopt-model=openai:m", f"--skillopt-base-url={chat_server.url}", *mode
+        "--skillopt-model=openai:m", f"-oskillopt_base_url={chat_server.url}", *mode
     )
     result.assert_outcomes(passed=4)
 
@@ -108,7 +108,7 @@ def test_cases_of_other_tools_are_parameters(
     table, promptfoo = blocks("migrating.md", "python")[2:]
     (pytester.path / "test_table.py").write_text(table)
     (pytester.path / "test_promptfoo.py").write_text(promptfoo)
-    model = ("--skillopt-model=openai:m", f"--skillopt-base-url={chat_server.url}")
+    model = ("--skillopt-model=openai:m", f"-oskillopt_base_url={chat_server.url}")
     result = pytester.runpytest_inprocess(*model, "-v", "-p", "no:xdist")
     result.assert_outcomes(passed=2, failed=2)
     result.stdout.fnmatch_lines_random(

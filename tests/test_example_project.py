@@ -92,7 +92,7 @@ def test_a_training_ends_accepted_and_above(project: Path) -> None:
 
 def test_one_setting_switches_to_another_model(project: Path) -> None:
     """Any server will do: here the offline one, reached as a stranger would reach it."""
-    model = ("-oskillopt_model=openai:sim-steady", f"--skillopt-base-url={serve()}")
+    model = ("-oskillopt_model=openai:sim-steady", f"-oskillopt_base_url={serve()}")
     few = ("--skillopt-rollouts=1", "-ktest_total", "-pno:xdist")
     run(project, "--skillopt", *model, *few, OPENAI_API_KEY="not-a-key")
     found = result(project)

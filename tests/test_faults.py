@@ -222,7 +222,7 @@ def test_two_clones_with_one_directory_pay_for_no_reply_twice(
     shared = tmp_path / "shared"
     (tmp_path / "clone").mkdir()
     clone = FaultProject(tmp_path / "clone", project.server)
-    first, second = _two_that_wait_for_one_reply(project, clone, f"--skillopt-dir={shared}")
+    first, second = _two_that_wait_for_one_reply(project, clone, f"-oskillopt_dir={shared}")
     project.server.release()
     ended = [process.communicate(timeout=PATIENCE)[0] for process in (first, second)]
     assert (first.returncode, second.returncode) == (0, 0), ended
@@ -843,7 +843,7 @@ def test_the_log_says_who_waits_for_what_and_why_something_is_tried_again(
                 raise ConnectionError("the database is down")
         """
     )
-    options = (f"--skillopt-base-url={chat_server.url}", "--skillopt-target=openai:worker")
+    options = (f"-oskillopt_base_url={chat_server.url}", "--skillopt-target=openai:worker")
     run = ("--skillopt", "--skillopt-rollouts=1", "--skillopt-cache=off", *options)
     done = pytester.runpytest_inprocess(*run, "-p", "no:xdist", "--log-cli-level=DEBUG")
     assert done.ret == 0, done.stdout.str()

@@ -219,7 +219,11 @@ def test_aggregate(project: Project) -> None:
     project.server.reply = lambda body: (
         reply_with(next(analysts)) if body["model"] == "thinker" else "Hello."
     )
-    batch = ("--skillopt-train", "--skillopt-search=batch", "-oskillopt_minibatch_size=1")
+    batch = (
+        "--skillopt-train",
+        "--skillopt-search=batch",
+        "-oskillopt_published=minibatch_size: 1",
+    )
     short = ("-oskillopt_edit_budget=1", "-oskillopt_epochs=1", "--skillopt-cache=off")
     project.run(*batch, *short)
     assert project.asked_to_merge

@@ -111,7 +111,7 @@ def test_a_model_fails_a_test_at_its_own_line(
             assert skill_judge.statements(["It is polite."], "Hello")
         """
     )
-    given = ("--skillopt-model=openai:m", f"--skillopt-base-url={chat_server.url}")
+    given = ("--skillopt-model=openai:m", f"-oskillopt_base_url={chat_server.url}")
     result = warm_sessions.run("-p", "no:cacheprovider", *given, cwd=project.path)
     result.assert_outcomes(failed=3)
     result.stdout.fnmatch_lines(["E *ModelFault: openai:m: HTTP 401: no such key"] * 3)
@@ -286,7 +286,7 @@ def test_the_agent_talks_to_any_compatible_server(
         """
     )
     result = project.runpytest_inprocess(
-        "--skillopt-model=openai:some-model", f"--skillopt-base-url={chat_server.url}"
+        "--skillopt-model=openai:some-model", f"-oskillopt_base_url={chat_server.url}"
     )
     result.assert_outcomes(passed=2)
     assert chat_server.calls == 3

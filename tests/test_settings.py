@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 DOCS = Path(__file__).parents[1] / "docs"
 REFERENCE = runpy.run_path(str(DOCS / "update_reference.py"))
 DECLARED = REFERENCE["declared"]()
-OPTIONS = [f.name for f in FIELDS if "--skillopt-" + f.name.replace("_", "-") in DECLARED.options]
-KEYS = [field.name for field in FIELDS if field.name not in OPTIONS]
+OWN = [field for field in FIELDS if not field.metadata["published"]]
+"""Those with an ini key; skillopt_published holds the others."""
+OPTIONS = [f.name for f in OWN if "--skillopt-" + f.name.replace("_", "-") in DECLARED.options]
+KEYS = [field.name for field in OWN if field.name not in OPTIONS]
 CANNED = """
 import json
 import pytest
@@ -74,6 +76,8 @@ def other(field: dataclasses.Field[Any]) -> tuple[str, Any]:
     if field.name in ("search", "gate"):
         chosen = {"search": "batch", "gate": "strict"}[field.name]
         return chosen, chosen
+    if field.name == "published":
+        return "meta_skill: yes", "meta_skill: yes"
     if choices := field.metadata["choices"]:
         chosen = next(choice for choice in choices if choice != default)
         return chosen, chosen
@@ -87,7 +91,7 @@ def other(field: dataclasses.Field[Any]) -> tuple[str, Any]:
     return "0.5:1:1", "0.5:1:1"
 
 
-EVERYTHING = {field.name: other(field) for field in FIELDS}
+EVERYTHING = {field.name: other(field) for field in OWN}
 
 
 def as_options() -> list[str]:
@@ -115,7 +119,7 @@ def test_what_a_run_is_given_by_hand_is_an_option(project: pytest.Pytester) -> N
 
 def test_every_setting_is_an_ini_key(project: pytest.Pytester) -> None:
     project.makeini("[pytest]\n" + as_ini())
-    assert read(project, "--strict-config") == WANTED
+    assert read(project, "--strict-config") == Settings().to_json() | WANTED
 
 
 def test_pyproject_takes_numbers_booleans_and_lists_as_such(project: pytest.Pytester) -> None:
@@ -125,13 +129,13 @@ def test_pyproject_takes_numbers_booleans_and_lists_as_such(project: pytest.Pyte
         skillopt_rollouts = 7
         skillopt_max_cost = 1
         skillopt_gate_alpha = 0.1
-        skillopt_meta_skill = false
+        skillopt_gate_veto = true
         skillopt_lint_allow = ["size", "urls"]
         """
     )
     found = read(project, "-W", "error")
     assert (found["rollouts"], found["max_cost"], found["gate_alpha"]) == (7, 1.0, 0.1)
-    assert found["meta_skill"] is False
+    assert found["gate_veto"] is True
     assert found["lint_allow"] == "size,urls"
 
 
@@ -142,13 +146,13 @@ def test_native_toml_has_types(project: pytest.Pytester) -> None:
         [tool.pytest]
         skillopt_rollouts = 7
         skillopt_max_cost = 1
-        skillopt_meta_skill = false
+        skillopt_gate_veto = true
         skillopt_gate = "strict"
         skillopt_prices = ["a=1/2", "b=3/4"]
         """
     )
     found = read(project, "-W", "error")
-    assert (found["rollouts"], found["max_cost"], found["meta_skill"]) == (7, 1.0, False)
+    assert (found["rollouts"], found["max_cost"], found["gate_veto"]) == (7, 1.0, True)
     assert (found["gate"], found["prices"]) == ("strict", "a=1/2,b=3/4")
 
 
@@ -170,7 +174,7 @@ def test_the_option_wins_over_the_ini_key_and_that_over_the_default(
         ("skillopt_rollouts = many", "skillopt_rollouts: 'many' is not a whole number"),
         ("skillopt_timeout = long", "skillopt_timeout: 'long' is not a number"),
         ("skillopt_timeout = nan", "skillopt_timeout: nan is out of range*"),
-        ("skillopt_meta_skill = maybe", "skillopt_meta_skill: *maybe*"),
+        ("skillopt_gate_veto = maybe", "skillopt_gate_veto: *maybe*"),
         ("skillopt_gate = x", "skillopt_gate: 'x' is not one of sequential, strict, *"),
         ("skillopt_gate_alpha = 0.9", "skillopt_gate_alpha: 0.9 is out of range*at most 0.5"),
     ],
@@ -190,7 +194,7 @@ def test_a_folder_of_runs_that_cannot_be_written_is_a_usage_error(
 ) -> None:
     """As on a disk that is read-only."""
     (project.path / "file").write_text("", encoding="utf-8")
-    result = project.runpytest_inprocess("--skillopt", option, "--skillopt-dir=file/below")
+    result = project.runpytest_inprocess("--skillopt", option, "-oskillopt_dir=file/below")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: *file*below: cannot be written (*); set skillopt_dir *"])
 
@@ -281,13 +285,13 @@ def test_the_help_names_every_option_and_key(pytester: pytest.Pytester) -> None:
 
 
 def test_every_setting_is_declared_and_every_key_is_a_setting() -> None:
-    assert {f"skillopt_{field.name}" for field in FIELDS} == DECLARED.keys.keys()
+    assert {f"skillopt_{field.name}" for field in OWN} == DECLARED.keys.keys()
 
 
 _NOTHING = "no cap|no limit|per decision|fits the suite|the only SKILL.md|the optimizer|the skill"
 
 
-@pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.name)
+@pytest.mark.parametrize("field", OWN, ids=lambda field: field.name)
 def test_the_help_tells_the_default(field: dataclasses.Field[Any]) -> None:
     option = DECLARED.options.get("--skillopt-" + field.name.replace("_", "-"))
     text = option or DECLARED.keys[f"skillopt_{field.name}"]

@@ -585,7 +585,7 @@ BAD_INPUT: list[tuple[str, Callable[[Project], object], tuple[str, ...], str]] =
     ("bool", lambda p: None, ("-oskillopt_write=maybe",), "*skillopt_write: *'maybe'*"),
     ("ini", lambda p: None, ("-o", "skillopt_epochs=0"), "*skillopt_epochs: 0 is out of range*"),
     ("model", lambda p: None, ("--skillopt-target=gpt",), "*target model 'gpt'*provider:model*"),
-    ("split", lambda p: None, ("--skillopt-split=1:0:1",), "*'1:0:1' is not a ratio*"),
+    ("split", lambda p: None, ("-oskillopt_split=1:0:1",), "*'1:0:1' is not a ratio*"),
     ("exitfirst", lambda p: None, ("-x",), "*--skillopt-train cannot be combined with -x*"),
     ("maxfail", lambda p: None, ("--maxfail=3",), "*cannot be combined with -x / --maxfail*"),
     ("stepwise", lambda p: None, ("--sw",), "*cannot be combined with --sw*"),
@@ -634,7 +634,7 @@ def test_no_task_at_all(project: Project) -> None:
 
 def test_no_key_says_what_to_set(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY")
-    result = project.run("--skillopt-train", "--skillopt-base-url=https://example.org/v1")
+    result = project.run("--skillopt-train", "-oskillopt_base_url=https://example.org/v1")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*OPENAI_API_KEY*"])
 

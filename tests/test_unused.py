@@ -54,7 +54,11 @@ def test_a_plugin_can_be_switched_off_whole(pytester: pytest.Pytester, name: str
         ("harness", "-oskillopt_harness=codex", "skillopt_harness is not a setting"),
         ("published", "--skillopt-search=batch", "'batch' is not one of trials, shorten*"),
         ("published", "--skillopt-gate=strict", "skillopt_gate: 'strict' is not one of sequential"),
-        ("published", "-oskillopt_schedule=linear", "skillopt_schedule is not a setting"),
+        (
+            "published",
+            "-oskillopt_published=schedule: linear",
+            "skillopt_published is not a setting",
+        ),
         (
             "shorten",
             "--skillopt-search=shorten",

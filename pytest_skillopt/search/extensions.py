@@ -99,6 +99,8 @@ def notes_on_search(settings: Settings) -> Iterator[str]:
     """List the settings that have no effect in the search that is chosen."""
     for known, value in settings.fields():
         only = known.metadata["search"]
+        if known.metadata["published"]:
+            continue
         if only not in ("", settings.search) and value != known.default:
             yield (
                 f"skillopt_{known.name} changes nothing here, it is for --skillopt-search={only}"

@@ -89,7 +89,7 @@ def spent(pytester: pytest.Pytester, server: ChatServer, prices: str, *, own: bo
     server.reply = reply
     (pytester.path / "SKILL.md").write_text("---\nname: g\ndescription: Greets.\n---\nSay hello.\n")
     pytester.makepyfile(test_greeting=f"OWN = {own}\n{TESTS}")
-    options = ("--skillopt-target=openai:worker", f"--skillopt-base-url={server.url}")
+    options = ("--skillopt-target=openai:worker", f"-oskillopt_base_url={server.url}")
     more = ("--skillopt", "--skillopt-rollouts=1", f"-oskillopt_prices={prices}")
     said = pytester.runpytest_inprocess(*options, *more).stdout.str()
     (line,) = (line for line in said.splitlines() if line.strip().startswith("cost "))

@@ -41,7 +41,7 @@ def test_a_terminal_has_a_line_that_is_gone_at_the_end(
     )
     above, below = pty.openpty()
     options = ["--skillopt", "--skillopt-rollouts=5", "--skillopt-max-calls=500", "-p", "no:xdist"]
-    models = ["--skillopt-model=openai:worker", f"--skillopt-base-url={chat_server.url}"]
+    models = ["--skillopt-model=openai:worker", f"-oskillopt_base_url={chat_server.url}"]
     process = warm_sessions.start(*options, *models, cwd=pytester.path, terminal=below)
     os.close(below)
     shown = b""

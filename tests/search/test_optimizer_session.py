@@ -62,7 +62,7 @@ def project(
 
 def test_a_lapse_becomes_a_reminder_in_the_appendix(project: pytest.Pytester) -> None:
     result = project.runpytest_inprocess(
-        "--skillopt-train", "--skillopt-search=batch", "-oskillopt_skill_aware=yes"
+        "--skillopt-train", "--skillopt-search=batch", "-oskillopt_published=skill_aware: yes"
     )
     assert result.ret == 0
     written = (project.path / "SKILL.md").read_text()
@@ -80,14 +80,18 @@ def test_without_it_a_lapse_is_no_reason_for_a_reminder(project: pytest.Pytester
 def test_a_setting_without_effect_is_named_before_anything_is_paid(
     project: pytest.Pytester, chat_server: ChatServer
 ) -> None:
-    told = "*skillopt_accumulation changes nothing here*--skillopt-search=batch"
-    planned = ("--skillopt-train", "--collect-only", "-oskillopt_accumulation=2")
+    told = "*skillopt_published changes nothing here*--skillopt-search=batch"
+    planned = ("--skillopt-train", "--collect-only", "-oskillopt_published=accumulation: 2")
     project.runpytest_inprocess(*planned).stdout.fnmatch_lines([told])
     assert not chat_server.calls
-    capped = ("--skillopt-train", "-oskillopt_accumulation=2", "--skillopt-max-rollouts=1")
+    capped = (
+        "--skillopt-train",
+        "-oskillopt_published=accumulation: 2",
+        "--skillopt-max-rollouts=1",
+    )
     result = project.runpytest_inprocess(*capped)
     result.stdout.fnmatch_lines([f"skillopt: {told}"])
-    other = ("--skillopt-train", "--collect-only", "-oskillopt_accumulation=2")
+    other = ("--skillopt-train", "--collect-only", "-oskillopt_published=accumulation: 2")
     batch = project.runpytest_inprocess(*other, "--skillopt-search=batch")
     batch.stdout.no_fnmatch_line(told)
 

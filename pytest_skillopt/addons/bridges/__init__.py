@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_skillopt import Result
-    from pytest_skillopt.addons.bridges.config import prompts_of, settings_of
+    from pytest_skillopt.addons.bridges.config import prompts_of
     from pytest_skillopt.addons.bridges.environments import reflect_with, tasks_of
     from pytest_skillopt.run.result import Arm
 
-__all__ = ["prompts_of", "reflect_with", "settings_of", "tasks_of"]
+__all__ = ["prompts_of", "reflect_with", "tasks_of"]
 
 
 def __getattr__(name: str) -> Any:
     """Import a name when it is used: the plugin is loaded in every session."""
     if name not in __all__:
         raise AttributeError(name)
-    module = "config" if name in ("prompts_of", "settings_of") else "environments"
+    module = "config" if name == "prompts_of" else "environments"
     return getattr(import_module(f"{__name__}.{module}"), name)
 
 

@@ -12,19 +12,15 @@ from made_results import build
 from pytest_skillopt.addons.bridges import (
     prompts_of,
     pytest_skillopt_result,
-    settings_of,
     tasks_of,
 )
 from pytest_skillopt.addons.bridges.environments import settle
 from pytest_skillopt.run.result import Arm
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from chat_server import Answer, ChatServer
 
 qa: Any = pytest.importorskip("skillrl.envs.qa")
-configuration: Any = pytest.importorskip("skillrl.config")
 NAMES = ["Ada", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hal"]
 RULE = "Answer in capitals."
 SKILL = "---\nname: names\ndescription: Repeats names.\n---\nRepeat the name.\n"
@@ -359,85 +355,6 @@ def test_what_cannot_become_tasks_says_why(project: pytest.Pytester) -> None:
     result = project.runpytest_inprocess()
     result.stdout.fnmatch_lines([f"*UsageError: tasks_of: {said}" for said in lines.values()])
     assert result.ret == 2
-
-
-def test_settings_of_a_configuration_are_settings_here(project: pytest.Pytester) -> None:
-    config = configuration.SkillOptConfig(num_epochs=2, edit_budget=5, gate_metric="soft", seed=3)
-    keys = settings_of(config)
-    assert keys["skillopt_epochs"] == 2
-    assert (keys["skillopt_edit_budget"], keys["skillopt_metric"]) == (5, "soft")
-    project.makepyfile(test_env=QA)
-    flags = [f"-o{key}={value}" for key, value in keys.items()]
-    plan = project.runpytest_inprocess("--collect-only", "-q", "--skillopt-train", *flags)
-    assert plan.ret == 0, plan.stderr.str()
-
-
-def test_a_yaml_configuration_with_its_base_is_settings_here(
-    project: pytest.Pytester, tmp_path: Path
-) -> None:
-    (tmp_path / "base.yaml").write_text(
-        "model: {optimizer: gpt-x, target: gpt-y, reasoning_effort: medium,\n"
-        "  backend: azure_openai, optimizer_backend: openai_chat, target_backend: codex_exec}\n"
-        "train: {num_epochs: 4, batch_size: 40, seed: 42}\n"
-        "optimizer: {learning_rate: 4, lr_scheduler: cosine, use_meta_skill: true}\n"
-        "evaluation: {use_gate: true}\n"
-    )
-    (tmp_path / "mine.yaml").write_text(
-        "_base_: base.yaml\nbatch_size: 10\noptimizer: {learning_rate: 6, lr_control_mode: fixed}\n"
-        "env: {split_seed: 7, workers: 24, exec_timeout: 300}\n"
-    )
-    unused = "backend, optimizer_backend, target, target_backend, workers$"
-    with pytest.warns(UserWarning, match=f"not used of the configuration: {unused}"):
-        keys = settings_of(tmp_path / "mine.yaml")
-    assert keys == {
-        "skillopt_search": "batch",
-        "skillopt_rollouts": 1,
-        "skillopt_patience": 10**6,
-        "skillopt_optimizer": "openai:gpt-x",
-        "skillopt_requests": "reasoning_effort = medium",
-        "skillopt_request_timeout": 300,
-        "skillopt_timeout": 360,
-        "skillopt_epochs": 4,
-        "skillopt_batch_size": 10,
-        "skillopt_seed": 42,
-        "skillopt_edit_budget": 6,
-        "skillopt_schedule": "cosine",
-        "skillopt_meta_skill": True,
-        "skillopt_split_seed": 7,
-    }
-    autonomous = settings_of(
-        {"lr_scheduler": "autonomous", "use_gate": False, "skill_aware_consolidate_threshold": 0}
-    )
-    assert autonomous["skillopt_appendix_threshold"] == 0
-    assert (autonomous["skillopt_autonomous_budget"], autonomous["skillopt_gate"]) == (True, "off")
-    other = settings_of(
-        {"longitudinal_pair_policy": "10_01", "skill_aware_appendix_source": "failure_only"}
-        | {"lr_control_mode": "auto"}
-    )
-    assert other.pop("skillopt_autonomous_budget")
-    assert other == {
-        "skillopt_search": "batch",
-        "skillopt_rollouts": 1,
-        "skillopt_patience": 10**6,
-        "skillopt_slow_update_pairs": "changed",
-        "skillopt_appendix_source": "failure_only",
-        "skillopt_schedule": "constant",
-    }
-    endpoint = "https://mine.openai.azure.com/"
-    named = settings_of(
-        {"target_model": "my-gpt", "lr_control_mode": "none", "exec_timeout": 0, "max_turns": 9}
-        | {"azure_openai_endpoint": endpoint}
-    )
-    assert "skillopt_request_timeout" not in named
-    assert (named["skillopt_timeout"], named["skillopt_max_turns"]) == (0, 9)
-    assert named["skillopt_target"] == "openai:my-gpt@https://mine.openai.azure.com/openai/v1"
-    project.makepyfile(test_env=QA)
-    flags = [f"-o{key}={value}" for key, value in (keys | autonomous | other).items()]
-    plan = project.runpytest_inprocess("--collect-only", "-q", "--skillopt-train", *flags)
-    assert plan.ret == 0, plan.stderr.str()
-    (tmp_path / "base.yaml").write_text("_base_: mine.yaml\n")
-    with pytest.raises(pytest.UsageError, match="is its own _base_"):
-        settings_of(tmp_path / "mine.yaml")
 
 
 def test_prompts_of_another_tool_are_used(

@@ -89,7 +89,7 @@ def test_an_agents_run_is_priced_by_its_calls(project: pytest.Pytester) -> None:
 def test_a_price_is_what_earlier_runs_of_the_same_tasks_took(
     project: pytest.Pytester, chat_server: ChatServer
 ) -> None:
-    served = (f"--skillopt-base-url={chat_server.url}", "-oskillopt_prices=gpt-5-mini=1/1")
+    served = (f"-oskillopt_base_url={chat_server.url}", "-oskillopt_prices=gpt-5-mini=1/1")
     source = TESTS.format(tasks=6, fixture="skill_agent")
     source = source.replace("assert skill_agent", "assert skill_agent('one two three')")
     project.makepyfile(source)
@@ -177,7 +177,7 @@ def test_what_hinders_the_training_of_a_skill_is_said_before_anything_is_paid(
     assert "SKILL.md: " in said
     assert words in said
     assert "the run would be refused" not in said
-    begun = project.runpytest_inprocess("--skillopt", f"--skillopt-base-url={chat_server.url}")
+    begun = project.runpytest_inprocess("--skillopt", f"-oskillopt_base_url={chat_server.url}")
     assert words in begun.stdout.str()
 
 

@@ -95,9 +95,9 @@ def test_steps_are_counted_from_one_as_in_skillopt(toy: ModuleType) -> None:
 
 
 def test_settings_whose_budget_would_grow_are_a_usage_error(pytester: pytest.Pytester) -> None:
-    result = pytester.runpytest("-o", "skillopt_min_edit_budget=5", "--skillopt-train")
+    result = pytester.runpytest("-o", "skillopt_published=min_edit_budget: 5", "--skillopt-train")
     result.stderr.fnmatch_lines(
-        "ERROR: skillopt_min_edit_budget=5 is above skillopt_edit_budget=4: the budget falls*"
+        "ERROR: min_edit_budget=5 is above edit_budget=4: the budget falls*"
     )
     assert pytester.runpytest("-o", "skillopt_edit_budget=1").ret != pytest.ExitCode.USAGE_ERROR
 
@@ -133,9 +133,9 @@ def test_no_step_is_planned() -> None:
 def test_a_whole_body_that_cannot_be_tried_edit_by_edit_is_a_usage_error(
     pytester: pytest.Pytester,
 ) -> None:
-    mode = ("-o", "skillopt_update_mode=full_rewrite_minibatch")
+    mode = ("-o", "skillopt_published=update_mode: full_rewrite_minibatch")
     result = pytester.runpytest(*mode, "--skillopt-train")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*skillopt_update_mode=full_rewrite_minibatch*search=batch*"])
+    result.stderr.fnmatch_lines(["*update_mode=full_rewrite_minibatch*search=batch*"])
     result = pytester.runpytest(*mode, "--skillopt-train", "--skillopt-search=batch")
-    result.stderr.no_fnmatch_line("*skillopt_update_mode*")
+    result.stderr.no_fnmatch_line("*update_mode=*")

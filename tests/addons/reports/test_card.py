@@ -58,7 +58,7 @@ def reports(
     skill.write_text("---\nname: a\ndescription: A.\n---\n# Greeting\n\nSay hello.\n")
     pytester.makepyfile(test_guests=TESTS)
     models = ["--skillopt-target=openai:worker", "--skillopt-optimizer=openai:thinker"]
-    server = f"--skillopt-base-url={chat_server.url}"
+    server = f"-oskillopt_base_url={chat_server.url}"
     result = pytester.runpytest_inprocess("--skillopt-train", "-p", "no:xdist", *models, server)
     assert all(rule in skill.read_text() for rule in RULES)
     (run,) = (pytester.path / ".skillopt" / "runs").iterdir()

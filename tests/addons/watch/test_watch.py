@@ -185,7 +185,7 @@ def test_a_training_is_followed_and_stopped_from_the_page(
     pytester.makeconftest("import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)")
     training = warm_sessions.start(
         "--skillopt-train", "--skillopt-target=openai:worker", "-n1",
-        "--skillopt-optimizer=openai:thinker", f"--skillopt-base-url={chat_server.url}",
+        "--skillopt-optimizer=openai:thinker", f"-oskillopt_base_url={chat_server.url}",
         cwd=pytester.path,
     )  # fmt: skip
     runs = pytester.path / ".skillopt" / "runs"
