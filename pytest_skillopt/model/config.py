@@ -334,9 +334,12 @@ def provider_of(settings: Settings, role: Role) -> str:
 def _split(named: str, role: Role, provider: str) -> tuple[str, str]:
     """Return model and URL (empty if not given) of ``provider:model@URL``."""
     if not named:
-        wanted = f"skillopt_{role} (or, for every role, skillopt_model) to provider:model"
         raise ModelConfigError(
-            f"no {role} model is configured. Set {wanted}, e.g. openai:gpt-5-mini"
+            f"no {role} model is configured. Set skillopt_{role}, or for every role "
+            "skillopt_model, in one of three ways: openai:gpt-5-mini with the key in "
+            "OPENAI_API_KEY; openai:MODEL@URL for another server, such as "
+            "openai:qwen3@http://127.0.0.1:11434/v1; cli:claude or cli:codex under your own "
+            "sign-in (docs/login.md)"
         )
     given, _, rest = named.partition(":")
     match = _AT_URL.fullmatch(rest.strip())

@@ -129,13 +129,13 @@ class Progress:
             if total
             else "",
             "spent": spent,
-            "left": f"about {words.duration(left)} left" if left > 0 else "",
+            "left": f"{words.duration(left)} left" if left > 0 else "",
             "errors": words.plural(self.errors, "error") if self.errors else "",
             "thinking": f"{words.plural(self.thinking, 'optimizer call')} under way"
             if self.thinking
             else "",
         }
-        for name in ("", "thinking", "left", "rate", "spent"):
+        for name in ("", "thinking", "left", "spent", "rate"):
             parts[name] = ""
             said = ", ".join(filter(None, parts.values())) or "begun"
             line = f"skillopt {one_line(self.what)}: {said}"
@@ -147,8 +147,8 @@ class Progress:
         """Write the suite's pass rate, or that of the phase if no search tells the former."""
         if self.rates and self.what == SEARCH:
             start, now = self.rates
-            moved = f", now about {words.rounded(now)}" if now > start + _SAME else ""
-            return f"{words.rounded(start)} at the start{moved}"
+            before = f"{100 * start:.0f} -> " if now > start + _SAME else ""
+            return f"{before}{words.rounded(now)} pass"
         if self.here and self.what != FINAL:
             return f"{words.rounded(self.passed / self.here)} of {words.number(self.here)} passed"
         return ""

@@ -56,7 +56,10 @@ def test_a_terminal_has_a_line_that_is_gone_at_the_end(
     os.close(above)
     assert process.wait() == 0, shown.decode()
     text = shown.decode()
-    said = r"skillopt evaluation: 100 % of \d+ passed, \d+ of 20 rollouts, \d+ of 500 calls, about"
+    said = (
+        r"skillopt evaluation: 100 % of \d+ passed, \d+ of 20 rollouts, "
+        r"\d+ of 500 calls, [\d.]+ s left"
+    )
     assert re.search(said, text)
     drawn, erased = text.count("skillopt evaluation: "), text.count("\r\x1b[K")
     assert drawn == erased > 1
@@ -132,16 +135,19 @@ def test_progress_tells_rates_total_spending_and_time_as_far_as_they_fit() -> No
     progress.count(passed=False, error=True)
     assert progress.line(4.0, "12 calls") == (
         "skillopt search: 75 % of 4 passed, 4 of about 240 rollouts, 12 calls, "
-        "about 3 min 56 s left, 1 error, 2 optimizer calls under way"
+        "3 min 56 s left, 1 error, 2 optimizer calls under way"
     )
     progress.rates = 0.58, 0.744
     assert progress.line(4.0, "12 calls, $0.12 of $1.00", 79) == (
-        "skillopt search: 4 of about 240 rollouts, 12 calls, $0.12 of $1.00, 1 error"
+        "skillopt search: 58 -> 74 % pass, 4 of about 240 rollouts, 1 error"
     )
-    progress.errors = 0
-    assert progress.line(4.0, "12 of 500 calls", 96) == (
-        "skillopt search: 58 % at the start, now about 74 %, 4 of about 240 rollouts, "
-        "12 of 500 calls"
+    progress.errors, progress.rates = 0, (0.58, 0.58)
+    assert progress.line(4.0, "12 of 500 calls", 79) == (
+        "skillopt search: 58 % pass, 4 of about 240 rollouts, 12 of 500 calls"
+    )
+    progress.done = 120
+    assert progress.line(9.0, "12 calls", 79) == (
+        "skillopt search: 58 % pass, 120 of about 240 rollouts, 12 calls, 9.0 s left"
     )
     assert live.Progress("evaluation").line(0) == "skillopt evaluation: begun"
 

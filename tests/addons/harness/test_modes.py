@@ -46,6 +46,27 @@ def greeter(project: Project) -> Project:
     return project
 
 
+def test_an_agent_that_does_nothing_shows_which_tasks_pass_anyhow(greeter: Project) -> None:
+    lax = """
+
+@pytest.mark.skill_task
+def test_lax(skill_harness):
+    assert not skill_harness("READ Greet nobody.").files
+
+
+@pytest.mark.skill_task(trigger=False)
+def test_near_miss(skill_harness):
+    assert not skill_harness.trigger("What is the time?")
+"""
+    tests = greeter.path / "test_greeting.py"
+    tests.write_text(tests.read_text() + lax)
+    greeter.pytest("--skillopt-train", "--skillopt-max-rollouts=30")
+    (journal,) = greeter.path.glob(".skillopt/runs/*/journal.jsonl")
+    entries = map(json.loads, journal.read_text().splitlines())
+    (data,) = [entry["data"] for entry in entries if entry["kind"] == "idle"]
+    assert [task for task, _ in data["passed"]] == ["test_greeting.py::test_lax"]
+
+
 def results(project: Project) -> list[dict[str, Any]]:
     """Entries of all runs, the oldest first."""
     found = sorted((project.path / ".skillopt" / "runs").glob("*/result.json"))

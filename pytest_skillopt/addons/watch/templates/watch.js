@@ -27,8 +27,8 @@ function figures(state) {
   const caps = state.caps;
   const rows = [
     ["Rollouts", state.done.toLocaleString("en") + (state.state === "running" && state.total > state.done ? ` of about ${state.total.toLocaleString("en")}` : "")],
-    ...state.rates.map(([start, now]) => ["Pass rate, expected", `${percent(start)} at the start, now ${percent(now)}`]),
-    ...(state.rates.length ? [] : [["Passed", state.done ? percent(state.passed / state.done) : "-"]]),
+    ...(state.said ? [] : state.rates.map(([start, now]) => ["Pass rate, expected", `${percent(start)} at the start, now ${percent(now)}`])),
+    ...(state.said || state.rates.length ? [] : [["Passed", state.done ? percent(state.passed / state.done) : "-"]]),
     ["Time", duration(state.seconds) + of(caps.max_time, duration) + (state.left ? `, about ${duration(state.left)} left` : "")],
     ["Calls", total.calls.toLocaleString("en") + of(caps.max_calls)],
     ["Tokens", total.tokens.toLocaleString("en") + of(caps.max_tokens)],
@@ -100,7 +100,7 @@ function curve(steps, room = 26) {
     $("key").textContent = `Line: without the skill. Circles: with it. Last: ${steps.at(-1).reason}.`;
     return;
   }
-  $("curve-of").textContent = "of the train tasks that each step sampled" + (gated ? ", and of the val tasks if the gate decided" : "");
+  $("curve-of").textContent = "of the train tasks, after each step" + (gated ? ", and of the val tasks if the gate decided" : "");
   $("key").textContent = (skills.length > 1 ? `A line for each skill: ${skills.join(", ")}. ` : "")
     + (gated ? "Line: train. Circles: val, full if the gate accepted the candidate, empty if not." : "");
 }
