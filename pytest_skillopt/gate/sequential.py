@@ -469,7 +469,7 @@ class DefaultGate(SequentialGate):
         if self.options.lift is None:
             return f"the chance of a rise is {self._chance():.0%}".replace("%", " %")
         score = self._score(self.tasks)
-        return f"the change of the mean is {score:+.1f} of its standard deviation"
+        return f"the change of the mean is {score:+.1f} times what chance moves it"
 
 
 def _apportion(exact: Mapping[str, float], pairs: int) -> dict[str, int]:

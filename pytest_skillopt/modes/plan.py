@@ -101,7 +101,8 @@ def expected(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Expe
         tasks = [task for group in groups for task in group]
         suites = [sum(task.split != "test" for task in group) for group in groups]
         typical = round(sum(_ROLLOUTS * suite**_GROWTH for suite in suites))
-        usual = min(calls, round(typical / _ROLLOUTS_A_CALL))
+        pays = settings.max_rollouts or typical
+        usual = min(calls, round(min(typical, pays) / _ROLLOUTS_A_CALL))
         typical += samples_of_test(tasks, settings)
     rollouts += sum(mode.samples(task, settings) for task in tasks)
     if mode.gated:

@@ -34,6 +34,8 @@ _POWER = 0.8
 """Part of the comparisons in which a gain has to show."""
 _LEAST_GAIN, _ROOM = 0.02, 2.0
 """Least gain for which needs are named; and its square over that of the accidents of wording."""
+_USUAL_NOISE = 0.4
+"""Variance of the difference of a pair of a task that passes with 0.6 and 0.8."""
 _MODEL = 0.3
 """Half of the width of the 95 % interval of a gain by the model."""
 
@@ -125,6 +127,16 @@ def pairs_needed(gain: GainRow, level: float) -> int:
     errors = _errors(level) ** 2
     left = gain.gain**2 - errors * _accident(gain) ** 2 / gain.tasks
     return math.ceil(errors * _noise(gain) / left)
+
+
+def smallest_gain(pairs: int, level: float) -> float:
+    """Return the gain that so many fresh pairs show in four of five comparisons, in [0, 1].
+
+    Args:
+        pairs: fresh samples of each version, at least 1.
+        level: p-value that the verdict asks for, in (0, 0.5].
+    """
+    return min(1.0, _errors(level) * math.sqrt(_USUAL_NOISE / pairs))
 
 
 def _errors(level: float) -> float:

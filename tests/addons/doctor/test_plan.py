@@ -37,18 +37,20 @@ def planned(project: pytest.Pytester, *arguments: str) -> str:
 
 def test_a_training_tells_what_is_usual_and_what_is_the_most(project: pytest.Pytester) -> None:
     said = planned(project, "--skillopt-train")
-    assert "rollouts: about 248, at most 858;" in said
-    assert "optimizer calls: about 40, at most 81;" in said
+    assert "rollouts: about 381, at most 858;" in said
+    assert "optimizer calls: about 76, at most 81;" in said
     assert "a rollout, if it takes 1,500 tokens in and 500 out" in said
-    assert "money: about $0.46, about $1.42 for the most rollouts; not capped" in said
+    assert "money: about $0.75, about $1.42 for the most rollouts; not capped" in said
     said = planned(project, "--skillopt-train", "--skillopt-max-cost=0.7")
-    assert "money: about $0.46, about $1.42 for the most rollouts; at most $0.70 (skill" in said
+    assert "money: about $0.70, about $1.42 for the most rollouts; at most $0.70 (skill" in said
+    said = planned(project, "--skillopt-train", "--skillopt-max-rollouts=300")
+    assert "these 90 rollouts of the final comparison show a gain of 23 points in four" in said
 
 
 def test_the_most_is_the_most_of_all_skills_and_under_a_cap(project: pytest.Pytester) -> None:
     capped = planned(project, "--skillopt-train", "--skillopt-max-rollouts=100")
     assert "rollouts: 100;" in capped
-    assert "optimizer calls: about 15, at most 30;" in capped
+    assert "optimizer calls: about 20, at most 30;" in capped
     project.makepyfile(
         """
         import pytest
@@ -63,8 +65,8 @@ def test_the_most_is_the_most_of_all_skills_and_under_a_cap(project: pytest.Pyte
     )
     said = planned(project, "--skillopt-train")
     assert "a.md: 8 tasks (4 train, 4 val)" in said
-    assert "rollouts: about 331, at most 1,444;" in said
-    assert "optimizer calls: about 35, at most 108;" in said
+    assert "rollouts: about 622, at most 1,444;" in said
+    assert "optimizer calls: 108;" in said
 
 
 def test_a_judge_is_in_the_plan_too(project: pytest.Pytester) -> None:
