@@ -73,12 +73,14 @@ class WorldExecutor:
             talk.append(Message("assistant", f"I {' and '.join(did) or 'wrote the record'}."))
             return Rollout(request, "passed", 1.0, transcript=tuple(talk), usage=Usage(calls=1))
         talk.append(Message("assistant", "Here is the record."))
+        line = 10 + 5 * (len(case.needs) - len(missing))
         return Rollout(
             request,
             "failed",
             0.0,
             self._message(case.code, missing, luck),
-            f"tests/test_records.py:{10 + 5 * (len(case.needs) - len(missing))}",
+            f"tests/test_records.py:{line}",
+            line,
             transcript=tuple(talk),
             usage=Usage(calls=1),
         )

@@ -235,8 +235,12 @@ class DefaultGate(SequentialGate):
             return [task for task in self.tasks for _ in range(wanted[task] - fresh[task])]
         variances = {task: self.counts.pair(task).variance for task in self.tasks}
         chosen: list[str] = []
-        for _ in range(size - sum(fresh.values())):
-            best = max(fresh, key=lambda task: variances[task] / (fresh[task] + 0.5) ** 2)
+        while (pairs := sum(fresh.values())) < size:
+            # Val tasks have their share: else a few of them decide if they have fallen.
+            of_held = sum(fresh[task] for task in self._held_out)
+            is_short = of_held * len(self.tasks) < pairs * len(self._held_out)
+            group = self._held_out if is_short else self.tasks
+            best = max(group, key=lambda task: variances[task] / (fresh[task] + 0.5) ** 2)
             fresh[best] += 1
             chosen.append(best)
         return chosen

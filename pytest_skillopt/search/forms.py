@@ -67,8 +67,8 @@ class Hypothesis(NamedTuple):
 class Proposals(NamedTuple):
     """How an idea was proposed."""
 
-    asked: Flags
-    """For each task, whether an analyst that was asked about it proposed the idea."""
+    asked: Floats
+    """For each check, how far an analyst that was asked about it proposed the idea, in [0, 1]."""
     times: int
     """Replies that proposed it, at most ``of``."""
     of: int
@@ -79,19 +79,24 @@ class Proposals(NamedTuple):
 class Seen:
     """All samples as arrays, sorted by task."""
 
-    tasks: int
-    task: Integers
+    checks: int
+    check: Integers
     passed: Flags
     inside: Flags
     """For each sample and idea, whether the idea was in the document."""
 
+    @property
+    def sampled(self) -> Flags:
+        """For each check, whether it has a sample."""
+        return np.bincount(self.check, minlength=self.checks) > 0
+
     def sums(self, logs: Floats, rows: Integers | slice = slice(None)) -> Floats:
         """Sum an array by task; its first axis are samples, those of ``rows``."""
-        task = self.task[rows]
-        sums = np.zeros((self.tasks, *logs.shape[1:]))
-        if len(task):
-            first = np.flatnonzero(np.r_[True, task[1:] != task[:-1]])
-            sums[task[first]] = np.add.reduceat(logs, first, axis=0)
+        check = self.check[rows]
+        sums = np.zeros((self.checks, *logs.shape[1:]))
+        if len(check):
+            first = np.flatnonzero(np.r_[True, check[1:] != check[:-1]])
+            sums[check[first]] = np.add.reduceat(logs, first, axis=0)
         return sums
 
 
@@ -101,9 +106,9 @@ class Form(ABC):
     hypotheses: ClassVar[Sequence[Hypothesis]]
     effects: ClassVar[Sequence[object]]
 
-    def __init__(self, tasks: int) -> None:
+    def __init__(self, checks: int) -> None:
         """Begin without ideas and samples."""
-        self.tasks = tasks
+        self.checks = checks
         self._kind = np.array([hypothesis.kind for hypothesis in self.hypotheses])
         self._effect = np.array([hypothesis.effect for hypothesis in self.hypotheses])
         self._asked = np.array([hypothesis.asked for hypothesis in self.hypotheses])
@@ -113,7 +118,7 @@ class Form(ABC):
         """For each hypothesis, whether the idea helps under it."""
         self.weight = np.zeros((0, len(self.hypotheses)))
         """Posterior probability of each hypothesis, by idea."""
-        self.reach = np.zeros((0, tasks, len(self.hypotheses)))
+        self.reach = np.zeros((0, checks, len(self.hypotheses)))
         """Probability that an idea bears on a task, by idea, task and hypothesis."""
         self.evidence = 0.0
         """Log probability that the form gave to the outcomes before it knew them."""
@@ -155,7 +160,7 @@ class Form(ABC):
         weight, reach = self.weight[idea], self.reach[idea]
         good = min(1 - 1e-6, max(1e-6, float(weight[self.helps].sum())))
         *arms, plain = self.contrast(idea, halves, kept)
-        told = np.zeros(self.tasks)
+        told = np.zeros(self.checks)
         for arm in arms:
             rates = (1 - reach) * plain[:, None] + reach * arm
             if_good = rates @ (weight * self.helps) / good
@@ -184,7 +189,7 @@ class Form(ABC):
         return np.asarray((self.reach[idea] * self.weight[idea] * effect).sum(1))
 
     def _shares(self, proposals: Proposals) -> Floats:
-        return np.where(proposals.asked[:, None], self._asked, self._others)
+        return np.asarray(self._others + proposals.asked[:, None] * (self._asked - self._others))
 
     def _log_prior(self, proposals: Proposals) -> Floats:
         """Return the log prior of each hypothesis: what helps is proposed more often."""
@@ -223,9 +228,9 @@ class Needs(Form):
     coverages, healths = (0.0, 1.0, 0.02), (0.0, 1.0, 0.05)
     """Least and largest value and step of ``c`` and ``h`` in the table of log probabilities."""
 
-    def __init__(self, tasks: int) -> None:
+    def __init__(self, checks: int) -> None:
         """Begin without ideas and samples."""
-        super().__init__(tasks)
+        super().__init__(checks)
         pairs = [(lo, hi) for lo in self.low for hi in self.high if hi - lo > self.least_span]
         self._low, high = np.array(pairs).T
         self._span = high - self._low
@@ -234,15 +239,15 @@ class Needs(Form):
         self._table = _log_outcomes(rates)
         self._losses, self._harms = np.array(self.effects)[self._effect].T
         self._rates_prior = np.full(len(pairs), 1 / len(pairs))
-        self._rates = np.tile(self._rates_prior, (tasks, 1))
-        self._unmet = np.full(tasks, self.unmet)
-        self._loss, self._harm = np.zeros((0, tasks)), np.zeros((0, tasks))
+        self._rates = np.tile(self._rates_prior, (checks, 1))
+        self._unmet = np.full(checks, self.unmet)
+        self._loss, self._harm = np.zeros((0, checks)), np.zeros((0, checks))
 
     def grow(self) -> None:
         """Make room for one more idea."""
         super().grow()
-        self._loss = np.vstack([self._loss, np.zeros(self.tasks)])
-        self._harm = np.vstack([self._harm, np.zeros(self.tasks)])
+        self._loss = np.vstack([self._loss, np.zeros(self.checks)])
+        self._harm = np.vstack([self._harm, np.zeros(self.checks)])
 
     def rates(self, ideas: Collection[int]) -> Floats:
         """Return the expected pass rate of each task under a document."""
@@ -252,10 +257,10 @@ class Needs(Form):
 
     def update(self, seen: Seen, proposals: Sequence[Proposals], active: Collection[int]) -> None:
         """Weigh the hypotheses of the active ideas, then the rates of each task."""
-        log_c = np.where(seen.inside, 0.0, _log_rest(self._loss[:, seen.task].T, 1e-3))
-        log_h = np.where(seen.inside, _log_rest(self._harm[:, seen.task].T, 0.05), 0.0)
+        log_c = np.where(seen.inside, 0.0, _log_rest(self._loss[:, seen.check].T, 1e-3))
+        log_h = np.where(seen.inside, _log_rest(self._harm[:, seen.check].T, 0.05), 0.0)
         sum_c, sum_h = log_c.sum(1), log_h.sum(1)
-        met = 1 - self._unmet[seen.task]
+        met = 1 - self._unmet[seen.check]
         for idea in sorted(active):
             inside = seen.inside[:, idea]
             if inside.any():
@@ -267,8 +272,8 @@ class Needs(Form):
                 self._believe_proposals(idea, proposals[idea])
             self._loss[idea] = self._expected(idea, self._losses)
             self._harm[idea] = self._expected(idea, self._harms)
-            new_c = np.where(inside, 0.0, _log_rest(self._loss[idea][seen.task], 1e-3))
-            new_h = np.where(inside, _log_rest(self._harm[idea][seen.task], 0.05), 0.0)
+            new_c = np.where(inside, 0.0, _log_rest(self._loss[idea][seen.check], 1e-3))
+            new_h = np.where(inside, _log_rest(self._harm[idea][seen.check], 0.05), 0.0)
             sum_c += new_c - log_c[:, idea]
             sum_h += new_h - log_h[:, idea]
             log_c[:, idea], log_h[:, idea] = new_c, new_h
@@ -323,8 +328,8 @@ class Needs(Form):
         unmet = np.exp(if_not - top) * self._rates_prior * self.unmet
         total = (met + unmet).sum(1, keepdims=True)
         self._rates, self._unmet = (met + unmet) / total, (unmet / total).sum(1)
-        flat = self.smoothing / len(self._low)
-        self._rates_prior = (self._rates.sum(0) + flat) / (self.tasks + self.smoothing)
+        flat, known = self.smoothing / len(self._low), seen.sampled
+        self._rates_prior = (self._rates[known].sum(0) + flat) / (known.sum() + self.smoothing)
 
     def _logs(self, passed: Flags, covered: Floats, unharmed: Floats) -> Floats:
         """Look up the log probability of each outcome under each pair of rates (last axis)."""
@@ -355,20 +360,20 @@ class Shifts(Form):
     sums = (-8.0, 8.0, 0.05)
     """Least and largest sum of shifts and its step in the table of log probabilities."""
 
-    def __init__(self, tasks: int) -> None:
+    def __init__(self, checks: int) -> None:
         """Begin without ideas and samples."""
-        super().__init__(tasks)
+        super().__init__(checks)
         self._grid = np.array(self.bases)
         self._table = _log_outcomes(1 / (1 + np.exp(-self._grid - _grid(*self.sums)[:, None])))
         self._shifts = np.array(self.effects)[self._effect]
         self._base_prior = np.full(len(self._grid), 1 / len(self._grid))
-        self._base = np.tile(self._base_prior, (tasks, 1))
-        self._shift = np.zeros((0, tasks))
+        self._base = np.tile(self._base_prior, (checks, 1))
+        self._shift = np.zeros((0, checks))
 
     def grow(self) -> None:
         """Make room for one more idea."""
         super().grow()
-        self._shift = np.vstack([self._shift, np.zeros(self.tasks)])
+        self._shift = np.vstack([self._shift, np.zeros(self.checks)])
 
     def rates(self, ideas: Collection[int]) -> Floats:
         """Return the expected pass rate of each task under a document."""
@@ -376,7 +381,7 @@ class Shifts(Form):
 
     def update(self, seen: Seen, proposals: Sequence[Proposals], active: Collection[int]) -> None:
         """Weigh the hypotheses of the active ideas, then the rates of each task."""
-        parts = np.where(seen.inside, self._shift[:, seen.task].T, 0.0)
+        parts = np.where(seen.inside, self._shift[:, seen.check].T, 0.0)
         total = parts.sum(1)
         for idea in sorted(active):
             inside = seen.inside[:, idea]
@@ -386,14 +391,14 @@ class Shifts(Form):
             else:
                 self._believe_proposals(idea, proposals[idea])
             self._shift[idea] = self._expected(idea, self._shifts)
-            part = np.where(inside, self._shift[idea][seen.task], 0.0)
+            part = np.where(inside, self._shift[idea][seen.check], 0.0)
             total += part - parts[:, idea]
             parts[:, idea] = part
         likelihood = seen.sums(self._logs(seen.passed, total))
         base = np.exp(likelihood - likelihood.max(1, keepdims=True)) * self._base_prior
         self._base = base / base.sum(1, keepdims=True)
-        flat = self.smoothing / len(self._grid)
-        self._base_prior = (self._base.sum(0) + flat) / (self.tasks + self.smoothing)
+        flat, known = self.smoothing / len(self._grid), seen.sampled
+        self._base_prior = (self._base[known].sum(0) + flat) / (known.sum() + self.smoothing)
 
     def contrast(
         self, idea: int, halves: Sequence[int], kept: Collection[int]

@@ -21,6 +21,7 @@ from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.gate.statistics import agreement, is_flaky
 from pytest_skillopt.report.words import plural, rounded
 from pytest_skillopt.search.budget import OutOfBudget, calls_of, require, samples_of
+from pytest_skillopt.search.checks import Place
 from pytest_skillopt.search.estimate import Belief
 from pytest_skillopt.search.ideas import Ideas
 from pytest_skillopt.search.model import Job, Model, Outcome
@@ -59,6 +60,8 @@ _ASSERTIONS = ("AssertionError", "ReplyError")
 """Exceptions of failed assertions; any other one may be a mistake in the test."""
 _MOST_SHOWN = 200
 """Characters of an error that a note shows."""
+_CLEARLY = 0.2
+"""Difference of two scores, in (0, 1), that is a clear one."""
 _AHEAD, _PAYS, _PAYS_CAPPED = 100, 0.02, 0.002
 """Further rollouts by which the end of a search is decided, and the rise of the pass rate that has
 to be expected of them: without a cap, and under one, which says what the user will spend."""
@@ -119,7 +122,7 @@ class DefaultSearch:
         self._final = final
         self._settings = state.settings
         self._tasks = state.train
-        self._place = {task.id: number for number, task in enumerate(self._tasks)}
+        self._number = {task.id: number for number, task in enumerate(self._tasks)}
         self._model = Model(len(self._tasks))
         self._ideas = Ideas(state.start, state.context.vetting, self._model)
         self._rounds = Rounds(state, self._model, self._ideas)
@@ -289,7 +292,7 @@ class DefaultSearch:
                 continue
             self._missing[task] = 0
             ideas = frozenset(drawn.made.ideas)
-            outcomes.append(Outcome(task, ideas, rollout.passed))
+            outcomes.append(Outcome(task, ideas, failed_at(rollout)))
             self._outcomes[task, ideas].append(rollout.passed)
             self._samples.update(drawn.made.ideas)
             self._latest[task] = [*self._latest[task], rollout][-_SHOWN:]
@@ -447,7 +450,7 @@ class DefaultSearch:
         self._ideas.propose(idea, edit, self._places(edit))
 
     def _places(self, edit: Edit) -> list[int]:
-        return [self._place[task] for task in edit.tasks if task in self._place] or [0]
+        return [self._number[task] for task in edit.tasks if task in self._number] or [0]
 
     # Steps and rows of the report.
 
@@ -502,9 +505,9 @@ class DefaultSearch:
     def _effects(self, idea: Idea) -> dict[str, float]:
         lift = self._lift(idea)
         return {
-            task: float(lift[self._place[task]])
+            task: float(lift[self._number[task]])
             for task in self._ideas[idea].tasks
-            if task in self._place
+            if task in self._number
         }
 
     def _measure(self, idea: Idea) -> None:
@@ -570,21 +573,27 @@ class DefaultSearch:
     ) -> Mapping[str, Belief]:
         """Learn the fresh samples of both versions; return what is expected of each train task."""
         nothing: frozenset[Idea] = frozenset()
-        outcomes = [
-            Outcome(place, ideas, rollout.passed)
-            for ideas, arm in ((nothing, before), (self._offered, after))
-            for task, place in self._place.items()
-            for rollout in arm.get(task, ())
-            if rollout.measured
-        ]
+        outcomes: list[Outcome] = []
+        for ideas, arm in ((nothing, before), (self._offered, after)):
+            for task, number in self._number.items():
+                measured = [rollout for rollout in arm.get(task, ()) if rollout.measured]
+                outcomes += [Outcome(number, ideas, failed_at(rollout)) for rollout in measured]
         self._model.learn(outcomes)
         for idea in self._offered:
             self._measure(idea)
         rates = [self._model.rates(ideas) for ideas in (nothing, self._offered)]
         return {
-            task: Belief(float(rates[0][place]), float(rates[1][place]))
-            for task, place in self._place.items()
+            task: Belief(float(rates[0][number]), float(rates[1][number]))
+            for task, number in self._number.items()
         }
+
+
+def failed_at(rollout: Rollout) -> Place | None:
+    """Return how far a failed sample got, by its score, then by its line; None if it passed."""
+    if rollout.passed:
+        return None
+    level = int(round((rollout.score or 0.0) / _CLEARLY, 6))
+    return Place(level, rollout.line)
 
 
 def common_error(records: Sequence[TaskRecord]) -> str:

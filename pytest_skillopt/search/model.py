@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from pytest_skillopt.search.checks import Checks, Place
 from pytest_skillopt.search.choices import Bonds
 from pytest_skillopt.search.forms import Needs, Proposals, Seen, Shifts
 
@@ -46,7 +47,7 @@ WORTH = 0.0003
 """Information of a sample, in nats, below which it is not taken."""
 PROMISING = 0.2
 """Probability that an idea helps from which it is promising."""
-MOST_AHEAD = 2.0
+MOST_AHEAD = 4.0
 """Largest difference of the log weights of the two forms, since both are wrong."""
 REVISIT = 5
 """Updates from one to the next in which an idea that was given up is weighed again."""
@@ -56,6 +57,8 @@ MATTERS = 0.01
 """Change of the pass rate, in [0, 1], from which a bet is about a choice."""
 OFFERED = (0.75, 0.5, 0.35, 0.25)
 """Probabilities that an idea helps above which it may be in the candidate."""
+SIBLING = 0.15
+"""Part, in [0, 1], of a proposal about one check that counts for the others of its task."""
 IDLE_LINE = 0.07
 """Rise of the suite's pass rate, in [0, 1], that one line which does nothing costs a candidate."""
 
@@ -74,7 +77,12 @@ class Outcome:
 
     task: int
     ideas: frozenset[Idea]
-    passed: bool
+    failed_at: Place | None
+    """Place of its failure; None if it passed."""
+
+    @property
+    def passed(self) -> bool:
+        return self.failed_at is None
 
 
 @dataclass(slots=True)
@@ -85,6 +93,8 @@ class _Belief:
     """Replies of the optimizer before its first proposal."""
     tasks: Counter[int] = field(default_factory=Counter)
     """Number of proposals by the task that the analyst was asked about."""
+    places: set[tuple[int, Place]] = field(default_factory=set)
+    """These tasks, each with the place of its latest failure then."""
     state: State = "open"
 
 
@@ -99,7 +109,10 @@ class Model:
         self._bonds = Bonds()
         self._left_out: set[int] = set()
         self._samples: list[Outcome] = []
-        self._forms: tuple[Form, ...] = (Needs(tasks), Shifts(tasks))
+        self._checks = Checks(tasks)
+        self._failed_at: dict[int, Place] = {}
+        """By task, the place of its latest failure."""
+        self._forms: tuple[Form, ...] = (Needs(len(self._checks)), Shifts(len(self._checks)))
         self._weights = np.full(len(self._forms), 1 / len(self._forms))
         self._updates = 0
 
@@ -115,6 +128,7 @@ class Model:
     def propose(self, idea: Idea, task: int, count: int = 1) -> None:
         """Count proposals by analysts that were asked about a task."""
         self._ideas[idea].tasks[task] += count
+        self._ideas[idea].places.add((task, self._failed_at.get(task, Place())))
 
     def called(self, calls: int) -> None:
         """Tell how often the optimizer was asked so far."""
@@ -136,6 +150,10 @@ class Model:
         """Add samples, and update the posterior of all ideas and tasks."""
         self._judge_forms(samples)
         self._samples += samples
+        for sample in samples:
+            if sample.failed_at is not None:
+                self._failed_at[sample.task] = sample.failed_at
+                self._checks.fail(sample.task, sample.failed_at)
         seen = self._seen()
         proposals = [self._proposals(idea) for idea in self._ideas]
         for form in self._forms:
@@ -159,13 +177,10 @@ class Model:
 
     def rates(self, ideas: Collection[Idea]) -> Floats:
         """Return the expected pass rate of each task under a document with these ideas."""
-        return sum(
-            (
-                weight * form.rates(ideas)
-                for weight, form in zip(self._weights, self._forms, strict=True)
-            ),
-            start=np.zeros(self._tasks),
-        )
+        rates = np.zeros(self._tasks)
+        for weight, form in zip(self._weights, self._forms, strict=True):
+            rates += weight * self._pass_rates(form, ideas)
+        return rates
 
     def lift(self, ideas: Collection[Idea]) -> Floats:
         """Return the expected rise of the pass rate of each task by these ideas together."""
@@ -315,31 +330,48 @@ class Model:
 
     # The parts of an update.
 
+    def _pass_rates(self, form: Form, ideas: Collection[Idea]) -> Floats:
+        """Return the pass rate of each task by one form: the product of those of its checks."""
+        return np.asarray(self._checks.by_task(form.rates(ideas), 1.0).prod(1))
+
     def _judge_forms(self, samples: Sequence[Outcome]) -> None:
         """Weigh the forms by how likely they held the outcomes."""
         told = [sample for sample in samples if sample.ideas]
         for form in self._forms:
             for sample in told:
-                rate = float(np.clip(form.rates(sample.ideas)[sample.task], 0.001, 0.999))
+                passes = self._pass_rates(form, sample.ideas)[sample.task]
+                rate = float(np.clip(passes, 0.001, 0.999))
                 form.evidence += math.log(rate if sample.passed else 1 - rate)
         evidence = np.array([form.evidence for form in self._forms])
         odds = np.exp(np.maximum(-MOST_AHEAD, evidence - evidence.max()))
         self._weights = odds / odds.sum()
 
     def _seen(self) -> Seen:
-        self._samples.sort(key=lambda sample: sample.task)
-        inside = np.zeros((len(self._samples), len(self._ideas)), bool)
-        for row, sample in enumerate(self._samples):
-            inside[row, list(sample.ideas)] = True
+        rows: list[tuple[int, bool, frozenset[Idea]]] = []
+        for sample in self._samples:
+            for check, passed in self._checks.outcomes(sample.task, sample.failed_at):
+                rows.append((check, passed, sample.ideas))
+        rows.sort(key=lambda row: row[0])
+        inside = np.zeros((len(rows), len(self._ideas)), bool)
+        for number, (_, _, ideas) in enumerate(rows):
+            inside[number, list(ideas)] = True
         return Seen(
-            self._tasks,
-            np.array([sample.task for sample in self._samples], int),
-            np.array([sample.passed for sample in self._samples], bool),
+            len(self._checks),
+            np.array([check for check, _, _ in rows], int),
+            np.array([passed for _, passed, _ in rows], bool),
             inside,
         )
 
     def _proposals(self, idea: _Belief) -> Proposals:
-        asked = np.array([task in idea.tasks for task in range(self._tasks)])
+        """Return how an idea was proposed.
+
+        It is about the check that had failed, and less about the others of the task.
+        """
+        asked = np.zeros(len(self._checks))
+        for task, place in sorted(idea.places):
+            checks = self._checks.of(task)
+            asked[checks] = np.maximum(asked[checks], SIBLING)
+            asked[self._checks.number(task, place)] = 1.0
         calls = max(1, self._calls - idea.since + 1)
         return Proposals(asked, min(calls, idea.tasks.total()), calls)
 
@@ -386,11 +418,18 @@ class Model:
     def _tells(self, ideas: Sequence[Idea]) -> Floats:
         """Return what a sample of each task tells about each idea, in nats; ideas x tasks."""
         tells = np.zeros((len(ideas), self._tasks))
+        reached = {form: self._reached(form) for form in self._forms}
         for row, idea in enumerate(ideas):
             halves = [other for other in ideas if other != idea]
             for weight, form in zip(self._weights, self._forms, strict=True):
-                tells[row] += weight * form.tells(idea, halves, self.kept)
+                told = self._checks.by_task(form.tells(idea, halves, self.kept), 0.0)
+                tells[row] += weight * (told * reached[form]).sum(1)
         return tells
+
+    def _reached(self, form: Form) -> Floats:
+        """Return the chance that a sample with the kept ideas reaches each check, by task."""
+        rates = self._checks.by_task(form.rates(self.kept), 1.0)
+        return np.hstack([np.ones((self._tasks, 1)), rates[:, :-1].cumprod(1)])
 
     def _chances(self, ideas: Sequence[Idea]) -> dict[Idea, float]:
         """Return the chance of each idea in a document: these by 1/2, kept ones seldom left out."""

@@ -8,6 +8,7 @@ body and a set-up error outside of it.
 from __future__ import annotations
 
 import dis
+import inspect
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -146,6 +147,8 @@ class Phase:
 
     report: pytest.TestReport
     excinfo: pytest.ExceptionInfo[BaseException] | None
+    line: int = 0
+    """Line of the test's own function at which the exception left it; 0 if it did not."""
     subtest: str | None = None
     """Name and parameters of a subtest; None for the test itself."""
 
@@ -191,6 +194,7 @@ def conclude(
             "failed",
             message=_message(asserted),
             location=location,
+            line=asserted[0].line,
             fault_of_test=all(_is_fault_of_test(p.exception, recorder) for p in asserted),
         )
     if failed:
@@ -304,6 +308,16 @@ def _reason(phase: Phase) -> str:
     longrepr = phase.report.longrepr
     said = str(longrepr[2]) if isinstance(longrepr, tuple) else str(longrepr or "")
     return said.removeprefix("Skipped: ")
+
+
+def line_in_test(item: pytest.Item, excinfo: pytest.ExceptionInfo[BaseException] | None) -> int:
+    """Return the line of the test's own function that an exception left; 0 if it left none."""
+    function = getattr(item, "function", None)
+    if excinfo is None or function is None:
+        return 0
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    lines = (entry.lineno + 1 for entry in excinfo.traceback if entry.frame.code.raw is code)
+    return next(lines, 0)
 
 
 def _location(config: pytest.Config, phase: Phase) -> str:

@@ -102,6 +102,8 @@ class Rollout:
     """First lines of the failure, as pytest shows them."""
     location: str = ""
     """``path:line`` of the failed assertion, relative to the root directory."""
+    line: int = 0
+    """Line of the test's own function at which it failed, counted from 1; 0 if it is not known."""
     feedback: str = ""
     """Text of ``rollout.feedback``, which the optimizer sees instead of ``message``."""
     transcript: tuple[Message, ...] = ()

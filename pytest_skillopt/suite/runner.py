@@ -37,6 +37,7 @@ from pytest_skillopt.suite.outcome import (
     captured_output,
     classify,
     conclude,
+    line_in_test,
 )
 from pytest_skillopt.suite.rollouts import Rollout, shorten
 from pytest_skillopt.untrusted import redact, secret_variables
@@ -274,12 +275,12 @@ class _RolloutHooks:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
-        self, call: pytest.CallInfo[None]
+        self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
         running = RUNNING.get()
         if running is not None:
-            running.phases.append(Phase(report, call.excinfo))
+            running.phases.append(Phase(report, call.excinfo, line_in_test(item, call.excinfo)))
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

@@ -11,12 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_skillopt.search.checks import Place
 from pytest_skillopt.search.model import Model, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 TASKS = 6
+
+
+def outcome(task: int, ideas: frozenset[int], *, passed: bool) -> Outcome:
+    return Outcome(task, ideas, None if passed else Place())
 
 
 def learned(rates: Callable[[int, frozenset[int]], float], ideas: int, seed: int = 0) -> Model:
@@ -27,7 +32,9 @@ def learned(rates: Callable[[int, frozenset[int]], float], ideas: int, seed: int
         model.propose(idea, number % TASKS)
     model.called(ideas)
     start = frozenset[int]()
-    model.learn([Outcome(t, start, luck.random() < rates(t, start)) for t in range(TASKS)] * 2)
+    model.learn(
+        [outcome(t, start, passed=luck.random() < rates(t, start)) for t in range(TASKS)] * 2
+    )
     for _ in range(15):
         outcomes = []
         for job in model.round(12):
@@ -35,7 +42,7 @@ def learned(rates: Callable[[int, frozenset[int]], float], ideas: int, seed: int
             for factor in job.factors:
                 sets, chances = zip(*factor, strict=True)
                 drawn |= luck.choices(sets, chances)[0]
-            outcomes.append(Outcome(job.task, drawn, luck.random() < rates(job.task, drawn)))
+            outcomes.append(outcome(job.task, drawn, passed=luck.random() < rates(job.task, drawn)))
         model.learn(outcomes)
         model.settle()
     return model
@@ -53,8 +60,9 @@ def models(draw: st.DrawFn) -> Model:
             draw(st.sampled_from([model.forbid, model.require]))(other, one)
     model.called(draw(st.integers(1, 40)))
     documents = st.frozensets(st.integers(0, ideas - 1), max_size=ideas)
-    outcome = st.builds(Outcome, st.integers(0, TASKS - 1), documents, st.booleans())
-    model.learn(draw(st.lists(outcome, max_size=20)))
+    places = st.none() | st.builds(Place, st.integers(0, 2), st.integers(0, 3))
+    outcomes = st.builds(Outcome, st.integers(0, TASKS - 1), documents, places)
+    model.learn(draw(st.lists(outcomes, max_size=20)))
     model.settle()
     return model
 
@@ -129,7 +137,7 @@ def test_alternatives_are_never_in_one_document(one: int, other: int, seed: int)
         model.forbid(one, other)
     if needed != one:
         model.require(one, needed)
-    model.learn([Outcome(task, frozenset(), False) for task in range(TASKS)])
+    model.learn([outcome(task, frozenset(), passed=False) for task in range(TASKS)])
     luck = random.Random(seed)
     for job in model.round(20):
         drawn = frozenset[int]()

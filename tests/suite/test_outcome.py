@@ -351,6 +351,7 @@ def _check_what_was_recorded(driven: Driven) -> None:
     assert [r.score for r in driven.of("test_async")] == [0.25] * 9
     assert {r.feedback for r in driven.of("test_feedback")} == {"look at the currency"}
     assert {r.location for r in driven.of("test_assertion")} == {"test_suite.py:25"}
+    assert {r.line for r in driven.of("test_assertion")} == {25}
     assert all(r.error and r.error.fatal for r in driven.of("test_exit"))
     for rollout in driven.of("test_flood"):
         assert 1_000 < len(rollout.output) < 20_000
