@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.run.result import Comparison, SkillResult
 from pytest_skillopt.search.outcome import cost_of, suite_rate, task_row
+from pytest_skillopt.skill.files import patch_of
 from pytest_skillopt.suite.sampler import Stop, StopRun
 
 if TYPE_CHECKING:
@@ -121,20 +122,20 @@ def _skill_result(run: Run, skill: str, rollouts: dict[str, list[Rollout]]) -> S
         status, reason = "measured", f"{skill}: pass rate {rate.rate:.1%} over {rate.tasks} tasks"
     suite = Comparison(before=rate) if rate else None
     cost = cost_of({task.id: rollouts[task.id] for task in tasks}, {})
-    return of_one_version(skill, document, status, reason, suite=suite, tasks=rows, cost=cost)
+    found = {"status": status, "reason": reason, "suite": suite, "tasks": rows, "cost": cost}
+    return of_versions(run, skill, document, document, **found)
 
 
-def of_one_version(
-    skill: str, document: Document, status: Status, reason: str, **found: Any
+def of_versions(
+    run: Run, skill: str, before: Document, after: Document, **found: Any
 ) -> SkillResult:
-    """Make the result of a skill that did not change."""
+    """Make the result of a skill from two versions of it, or from one, and what was found."""
     return SkillResult(
         path=skill,
-        name=document.name,
-        before=document.version,
-        after=document.version,
-        status=status,
-        reason=reason,
+        name=after.name,
+        before=before.version,
+        after=after.version,
+        patch=patch_of(before, after, skill, run.root),
         **found,
     )
 

@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING, Any
 from pytest_skillopt.addons.compare.compare import with_none
 from pytest_skillopt.addons.reports.hunks import attributed
 from pytest_skillopt.addons.reports.openings import counted
-from pytest_skillopt.modes.measure import joined_reasons
+from pytest_skillopt.modes.measure import joined_reasons, of_versions
 from pytest_skillopt.modes.skills import judged
 from pytest_skillopt.report.live import FINAL, SEARCH
 from pytest_skillopt.report.words import number, passes_with_nothing, plural, won
 from pytest_skillopt.run.directory import write_skill
 from pytest_skillopt.run.journal import JournaledModel
-from pytest_skillopt.run.result import SkillResult
 from pytest_skillopt.search.extensions import Stages, added_search
 from pytest_skillopt.search.final_comparison import BEGUN
 from pytest_skillopt.search.history import RATES, ROUND, Observer
 from pytest_skillopt.search.outcome import check_together
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.skill.document import SkillError
-from pytest_skillopt.skill.files import Trained, patch_of, read_version
+from pytest_skillopt.skill.files import Trained, read_version
 from pytest_skillopt.suite.idle import IDLE, passed_by_nothing
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.purse import Purse
     from pytest_skillopt.report.live import Display
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import EditRow, Result, Status, StepRow
+    from pytest_skillopt.run.result import EditRow, Result, SkillResult, Status, StepRow
     from pytest_skillopt.search.outcome import TrainOutcome
     from pytest_skillopt.skill.document import Document
 
@@ -236,14 +235,13 @@ def _written(run: Run, outcome: TrainOutcome, lost: Sequence[str]) -> SkillResul
 
 
 def _skill_result(run: Run, outcome: TrainOutcome) -> SkillResult:
-    result = SkillResult(
-        path=outcome.skill,
-        name=outcome.before.name,
-        before=outcome.before.version,
-        after=outcome.after.version,
+    result = of_versions(
+        run,
+        outcome.skill,
+        outcome.before,
+        outcome.after,
         status=outcome.status,
         reason=outcome.reason,
-        patch=patch_of(outcome.before, outcome.after, outcome.skill, run.root),
         warnings=list(outcome.warnings),
         suite=outcome.suite,
         gain=outcome.gain,

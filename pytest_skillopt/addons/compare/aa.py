@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.gate.statistics import noise_floor
-from pytest_skillopt.modes.measure import joined_reasons, of_one_version
+from pytest_skillopt.modes.measure import joined_reasons, of_versions
 from pytest_skillopt.report import words
 from pytest_skillopt.run.result import Arm
 from pytest_skillopt.search.outcome import comparison, task_row
@@ -53,11 +53,13 @@ def _measure(run: Run, skill: str) -> SkillResult:
         f"{words.plural(len(rows), 'task')} {'is' if flaky == 1 else 'are'} flaky"
     )
     measured = any(n for _, n in counts)
-    return of_one_version(
+    return of_versions(
+        run,
         skill,
         document,
-        "measured" if measured else "unmeasured",
-        reason if measured else f"{skill}: nothing could be measured",
+        document,
+        status="measured" if measured else "unmeasured",
+        reason=reason if measured else f"{skill}: nothing could be measured",
         suite=comparison(rows),
         noise_floor=floor,
         tasks=rows,

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pytest_skillopt.addons.compare.comparison import NONE, Revision, compared
 from pytest_skillopt.addons.compare.gates import RegressionCheck
 from pytest_skillopt.model.structured import problems
-from pytest_skillopt.modes.measure import joined_reasons, of_one_version
+from pytest_skillopt.modes.measure import joined_reasons, of_versions
 from pytest_skillopt.run.directory import JOURNAL, Home
 from pytest_skillopt.run.journal import entries_of
 from pytest_skillopt.search.extensions import gate_options, gate_tasks
@@ -61,7 +61,7 @@ def _check_skill(run: Run, skill: str) -> SkillResult:
         gate = RegressionCheck(tasks, gate_options(run.settings), drawn=drawn)
         result = compared(run, skill, gate, then, now, stored)
         return result.model_copy(update={"val": result.suite})
-    return of_one_version(skill, now, status, reason)
+    return of_versions(run, skill, now, now, status=status, reason=reason)
 
 
 def _then(run: Run, skill: str) -> tuple[Document | None, str]:

@@ -13,11 +13,11 @@ from pytest_skillopt import Document
 from pytest_skillopt.addons.git import Clone, GitError, Tree
 from pytest_skillopt.gate.data import TAPE, Verdict
 from pytest_skillopt.gate.engine import run_gate
-from pytest_skillopt.run.result import SkillResult
+from pytest_skillopt.modes.measure import of_versions
 from pytest_skillopt.search.outcome import comparison, cost_of, task_rows
 from pytest_skillopt.search.samples import sample_of
 from pytest_skillopt.skill.document import NO_SKILL, SkillError
-from pytest_skillopt.skill.files import patch_of, read_bounded
+from pytest_skillopt.skill.files import read_bounded
 from pytest_skillopt.suite.rollouts import Rollout
 from pytest_skillopt.suite.sampler import Stop, StopRun
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pytest_skillopt import Gate
     from pytest_skillopt.gate.data import Draw, Sample
     from pytest_skillopt.run.openrun import Run
+    from pytest_skillopt.run.result import SkillResult
     from pytest_skillopt.skill.files import Trained
     from pytest_skillopt.suite.rollouts import RolloutRequest
 
@@ -226,14 +227,13 @@ def compared(
     rows = task_rows(run.tasks_of(skill), old, new, verdict)
     # A gate may skip tasks: compare only those that were measured under both versions.
     both = [row for row in rows if row.before.n and row.after and row.after.n]
-    return SkillResult(
-        path=skill,
-        name=after.name,
-        before=before.version,
-        after=after.version,
+    return of_versions(
+        run,
+        skill,
+        before,
+        after,
         status=verdict.decision,
         reason=verdict.reason,
-        patch=patch_of(before, after, skill, run.root),
         suite=comparison(both or rows),
         verdict=verdict.to_json(),
         tasks=rows,

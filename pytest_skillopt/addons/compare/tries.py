@@ -30,13 +30,12 @@ from pytest_skillopt.addons.compare.comparison import compared, only_skill
 from pytest_skillopt.addons.git import Git, GitError
 from pytest_skillopt.edits.vetting import Refusal, Vetting
 from pytest_skillopt.gate.sequential import DefaultGate
-from pytest_skillopt.run.result import SkillResult
+from pytest_skillopt.modes.measure import of_versions
 from pytest_skillopt.search.extensions import gate_options, gate_tasks
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
 from pytest_skillopt.skill.edits import Edit
 from pytest_skillopt.skill.files import (
     Trained,
-    patch_of,
     read_bounded,
     read_version,
     skill_files,
@@ -45,7 +44,7 @@ from pytest_skillopt.skill.files import (
 if TYPE_CHECKING:
     from pytest_skillopt.report.live import Display
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import Result
+    from pytest_skillopt.run.result import Result, SkillResult
 
 _TRIES = "tries.txt"
 """File of ``.skillopt``: one line a try, with its day, its skill and its digest."""
@@ -75,14 +74,13 @@ def _judged(run: Run, skill: str, before: Document, after: Document) -> SkillRes
     tasks = [task for task in run.tasks_of(skill) if task.split != "test"]
     vetting = Vetting(run.tasks_of(skill), before, run.settings, skill, run.root)
     found = vetting.check(before, after, Edit("replace"))
-    result = SkillResult(
-        path=skill,
-        name=after.name,
-        before=before.version,
-        after=after.version,
+    result = of_versions(
+        run,
+        skill,
+        before,
+        after,
         status="unchanged",
         reason=f"{run.mode.argument} is the same as {skill}: nothing was run",
-        patch=patch_of(before, after, skill, run.root),
         warnings=vetting.warnings(before, after),
     )
     if after == before:
