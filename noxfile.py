@@ -85,11 +85,12 @@ def fresh(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style and format."""
-    session.install("ruff>=0.9")
+    """Check style, format, and what may import what."""
+    session.install("ruff>=0.9", "import-linter>=2")
     session.run("ruff", "check", ".")
     session.run("ruff", "check", "--preview", "--select=PLW1514", ".")  # encodings
     session.run("ruff", "format", "--check", ".")
+    session.run("lint-imports", "--no-cache")
 
 
 @nox.session

@@ -37,6 +37,11 @@ if TYPE_CHECKING:
     )
 
 
+@pytest.hookspec
+def pytest_skillopt_settings(config: pytest.Config) -> Mapping[str, Any] | None:
+    """Return settings by their names, for those that no option and no ini key sets."""
+
+
 @pytest.hookspec(firstresult=True)
 def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model | None:
     """Return the model of a role (``target``, ``optimizer`` or ``judge``)."""

@@ -319,14 +319,12 @@ def early_value(config: pytest.Config, name: str) -> Any:
 
 
 def _told(config: pytest.Config) -> dict[str, Any]:
-    """Read the settings that ``skillopt_published`` holds."""
-    text = ini(config, "published")
-    if not text:
-        return {}
-    from pytest_skillopt.addons.published.config import read
-
-    own = [field.name for field in FIELDS if field.metadata["published"]]
-    return read(text, config.rootpath, own)
+    """Ask the plugins for settings; raise UsageError for a name that is none."""
+    found = merged(config.hook.pytest_skillopt_settings(config=config))
+    if unknown := found.keys() - {field.name for field in FIELDS}:
+        said = f"{', '.join(sorted(unknown))} is not a setting"
+        raise pytest.UsageError(f"pytest_skillopt_settings: {said} (docs/reference.md has all)")
+    return found
 
 
 def _read(
@@ -341,7 +339,7 @@ def _read(
         return _converted(field, option, "--skillopt-" + name.replace("_", "-"))
     key = ini(config, name)
     if key is None and name in told:
-        return _converted(field, told[name], f"skillopt_published: {name}")
+        return _converted(field, told[name], f"skillopt_{name}")
     return _converted(field, key, f"skillopt_{name}")
 
 

@@ -137,7 +137,7 @@ def project(
 
 
 def test_every_example_is_run_here() -> None:
-    assert len(HOOKS) == 20
+    assert len(HOOKS) == 21
     for hook in HOOKS:
         code = example(hook)
         compile(code, hook, "exec")
@@ -163,6 +163,22 @@ def test_client(project: Project, arguments: tuple[str, ...]) -> None:
     assert project.server.calls == 0
     assert project.result["models"]["target"] == "canned:1"
     assert project.result["simulated"]
+
+
+def test_settings(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CI", "1")
+    project.use("pytest_skillopt_settings")
+    conftest = project.path / "conftest.py"
+    conftest.write_text(conftest.read_text().replace('"max_cost"', '"max_calls"'))
+    project.run("--skillopt")
+    kept = project.result["settings"]
+    assert (kept["rollouts"], kept["max_calls"]) == (1, 5)
+    project.run("--skillopt", "--skillopt-max-calls=9")
+    assert project.result["settings"]["max_calls"] == 9
+    conftest.write_text("def pytest_skillopt_settings(config): return {'max_call': 1}\n")
+    told = project.run("--skillopt")
+    assert told.ret == pytest.ExitCode.USAGE_ERROR
+    told.stderr.fnmatch_lines(["*pytest_skillopt_settings: max_call is not a setting (*"])
 
 
 def test_classify_error(project: Project) -> None:

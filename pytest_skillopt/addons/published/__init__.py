@@ -21,6 +21,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("skillopt_published", text, default=None)
 
 
+def pytest_skillopt_settings(config: pytest.Config) -> Mapping[str, Any] | None:
+    """Return the settings that a configuration of SkillOpt holds."""
+    text = config.getini("skillopt_published")
+    if not text:
+        return None
+    from pytest_skillopt.addons.published.config import read
+    from pytest_skillopt.settings import FIELDS
+
+    own = [field.name for field in FIELDS if field.metadata["published"]]
+    return read(text, config.rootpath, own)
+
+
 def pytest_skillopt_searches() -> Mapping[str, Callable[[], Search]]:
     """Return the search ``batch``."""
     return {"batch": _batch}

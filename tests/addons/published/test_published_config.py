@@ -97,10 +97,10 @@ def test_a_key_of_its_own_wins(pytester: pytest.Pytester) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("skillopt_published=contrasts: -1", "skillopt_published: contrasts: -1 is out of range*"),
+        ("skillopt_published=contrasts: -1", "skillopt_contrasts: -1 is out of range*"),
         (
             "skillopt_published=schedule: soon",
-            "skillopt_published: schedule: 'soon' is not one*",
+            "skillopt_schedule: 'soon' is not one*",
         ),
         ("skillopt_published=none.yaml", "skillopt_published: the text is neither a mapping nor*"),
         ("skillopt_published={", "skillopt_published: the text: *"),
