@@ -229,26 +229,6 @@ def test_nothing_to_gain_leaves_the_file_untouched(project: Project) -> None:
     assert not project.result["skills"][0]["written"]
 
 
-def test_a_training_says_how_much_the_suite_moves_by_itself(project: Project) -> None:
-    """An A/A from samples that are there anyway: here every other reply of the target is right."""
-    replies = itertools.count()
-
-    def flaky(body: dict[str, Any]) -> str:
-        said = greet(body)
-        return said if is_optimizer(body) or next(replies) % 2 else f"{said[:-1]}!"
-
-    project.server.reply = flaky
-    # Below 8 tasks there are no splits: every task is sampled before and after.
-    project.write_tests(NAMES[:6])
-    assert project.run("--skillopt-train", "--skillopt-cache=off").ret == 0
-    (skill,) = project.result["skills"]
-    # The binomial noise of two evaluations with 3 samples of 6 tasks that pass half of the time.
-    assert skill["noise_floor"] == pytest.approx((2 * 0.25 / (3 * 6)) ** 0.5, rel=0.3)
-    said = f"Two evaluations of one version differ by {100 * skill['noise_floor']:.1f} points"
-    assert said in (project.runs[0] / "summary.md").read_text()
-    assert said in (project.runs[0] / "report.html").read_text()
-
-
 @pytest.mark.parametrize(
     ("line", "step"),
     [

@@ -142,7 +142,7 @@ def _todo(skill: SkillResult) -> Iterator[str]:
         yield _what_decides(skill.gain, _need(skill))
     elif skill.suite and skill.suite.before.rate == 1:
         yield "There is nothing to learn from these tasks: add some that the skill still fails."
-    never, always = figures.never_passed(skill), figures.always_passed(skill)
+    never, always = (figures.told_nothing(skill, why) for why in (figures.NEVER, figures.ALWAYS))
     for row in never[:_NAMED]:
         _, n = figures.all_samples(row)
         why = figures.failure(row)

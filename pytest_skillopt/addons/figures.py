@@ -191,11 +191,6 @@ def precision(skill: SkillResult, mode: str) -> Iterator[str]:
         yield f"A rollout took {took}."
     if skill.patch:
         yield growth(skill.patch)
-    if skill.noise_floor is not None:
-        yield (
-            f"Two evaluations of one version differ by {100 * skill.noise_floor:.1f} points "
-            "(standard deviation)."
-        )
     if skill.test is not None and skill.test_openings > 1:
         yield f"The test split has been measured {skill.test_openings} times over all runs."
 
@@ -224,6 +219,7 @@ def marks(row: TaskRow) -> list[str]:
     return said + ([plural(errors, "error")] if errors else [])
 
 
+ALWAYS, NEVER = "always passed", "never passed"
 ENOUGH = 5
 """Least samples of a task from which it is said to tell nothing."""
 
@@ -256,18 +252,9 @@ def _of_training(row: TaskRow, *, compared: bool) -> TaskRow:
     return row.model_copy(update={"before": arm})
 
 
-def never_passed(skill: SkillResult) -> list[TaskRow]:
-    """List tasks that failed in all of at least ``ENOUGH`` samples, under any version."""
-    return [row for row in skill.tasks if all_samples(row)[0] == 0 and _is_known(row)]
-
-
-def always_passed(skill: SkillResult) -> list[TaskRow]:
-    """List tasks that passed in all of at least ``ENOUGH`` samples, under any version."""
-    return [row for row in skill.tasks if len(set(all_samples(row))) == 1 and _is_known(row)]
-
-
-def _is_known(row: TaskRow) -> bool:
-    return all_samples(row)[1] >= ENOUGH
+def told_nothing(skill: SkillResult, why: str) -> list[TaskRow]:
+    """List the tasks of ``uninformative`` with this reason."""
+    return [row for row, reason in uninformative(skill) if reason == why]
 
 
 def failure(row: TaskRow) -> str:
@@ -302,7 +289,7 @@ def uninformative(skill: SkillResult) -> list[tuple[TaskRow, str]]:
         if n < ENOUGH:
             continue
         if passed in (0, n):
-            found.append((row, "always passed" if passed else "never passed"))
+            found.append((row, ALWAYS if passed else NEVER))
         elif bare is not None and now is not None and bare >= now:
             found.append((row, "passed as often without the skill"))
     return found

@@ -254,7 +254,6 @@ def _skill_result(run: Run, outcome: TrainOutcome) -> SkillResult:
         edits=list(outcome.edits),
         tasks=list(outcome.tasks),
         shared_train_val=outcome.shared_train_val,
-        noise_floor=outcome.noise,
         cost=outcome.cost,
     )
     return counted(run, with_none(run, result))

@@ -323,7 +323,7 @@ class SkillResult(_Record):
     """Number of measurements of the test split over all runs."""
     noise_floor: float | None = None
     """Standard deviation of the suite pass rate between two evaluations of one version, measured by
-    an A/A run or on the skill on disk of a training."""
+    an A/A run."""
     verdict: dict[str, Any] | None = None
     """The deciding verdict with its evidence (``Verdict.to_json``)."""
     steps: list[StepRow] = Field(default_factory=list)

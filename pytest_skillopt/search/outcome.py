@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.gate.counts import change_by
-from pytest_skillopt.gate.statistics import interval, log_e, noise_floor, pass_hat_k
+from pytest_skillopt.gate.statistics import interval, log_e, pass_hat_k
 from pytest_skillopt.model.types import Usage
 from pytest_skillopt.run.result import Arm, Comparison, CostRow, Rate, RolloutSample, TaskRow
 
@@ -56,9 +56,6 @@ class TrainOutcome:
     edits: tuple[EditRow, ...] = ()
     tasks: tuple[TaskRow, ...] = ()
     cost: CostRow | None = field(default=None, compare=False)
-    noise: float | None = None
-    """Standard deviation of the pass rate between two evaluations of the skill on disk with the
-    setting's number of rollouts, estimated from its samples; None without any."""
     shared_train_val: bool = False
     warnings: tuple[WarningRow, ...] = ()
     """Warnings of the lint for a reader of the change to ``proposal``."""
@@ -117,15 +114,6 @@ def cost_of(
         found[f"dollars_{side}"] = mean(lambda rollout: rollout.usage.worth) or None
         found[f"seconds_{side}"] = mean(lambda rollout: rollout.duration)
     return CostRow.model_validate(found)
-
-
-def noise_of(at_start: Mapping[str, Sequence[Rollout]], rollouts: int) -> float | None:
-    """Estimate how much the pass rate varies by chance, from rollouts of one version by task."""
-    counts = [
-        (sum(bool(r.passed) for r in found), sum(r.measured for r in found))
-        for found in at_start.values()
-    ]
-    return noise_floor(counts, rollouts) if any(n for _, n in counts) else None
 
 
 def suite_rate(counts: Iterable[tuple[int, int]], k: int = 0) -> Rate | None:

@@ -207,7 +207,7 @@ def _next_command(result: Result, top: Advice, width: int, live: bool) -> Iterat
         yield Line("To continue where it stopped:")
         yield Line(one_line(result.resume))
         return
-    if live and top.command:
+    if top.command:
         yield from paragraph(f"Transcripts are in {PAGE}. Next attempt:", width)
         yield Line(one_line(top.command))
         return
