@@ -149,6 +149,8 @@ class Phase:
     excinfo: pytest.ExceptionInfo[BaseException] | None
     line: int = 0
     """Line of the test's own function at which the exception left it; 0 if it did not."""
+    is_xfail: bool = False
+    """Whether the test has the marker ``xfail``."""
     subtest: str | None = None
     """Name and parameters of a subtest; None for the test itself."""
 
@@ -168,8 +170,8 @@ class Phase:
         strict, a failed one. A call of ``pytest.xfail`` skips, as does a set-up that fails as
         expected.
         """
-        if str(self.report.longrepr).startswith("[XPASS(strict)]"):
-            return False
+        if self.report.when == "call" and self.is_xfail and self.exception is None:
+            return False  # a strict marker fails a body that passes
         if self.report.when == "call" and self.expected_to_fail and self.exception is not None:
             return not isinstance(self.exception, pytest.xfail.Exception)
         return self.report.failed

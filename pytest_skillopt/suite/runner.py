@@ -280,7 +280,9 @@ class _RolloutHooks:
         report = yield
         running = RUNNING.get()
         if running is not None:
-            running.phases.append(Phase(report, call.excinfo, line_in_test(item, call.excinfo)))
+            line = line_in_test(item, call.excinfo)
+            is_xfail = item.get_closest_marker("xfail") is not None
+            running.phases.append(Phase(report, call.excinfo, line, is_xfail))
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
