@@ -250,7 +250,7 @@ def test_analysts_are_asked_while_samples_are_taken(toy: ModuleType) -> None:
 
 
 def test_settings_of_the_other_search_are_said_to_change_nothing(toy: ModuleType) -> None:
-    settings: dict[str, Any] = {"accumulation": 2, "failure_only": True, "patience": 2}
+    settings: dict[str, Any] = {"published": "accumulation: 2", "patience": 2}
     plain, _ = train(toy, toy.make_world(), toy.ToyOptimizer(useful=1.0))
     outcome, _ = train(toy, toy.make_world(), toy.ToyOptimizer(useful=1.0), **settings)
     assert outcome.proposal == plain.proposal
