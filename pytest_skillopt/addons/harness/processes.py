@@ -92,6 +92,9 @@ class Runner:
         its own home, beside the harness's own variables.
         """
         started, why, said, agent_calls = time.monotonic(), "exit", b"", agent_calls or AgentCalls()
+        # Asked before the program starts, which may fill the disk at once.
+        disk = workspace.absolute().parent
+        free = _free(disk)
         with contextlib.ExitStack() as stack:
             try:
                 guard = stack.enter_context(self._guard())
@@ -113,8 +116,6 @@ class Runner:
             end = select.poll()
             end.register(guard, select.POLLIN | select.POLLHUP)
             try:
-                disk = workspace.absolute().parent
-                free = _free(disk)
                 while why == "exit" and not agent_calls.stopped and not end.poll(_LOOK_MS):
                     agent_calls.follow(out)
                     seconds = time.monotonic() - started - agent_calls.lost()
