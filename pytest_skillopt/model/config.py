@@ -35,7 +35,7 @@ _AT_URL = re.compile(r"([^\s@]+(?:@[^\s@/:]+)?)@([a-zA-Z][a-zA-Z0-9+.-]*://\S*)"
 """``MODEL@URL``; a model's name may hold an ``@`` too."""
 _NUMBER = r"(\d+\.?\d*|\.\d+)"
 _PRICE = re.compile(
-    rf"(.*\S)\s*=\s*{_NUMBER}\s*/\s*{_NUMBER}(?:\s*/\s*{_NUMBER})?(?:\s*/\s*{_NUMBER})?"
+    rf"(\S+)\s*=\s*{_NUMBER}\s*/\s*{_NUMBER}(?:\s*/\s*{_NUMBER})?(?:\s*/\s*{_NUMBER})?"
 )
 
 # The provider's price list in 2026-03 (standard tier; input, output, cached input).
@@ -336,8 +336,8 @@ def _split(named: str, role: Role, provider: str) -> tuple[str, str]:
     if not named:
         raise ModelConfigError(
             f"no {role} model is configured. Set skillopt_{role}, or for every role "
-            "skillopt_model, in one of three ways: openai:gpt-5-mini with the key in "
-            "OPENAI_API_KEY; openai:MODEL@URL for another server, such as "
+            "skillopt_model, as provider:model, in one of three ways: openai:gpt-5-mini with the "
+            "key in OPENAI_API_KEY; openai:MODEL@URL for another server, such as "
             "openai:qwen3@http://127.0.0.1:11434/v1; cli:claude or cli:codex under your own "
             "sign-in (docs/login.md)"
         )

@@ -323,7 +323,11 @@ def test_prices_of_the_user_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["m", "m=1", "=1/2", "m=a/b", "m=-1/2", "m=nan/1", "m=1/inf", "m=1/2/x", "m=1/2/3/4/5"]
+    "text",
+    [
+        *("m", "m=1", "=1/2", "m=a/b", "m=-1/2", "m=nan/1", "m=1/inf", "m=1/2/x", "m=1/2/3/4/5"),
+        "m=1/2 n=3/4",
+    ],
 )
 def test_prices_of_another_form_are_refused(text: str) -> None:
     with pytest.raises(ModelConfigError, match="skillopt_prices"):
