@@ -289,11 +289,14 @@ def refuse_keys(config: pytest.Config, names: Iterable[str]) -> None:
 def _is_declared(config: pytest.Config, name: str) -> bool:
     try:
         config.getini(name)
-    except ValueError as error:
-        return not isinstance(error.__cause__, KeyError)
-    except (TypeError, pytest.UsageError):  # a value that pytest cannot read
-        return True
+    except (TypeError, ValueError, pytest.UsageError) as error:
+        return not _is_unknown(error)  # else a value that pytest cannot read
     return True
+
+
+def _is_unknown(error: Exception) -> bool:
+    """Return whether pytest has raised this for an ini key that nobody has declared."""
+    return isinstance(error, ValueError) and isinstance(error.__cause__, KeyError)
 
 
 def ini(config: pytest.Config, name: str) -> Any:
@@ -305,7 +308,7 @@ def ini(config: pytest.Config, name: str) -> Any:
     try:
         return config.getini(f"skillopt_{name}")
     except (TypeError, ValueError, pytest.UsageError) as error:
-        if "unknown configuration value" in str(error):
+        if _is_unknown(error):
             return None  # of a plugin that is switched off
         raw = _RAW_NUMBER.fullmatch(str(error))
         said = f"{raw[2]} is not {'a whole' if raw[1] else 'a'} number" if raw else str(error)

@@ -20,7 +20,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 REFERENCE = runpy.run_path(str(DOCS / "update_reference.py"))
 DECLARED = REFERENCE["declared"]()
 OWN = [field for field in FIELDS if not field.metadata["published"]]
-"""Those with an ini key; skillopt_published holds the others."""
+"""Settings with an ini key; skillopt_published holds the others."""
 OPTIONS = [f.name for f in OWN if "--skillopt-" + f.name.replace("_", "-") in DECLARED.options]
 KEYS = [field.name for field in OWN if field.name not in OPTIONS]
 CANNED = """

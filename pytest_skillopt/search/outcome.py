@@ -160,8 +160,9 @@ def task_row(
     arms = (before, after)
     old, new = map(arm_of, arms)
     if task.split == "test" and old.n and new.n:
-        up = log_e(new.passed, new.n, old.passed, old.n)
-        change = change_by(up, log_e(old.passed, old.n, new.passed, new.n))
+        change = _change(old, new)
+    is_flaky = any({r.passed for r in arm if r.measured} == {True, False} for arm in arms)
+    all_skipped = bool(rollouts) and all(rollout.outcome == "skipped" for rollout in rollouts)
     return TaskRow(
         id=task.id,
         split=task.split,
@@ -171,12 +172,18 @@ def task_row(
         before=old,
         after=new if after else None,
         change=change,
-        flaky=any({r.passed for r in arm if r.measured} == {True, False} for arm in arms),
-        skipped=bool(rollouts) and all(rollout.outcome == "skipped" for rollout in rollouts),
+        flaky=is_flaky,
+        skipped=all_skipped,
         calls=used.calls + used.cached,
         tokens=used.input_tokens + used.output_tokens,
         cost=used.cost,
     )
+
+
+def _change(old: Arm, new: Arm) -> Change:
+    """Return the change of a task by the evidence that a gate weighs."""
+    up = log_e(new.passed, new.n, old.passed, old.n)
+    return change_by(up, log_e(old.passed, old.n, new.passed, new.n))
 
 
 def with_start(row: TaskRow, start: Arm) -> TaskRow:
@@ -185,9 +192,7 @@ def with_start(row: TaskRow, start: Arm) -> TaskRow:
     if not (row.after and row.after.n) and change != "broken":
         change = "same"
     elif row.after and start.n and change != "broken":
-        new, old = row.after, start
-        up = log_e(new.passed, new.n, old.passed, old.n)
-        change = change_by(up, log_e(old.passed, old.n, new.passed, new.n))
+        change = _change(start, row.after)
     return row.model_copy(update={"start": start, "change": change})
 
 

@@ -12,6 +12,8 @@ import socket
 import threading
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from pytest_skillopt.model.types import Completion
 from pytest_skillopt.suite.sampler import Sampler, Stop, StopRun
 
@@ -68,6 +70,7 @@ def passed_by_nothing(
 
 
 _LOCK = threading.Lock()
+_PATCH = pytest.MonkeyPatch()
 _open = 0
 """Number of tests that run without a network in this process."""
 
@@ -79,20 +82,17 @@ def no_network() -> Iterator[None]:
     with _LOCK:
         _open += 1
         if _open == 1:
-            socket.socket = _Refusing  # type: ignore[misc]
+            _PATCH.setattr(socket, "socket", _Refusing)
     try:
         yield
     finally:
         with _LOCK:
             _open -= 1
             if not _open:
-                socket.socket = _SOCKET  # type: ignore[misc]
+                _PATCH.undo()
 
 
-_SOCKET = socket.socket
-
-
-class _Refusing(_SOCKET):
+class _Refusing(socket.socket):
     def connect(self, address: Any) -> None:
         self._refuse()
         super().connect(address)
