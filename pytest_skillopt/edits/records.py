@@ -22,7 +22,7 @@ _VARYING = re.compile(r"""\d+|'[^']*'|"[^"]*"|\s+""")
 _SIGNATURE_LENGTH = 120
 _OTHERS = 4
 """Most failures of other patterns that an analyst sees of a task."""
-_CLEARLY_BETTER = 0.2
+CLEARLY_BETTER = 0.2
 """Difference of two scores, in [0, 1], from which one rollout is clearly better than another."""
 
 
@@ -68,7 +68,7 @@ class TaskRecord:
     @property
     def contrasts(self) -> bool:
         """True if rollouts differ clearly: one passed and one failed, or their scores differ."""
-        return self.mixed or self.spread >= _CLEARLY_BETTER
+        return self.mixed or self.spread >= CLEARLY_BETTER
 
     @property
     def failures(self) -> tuple[Rollout, ...]:

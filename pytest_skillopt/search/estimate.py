@@ -38,7 +38,9 @@ _LEAST_GAIN, _ROOM = 0.02, 2.0
 _USUAL_NOISE = 0.4
 """Variance of the difference of a pair of a task that passes with 0.6 and 0.8."""
 _MODEL = 0.3
-"""Half of the width of the 95 % interval of a gain by the model."""
+"""Half the width of the 95 % interval of a gain by the model."""
+_Counts = dict[str, tuple[int, int]]
+"""Passed and measured rollouts by task."""
 
 
 class Belief(NamedTuple):
@@ -155,10 +157,6 @@ def _accident(gain: GainRow) -> float:
     return math.sqrt(2) * GateOptions().wording * _noise(gain) / 2
 
 
-_Counts = dict[str, tuple[int, int]]
-"""Passed and measured rollouts by task."""
-
-
 def _counts(rollouts: Mapping[str, Sequence[Rollout]]) -> _Counts:
     found = {}
     for task, taken in rollouts.items():
@@ -177,9 +175,9 @@ def _moved(old: _Counts, new: _Counts, tasks: Sequence[str]) -> float:
 
 
 def _half_width(old: _Counts, new: _Counts, tasks: Sequence[str]) -> float:
-    """Return half of the width of the 95 % interval of the gain by the fresh samples alone.
+    """Return half the width of a 95 % interval of the gain, from the fresh samples only.
 
-    It is made of the intervals of both rates (Newcombe 1998, doi:10.1002/sim.779).
+    It combines the intervals of both rates (Newcombe 1998, doi:10.1002/sim.779).
     """
     ends = [interval([counts[task] for task in tasks]) for counts in (old, new)]
     return math.hypot(*(high - low for low, high in ends)) / 2

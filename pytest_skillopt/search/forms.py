@@ -1,25 +1,29 @@
-"""Two forms of a task's pass rate under a document, each with a posterior over all samples.
+"""Two forms of a pass rate under a document, each with a posterior over all samples.
 
-*Needs*: a task passes at its high rate if the document covers all that it needs, and no idea harms:
+Both are about the places of tasks at which samples failed (``places.py``): a task passes if it
+gets past all of them.
 
-    P(pass | task i, document d) = (lo_i + (hi_i - lo_i) c_i(d)) h_i(d)
+*Needs*: a place is passed at its high rate if the document covers all that it needs and no idea
+harms:
+
+    P(pass | place i, document d) = (lo_i + (hi_i - lo_i) c_i(d)) h_i(d)
     c_i(d) = (1 - u_i) product over ideas e that are not in d of (1 - loss_ei)
     h_i(d) = product over ideas e in d of (1 - harm_ei)
 
-``u_i`` is the chance that the task needs something that nobody has proposed. A failure while a
+``u_i`` is the chance that the place needs something that nobody has proposed. A failure while a
 partner is missing says nothing against an idea here.
 
-*Shifts*: each idea adds to the log odds of a task:
+*Shifts*: each idea adds to the log odds of a place:
 
-    logit P(pass | task i, document d) = b_i + sum over ideas e in d of s_ei
+    logit P(pass | place i, document d) = b_i + sum over ideas e in d of s_ei
 
 Ideas that bring a little everywhere add up here, whichever others are there.
 
-In both forms an idea has one of a few hypotheses: it does nothing; it bears on a part of the tasks
-(*local*: most of those that asked for it, few others; *general*: nearly all) by one of a few
-effects; or it harms. Rates lie on a grid whose prior is learned from all tasks. The hypotheses of
+In both forms an idea has one of a few hypotheses: it does nothing; it bears on a part of the places
+(*local*: most of those that it was proposed for, few others; *general*: nearly all) by one of a few
+effects; or it harms. Rates lie on a grid whose prior is learned from all places. The hypotheses of
 one idea are weighed with the expectations of all others, the rates integrated out, then the rates
-of each task (coordinate updates of a mean-field posterior; Blei, Kucukelbir and McAuliffe 2017).
+of each place (coordinate updates of a mean-field posterior; Blei, Kucukelbir and McAuliffe 2017).
 """
 
 from __future__ import annotations
@@ -57,9 +61,9 @@ class Hypothesis(NamedTuple):
     effect: int
     """Index of its effect; 0 is none."""
     asked: float
-    """Share, in [0, 1], of the tasks that asked for it on which it bears."""
+    """Share, in [0, 1], of the places that it was proposed for on which it bears."""
     others: float
-    """The same of the other tasks."""
+    """The same of the other places."""
     prior: float
     """Prior probability; those of a form sum to 1."""
 
@@ -68,7 +72,7 @@ class Proposals(NamedTuple):
     """How an idea was proposed."""
 
     asked: Floats
-    """For each check, how far an analyst that was asked about it proposed the idea, in [0, 1]."""
+    """For each place, how far an analyst that was asked about it proposed the idea, in [0, 1]."""
     times: int
     """Replies that proposed it, at most ``of``."""
     of: int
@@ -77,26 +81,26 @@ class Proposals(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """All samples as arrays, sorted by task."""
+    """All samples as arrays, sorted by place: one row for each place that a sample reached."""
 
-    checks: int
-    check: Integers
+    places: int
+    place: Integers
     passed: Flags
     inside: Flags
     """For each sample and idea, whether the idea was in the document."""
 
     @property
     def sampled(self) -> Flags:
-        """For each check, whether it has a sample."""
-        return np.bincount(self.check, minlength=self.checks) > 0
+        """For each place, whether it has a sample."""
+        return np.bincount(self.place, minlength=self.places) > 0
 
     def sums(self, logs: Floats, rows: Integers | slice = slice(None)) -> Floats:
-        """Sum an array by task; its first axis are samples, those of ``rows``."""
-        check = self.check[rows]
-        sums = np.zeros((self.checks, *logs.shape[1:]))
-        if len(check):
-            first = np.flatnonzero(np.r_[True, check[1:] != check[:-1]])
-            sums[check[first]] = np.add.reduceat(logs, first, axis=0)
+        """Sum an array by place; its first axis are samples, those of ``rows``."""
+        place = self.place[rows]
+        sums = np.zeros((self.places, *logs.shape[1:]))
+        if len(place):
+            first = np.flatnonzero(np.r_[True, place[1:] != place[:-1]])
+            sums[place[first]] = np.add.reduceat(logs, first, axis=0)
         return sums
 
 
@@ -106,9 +110,9 @@ class Form(ABC):
     hypotheses: ClassVar[Sequence[Hypothesis]]
     effects: ClassVar[Sequence[object]]
 
-    def __init__(self, checks: int) -> None:
+    def __init__(self, places: int) -> None:
         """Begin without ideas and samples."""
-        self.checks = checks
+        self.places = places
         self._kind = np.array([hypothesis.kind for hypothesis in self.hypotheses])
         self._effect = np.array([hypothesis.effect for hypothesis in self.hypotheses])
         self._asked = np.array([hypothesis.asked for hypothesis in self.hypotheses])
@@ -118,8 +122,8 @@ class Form(ABC):
         """For each hypothesis, whether the idea helps under it."""
         self.weight = np.zeros((0, len(self.hypotheses)))
         """Posterior probability of each hypothesis, by idea."""
-        self.reach = np.zeros((0, checks, len(self.hypotheses)))
-        """Probability that an idea bears on a task, by idea, task and hypothesis."""
+        self.reach = np.zeros((0, places, len(self.hypotheses)))
+        """Probability that an idea bears on a place, by idea, place and hypothesis."""
         self.evidence = 0.0
         """Log probability that the form gave to the outcomes before it knew them."""
 
@@ -135,24 +139,24 @@ class Form(ABC):
 
     @abstractmethod
     def rates(self, ideas: Collection[int]) -> Floats:
-        """Return the expected pass rate of each task under a document."""
+        """Return the expected pass rate of each place under a document."""
 
     @abstractmethod
     def update(self, seen: Seen, proposals: Sequence[Proposals], active: Collection[int]) -> None:
-        """Weigh the hypotheses of the active ideas, then the rates of each task."""
+        """Weigh the hypotheses of the active ideas, then the rates of each place."""
 
     @abstractmethod
     def contrast(
         self, idea: int, halves: Sequence[int], kept: Collection[int]
     ) -> tuple[Floats, Floats, Floats]:
-        """Return pass rates with an idea, without it, and if it bears on no task.
+        """Return pass rates with an idea, without it, and if it bears on no place.
 
-        The first two are tasks x hypotheses. ``halves`` are the other ideas that are in half of
+        The first two are places x hypotheses. ``halves`` are the other ideas that are in half of
         the documents, ``kept`` those in all.
         """
 
     def tells(self, idea: int, halves: Sequence[int], kept: Collection[int]) -> Floats:
-        """Return what a sample of each task tells about whether an idea helps, in nats.
+        """Return what a sample of each place tells about whether an idea helps, in nats.
 
         It is the mutual information of the outcome and the answer, the mean of those with the idea
         and without it.
@@ -160,7 +164,7 @@ class Form(ABC):
         weight, reach = self.weight[idea], self.reach[idea]
         good = min(1 - 1e-6, max(1e-6, float(weight[self.helps].sum())))
         *arms, plain = self.contrast(idea, halves, kept)
-        told = np.zeros(self.checks)
+        told = np.zeros(self.places)
         for arm in arms:
             rates = (1 - reach) * plain[:, None] + reach * arm
             if_good = rates @ (weight * self.helps) / good
@@ -175,7 +179,7 @@ class Form(ABC):
         self.reach[idea] = self._shares(proposals)
 
     def _weigh(self, idea: int, proposals: Proposals, evidence: Floats) -> None:
-        """Weigh an idea by the log likelihood of each task (rows) under each effect (columns)."""
+        """Weigh an idea by the log likelihood of each place (rows) under each effect (columns)."""
         factor = (evidence - evidence[:, :1])[:, self._effect]
         share = self._shares(proposals)
         spared = np.log1p(-np.minimum(share, 1 - 1e-9))
@@ -185,7 +189,7 @@ class Form(ABC):
         self.reach[idea] = np.exp(reached - either)
 
     def _expected(self, idea: int, effect: Floats) -> Floats:
-        """Return the expected effect of an idea on each task; ``effect`` is by hypothesis."""
+        """Return the expected effect of an idea on each place; ``effect`` is by hypothesis."""
         return np.asarray((self.reach[idea] * self.weight[idea] * effect).sum(1))
 
     def _shares(self, proposals: Proposals) -> Floats:
@@ -217,20 +221,20 @@ class Needs(Form):
         Hypothesis("harm", 4, 0.5, 0.5, 0.05),
     )
     effects = ((0.0, 0.0), (1.0, 0.0), (0.5, 0.0), (0.0, 0.15), (0.0, 0.45))
-    """Loss of a task's coverage without the idea, and harm to its rate with it, in [0, 1]."""
+    """Loss of a place's coverage without the idea, and harm to its rate with it, in [0, 1]."""
     low = (0.02, 0.07, 0.15, 0.27, 0.42, 0.58, 0.73)
     high = (0.3, 0.5, 0.68, 0.82, 0.93)
     least_span = 0.12
     unmet = 0.25
-    """Prior probability that a task needs something that nobody has proposed."""
+    """Prior probability that a place needs something that nobody has proposed."""
     smoothing = 3.0
-    """Tasks' worth of a flat prior in the learned prior of the rates."""
+    """Places' worth of a flat prior in the learned prior of the rates."""
     coverages, healths = (0.0, 1.0, 0.02), (0.0, 1.0, 0.05)
     """Least and largest value and step of ``c`` and ``h`` in the table of log probabilities."""
 
-    def __init__(self, checks: int) -> None:
+    def __init__(self, places: int) -> None:
         """Begin without ideas and samples."""
-        super().__init__(checks)
+        super().__init__(places)
         pairs = [(lo, hi) for lo in self.low for hi in self.high if hi - lo > self.least_span]
         self._low, high = np.array(pairs).T
         self._span = high - self._low
@@ -239,28 +243,28 @@ class Needs(Form):
         self._table = _log_outcomes(rates)
         self._losses, self._harms = np.array(self.effects)[self._effect].T
         self._rates_prior = np.full(len(pairs), 1 / len(pairs))
-        self._rates = np.tile(self._rates_prior, (checks, 1))
-        self._unmet = np.full(checks, self.unmet)
-        self._loss, self._harm = np.zeros((0, checks)), np.zeros((0, checks))
+        self._rates = np.tile(self._rates_prior, (places, 1))
+        self._unmet = np.full(places, self.unmet)
+        self._loss, self._harm = np.zeros((0, places)), np.zeros((0, places))
 
     def grow(self) -> None:
         """Make room for one more idea."""
         super().grow()
-        self._loss = np.vstack([self._loss, np.zeros(self.checks)])
-        self._harm = np.vstack([self._harm, np.zeros(self.checks)])
+        self._loss = np.vstack([self._loss, np.zeros(self.places)])
+        self._harm = np.vstack([self._harm, np.zeros(self.places)])
 
     def rates(self, ideas: Collection[int]) -> Floats:
-        """Return the expected pass rate of each task under a document."""
+        """Return the expected pass rate of each place under a document."""
         covered, unharmed = self._factors(ideas)
         low, span = self._rates @ self._low, self._rates @ self._span
         return np.asarray((low + span * covered) * unharmed)
 
     def update(self, seen: Seen, proposals: Sequence[Proposals], active: Collection[int]) -> None:
-        """Weigh the hypotheses of the active ideas, then the rates of each task."""
-        log_c = np.where(seen.inside, 0.0, _log_rest(self._loss[:, seen.check].T, 1e-3))
-        log_h = np.where(seen.inside, _log_rest(self._harm[:, seen.check].T, 0.05), 0.0)
+        """Weigh the hypotheses of the active ideas, then the rates of each place."""
+        log_c = np.where(seen.inside, 0.0, _log_rest(self._loss[:, seen.place].T, 1e-3))
+        log_h = np.where(seen.inside, _log_rest(self._harm[:, seen.place].T, 0.05), 0.0)
         sum_c, sum_h = log_c.sum(1), log_h.sum(1)
-        met = 1 - self._unmet[seen.check]
+        met = 1 - self._unmet[seen.place]
         for idea in sorted(active):
             inside = seen.inside[:, idea]
             if inside.any():
@@ -272,8 +276,8 @@ class Needs(Form):
                 self._believe_proposals(idea, proposals[idea])
             self._loss[idea] = self._expected(idea, self._losses)
             self._harm[idea] = self._expected(idea, self._harms)
-            new_c = np.where(inside, 0.0, _log_rest(self._loss[idea][seen.check], 1e-3))
-            new_h = np.where(inside, _log_rest(self._harm[idea][seen.check], 0.05), 0.0)
+            new_c = np.where(inside, 0.0, _log_rest(self._loss[idea][seen.place], 1e-3))
+            new_h = np.where(inside, _log_rest(self._harm[idea][seen.place], 0.05), 0.0)
             sum_c += new_c - log_c[:, idea]
             sum_h += new_h - log_h[:, idea]
             log_c[:, idea], log_h[:, idea] = new_c, new_h
@@ -282,7 +286,7 @@ class Needs(Form):
     def contrast(
         self, idea: int, halves: Sequence[int], kept: Collection[int]
     ) -> tuple[Floats, Floats, Floats]:
-        """Return pass rates with an idea and without it, and if it bears on no task."""
+        """Return pass rates with an idea and without it, and if it bears on no place."""
         always, half = sorted(set(kept) - {idea, *halves}), list(halves)
         covered, _ = self._factors({idea, *always, *half})
         covered = covered * np.prod(1 - self._loss[half] / 2, 0)
@@ -295,14 +299,14 @@ class Needs(Form):
         return with_it, without, plain
 
     def _factors(self, ideas: Collection[int]) -> tuple[Floats, Floats]:
-        """Return ``c`` and ``h`` of every task under a document."""
+        """Return ``c`` and ``h`` of every place under a document."""
         missing = np.ones(len(self._loss), bool)
         missing[list(ideas)] = False
         covered = (1 - self._unmet) * np.prod(1 - self._loss[missing], 0)
         return covered, np.prod(1 - self._harm[~missing], 0)
 
     def _evidence(self, seen: Seen, inside: Flags, covered: Floats, unharmed: Floats) -> Floats:
-        """Return the log likelihood of each task under each effect of an idea.
+        """Return the log likelihood of each place under each effect of an idea.
 
         A loss concerns only the samples without the idea, a harm only those with it.
         """
@@ -333,8 +337,8 @@ class Needs(Form):
 
     def _logs(self, passed: Flags, covered: Floats, unharmed: Floats) -> Floats:
         """Look up the log probability of each outcome under each pair of rates (last axis)."""
-        places = _places(covered, self.coverages), _places(unharmed, self.healths)
-        return np.asarray(self._table[(passed.astype(int), *places)])
+        cells = _cells(covered, self.coverages), _cells(unharmed, self.healths)
+        return np.asarray(self._table[(passed.astype(int), *cells)])
 
 
 class Shifts(Form):
@@ -356,32 +360,32 @@ class Shifts(Form):
     bases = (-4.0, -3.0, -2.2, -1.5, -0.9, -0.4, 0.0, 0.4, 0.9, 1.5, 2.2, 3.0, 4.0)
     """Log odds of a pass without any idea."""
     smoothing = 6.0
-    """Tasks' worth of a flat prior in the learned prior of the bases."""
+    """Places' worth of a flat prior in the learned prior of the bases."""
     sums = (-8.0, 8.0, 0.05)
     """Least and largest sum of shifts and its step in the table of log probabilities."""
 
-    def __init__(self, checks: int) -> None:
+    def __init__(self, places: int) -> None:
         """Begin without ideas and samples."""
-        super().__init__(checks)
+        super().__init__(places)
         self._grid = np.array(self.bases)
         self._table = _log_outcomes(1 / (1 + np.exp(-self._grid - _grid(*self.sums)[:, None])))
         self._shifts = np.array(self.effects)[self._effect]
         self._base_prior = np.full(len(self._grid), 1 / len(self._grid))
-        self._base = np.tile(self._base_prior, (checks, 1))
-        self._shift = np.zeros((0, checks))
+        self._base = np.tile(self._base_prior, (places, 1))
+        self._shift = np.zeros((0, places))
 
     def grow(self) -> None:
         """Make room for one more idea."""
         super().grow()
-        self._shift = np.vstack([self._shift, np.zeros(self.checks)])
+        self._shift = np.vstack([self._shift, np.zeros(self.places)])
 
     def rates(self, ideas: Collection[int]) -> Floats:
-        """Return the expected pass rate of each task under a document."""
+        """Return the expected pass rate of each place under a document."""
         return self._at(self._shift[sorted(ideas)].sum(0))
 
     def update(self, seen: Seen, proposals: Sequence[Proposals], active: Collection[int]) -> None:
-        """Weigh the hypotheses of the active ideas, then the rates of each task."""
-        parts = np.where(seen.inside, self._shift[:, seen.check].T, 0.0)
+        """Weigh the hypotheses of the active ideas, then the rates of each place."""
+        parts = np.where(seen.inside, self._shift[:, seen.place].T, 0.0)
         total = parts.sum(1)
         for idea in sorted(active):
             inside = seen.inside[:, idea]
@@ -391,7 +395,7 @@ class Shifts(Form):
             else:
                 self._believe_proposals(idea, proposals[idea])
             self._shift[idea] = self._expected(idea, self._shifts)
-            part = np.where(inside, self._shift[idea][seen.check], 0.0)
+            part = np.where(inside, self._shift[idea][seen.place], 0.0)
             total += part - parts[:, idea]
             parts[:, idea] = part
         likelihood = seen.sums(self._logs(seen.passed, total))
@@ -403,7 +407,7 @@ class Shifts(Form):
     def contrast(
         self, idea: int, halves: Sequence[int], kept: Collection[int]
     ) -> tuple[Floats, Floats, Floats]:
-        """Return pass rates with an idea and without it, and if it bears on no task."""
+        """Return pass rates with an idea and without it, and if it bears on no place."""
         always = set(kept) - {idea, *halves}
         rest = self._shift[sorted(always)].sum(0) + self._shift[list(halves)].sum(0) / 2
         plain = self._at(rest)
@@ -412,12 +416,12 @@ class Shifts(Form):
         return moved[:, self._effect], without, plain
 
     def _at(self, shift: Floats) -> Floats:
-        """Return the expected pass rate of each task with its log odds shifted."""
+        """Return the expected pass rate of each place with its log odds shifted."""
         odds = self._grid + shift[:, None]
         return np.asarray((self._base / (1 + np.exp(-odds))).sum(1))
 
     def _evidence(self, seen: Seen, inside: Flags, rest: Floats) -> Floats:
-        """Return the log likelihood of each task under each effect of an idea."""
+        """Return the log likelihood of each place under each effect of an idea."""
         with_it, without = np.flatnonzero(inside), np.flatnonzero(~inside)
         shifted = rest[with_it, None] + np.array(self.effects)
         moved = seen.sums(self._logs(seen.passed[with_it, None], shifted), with_it)
@@ -426,15 +430,15 @@ class Shifts(Form):
 
     def _logs(self, passed: Flags, shift: Floats) -> Floats:
         """Look up the log probability of each outcome under each base (last axis)."""
-        return np.asarray(self._table[passed.astype(int), _places(shift, self.sums)])
+        return np.asarray(self._table[passed.astype(int), _cells(shift, self.sums)])
 
 
 def _grid(least: float, most: float, step: float) -> Floats:
     return np.linspace(least, most, round((most - least) / step) + 1)
 
 
-def _places(values: Floats, bounds: tuple[float, float, float]) -> Integers:
-    """Return the places of the nearest values of a grid."""
+def _cells(values: Floats, bounds: tuple[float, float, float]) -> Integers:
+    """Return the indices of the nearest values of a grid."""
     least, most, step = bounds
     return np.rint((np.clip(values, least, most) - least) / step).astype(int)
 

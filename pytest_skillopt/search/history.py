@@ -66,7 +66,7 @@ class History:
         self.steps: list[StepRow] = []
         self.notes: list[str] = []
         self.fault = ""
-        """What is wrong with the suite, if it seems so."""
+        """Fault that the suite seems to have; empty for none."""
         self.why_early = ""
         """Reason for which the search ended before its end."""
         self.ended_early = False

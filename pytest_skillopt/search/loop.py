@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.combine import Patch, unite
 from pytest_skillopt.edits.context import UNBOUNDED
-from pytest_skillopt.edits.records import SampledEdit, TaskRecord
+from pytest_skillopt.edits.records import CLEARLY_BETTER, SampledEdit, TaskRecord
 from pytest_skillopt.edits.update import checked, findable
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.gate.statistics import agreement, is_flaky
 from pytest_skillopt.report.words import plural, rounded
 from pytest_skillopt.search.budget import OutOfBudget, calls_of, require, samples_of
-from pytest_skillopt.search.checks import Place
 from pytest_skillopt.search.estimate import Belief
 from pytest_skillopt.search.ideas import Ideas
 from pytest_skillopt.search.model import Job, Model, Outcome
+from pytest_skillopt.search.places import Place
 from pytest_skillopt.search.rounds import Beside, Rounds
 from pytest_skillopt.suite.sampler import Stop, StopRun
 from pytest_skillopt.untrusted import bound
@@ -60,8 +60,6 @@ _ASSERTIONS = ("AssertionError", "ReplyError")
 """Exceptions of failed assertions; any other one may be a mistake in the test."""
 _MOST_SHOWN = 200
 """Characters of an error that a note shows."""
-_CLEARLY = 0.2
-"""Difference of two scores, in (0, 1), that is a clear one."""
 _AHEAD, _PAYS, _PAYS_CAPPED = 100, 0.02, 0.002
 """Further rollouts by which the end of a search is decided, and the rise of the pass rate that has
 to be expected of them: without a cap, and under one, which says what the user will spend."""
@@ -421,7 +419,7 @@ class DefaultSearch:
             self._step.proposed += 1
             edit = findable(proposed, context.document)
             if (known := self._ideas.find(edit)) is not None:
-                self._ideas.propose(known, edit, self._places(edit))
+                self._ideas.propose(known, edit, self._asked_by(edit))
                 self._repeated.add(known)
                 self._state.history.turn_away(edit)
                 continue
@@ -447,9 +445,10 @@ class DefaultSearch:
                 self._state.history.refuse([Refusal(edit, "it fits no document of this step")])
                 return
             self._step.new += 1
-        self._ideas.propose(idea, edit, self._places(edit))
+        self._ideas.propose(idea, edit, self._asked_by(edit))
 
-    def _places(self, edit: Edit) -> list[int]:
+    def _asked_by(self, edit: Edit) -> list[int]:
+        """Return the numbers of the tasks that asked for an edit."""
         return [self._number[task] for task in edit.tasks if task in self._number] or [0]
 
     # Steps and rows of the report.
@@ -592,7 +591,7 @@ def failed_at(rollout: Rollout) -> Place | None:
     """Return how far a failed sample got, by its score, then by its line; None if it passed."""
     if rollout.passed:
         return None
-    level = int(round((rollout.score or 0.0) / _CLEARLY, 6))
+    level = int(round((rollout.score or 0.0) / CLEARLY_BETTER, 6))
     return Place(level, rollout.line)
 
 

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from pytest_skillopt.search.checks import Checks, Place
 from pytest_skillopt.search.choices import Bonds
 from pytest_skillopt.search.forms import Needs, Proposals, Seen, Shifts
+from pytest_skillopt.search.places import Place, Places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -58,7 +58,7 @@ MATTERS = 0.01
 OFFERED = (0.75, 0.5, 0.35, 0.25)
 """Probabilities that an idea helps above which it may be in the candidate."""
 SIBLING = 0.15
-"""Part, in [0, 1], of a proposal about one check that counts for the others of its task."""
+"""Part, in [0, 1], of a proposal about one place that counts for the others of its task."""
 IDLE_LINE = 0.07
 """Rise of the suite's pass rate, in [0, 1], that one line which does nothing costs a candidate."""
 
@@ -109,10 +109,10 @@ class Model:
         self._bonds = Bonds()
         self._left_out: set[int] = set()
         self._samples: list[Outcome] = []
-        self._checks = Checks(tasks)
+        self._places = Places(tasks)
         self._failed_at: dict[int, Place] = {}
         """By task, the place of its latest failure."""
-        self._forms: tuple[Form, ...] = (Needs(len(self._checks)), Shifts(len(self._checks)))
+        self._forms: tuple[Form, ...] = (Needs(len(self._places)), Shifts(len(self._places)))
         self._weights = np.full(len(self._forms), 1 / len(self._forms))
         self._updates = 0
 
@@ -153,7 +153,7 @@ class Model:
         for sample in samples:
             if sample.failed_at is not None:
                 self._failed_at[sample.task] = sample.failed_at
-                self._checks.fail(sample.task, sample.failed_at)
+                self._places.fail(sample.task, sample.failed_at)
         seen = self._seen()
         proposals = [self._proposals(idea) for idea in self._ideas]
         for form in self._forms:
@@ -331,8 +331,8 @@ class Model:
     # The parts of an update.
 
     def _pass_rates(self, form: Form, ideas: Collection[Idea]) -> Floats:
-        """Return the pass rate of each task by one form: the product of those of its checks."""
-        return np.asarray(self._checks.by_task(form.rates(ideas), 1.0).prod(1))
+        """Return the pass rate of each task by one form: the product of those of its places."""
+        return np.asarray(self._places.by_task(form.rates(ideas), 1.0).prod(1))
 
     def _judge_forms(self, samples: Sequence[Outcome]) -> None:
         """Weigh the forms by how likely they held the outcomes."""
@@ -349,15 +349,15 @@ class Model:
     def _seen(self) -> Seen:
         rows: list[tuple[int, bool, frozenset[Idea]]] = []
         for sample in self._samples:
-            for check, passed in self._checks.outcomes(sample.task, sample.failed_at):
-                rows.append((check, passed, sample.ideas))
+            for number, passed in self._places.outcomes(sample.task, sample.failed_at):
+                rows.append((number, passed, sample.ideas))
         rows.sort(key=lambda row: row[0])
         inside = np.zeros((len(rows), len(self._ideas)), bool)
         for number, (_, _, ideas) in enumerate(rows):
             inside[number, list(ideas)] = True
         return Seen(
-            len(self._checks),
-            np.array([check for check, _, _ in rows], int),
+            len(self._places),
+            np.array([number for number, _, _ in rows], int),
             np.array([passed for _, passed, _ in rows], bool),
             inside,
         )
@@ -365,13 +365,13 @@ class Model:
     def _proposals(self, idea: _Belief) -> Proposals:
         """Return how an idea was proposed.
 
-        It is about the check that had failed, and less about the others of the task.
+        It is about the place of the failure, and less about the others of the task.
         """
-        asked = np.zeros(len(self._checks))
+        asked = np.zeros(len(self._places))
         for task, place in sorted(idea.places):
-            checks = self._checks.of(task)
-            asked[checks] = np.maximum(asked[checks], SIBLING)
-            asked[self._checks.number(task, place)] = 1.0
+            own = self._places.of(task)
+            asked[own] = np.maximum(asked[own], SIBLING)
+            asked[self._places.number(task, place)] = 1.0
         calls = max(1, self._calls - idea.since + 1)
         return Proposals(asked, min(calls, idea.tasks.total()), calls)
 
@@ -422,13 +422,13 @@ class Model:
         for row, idea in enumerate(ideas):
             halves = [other for other in ideas if other != idea]
             for weight, form in zip(self._weights, self._forms, strict=True):
-                told = self._checks.by_task(form.tells(idea, halves, self.kept), 0.0)
+                told = self._places.by_task(form.tells(idea, halves, self.kept), 0.0)
                 tells[row] += weight * (told * reached[form]).sum(1)
         return tells
 
     def _reached(self, form: Form) -> Floats:
-        """Return the chance that a sample with the kept ideas reaches each check, by task."""
-        rates = self._checks.by_task(form.rates(self.kept), 1.0)
+        """Return the chance that a sample with the kept ideas reaches each place, by task."""
+        rates = self._places.by_task(form.rates(self.kept), 1.0)
         return np.hstack([np.ones((self._tasks, 1)), rates[:, :-1].cumprod(1)])
 
     def _chances(self, ideas: Sequence[Idea]) -> dict[Idea, float]:

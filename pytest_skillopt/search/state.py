@@ -109,7 +109,7 @@ class TrainingState:
         """E-value of the search's own samples against "no edit does anything"."""
         self._lift: Mapping[str, float] = {}
         self.outlook: Outlook | None = None
-        """What the search expects, if it has a model."""
+        """Expectations of the search; None if it has no model."""
         self.rates: Mapping[str, float] = {}
         """Expected pass rate of train tasks at the start, by the search's own samples."""
         self.agreement: float | None = 1.0

@@ -136,7 +136,7 @@ class Trainer:
         )
         self._final = FinalComparison(self._state, observer.begun)
         self._believed: Mapping[str, Belief] = {}
-        """What the search expects of its tasks after the final comparison."""
+        """Pass rates that the search expects of its tasks after the final comparison."""
         self._state.history.notes.extend(notes_on_search(settings))
 
     def run(self) -> TrainOutcome:

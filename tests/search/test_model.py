@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_skillopt.search.checks import Place
 from pytest_skillopt.search.model import Model, Outcome
+from pytest_skillopt.search.places import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable

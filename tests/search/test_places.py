@@ -1,43 +1,43 @@
-"""The checks of a task: what a failure at a later place says of the earlier ones."""
+"""The places of a task: a failure at a later one has passed the earlier ones."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_skillopt.search.checks import MOST, Checks, Place
 from pytest_skillopt.search.model import Model, Outcome
+from pytest_skillopt.search.places import MOST, Place, Places
 
-places = st.builds(Place, st.integers(0, 4), st.integers(0, 60))
+any_place = st.builds(Place, st.integers(0, 4), st.integers(0, 60))
 
 
-def test_a_later_failure_has_passed_the_earlier_checks() -> None:
-    checks = Checks(2)
+def test_a_later_failure_has_passed_the_earlier_places() -> None:
+    places = Places(2)
     for line in (30, 10, 20, 20):
-        checks.fail(1, Place(0, line))
+        places.fail(1, Place(0, line))
     first = MOST
-    assert list(checks.outcomes(1, Place(0, 10))) == [(first, False)]
-    assert list(checks.outcomes(1, Place(0, 20))) == [(first, True), (first + 1, False)]
-    assert [passed for _, passed in checks.outcomes(1, None)] == [True] * 3
-    assert list(checks.outcomes(0, None)) == [(0, True)]
+    assert list(places.outcomes(1, Place(0, 10))) == [(first, False)]
+    assert list(places.outcomes(1, Place(0, 20))) == [(first, True), (first + 1, False)]
+    assert [passed for _, passed in places.outcomes(1, None)] == [True] * 3
+    assert list(places.outcomes(0, None)) == [(0, True)]
 
 
 def test_a_better_score_is_a_later_place_than_any_line() -> None:
-    checks = Checks(1)
-    checks.fail(0, Place(0, 90))
-    checks.fail(0, Place(2, 5))
-    assert list(checks.outcomes(0, Place(2, 5))) == [(0, True), (1, False)]
+    places = Places(1)
+    places.fail(0, Place(0, 90))
+    places.fail(0, Place(2, 5))
+    assert list(places.outcomes(0, Place(2, 5))) == [(0, True), (1, False)]
 
 
-@given(st.lists(places, max_size=30), places | st.none())
-def test_a_sample_reaches_checks_in_order_and_fails_at_most_the_last(
+@given(st.lists(any_place, max_size=30), any_place | st.none())
+def test_a_sample_reaches_places_in_order_and_fails_at_most_the_last(
     failures: list[Place], failed_at: Place | None
 ) -> None:
-    checks = Checks(1)
+    places = Places(1)
     for place in failures:
-        checks.fail(0, place)
-    numbers, passed = zip(*checks.outcomes(0, failed_at), strict=True)
-    assert list(numbers) == list(checks.of(0))[: len(numbers)]
+        places.fail(0, place)
+    numbers, passed = zip(*places.outcomes(0, failed_at), strict=True)
+    assert list(numbers) == list(places.of(0))[: len(numbers)]
     assert list(passed) == [True] * (len(passed) - (failed_at is not None)) + (
         [False] if failed_at is not None else []
     )
