@@ -36,7 +36,7 @@ class Advice:
     cautions: tuple[str, ...] = ()
     """Reasons to doubt the figures."""
     todo: tuple[str, ...] = ()
-    """What would help the next attempt."""
+    """Sentences on how the next attempt may succeed."""
     command: str = ""
     """Command of the next attempt; empty if none is better than another."""
 

@@ -77,16 +77,20 @@ def services(
         if isinstance(cache, DiskCache):
             cache.forget(worker)
 
+    def complete(worker: str, role: Any, messages: Any, options: Any) -> Any:
+        return models.get(role).complete(messages, **options).to_json()
+
+    def ask(worker: str, call: str, wish: dict[str, Any]) -> Any:
+        estimate = CallEstimate(**wish | {"price": Price(*wish["price"])})
+        return meter.ask(f"{worker}:{call}", estimate)
+
+    def done(worker: str, call: str, used: dict[str, Any], *more: Any) -> Any:
+        return meter.done(f"{worker}:{call}", Usage(**used), *more)
+
     table: dict[str, Callable[..., Any]] = {
-        "model.complete": lambda worker, role, messages, options: (
-            models.get(role).complete(messages, **options).to_json()
-        ),
-        "throttle.ask": lambda worker, call, wish: meter.ask(
-            f"{worker}:{call}", CallEstimate(**wish | {"price": Price(*wish["price"])})
-        ),
-        "throttle.done": lambda worker, call, used, *more: meter.done(
-            f"{worker}:{call}", Usage(**used), *more
-        ),
+        "model.complete": complete,
+        "throttle.ask": ask,
+        "throttle.done": done,
         "throttle.note": lambda worker, used, account: meter.note(Usage(**used), account),
     }
     if isinstance(cache, DiskCache):

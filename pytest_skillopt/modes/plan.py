@@ -76,7 +76,7 @@ _CAPS = ("max_rollouts", "max_calls", "max_tokens", "max_cost", "max_time")
 
 
 def plan_entry(run: Run, plan: Expected) -> dict[str, Any]:
-    """Return what a reader of the journal needs to know about this session."""
+    """Return the entry of the plan in the journal: tasks, bounds, caps, models and process."""
     return {
         "tasks": [[task.id, task.split] for task in run.tasks],
         "typical": plan.typical,

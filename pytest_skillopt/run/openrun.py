@@ -107,10 +107,12 @@ class Run:
             self.notes.append(f"rollouts under way when the session ended: {lost}; {words}")
         self.notes += _notes_on_left_out(skills)
         took = timedelta(seconds=time.monotonic() - self.began)
+        started = datetime.now(UTC) - took
+        notes = [*self.notes, *self.sampler.notes, *self.models.notes]
         return Result(
             mode=self.mode.name,
             run=self.directory.name,
-            started=(datetime.now(UTC) - took).isoformat(timespec="seconds"),
+            started=started.isoformat(timespec="seconds"),
             seconds=round(took.total_seconds(), 3),
             status=status,
             reason=reason,
@@ -123,7 +125,7 @@ class Run:
             usage=self._usage(),
             rollouts=self.sampler.taken,
             errors=self.sampler.errors,
-            notes=list(dict.fromkeys([*self.notes, *self.sampler.notes, *self.models.notes])),
+            notes=list(dict.fromkeys(notes)),
             resume=resume,
         )
 

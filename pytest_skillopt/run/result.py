@@ -145,7 +145,7 @@ class GainRow(_Record):
 
 
 class NeedRow(_Record):
-    """What would decide about a gain of the estimated size in four of five comparisons."""
+    """The tasks or pairs that show a gain of the estimated size in four of five comparisons."""
 
     pairs: int = 0
     """Fresh samples of each version; 0 if these tasks are too few for any number."""
@@ -312,7 +312,7 @@ class SkillResult(_Record):
     gain: GainRow | None = None
     """Estimated gain of the new version, or of the best candidate if it was rejected."""
     need: NeedRow | None = None
-    """What would decide about the best candidate, if it was rejected for lack of evidence."""
+    """Evidence that the best candidate lacked, if it was rejected for that."""
     none: Rate | None = None
     """Without any skill, over the tasks of ``suite``; null if not all of them were measured."""
     none_from: str = ""

@@ -1,4 +1,4 @@
-"""What a session does about versions besides comparing them: refuse wrong names, save counts."""
+"""Refusals of wrong names of versions, and notes and counts beside a comparison."""
 
 from __future__ import annotations
 

@@ -82,13 +82,16 @@ def _row(result: Result, skill: SkillResult | None) -> tuple[str, ...]:
     measured = (skill.suite or skill.val) if skill else None
     after = measured.after if measured else None
     left_out = f" without {', '.join(missing)}" if missing and used.cost is not None else ""
+    status = skill.status if skill else result.status
+    name = one_line(skill.name or skill.path) if skill else ""
+    before = measured.before.rate if measured else None
     return (
         one_line(result.run),
         one_line(result.started)[:10],
         result.mode,
-        skill.status if skill else result.status,
-        one_line(skill.name or skill.path) if skill else "",
-        percent(measured.before.rate if measured else None),
+        status,
+        name,
+        percent(before),
         percent(after.rate if after else None),
         number(used.calls),
         number(used.input_tokens + used.output_tokens),

@@ -106,6 +106,8 @@ def _show(result: Result, skill: SkillResult, i: int) -> _Shown:
     rows = figures.shown_rows(skill, result.mode)
     compared = any(row.after is not None for row in rows)
     edits = not_kept(skill)
+    has_curve = any(s.after is not None or s.train is not None for s in skill.steps)
+    is_gated = any(s.verdict != "none" for s in skill.steps)
     return {
         "skill": skill,
         "anchor": f"skill-{i}",
@@ -114,8 +116,8 @@ def _show(result: Result, skill: SkillResult, i: int) -> _Shown:
         "lines_left_out": left_out,
         "scales": tuple(_scales(result, skill)),
         "precision": list(figures.precision(skill, result.mode)),
-        "curve": any(s.after is not None or s.train is not None for s in skill.steps),
-        "gated": any(s.verdict != "none" for s in skill.steps),
+        "curve": has_curve,
+        "gated": is_gated,
         "uninformative": figures.uninformative(skill),
         "groups": tuple(_groups(result, rows, compared)),
         "compared": compared,

@@ -18,7 +18,7 @@ from pytest_skillopt.report.words import one_line
 from pytest_skillopt.skill.document import SKILL_FILE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import jinja2
 
@@ -73,10 +73,7 @@ def _environment() -> jinja2.Environment:
         "prose": lambda text, most: Markup(prose(text, most)),
         "code": lambda text, most=300: Markup(code(text, most)),
         "fenced": lambda text, language="": Markup(fenced(text, language)),
-        # Each line keeps its sign, so that GitLab takes none for a command.
-        "diff": lambda rows: Markup(
-            fenced("\n".join(text[:MOST_DIFF_LINE] for _, text in rows), "diff")
-        ),
+        "diff": _diff,
         "tasks": _tasks,
         "rounded": words.rounded,
         "gained": figures.gained,
@@ -91,6 +88,12 @@ def _environment() -> jinja2.Environment:
         "advise": advise,
     }
     return made
+
+
+def _diff(rows: Iterable[tuple[str, str]]) -> Markup:
+    """Make a block of the lines of a diff; each keeps its sign, so that GitLab runs none."""
+    lines = [text[:MOST_DIFF_LINE] for _, text in rows]
+    return Markup(fenced("\n".join(lines), "diff"))
 
 
 def _rates(value: Comparison, none: Rate | None = None) -> Markup:
