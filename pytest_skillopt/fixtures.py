@@ -71,15 +71,14 @@ def skill_agent(request: pytest.FixtureRequest, _skillopt_skill: Skill) -> Agent
     from pytest_skillopt.model.agent import Agent
     from pytest_skillopt.model.roles import Models
     from pytest_skillopt.skill.files import reader
-    from pytest_skillopt.suite.context import GuardedModel, recorder
-    from pytest_skillopt.suite.idle import IDLE, SilentModel
+    from pytest_skillopt.suite.context import model_of_test, recorder
 
     running, skill = recorder(request), _skillopt_skill
     own_tools = reader(skill.path, request.config.rootpath)
     with without_traceback():
         models = Models.of(request.config)
         return Agent(
-            SilentModel() if running.request.stream == IDLE else GuardedModel(models.get("target")),
+            model_of_test(running.request, models, "target"),
             system="\n\n".join(
                 filter(None, [skill.memory, skill.body if own_tools else skill.text])
             ),

@@ -16,7 +16,7 @@ from pytest_skillopt.search.final_comparison import BEGUN
 from pytest_skillopt.search.history import RATES, ROUND
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.lint import rules
-from pytest_skillopt.suite.idle import IDLE
+from pytest_skillopt.suite.rollouts import IDLE
 
 if TYPE_CHECKING:
     from chat_server import ChatServer

@@ -219,6 +219,8 @@ def marks(row: TaskRow) -> list[str]:
     return said + ([plural(errors, "error")] if errors else [])
 
 
+_HUNK = re.compile(r"^@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@", re.MULTILINE)
+"""Head of a hunk: the numbers of lines before and after, 1 if there is none."""
 ALWAYS, NEVER = "always passed", "never passed"
 ENOUGH = 5
 """Least samples of a task from which it is said to tell nothing."""
@@ -272,8 +274,9 @@ def candidate_lines(skill: SkillResult) -> list[EditRow]:
 
 def growth(patch: str) -> str:
     """Say how much longer a unified diff makes the skill."""
-    rows = [row for row in patch.split("\n") if not row.startswith(("---", "+++"))]
-    lines = sum(row.startswith("+") for row in rows) - sum(row.startswith("-") for row in rows)
+    lines = 0
+    for old, new in _HUNK.findall(patch):
+        lines += int(new or 1) - int(old or 1)
     if not lines:
         return "The skill stays as long."
     return f"The skill gets {plural(abs(lines), 'line')} {'longer' if lines > 0 else 'shorter'}."

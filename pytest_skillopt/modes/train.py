@@ -21,7 +21,8 @@ from pytest_skillopt.search.outcome import check_together
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.files import Trained, read_version
-from pytest_skillopt.suite.idle import IDLE, passed_by_nothing
+from pytest_skillopt.suite.idle import passed_by_nothing
+from pytest_skillopt.suite.rollouts import IDLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

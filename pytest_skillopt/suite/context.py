@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.types import (
     NO_KEY,
+    Completion,
     ModelConfigError,
     ModelError,
     ModelFault,
@@ -22,14 +23,15 @@ from pytest_skillopt.model.types import (
 )
 from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.skill.files import is_outside
-from pytest_skillopt.suite.rollouts import Message, RolloutRequest, shorten
+from pytest_skillopt.suite.rollouts import IDLE, Message, RolloutRequest, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     import pytest
 
-    from pytest_skillopt.model.types import Completion, Model, Price
+    from pytest_skillopt.model.roles import Models
+    from pytest_skillopt.model.types import Model, Price, Role
     from pytest_skillopt.settings import Settings
 
 __tracebackhide__ = hide_frames
@@ -292,6 +294,21 @@ class OwnFault(ModelError):
     """A fault of a fixture of this package or of its model: the test has not judged an answer."""
 
     kind = "internal"
+
+
+class SilentModel:
+    """A model that answers nothing."""
+
+    name = fingerprint = IDLE
+    simulated = True
+
+    def complete(self, messages: Sequence[dict[str, Any]], **options: Any) -> Completion:
+        return Completion("")
+
+
+def model_of_test(request: RolloutRequest, models: Models, role: Role) -> Model:
+    """Return the model of a role for a fixture; a silent one for a sample without a real agent."""
+    return SilentModel() if request.is_idle else GuardedModel(models.get(role))
 
 
 @dataclass(frozen=True)

@@ -14,26 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.model.types import Completion
+from pytest_skillopt.suite.rollouts import IDLE
 from pytest_skillopt.suite.sampler import Sampler, Stop, StopRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_skillopt.suite.tasks import SkillTask
-
-IDLE = "idle"
-"""Stream of these rollouts."""
-
-
-class SilentModel:
-    """A model that answers nothing."""
-
-    name = fingerprint = IDLE
-    simulated = True
-
-    def complete(self, messages: Sequence[dict[str, Any]], **options: Any) -> Completion:
-        return Completion("")
 
 
 def passed_by_nothing(

@@ -24,6 +24,10 @@ Outcome = Literal["passed", "failed", "skipped", "error"]
 """End of a rollout. Only ``passed`` and ``failed`` are measurements."""
 
 
+IDLE = "idle"
+"""Stream of the samples with an agent that does nothing."""
+
+
 @dataclass(frozen=True)
 class RolloutRequest:
     """Sample number ``index`` of a stream of independent samples of one task under one version.
@@ -59,6 +63,11 @@ class RolloutRequest:
     @property
     def stage(self) -> str:
         return self.stream.partition("/")[0]
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the sample has an agent and a judge that do nothing (``suite/idle.py``)."""
+        return self.stream == IDLE
 
     @property
     def seed(self) -> int:

@@ -28,7 +28,7 @@ from pytest_skillopt.suite import internals
 from pytest_skillopt.suite.context import OwnFault, Recorder
 from pytest_skillopt.suite.executor import WorkersExecutor, cheapest
 from pytest_skillopt.suite.folders import remove_folder
-from pytest_skillopt.suite.idle import IDLE, no_network
+from pytest_skillopt.suite.idle import no_network
 from pytest_skillopt.suite.interrupts import alarm, kill_descendants, sigterm_interrupts
 from pytest_skillopt.suite.outcome import (
     OUTPUT_LIMIT,
@@ -139,7 +139,7 @@ class RolloutRunner:
 
     def _run_item(self, item: pytest.Item, running: Running, recorder: Recorder) -> Rollout:
         request = recorder.request
-        running.idle = request.stream == IDLE
+        running.idle = request.is_idle
         token = RUNNING.set(running)
         try:
             with recorder.active():

@@ -29,8 +29,8 @@ from pytest_skillopt.search.estimate import smallest_gain
 from pytest_skillopt.search.extensions import notes_on_search
 from pytest_skillopt.search.final_comparison import reserve_final, samples_of_test, shortage
 from pytest_skillopt.skill.document import SkillError
-from pytest_skillopt.suite.idle import IDLE
 from pytest_skillopt.suite.internals import worker_count
+from pytest_skillopt.suite.rollouts import IDLE
 from pytest_skillopt.suite.splits import BOTH, SPLITS, SplitError
 from pytest_skillopt.suite.tasks import describe_tasks, keep_tasks
 from pytest_skillopt.untrusted import no_command

@@ -22,7 +22,6 @@ from pytest_skillopt.model.agent import Reply, ReplyError, ToolRun
 from pytest_skillopt.model.types import CacheMiss, Completion, ModelFault
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
 from pytest_skillopt.skill.files import is_outside, skill_files
-from pytest_skillopt.suite.idle import IDLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -197,7 +196,7 @@ class HarnessAgent:
         given = (said, max_turns, self.limit if timeout is None else timeout, only_trigger)
         rivals = _bodies(files, besides=tested) if only_trigger else []
         with contextlib.closing(laid), contextlib.ExitStack() as stack:
-            idle = self.recorder.request.stream == IDLE
+            idle = self.recorder.request.is_idle
             run, replies = None, self.replies if cache and laid.digest and not idle else None
             if replies is not None:
                 key = self._key(laid, *given)
@@ -331,7 +330,7 @@ class HarnessAgent:
 
         ``rivals`` are the bodies of the competing skills of a trigger task.
         """
-        if self.recorder.request.stream == IDLE:
+        if self.recorder.request.is_idle:
             return Run.of_nothing()
         harness, root = self.harness, str(laid.root)
         marks = marks_of(

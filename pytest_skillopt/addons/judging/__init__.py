@@ -64,15 +64,12 @@ def skill_judge(request: pytest.FixtureRequest) -> Judge:
     from pytest_skillopt.addons.judging.judge import Judge
     from pytest_skillopt.fixtures import without_traceback
     from pytest_skillopt.model.roles import Models
-    from pytest_skillopt.suite.context import GuardedModel, recorder
-    from pytest_skillopt.suite.idle import IDLE, SilentModel
+    from pytest_skillopt.suite.context import model_of_test, recorder
 
     running = recorder(request)
     with without_traceback():
         return Judge(
-            SilentModel()
-            if running.request.stream == IDLE
-            else GuardedModel(Models.of(request.config).get("judge")),
+            model_of_test(running.request, Models.of(request.config), "judge"),
             sample=running.request.sample,
             stage=running.request.stage,
             task=request.node.nodeid,

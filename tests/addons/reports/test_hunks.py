@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
+from pytest_skillopt.addons.figures import growth
 from pytest_skillopt.addons.reports.hunks import hunks_of
 from pytest_skillopt.run.result import EditRow
+from pytest_skillopt.skill.diff import unified
 from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.edits import Edit, apply
 
@@ -38,3 +42,17 @@ def test_a_new_file_made_the_hunk_with_its_link() -> None:
     found = hunks_of(before, apply(before, new), [made])
     assert len(found) == 2
     assert [hunk.edits for hunk in found] == [[made], [made]]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sentence"),
+    [
+        (b"a\n---\nb\n-- c\n", b"a\n", "The skill gets 3 lines shorter."),
+        (b"a\n", b"a\n++ b\n---\n", "The skill gets 2 lines longer."),
+        (b"a\n", b"b\n", "The skill stays as long."),
+    ],
+)
+def test_the_growth_of_a_skill_counts_lines_like_those_of_a_diff(
+    before: bytes, after: bytes, sentence: str
+) -> None:
+    assert growth(unified(Document(before), Document(after), "SKILL.md")) == sentence
