@@ -5,9 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    import argparse
+
     import pytest
 
     IniType = Literal["linelist", "bool", "int", "float", "string"]
+
+
+def is_used(options: argparse.Namespace) -> bool:
+    """Return whether an option of ours is given, such as that of a mode.
+
+    Without one a session is ordinary, and nothing else is imported, whatever its ini keys are.
+    """
+    given = (name for name, value in vars(options).items() if value not in (None, False))
+    return any(name.startswith("skillopt_") for name in given)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

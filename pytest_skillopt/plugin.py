@@ -60,7 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_skillopt.settings import refuse_keys
 
         refuse_keys(config, ours)
-    if not _is_used(config):
+    if not options.is_used(config.option):
         return
     from pytest_skillopt.mode import Mode
 
@@ -71,16 +71,10 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[_MODE_ON] = True
 
 
-def _is_used(config: pytest.Config) -> bool:
-    """Return whether an option of ours is given, such as that of a mode."""
-    given = (name for name, value in vars(config.option).items() if value not in (None, False))
-    return any(name.startswith("skillopt_") for name in given)
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Refuse ``--looponfail`` here: xdist's loop starts before anything is configured."""
-    if not (config.getoption("looponfail", False) and _is_used(config)):
+    if not (config.getoption("looponfail", False) and options.is_used(config.option)):
         return
     from pytest_skillopt.mode import Mode
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_skillopt.options import is_used
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
@@ -41,7 +43,9 @@ def pytest_skillopt_task(item: pytest.Item, skill: str) -> Mapping[str, Any] | N
 
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse a wrong use of the user's own sign-in before any worker is started."""
-    if not config.getini("skillopt_harness_login") or hasattr(config, "workerinput"):
+    if not config.getini("skillopt_harness_login") or not is_used(config.option):
+        return
+    if hasattr(config, "workerinput"):
         return
     from pytest_skillopt.addons.harness.binding import check_login
     from pytest_skillopt.mode import Mode

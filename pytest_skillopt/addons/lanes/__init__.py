@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_skillopt.options import is_used
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
@@ -60,7 +62,7 @@ def _request_a_worker(config: pytest.Config, args: list[str]) -> None:
         UsageError: xdist is switched off.
     """
     options = config.known_args_namespace
-    if options.collectonly or options.help:
+    if options.collectonly or options.help or not is_used(options):
         return
     if options.skillopt_lanes is None and config.getini("skillopt_lanes") is None:
         return
