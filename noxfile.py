@@ -23,9 +23,9 @@ OLDEST = (
 )
 """Oldest supported versions of the packages whose inside is relied on."""
 INSIDE = (
-    "tests/suite/test_outcome.py",
-    "tests/suite/test_internals.py",
-    "tests/suite/test_worker_faults.py",
+    "tests/rollouts/test_outcome.py",
+    "tests/rollouts/test_internals.py",
+    "tests/rollouts/test_worker_faults.py",
     "tests/model/test_client.py",
     "tests/model/test_cache.py",
     "tests/model/test_agent.py",

@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from pytest_skillopt.suite.executor import Executor
-    from pytest_skillopt.suite.tasks import SkillTask
+    from pytest_skillopt.rollouts.executor import Executor
+    from pytest_skillopt.tasks.task import SkillTask
 
 HERE = Path(__file__).resolve().parent
 SUPPORT = HERE.parent / "tests" / "_support"
@@ -165,7 +165,7 @@ def pytest_configure(config: Any) -> None:
     if "ENGINE_TASKS" in os.environ and not hasattr(config, "workerinput"):
         _measure_large()
     if "ENGINE_CALLS" in os.environ and not hasattr(config, "workerinput"):
-        from pytest_skillopt.suite.sampler import Sampler
+        from pytest_skillopt.rollouts.sampler import Sampler
 
         take = Sampler.take
 
@@ -186,7 +186,7 @@ def pytest_configure(config: Any) -> None:
 def _measure_large() -> None:
     """Write down the seconds of the rollouts and of the report."""
     from pytest_skillopt import modes
-    from pytest_skillopt.suite.sampler import Sampler
+    from pytest_skillopt.rollouts.sampler import Sampler
 
     seconds: dict[str, float] = {}
 

@@ -31,18 +31,18 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "_support"))
 from harness_project import SKILL
 from model_server import ModelServer
 
-from pytest_skillopt.addons.harness.adapters import KNOWN, Harness, bundled_path
-from pytest_skillopt.addons.harness.agent import HarnessAgent
-from pytest_skillopt.addons.harness.processes import Runner, resolve
-from pytest_skillopt.addons.harness.proxy import Proxy
 from pytest_skillopt.model.cache import DiskCache, Replies
 from pytest_skillopt.model.config import ModelConfig
 from pytest_skillopt.model.limits import Meter
+from pytest_skillopt.plugins.agents.adapters import KNOWN, Harness, bundled_path
+from pytest_skillopt.plugins.agents.agent import HarnessAgent
+from pytest_skillopt.plugins.agents.processes import Runner, resolve
+from pytest_skillopt.plugins.agents.proxy import Proxy
+from pytest_skillopt.rollouts.context import Recorder, Skill
+from pytest_skillopt.rollouts.rollout import RolloutRequest
 from pytest_skillopt.skill.document import Document
-from pytest_skillopt.suite.context import Recorder, Skill
-from pytest_skillopt.suite.rollouts import RolloutRequest
 
-FOLDERS = "pytest_skillopt.suite.folders"
+FOLDERS = "pytest_skillopt.rollouts.folders"
 PROMPT = "Greet Ada for the front desk."
 STUB = """\
 import json, os, urllib.request

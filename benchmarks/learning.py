@@ -34,18 +34,18 @@ from worlds.target import WorldExecutor
 from worlds.timeline import Timeline
 from worlds.world import HARMS, INJECTIONS, KINDS, SKILL, World, build_world, make_world, statements
 
-from pytest_skillopt.addons.published.search_batch import reflect_published
+from pytest_skillopt.plugins.published.search_batch import reflect_published
+from pytest_skillopt.rollouts.sampler import Sampler
 from pytest_skillopt.search.extensions import Stages
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.lint import rules
-from pytest_skillopt.suite.sampler import Sampler
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_skillopt.suite.rollouts import Rollout
+    from pytest_skillopt.rollouts.rollout import Rollout
 
 STUDY = ("noisy", "adversarial", "placebo", "easy")
 CAPS = (350, 700, 1400)

@@ -14,11 +14,11 @@ import sys
 import time
 from pathlib import Path
 
-from pytest_skillopt.addons.added_text.task_words import LeakIndex
+from pytest_skillopt.plugins.leaks.task_words import LeakIndex
 from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.edits import Edit, apply
 from pytest_skillopt.skill.lint import Finding, lint, refused, warned
-from pytest_skillopt.suite.tasks import SkillTask
+from pytest_skillopt.tasks.task import SkillTask
 
 DATA = Path(__file__).parent.parent / "tests" / "data"
 SKILL = (

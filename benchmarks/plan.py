@@ -17,10 +17,10 @@ from worlds.world import SKILL, START, make_world
 
 from pytest_skillopt.mode import mode_named
 from pytest_skillopt.modes.plan import expected
+from pytest_skillopt.rollouts.sampler import Sampler
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
-from pytest_skillopt.suite.sampler import Sampler
 
 WORLDS = ("noisy", "adversarial", "placebo", "easy")
 SIZES = (12, 24, 45, 80, 120)

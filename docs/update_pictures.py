@@ -13,7 +13,7 @@ import threading
 import time
 from pathlib import Path
 
-from pytest_skillopt.addons.watch.server import Watch
+from pytest_skillopt.plugins.watch.server import Watch
 
 ROOT = Path(__file__).parent.parent
 PICTURES = ROOT / "docs" / "pictures"

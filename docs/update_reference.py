@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from pytest_skillopt import addons, options
+from pytest_skillopt import options, plugins
 from pytest_skillopt.settings import FIELDS
 
 REFERENCE = Path(__file__).with_name("reference.md")
@@ -35,8 +35,8 @@ def declared() -> Declared:
     """What the core and the built-in plugins declare."""
     found: Any = Declared()
     options.pytest_addoption(found)
-    for name in addons.BUILTIN:
-        plugin = import_module(f"pytest_skillopt.addons.{name}")
+    for name in plugins.BUILTIN:
+        plugin = import_module(f"pytest_skillopt.plugins.{name}")
         if hasattr(plugin, "pytest_addoption"):
             plugin.pytest_addoption(found)
     result: Declared = found

@@ -30,6 +30,14 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.types import Role as Role
     from pytest_skillopt.model.types import ToolCall as ToolCall
     from pytest_skillopt.model.types import Usage as Usage
+    from pytest_skillopt.rollouts.context import Recorder as Recorder
+    from pytest_skillopt.rollouts.context import Skill as Skill
+    from pytest_skillopt.rollouts.folders import SkillVersions as SkillVersions
+    from pytest_skillopt.rollouts.interrupts import Watchdog as Watchdog
+    from pytest_skillopt.rollouts.rollout import InfraError as InfraError
+    from pytest_skillopt.rollouts.rollout import Rollout as Rollout
+    from pytest_skillopt.rollouts.runner import ConcurrentRunner as ConcurrentRunner
+    from pytest_skillopt.rollouts.runner import RolloutRunner as RolloutRunner
     from pytest_skillopt.run.result import Result as Result
     from pytest_skillopt.run.result import StepRow as StepRow
     from pytest_skillopt.search.extensions import Search as Search
@@ -39,15 +47,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.skill.document import Document as Document
     from pytest_skillopt.skill.edits import Edit as Edit
     from pytest_skillopt.skill.lint import LintRule as LintRule
-    from pytest_skillopt.suite.context import Recorder as Recorder
-    from pytest_skillopt.suite.context import Skill as Skill
-    from pytest_skillopt.suite.folders import SkillVersions as SkillVersions
-    from pytest_skillopt.suite.interrupts import Watchdog as Watchdog
-    from pytest_skillopt.suite.rollouts import InfraError as InfraError
-    from pytest_skillopt.suite.rollouts import Rollout as Rollout
-    from pytest_skillopt.suite.runner import ConcurrentRunner as ConcurrentRunner
-    from pytest_skillopt.suite.runner import RolloutRunner as RolloutRunner
-    from pytest_skillopt.suite.tasks import SkillTask as SkillTask
+    from pytest_skillopt.tasks.task import SkillTask as SkillTask
 
     __version__: str
 
@@ -72,9 +72,9 @@ _NAMES = {
     "suite.context": "Recorder Skill",
     "suite.folders": "SkillVersions",
     "suite.interrupts": "Watchdog",
-    "suite.rollouts": "InfraError Rollout",
+    "rollouts.rollout": "InfraError Rollout",
     "suite.runner": "ConcurrentRunner RolloutRunner",
-    "suite.tasks": "SkillTask",
+    "tasks.task": "SkillTask",
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pytest_skillopt import __version__
-from pytest_skillopt.addons import hooks
+from pytest_skillopt.plugins import hooks
 from pytest_skillopt.untrusted import shown
 
 if TYPE_CHECKING:
@@ -106,19 +106,19 @@ def add_run_arguments(parser: argparse.ArgumentParser, *, run: bool = True) -> N
 
 
 def _show(args: argparse.Namespace) -> int:
-    from pytest_skillopt.addons.reports.commands import show
+    from pytest_skillopt.report.commands import show
 
     return show(args)
 
 
 def _diff(args: argparse.Namespace) -> int:
-    from pytest_skillopt.addons.reports.commands import show_diff
+    from pytest_skillopt.report.commands import show_diff
 
     return show_diff(args)
 
 
 def _runs(args: argparse.Namespace) -> int:
-    from pytest_skillopt.addons.reports.commands import runs
+    from pytest_skillopt.report.commands import runs
 
     return runs(args)
 

@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_skillopt.model.agent import Agent
-    from pytest_skillopt.suite.context import Recorder, Skill
+    from pytest_skillopt.rollouts.context import Recorder, Skill
 
 
 @pytest.fixture(scope="session")
 def _skillopt_skill(request: pytest.FixtureRequest) -> Skill:
     """Provide the skill under test under a name that no project uses for its own fixture."""
+    from pytest_skillopt.rollouts.context import Skill, current
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.files import Trained, read_version
-    from pytest_skillopt.suite.context import Skill, current
-    from pytest_skillopt.suite.tasks import selected_skill
+    from pytest_skillopt.tasks.task import selected_skill
 
     running, config = current(request.config), request.config
     if running is not None:
@@ -55,7 +55,7 @@ def skill(_skillopt_skill: Skill) -> Skill:
 @pytest.fixture
 def rollout(request: pytest.FixtureRequest) -> Recorder:
     """Record a rollout: .index, .seed, .key, .target, .score(x), .feedback(text), .record(), ..."""
-    from pytest_skillopt.suite.context import recorder
+    from pytest_skillopt.rollouts.context import recorder
 
     return recorder(request)
 
@@ -70,8 +70,8 @@ def skill_agent(request: pytest.FixtureRequest, _skillopt_skill: Skill) -> Agent
     """
     from pytest_skillopt.model.agent import Agent
     from pytest_skillopt.model.roles import Models
+    from pytest_skillopt.rollouts.context import model_of_test, recorder
     from pytest_skillopt.skill.files import reader
-    from pytest_skillopt.suite.context import model_of_test, recorder
 
     running, skill = recorder(request), _skillopt_skill
     own_tools = reader(skill.path, request.config.rootpath)

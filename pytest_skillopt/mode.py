@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from pytest_skillopt.addons import hooks
+from pytest_skillopt.plugins import hooks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -152,31 +152,31 @@ def _train(run: Run, display: Display) -> Result:
 
 
 def _aa(run: Run, display: Display) -> Result:
-    from pytest_skillopt.addons.compare.aa import aa
+    from pytest_skillopt.compare.aa import aa
 
     return aa(run, display)
 
 
 def _compare(run: Run, display: Display) -> Result:
-    from pytest_skillopt.addons.compare.compare import compare
+    from pytest_skillopt.compare.compare import compare
 
     return compare(run, display)
 
 
 def _drift(run: Run, display: Display) -> Result:
-    from pytest_skillopt.addons.compare.drift import drift
+    from pytest_skillopt.compare.drift import drift
 
     return drift(run, display)
 
 
 def _check(run: Run, display: Display) -> Result:
-    from pytest_skillopt.addons.compare.check import check
+    from pytest_skillopt.compare.check import check
 
     return check(run, display)
 
 
 def _try(run: Run, display: Display) -> Result:
-    from pytest_skillopt.addons.compare.tries import try_change
+    from pytest_skillopt.compare.tries import try_change
 
     return try_change(run, display)
 

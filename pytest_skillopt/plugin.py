@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_skillopt import hookspecs, options
-from pytest_skillopt.addons import enter_session, register_builtin
 from pytest_skillopt.fixtures import _skillopt_skill, rollout, skill, skill_agent
+from pytest_skillopt.plugins import enter_session, register_builtin
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -88,14 +88,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if _MODE_ON in item.config.stash:
         return  # in a rollout the request names the skill
     if item.get_closest_marker("skill_task"):
-        from pytest_skillopt.suite.tasks import marker_arguments
+        from pytest_skillopt.tasks.task import marker_arguments
 
         try:
             marker_arguments(item)
         except pytest.UsageError as error:
             raise pytest.fail.Exception(str(error), pytrace=False) from None
     if "_skillopt_skill" in getattr(item, "fixturenames", ()):
-        from pytest_skillopt.suite.tasks import select_skill
+        from pytest_skillopt.tasks.task import select_skill
 
         select_skill(item)
 

@@ -14,17 +14,17 @@ import pytest
 
 from pytest_skillopt.report import words
 from pytest_skillopt.settings import Settings
-from pytest_skillopt.suite.tasks import LEFT_OUT, describe_tasks, keep_tasks
+from pytest_skillopt.tasks.task import LEFT_OUT, describe_tasks, keep_tasks
 from pytest_skillopt.untrusted import logger, no_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from pytest_skillopt.mode import Mode
+    from pytest_skillopt.rollouts.executor import WorkersExecutor
+    from pytest_skillopt.rollouts.workers import XdistRun
     from pytest_skillopt.run.result import Result
-    from pytest_skillopt.suite.executor import WorkersExecutor
-    from pytest_skillopt.suite.tasks import SkillTask
-    from pytest_skillopt.suite.workers import XdistRun
+    from pytest_skillopt.tasks.task import SkillTask
 
 _LOG = logger(__name__)
 
@@ -34,12 +34,12 @@ def start(config: pytest.Config, mode: Mode) -> None:
     if hasattr(config, "workerinput"):
         from pytest_skillopt.model.remote import RemoteModels
         from pytest_skillopt.model.roles import MODELS
-        from pytest_skillopt.suite.worker_loop import WorkerLoop, link
+        from pytest_skillopt.rollouts.worker_loop import WorkerLoop, link
 
         config.stash[MODELS] = RemoteModels(config, settings, link(config).ask)
         config.pluginmanager.register(WorkerLoop(config, settings), "skillopt-worker")
     elif config.option.collectonly:
-        from pytest_skillopt.addons.doctor.plan import Plan
+        from pytest_skillopt.modes.listing import Plan
 
         config.pluginmanager.register(Plan(config, mode, settings), "skillopt-plan")
     else:
@@ -72,8 +72,8 @@ class Controller:
                 raise pytest.UsageError("several rollouts at once need a worker: add -n 1")
             config.pluginmanager.register(_InProcess(config, self.settings, self._work))
             return
-        from pytest_skillopt.suite.internals import probe, xdist_names
-        from pytest_skillopt.suite.workers import XdistRun
+        from pytest_skillopt.rollouts.internals import probe, xdist_names
+        from pytest_skillopt.rollouts.workers import XdistRun
 
         probe(xdist_names(), ("pytest-xdist",))
         self._workers = XdistRun(config, self._work, self.settings.timeout)
@@ -117,7 +117,7 @@ class Controller:
     @pytest.hookimpl(tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self.result is not None:
-            from pytest_skillopt.addons.reports.terminal import print_report
+            from pytest_skillopt.report.terminal import print_report
 
             print_report(self._config, terminalreporter, self.result)
         self._tell_left_out(terminalreporter)
@@ -126,8 +126,8 @@ class Controller:
     def pytest_html_results_summary(self, prefix: list[str]) -> None:
         """Link from the page of pytest-html to the report."""
         if self.result is not None:
-            from pytest_skillopt.addons.reports.page import summary_link
             from pytest_skillopt.report.files import PAGE
+            from pytest_skillopt.report.page import summary_link
             from pytest_skillopt.run.directory import Home
 
             home = Home(self._config.rootpath / self.settings.dir)
@@ -164,8 +164,8 @@ class _InProcess:
         if session.testsfailed:
             raise session.Interrupted(f"{session.testsfailed} errors during collection")
         tasks = describe_tasks(self.config, self.settings, session.items)
-        from pytest_skillopt.suite.executor import write_stray
-        from pytest_skillopt.suite.runner import SerialExecutor
+        from pytest_skillopt.rollouts.executor import write_stray
+        from pytest_skillopt.rollouts.runner import SerialExecutor
 
         executor = SerialExecutor(session, timeout=self.settings.timeout)
         try:

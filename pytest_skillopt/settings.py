@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from pytest_skillopt.addons import merged, switched_off
+from pytest_skillopt.plugins import merged, switched_off
 
 if TYPE_CHECKING:
     import argparse

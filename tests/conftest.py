@@ -54,7 +54,7 @@ for found in pkgutil.walk_packages(pytest_skillopt.__path__, "pytest_skillopt.")
         importlib.import_module(found.name)
 
 if os.name == "nt":
-    collect_ignore_glob = ["addons/harness/*", "suite/test_ssh_workers.py"]
+    collect_ignore_glob = ["plugins/agents/*", "rollouts/test_ssh_workers.py"]
     collect_ignore_glob += ["test_faults.py", "test_windows.py"]
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from chat_server import ChatServer
 
-    from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
+    from pytest_skillopt.rollouts.rollout import Rollout, RolloutRequest
 
 RULE = "End every greeting with an exclamation mark."
 TESTS = """

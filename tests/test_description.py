@@ -230,7 +230,7 @@ import re
 
 import pytest
 
-from pytest_skillopt.addons.harness.binding import _rivals
+from pytest_skillopt.plugins.agents.binding import _rivals
 from pytest_skillopt.skill.document import Document
 
 WORDS = {"greet": "visitors", "sort": "order"}

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import pytest_skillopt
+from pytest_skillopt.rollouts.rollout import IDLE
 from pytest_skillopt.search.final_comparison import BEGUN
 from pytest_skillopt.search.history import RATES, ROUND
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.lint import rules
-from pytest_skillopt.suite.rollouts import IDLE
 
 if TYPE_CHECKING:
     from chat_server import ChatServer

@@ -1,6 +1,6 @@
 """Whatever happens to a training, it ends with the verdicts of an undisturbed one, or says why not.
 
-Here the whole plugin is driven, in processes that are killed for good; ``tests/suite`` has the
+Here the whole plugin is driven, in processes that are killed for good; ``tests/rollouts`` has the
 faults of the rollout engine by itself, ``tests/model`` those of a single call.
 """
 
@@ -33,8 +33,8 @@ from sessions import clean_environment
 from socket_servers import SocketServers
 
 from pytest_skillopt.model.client import Client
-from pytest_skillopt.suite import sampler
-from pytest_skillopt.suite.folders import SkillVersions
+from pytest_skillopt.rollouts import sampler
+from pytest_skillopt.rollouts.folders import SkillVersions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -849,9 +849,9 @@ def test_the_log_says_who_waits_for_what_and_why_something_is_tried_again(
     assert done.ret == 0, done.stdout.str()
     for line in (
         "*INFO *skillopt.session:*--skillopt begins with 1 tasks",
-        "*DEBUG *skillopt.suite.sampler:*waits for 1 of 1 rollouts",
+        "*DEBUG *skillopt.rollouts.sampler:*waits for 1 of 1 rollouts",
         "*INFO *skillopt.model.client:*openai:worker for target, *test_one, try 1 failed: *503*",
-        "*INFO *skillopt.suite.sampler:*test_one is run again after attempt 1: *database is down*",
+        "*INFO *skillopt.rollouts.sampler:*test_one is run again after attempt 1: *is down*",
     ):
         done.stdout.fnmatch_lines([line])
     assert key not in done.stdout.str() + done.stderr.str()

@@ -185,7 +185,7 @@ def test_a_job_ends_as_its_training_does_whatever_the_summary_is(
             summary.write_bytes(b"caf\xe9" if kind == "not UTF-8" else b"a" * 5_000_000)
         return subprocess.CompletedProcess(command, 3)
 
-    monkeypatch.setattr("pytest_skillopt.addons.propose.commands.subprocess.run", train)
+    monkeypatch.setattr("pytest_skillopt.plugins.propose.commands.subprocess.run", train)
     assert main(["job", "--max-calls=5"]) == 3
     if kind == "not UTF-8":
         assert shown.read_text() == "caf\ufffd\n"

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from pytest_skillopt.addons import BUILTIN
+from pytest_skillopt.plugins import BUILTIN
 
-DECLARED = {"addons", "fixtures", "hookspecs", "options", "plugin"}
-DECLARED |= {f"addons.{name}" for name in BUILTIN}
+DECLARED = {"plugins", "fixtures", "hookspecs", "options", "plugin"}
+DECLARED |= {f"plugins.{name}" for name in BUILTIN}
 PROBE = """
 import json
 import sys
@@ -42,9 +42,9 @@ def test_a_session_without_tasks_imports_the_declarations(pytester: pytest.Pytes
 @pytest.mark.parametrize("name", BUILTIN)
 def test_a_plugin_can_be_switched_off_whole(pytester: pytest.Pytester, name: str) -> None:
     off = f"no:skillopt-{name}"
-    assert modules(pytester, PLAIN, "-p", off) == DECLARED - {f"addons.{name}"}
+    assert modules(pytester, PLAIN, "-p", off) == DECLARED - {f"plugins.{name}"}
     told = pytester.runpytest_inprocess("--trace-config", "-p", off, "--collect-only")
-    assert f"addons.{name}'" not in told.stdout.str()
+    assert f"plugins.{name}'" not in told.stdout.str()
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,8 @@ def test_a_plugin_can_be_switched_off_whole(pytester: pytest.Pytester, name: str
     [
         ("lanes", "--skillopt-lanes=4", "--skillopt-lanes is not an option here"),
         ("lanes", "-oskillopt_lanes=4", "skillopt_lanes is not a setting"),
-        ("evals", "--skillopt-evals", "--skillopt-evals is not an option here"),
-        ("harness", "-oskillopt_harness=codex", "skillopt_harness is not a setting"),
+        ("formats", "--skillopt-evals", "--skillopt-evals is not an option here"),
+        ("agents", "-oskillopt_harness=codex", "skillopt_harness is not a setting"),
         ("published", "--skillopt-search=batch", "'batch' is not one of trials, shorten*"),
         ("published", "--skillopt-gate=strict", "skillopt_gate: 'strict' is not one of sequential"),
         (
@@ -67,7 +67,7 @@ def test_a_plugin_can_be_switched_off_whole(pytester: pytest.Pytester, name: str
             "skillopt_search: 'shorten' is not one of *",
         ),
         ("mine", "--skillopt-optimizer=handoff:me", "optimizer model 'handoff:me': *"),
-        ("harness", "--skillopt-optimizer=cli:codex", "optimizer model 'cli:codex': *"),
+        ("agents", "--skillopt-optimizer=cli:codex", "optimizer model 'cli:codex': *"),
     ],
 )
 def test_what_needs_a_plugin_that_is_switched_off_says_so(
@@ -111,8 +111,8 @@ def test_a_task_without_a_fixture_imports_its_marker(pytester: pytest.Pytester) 
         "skill.diff",
         "skill.document",
         "skill.files",
-        "suite",
-        "suite.recorded",
-        "suite.tasks",
+        "tasks",
+        "tasks.recorded",
+        "tasks.task",
         "untrusted",
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.suite.rollouts import RolloutRequest
+from pytest_skillopt.rollouts.rollout import RolloutRequest
 from worlds.proposer import Proposer
 from worlds.target import WorldExecutor
 from worlds.world import SKILL
@@ -13,7 +13,7 @@ from worlds.world import SKILL
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_skillopt.suite.rollouts import Rollout
+    from pytest_skillopt.rollouts.rollout import Rollout
     from worlds.world import World
 
 

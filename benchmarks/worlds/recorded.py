@@ -19,19 +19,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.types import Completion, Usage
+from pytest_skillopt.rollouts.rollout import Message, Rollout
+from pytest_skillopt.rollouts.sampler import Sampler
 from pytest_skillopt.search.history import Observer
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
-from pytest_skillopt.suite.rollouts import Message, Rollout
-from pytest_skillopt.suite.sampler import Sampler
-from pytest_skillopt.suite.splits import assign_splits
-from pytest_skillopt.suite.tasks import SkillTask
+from pytest_skillopt.tasks.splits import assign_splits
+from pytest_skillopt.tasks.task import SkillTask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_skillopt.suite.rollouts import RolloutRequest
+    from pytest_skillopt.rollouts.rollout import RolloutRequest
 
 DATA = Path(__file__).parent.parent / "data"
 AIRLINE = "airline"

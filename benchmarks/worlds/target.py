@@ -6,7 +6,7 @@ import random
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.model.types import Usage
-from pytest_skillopt.suite.rollouts import Message, Rollout, RolloutRequest
+from pytest_skillopt.rollouts.rollout import Message, Rollout, RolloutRequest
 from worlds.timeline import Timeline
 from worlds.world import CONVENTIONS
 

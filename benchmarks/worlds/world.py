@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.suite.tasks import SkillTask
+from pytest_skillopt.tasks.task import SkillTask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, model_validator
 
-from pytest_skillopt.addons import hooks, merged
 from pytest_skillopt.model.structured import Answer, ask_json
 from pytest_skillopt.model.types import CapReached, ModelError, ModelFault
+from pytest_skillopt.plugins import hooks, merged
+from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.skill.edits import Edit, EditField, Op
-from pytest_skillopt.suite.sampler import Stop, StopRun
 from pytest_skillopt.untrusted import redact, strip_invisible
 
 if TYPE_CHECKING:

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from pytest_skillopt.edits.calls import Calls
     from pytest_skillopt.edits.records import Memory, SampledEdit, TaskRecord
     from pytest_skillopt.edits.vetting import Vetting
+    from pytest_skillopt.rollouts.rollout import Rollout
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.edits import Edit
-    from pytest_skillopt.suite.rollouts import Rollout
-    from pytest_skillopt.suite.tasks import SkillTask
+    from pytest_skillopt.tasks.task import SkillTask
 
 Section = tuple[str, str]
 """Title and text of a part of the material."""

@@ -12,10 +12,10 @@ from pytest_skillopt.untrusted import redact
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from pytest_skillopt.rollouts.rollout import Rollout
     from pytest_skillopt.run.result import EditStatus
     from pytest_skillopt.skill.edits import Edit
-    from pytest_skillopt.suite.rollouts import Rollout
-    from pytest_skillopt.suite.tasks import SkillTask
+    from pytest_skillopt.tasks.task import SkillTask
 
 
 _VARYING = re.compile(r"""\d+|'[^']*'|"[^"]*"|\s+""")

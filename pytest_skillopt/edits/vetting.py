@@ -9,7 +9,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.addons import hooks
+from pytest_skillopt.plugins import hooks
 from pytest_skillopt.run.result import WarningRow
 from pytest_skillopt.skill.document import SKILL_FILE, SkillError
 from pytest_skillopt.skill.edits import apply
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.edits import Edit
     from pytest_skillopt.skill.lint import Finding
-    from pytest_skillopt.suite.tasks import SkillTask
+    from pytest_skillopt.tasks.task import SkillTask
 
 _WORD = re.compile(r"\w+")
 

@@ -12,31 +12,31 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from pytest_skillopt.addons import merged, switched_off
-from pytest_skillopt.addons.compare.notes import notes_on_comparison
-from pytest_skillopt.addons.reports.junit import properties
+from pytest_skillopt.compare.notes import notes_on_comparison
 from pytest_skillopt.model.types import CacheError, ModelConfigError
 from pytest_skillopt.modes.opening import opened
 from pytest_skillopt.modes.plan import expected, plan_entry
+from pytest_skillopt.plugins import merged, switched_off
 from pytest_skillopt.report.files import write_reports
+from pytest_skillopt.report.junit import properties
 from pytest_skillopt.report.live import Display
 from pytest_skillopt.report.words import plural
+from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.run.directory import RunError
 from pytest_skillopt.run.journal import JournalError
 from pytest_skillopt.run.result import Arm, TaskRow
 from pytest_skillopt.skill.document import SkillError
-from pytest_skillopt.suite.sampler import Stop, StopRun
-from pytest_skillopt.suite.splits import SplitError
+from pytest_skillopt.tasks.splits import SplitError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pytest_skillopt.mode import Mode
+    from pytest_skillopt.rollouts.executor import WorkersExecutor
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import Result, Status
     from pytest_skillopt.settings import Settings
-    from pytest_skillopt.suite.executor import WorkersExecutor
-    from pytest_skillopt.suite.tasks import SkillTask
+    from pytest_skillopt.tasks.task import SkillTask
 
 Outcome = Literal["passed", "failed", "skipped"]
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.run.result import Comparison, SkillResult
 from pytest_skillopt.search.outcome import cost_of, suite_rate, task_row
 from pytest_skillopt.skill.files import patch_of
-from pytest_skillopt.suite.sampler import Stop, StopRun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_skillopt.report.live import Display
+    from pytest_skillopt.rollouts.rollout import Rollout, RolloutRequest
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import Result, Status
     from pytest_skillopt.skill.document import Document
-    from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
 
 STREAM = "eval"
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.addons import switched_off
-from pytest_skillopt.addons.compare.notes import refuse_versions
+from pytest_skillopt.compare.notes import refuse_versions
 from pytest_skillopt.model.cache import DiskCache, Replies
 from pytest_skillopt.model.config import PROVIDER, check_prices, model_config, provider_of
 from pytest_skillopt.model.limits import Meter
@@ -27,6 +26,8 @@ from pytest_skillopt.modes.skills import (
     skills_of,
     split_tasks,
 )
+from pytest_skillopt.plugins import switched_off
+from pytest_skillopt.rollouts.sampler import Sampler
 from pytest_skillopt.run.directory import (
     JOURNAL,
     Home,
@@ -49,18 +50,17 @@ from pytest_skillopt.run.openrun import (
 )
 from pytest_skillopt.search.extensions import notes_on_search
 from pytest_skillopt.skill.files import Trained, left_out, skill_files
-from pytest_skillopt.suite.sampler import Sampler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pytest_skillopt.mode import Mode
     from pytest_skillopt.model.types import Role
+    from pytest_skillopt.rollouts.executor import WorkersExecutor
+    from pytest_skillopt.rollouts.rollout import Rollout
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
-    from pytest_skillopt.suite.executor import WorkersExecutor
-    from pytest_skillopt.suite.rollouts import Rollout
-    from pytest_skillopt.suite.tasks import SkillTask
+    from pytest_skillopt.tasks.task import SkillTask
 
 
 @contextlib.contextmanager

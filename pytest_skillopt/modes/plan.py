@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.types import Role
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.settings import Settings
-    from pytest_skillopt.suite.tasks import SkillTask
+    from pytest_skillopt.tasks.task import SkillTask
 
 _ROLLOUTS, _GROWTH, _SPREAD = 110.0, 0.5, 0.3
 """Middle of the rollouts of a training of one task, the power of the number of tasks by which it

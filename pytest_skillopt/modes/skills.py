@@ -11,7 +11,7 @@ import yaml
 from pytest_skillopt.report.words import full_stop, plural
 from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.skill.files import Trained, read_version, slug, unnamed
-from pytest_skillopt.suite.splits import assign_splits
+from pytest_skillopt.tasks.splits import assign_splits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.mode import Mode
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
-    from pytest_skillopt.suite.tasks import SkillTask
+    from pytest_skillopt.tasks.task import SkillTask
 
 _FEW_TASKS = 10
 """Number of val tasks below which a training notes that small gains go undetected."""

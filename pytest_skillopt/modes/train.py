@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.addons.compare.compare import with_none
-from pytest_skillopt.addons.reports.hunks import attributed
-from pytest_skillopt.addons.reports.openings import counted
+from pytest_skillopt.compare.compare import with_none
 from pytest_skillopt.modes.measure import joined_reasons, of_versions
 from pytest_skillopt.modes.skills import judged
+from pytest_skillopt.report.hunks import attributed
 from pytest_skillopt.report.live import FINAL, SEARCH
+from pytest_skillopt.report.openings import counted
 from pytest_skillopt.report.words import number, passes_with_nothing, plural, won
+from pytest_skillopt.rollouts.idle import passed_by_nothing
+from pytest_skillopt.rollouts.rollout import IDLE
 from pytest_skillopt.run.directory import write_skill
 from pytest_skillopt.run.journal import JournaledModel
 from pytest_skillopt.search.extensions import Stages, added_search
@@ -21,8 +23,6 @@ from pytest_skillopt.search.outcome import check_together
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.files import Trained, read_version
-from pytest_skillopt.suite.idle import passed_by_nothing
-from pytest_skillopt.suite.rollouts import IDLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_skillopt.modes.plan import Expected
+    from pytest_skillopt.rollouts.rollout import InfraError, Rollout
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import EditRow, StepRow
-    from pytest_skillopt.suite.rollouts import InfraError, Rollout
 
 TOLD = pytest.StashKey[tuple[str, ...]]()
 """Notes that were printed when the run began."""

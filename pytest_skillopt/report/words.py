@@ -9,7 +9,7 @@ from pytest_skillopt.untrusted import printable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_skillopt.suite.tasks import LeftOut
+    from pytest_skillopt.tasks.task import LeftOut
 
 
 def one_line(text: str) -> str:

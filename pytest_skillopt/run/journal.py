@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_skillopt.model.types import Completion
-from pytest_skillopt.suite.rollouts import Rollout
+from pytest_skillopt.rollouts.rollout import Rollout
 from pytest_skillopt.untrusted import parsed, redact
 
 if TYPE_CHECKING:

@@ -16,11 +16,11 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.types import Usage
+from pytest_skillopt.rollouts.sampler import OWN_AGENT
 from pytest_skillopt.run.directory import Home, RunError, finished
 from pytest_skillopt.run.journal import JournalError, entries_of
 from pytest_skillopt.run.result import Result, SkillResult, UsageRow
 from pytest_skillopt.skill.document import Document
-from pytest_skillopt.suite.sampler import OWN_AGENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.limits import Meter
     from pytest_skillopt.model.roles import Models
     from pytest_skillopt.model.types import Model, Role
+    from pytest_skillopt.rollouts.sampler import Sampler
     from pytest_skillopt.run.directory import RunDirectory
     from pytest_skillopt.run.journal import Journal
     from pytest_skillopt.run.result import Status
     from pytest_skillopt.settings import Settings
-    from pytest_skillopt.suite.sampler import Sampler
-    from pytest_skillopt.suite.tasks import SkillTask
+    from pytest_skillopt.tasks.task import SkillTask
 
 _PACKAGES = ("pytest-skillopt", "pytest", "pytest-xdist", "openai")
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.suite.sampler import Stop, StopRun
+from pytest_skillopt.rollouts.sampler import Stop, StopRun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_skillopt.model.purse import Purse
     from pytest_skillopt.settings import Settings
-    from pytest_skillopt.suite.tasks import SkillTask
+    from pytest_skillopt.tasks.task import SkillTask
 
 FINAL = "the final comparison and the test split"
 """Purpose for which rollouts are reserved."""

@@ -25,8 +25,8 @@ from pytest_skillopt.run.result import GainRow
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_skillopt.suite.rollouts import Rollout
-    from pytest_skillopt.suite.tasks import SkillTask
+    from pytest_skillopt.rollouts.rollout import Rollout
+    from pytest_skillopt.tasks.task import SkillTask
 
 _HALF, _FRESH = 0.5, 0.25
 """Weights of the fresh samples of tasks that the search has not sampled, and of all of them."""

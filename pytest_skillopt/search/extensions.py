@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pytest_skillopt.addons import hooks, merged
 from pytest_skillopt.edits.combine import aggregate, select
 from pytest_skillopt.edits.reflect import reflect
 from pytest_skillopt.edits.update import update
 from pytest_skillopt.gate.data import GateOptions, GateTask
 from pytest_skillopt.gate.sequential import DefaultGate
+from pytest_skillopt.plugins import hooks, merged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.edits.update import Update
     from pytest_skillopt.gate.engine import Gate, SequentialGate
     from pytest_skillopt.settings import Settings
-    from pytest_skillopt.suite.tasks import SkillTask
+    from pytest_skillopt.tasks.task import SkillTask
 
 
 class RunsSearch(Protocol):

@@ -23,9 +23,9 @@ from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.gate.sequential import DefaultGate, most_samples
+from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.search.budget import FINAL
 from pytest_skillopt.search.extensions import added_search, gate_options, gate_tasks
-from pytest_skillopt.suite.sampler import Stop, StopRun
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from pytest_skillopt.gate.data import Verdict
     from pytest_skillopt.gate.engine import Gate, SequentialGate
     from pytest_skillopt.model.purse import Purse
+    from pytest_skillopt.rollouts.rollout import Rollout
     from pytest_skillopt.search.state import TrainingState
     from pytest_skillopt.settings import Settings
-    from pytest_skillopt.suite.rollouts import Rollout
-    from pytest_skillopt.suite.tasks import SkillTask
+    from pytest_skillopt.tasks.task import SkillTask
 
 BEGUN = "final"
 """Kind of the journal's record with the parameters of a final comparison."""

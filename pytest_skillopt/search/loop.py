@@ -20,26 +20,26 @@ from pytest_skillopt.edits.update import checked, findable
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.gate.statistics import agreement, is_flaky
 from pytest_skillopt.report.words import plural, rounded
+from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.search.budget import OutOfBudget, calls_of, require, samples_of
 from pytest_skillopt.search.estimate import Belief
 from pytest_skillopt.search.ideas import Ideas
 from pytest_skillopt.search.model import Job, Model, Outcome
 from pytest_skillopt.search.places import Place
 from pytest_skillopt.search.rounds import Beside, Rounds
-from pytest_skillopt.suite.sampler import Stop, StopRun
 from pytest_skillopt.untrusted import bound
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from pytest_skillopt.edits.context import Context
+    from pytest_skillopt.rollouts.rollout import Rollout
     from pytest_skillopt.search.choices import Factor, Idea
     from pytest_skillopt.search.final_comparison import FinalComparison
     from pytest_skillopt.search.forms import Floats
     from pytest_skillopt.search.rounds import Drawn
     from pytest_skillopt.search.state import TrainingState
     from pytest_skillopt.skill.edits import Edit
-    from pytest_skillopt.suite.rollouts import Rollout
 
 _FIRST_TASKS, _TASKS = 40, 12
 """Most tasks that analysts are asked about after the first look, and beside a later round."""

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pytest_skillopt.gate.data import Change, Verdict
+    from pytest_skillopt.rollouts.rollout import Rollout
     from pytest_skillopt.run.result import EditRow, GainRow, NeedRow, Status, StepRow, WarningRow
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.edits import Edit
-    from pytest_skillopt.suite.rollouts import Rollout
-    from pytest_skillopt.suite.tasks import SkillTask
+    from pytest_skillopt.tasks.task import SkillTask
 
 _NOTHING = 1e-12
 """Differences of rates closer to zero than this are zero."""

@@ -13,17 +13,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pytest_skillopt.gate.bets import Bets
+from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.search.history import ROUND
-from pytest_skillopt.suite.sampler import Stop, StopRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from pytest_skillopt.rollouts.rollout import Rollout
     from pytest_skillopt.search.choices import Idea
     from pytest_skillopt.search.ideas import Ideas, Made
     from pytest_skillopt.search.model import Job, Model
     from pytest_skillopt.search.state import TrainingState
-    from pytest_skillopt.suite.rollouts import Rollout
 
 STREAM = "search"
 """Name of the samples' stream."""

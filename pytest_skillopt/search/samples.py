@@ -8,8 +8,8 @@ from itertools import count, islice
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.gate.data import Sample, Verdict
+from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.search.budget import require
-from pytest_skillopt.suite.sampler import Stop, StopRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from pytest_skillopt.gate.data import Draw
     from pytest_skillopt.gate.engine import Gate
     from pytest_skillopt.model.purse import Purse
+    from pytest_skillopt.rollouts.rollout import Rollout, RolloutRequest
+    from pytest_skillopt.rollouts.sampler import Sampler
     from pytest_skillopt.skill.document import Document
-    from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
-    from pytest_skillopt.suite.sampler import Sampler
-    from pytest_skillopt.suite.tasks import SkillTask
+    from pytest_skillopt.tasks.task import SkillTask
 
 _UNMEASURED = (("skipped", "were skipped"), ("error", "ended in an infrastructure error"))
 """Outcomes that are not measurements, with their descriptions."""

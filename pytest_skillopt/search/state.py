@@ -16,6 +16,7 @@ from pytest_skillopt.edits.combine import whole_body
 from pytest_skillopt.edits.update import rebuild
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.gate.data import VETTING, GateOptions, Verdict
+from pytest_skillopt.rollouts.sampler import StopRun
 from pytest_skillopt.search.extensions import (
     added_search,
     gate_options,
@@ -24,7 +25,6 @@ from pytest_skillopt.search.extensions import (
 )
 from pytest_skillopt.search.history import History
 from pytest_skillopt.search.samples import Samples
-from pytest_skillopt.suite.sampler import StopRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from pytest_skillopt.edits.records import TaskRecord
     from pytest_skillopt.gate.engine import Gate
     from pytest_skillopt.model.purse import Purse
+    from pytest_skillopt.rollouts.rollout import Rollout
+    from pytest_skillopt.rollouts.sampler import Sampler
     from pytest_skillopt.search.estimate import Belief
     from pytest_skillopt.search.extensions import Stages
     from pytest_skillopt.search.history import Observer
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.edits import Edit
-    from pytest_skillopt.suite.rollouts import Rollout
-    from pytest_skillopt.suite.sampler import Sampler
-    from pytest_skillopt.suite.tasks import SkillTask
+    from pytest_skillopt.tasks.task import SkillTask
 
 _SINGLE = ("failure", "contrast", "success")
 """Origins of single edits, which can be left out again."""

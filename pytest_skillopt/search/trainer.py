@@ -16,6 +16,7 @@ from pytest_skillopt.edits.context import Context, contracts_of, read_preference
 from pytest_skillopt.edits.records import Memory
 from pytest_skillopt.edits.vetting import Vetting
 from pytest_skillopt.model.purse import Amounts, Purse
+from pytest_skillopt.rollouts.sampler import Sampler, Stop, StopRun
 from pytest_skillopt.run.result import NeedRow
 from pytest_skillopt.search.budget import samples_of, width_of
 from pytest_skillopt.search.estimate import Belief, estimate_gain, pairs_needed, tasks_needed
@@ -36,20 +37,19 @@ from pytest_skillopt.search.outcome import (
     with_start,
 )
 from pytest_skillopt.search.state import TrainingState
-from pytest_skillopt.suite.sampler import Sampler, Stop, StopRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pytest_skillopt.model.types import Model
+    from pytest_skillopt.rollouts.executor import Executor
     from pytest_skillopt.run.result import GainRow, Status, TaskRow
     from pytest_skillopt.search.extensions import RunsSearch
     from pytest_skillopt.search.final_comparison import Measured
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
-    from pytest_skillopt.suite.executor import Executor
-    from pytest_skillopt.suite.tasks import SkillTask
+    from pytest_skillopt.tasks.task import SkillTask
 
 _ENDED: dict[Stop | None, Status] = {
     **dict.fromkeys((None, Stop.CAP, Stop.SPENT, Stop.UNREADABLE), "unchanged"),
@@ -64,7 +64,7 @@ class Trainer:
     Args:
         document: the skill as it is on disk.
         tasks: the suite with its splits assigned; all of one skill.
-        sampler: an executor, or a ``suite.sampler.Sampler`` over one. An executor gets a sampler
+        sampler: an executor, or a ``rollouts.sampler.Sampler`` over one. An executor gets a sampler
             with the limits of the settings that keeps its rollouts in memory.
         model: the optimizer.
         settings: with the caps; a cap on rollouts that only the sampler knows holds, too.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.addons.harness.adapters import installed
+from pytest_skillopt.plugins.agents.adapters import installed
 
 if TYPE_CHECKING:
     import pytest
@@ -28,7 +28,7 @@ STUB = '''\
 import sys
 from pathlib import Path
 
-from pytest_skillopt.addons.harness.adapters import Harness
+from pytest_skillopt.plugins.agents.adapters import Harness
 
 
 def read(event, trace):

@@ -6,9 +6,9 @@ import random
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.model.types import Usage
+from pytest_skillopt.rollouts.rollout import InfraError, Message, Rollout, RolloutRequest
 from pytest_skillopt.run.journal import Journal
 from pytest_skillopt.run.result import EditRow, StepRow
-from pytest_skillopt.suite.rollouts import InfraError, Message, Rollout, RolloutRequest
 
 if TYPE_CHECKING:
     from pathlib import Path

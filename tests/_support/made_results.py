@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import pytest
 
+from pytest_skillopt.rollouts.rollout import Message
 from pytest_skillopt.run.result import (
     Arm,
     Comparison,
@@ -21,7 +22,6 @@ from pytest_skillopt.run.result import (
     TaskRow,
     UsageRow,
 )
-from pytest_skillopt.suite.rollouts import Message
 
 MakeResult = Callable[..., Result]
 Change = Literal["fixed", "broken", "undecided", "same"]

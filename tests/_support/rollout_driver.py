@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_skillopt.rollouts import worker_loop
+from pytest_skillopt.rollouts.rollout import RolloutRequest
 from pytest_skillopt.settings import Settings
-from pytest_skillopt.suite import worker_loop
-from pytest_skillopt.suite.rollouts import RolloutRequest
-from pytest_skillopt.suite.tasks import SkillTask
+from pytest_skillopt.tasks.task import SkillTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pytest_skillopt.suite.executor import Executor, WorkersExecutor
-    from pytest_skillopt.suite.rollouts import Rollout
+    from pytest_skillopt.rollouts.executor import Executor, WorkersExecutor
+    from pytest_skillopt.rollouts.rollout import Rollout
 
 SKILL = "skills/demo/SKILL.md"
 
@@ -46,7 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
             call_through_the_controller(config)
         config.pluginmanager.register(Loop(config, Settings(lanes=lanes, timeout=timeout)))
     elif config.getoption("tx", None):
-        from pytest_skillopt.suite.workers import XdistRun
+        from pytest_skillopt.rollouts.workers import XdistRun
 
         services: dict[str, Callable[..., Any]] = {"add": lambda worker, a, b: a + b, "fail": fail}
         if config.getoption("drive_limits"):
@@ -102,8 +102,8 @@ class InProcess:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        from pytest_skillopt.suite.executor import write_stray
-        from pytest_skillopt.suite.runner import SerialExecutor
+        from pytest_skillopt.rollouts.executor import write_stray
+        from pytest_skillopt.rollouts.runner import SerialExecutor
 
         executor = SerialExecutor(session, timeout=self.timeout)
         try:

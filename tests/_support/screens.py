@@ -18,22 +18,22 @@ from typing import TYPE_CHECKING, Any, cast
 
 import toy_world as toy
 
-from pytest_skillopt.addons.reports.terminal import lines
 from pytest_skillopt.modes.train import _Observer, _skill_result
 from pytest_skillopt.report.live import Display
+from pytest_skillopt.report.terminal import lines
+from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.run.directory import Home
 from pytest_skillopt.run.result import SCHEMA, Arm, Result, UsageRow
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
-from pytest_skillopt.suite.sampler import Stop, StopRun
-from pytest_skillopt.suite.splits import assign_splits
-from pytest_skillopt.suite.tasks import SkillTask
+from pytest_skillopt.tasks.splits import assign_splits
+from pytest_skillopt.tasks.task import SkillTask
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
+    from pytest_skillopt.rollouts.rollout import Rollout, RolloutRequest
 
 FOLDER = Path(__file__).parents[1] / "data" / "screens"
 SIZES = (8, 60)

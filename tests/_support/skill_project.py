@@ -8,9 +8,9 @@ import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.addons.git import Clone
-from pytest_skillopt.addons.propose.git import Repository, find_remote
-from pytest_skillopt.addons.propose.proposal import leave_proposal
+from pytest_skillopt.git import Clone
+from pytest_skillopt.plugins.propose.git import Repository, find_remote
+from pytest_skillopt.plugins.propose.proposal import leave_proposal
 from pytest_skillopt.run.directory import Home
 from pytest_skillopt.run.result import Arm, Result, SkillResult, TaskRow
 

@@ -21,12 +21,12 @@ from pytest_skillopt.edits.context import Context
 from pytest_skillopt.edits.records import Memory, TaskRecord
 from pytest_skillopt.edits.vetting import Vetting
 from pytest_skillopt.model.types import Completion, Usage
+from pytest_skillopt.rollouts.rollout import InfraError, Message, Rollout, RolloutRequest
+from pytest_skillopt.rollouts.sampler import Sampler
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.edits import Edit
-from pytest_skillopt.suite.rollouts import InfraError, Message, Rollout, RolloutRequest
-from pytest_skillopt.suite.sampler import Sampler
-from pytest_skillopt.suite.tasks import SkillTask
+from pytest_skillopt.tasks.task import SkillTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -290,7 +290,7 @@ def _warm_up() -> None:
         client.models.list()
     for name, template in (("page", "report.html.j2"), ("summary", "summary.md.j2")):
         with contextlib.suppress(ImportError):
-            module = importlib.import_module(f"pytest_skillopt.addons.reports.{name}")
+            module = importlib.import_module(f"pytest_skillopt.report.{name}")
             module._environment().get_template(template)
 
 

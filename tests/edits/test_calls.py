@@ -10,10 +10,10 @@ from patience import PATIENCE
 
 from pytest_skillopt.edits.calls import Calls, Form, Prompts, Question
 from pytest_skillopt.model.types import CacheMiss, CapReached, Completion, ModelFault, Usage
+from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
-from pytest_skillopt.suite.sampler import Stop, StopRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import warm_sessions
 
+from pytest_skillopt.rollouts.rollout import InfraError
+from pytest_skillopt.rollouts.sampler import StopRun
 from pytest_skillopt.search.final_comparison import kept_back
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
-from pytest_skillopt.suite.rollouts import InfraError
-from pytest_skillopt.suite.sampler import StopRun
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from pytest_skillopt.suite.rollouts import RolloutRequest
+    from pytest_skillopt.rollouts.rollout import RolloutRequest
 
 
 def train(

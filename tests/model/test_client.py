@@ -27,9 +27,9 @@ from pytest_skillopt.model.types import (
     ToolCall,
     Usage,
 )
+from pytest_skillopt.rollouts.outcome import classify_error
+from pytest_skillopt.rollouts.rollout import InfraError
 from pytest_skillopt.settings import Settings
-from pytest_skillopt.suite.outcome import classify_error
-from pytest_skillopt.suite.rollouts import InfraError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

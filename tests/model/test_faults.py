@@ -11,9 +11,9 @@ from pytest_skillopt.model.client import ChatModel
 from pytest_skillopt.model.config import model_config
 from pytest_skillopt.model.faults import brief, classify, retry_after
 from pytest_skillopt.model.types import CacheError, CacheMiss, CapReached, ModelFault, Usage
+from pytest_skillopt.rollouts.outcome import classify_error
+from pytest_skillopt.rollouts.rollout import InfraError
 from pytest_skillopt.settings import Settings
-from pytest_skillopt.suite.outcome import classify_error
-from pytest_skillopt.suite.rollouts import InfraError
 
 if TYPE_CHECKING:
     from chat_server import Answer, ChatServer

@@ -223,6 +223,6 @@ def test_a_worker_without_tools_needs_no_pydantic() -> None:
     program = """
 import sys
 sys.modules["pydantic"] = None
-import pytest_skillopt.model.agent, pytest_skillopt.suite.worker_loop
+import pytest_skillopt.model.agent, pytest_skillopt.rollouts.worker_loop
 """
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -9,7 +9,7 @@ import pytest
 from pytest_skillopt.modes.skills import read_documents
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import SkillError
-from pytest_skillopt.suite.tasks import SkillTask
+from pytest_skillopt.tasks.task import SkillTask
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_skillopt.rollouts.rollout import InfraError, Message, Rollout, RolloutRequest
 from pytest_skillopt.run.journal import Journal, JournalError, JournalLedger
-from pytest_skillopt.suite.rollouts import InfraError, Message, Rollout, RolloutRequest
 
 if TYPE_CHECKING:
     from pathlib import Path

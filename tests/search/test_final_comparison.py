@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.search.history import Observer
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
-from pytest_skillopt.suite.sampler import Stop, StopRun
 
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from pytest_skillopt.rollouts.rollout import Rollout, RolloutRequest
     from pytest_skillopt.search.outcome import TrainOutcome
-    from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
 
 # Over resumes and over runs.
 

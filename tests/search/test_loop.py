@@ -14,20 +14,20 @@ from patience import PATIENCE
 
 from pytest_skillopt.edits.combine import Patch
 from pytest_skillopt.edits.update import Update
+from pytest_skillopt.rollouts.rollout import InfraError
+from pytest_skillopt.rollouts.sampler import Sampler, Stop, StopRun
 from pytest_skillopt.search.extensions import Stages
 from pytest_skillopt.search.history import Observer
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.edits import apply
-from pytest_skillopt.suite.rollouts import InfraError
-from pytest_skillopt.suite.sampler import Sampler, Stop, StopRun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import ModuleType
 
-    from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
+    from pytest_skillopt.rollouts.rollout import Rollout, RolloutRequest
 
 JUNK = "- Take care over small things."
 

@@ -12,11 +12,11 @@ import pytest
 from pytest_skillopt.edits.records import Memory
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.model.types import CapReached, ModelFault
+from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.search.history import History, Observer
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
-from pytest_skillopt.suite.sampler import Stop, StopRun
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_skillopt import Completion, Document, Rollout, Trainer
+from pytest_skillopt.rollouts.executor import FunctionExecutor
+from pytest_skillopt.rollouts.sampler import Sampler
 from pytest_skillopt.settings import Settings
-from pytest_skillopt.suite.executor import FunctionExecutor
-from pytest_skillopt.suite.sampler import Sampler
-from pytest_skillopt.suite.splits import assign_splits
-from pytest_skillopt.suite.tasks import SkillTask
+from pytest_skillopt.tasks.splits import assign_splits
+from pytest_skillopt.tasks.task import SkillTask
 
 if TYPE_CHECKING:
-    from pytest_skillopt.suite.rollouts import RolloutRequest
+    from pytest_skillopt.rollouts.rollout import RolloutRequest
 
 START = Document.from_text("---\nname: g\ndescription: G.\n---\n# G\n\nSay hello.\n")
 RULE = "End with an exclamation mark."

@@ -1,1 +1,0 @@
-"""Reports as files, ``report.html`` and ``summary.md``, and the table of all runs."""

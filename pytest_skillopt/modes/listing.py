@@ -1,0 +1,257 @@
+"""Plan of ``--collect-only``: what a mode would do and may cost, without calling a model."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_skillopt.model.config import model_config, parse_prices
+from pytest_skillopt.model.purse import Amounts, Purse
+from pytest_skillopt.model.types import ModelConfigError
+from pytest_skillopt.modes.opening import hooked_notes, notes_on_links, wanted_roles
+from pytest_skillopt.modes.plan import expected, usual_prices, usual_use
+from pytest_skillopt.modes.skills import (
+    judged,
+    notes_on_skills,
+    read_documents,
+    skills_of,
+    split_tasks,
+)
+from pytest_skillopt.report import words
+from pytest_skillopt.rollouts.internals import worker_count
+from pytest_skillopt.rollouts.rollout import IDLE
+from pytest_skillopt.run.directory import JOURNAL, Home
+from pytest_skillopt.run.journal import entries_of
+from pytest_skillopt.search.budget import FINAL
+from pytest_skillopt.search.estimate import smallest_gain
+from pytest_skillopt.search.extensions import notes_on_search
+from pytest_skillopt.search.final_comparison import reserve_final, samples_of_test, shortage
+from pytest_skillopt.skill.document import SkillError
+from pytest_skillopt.tasks.splits import BOTH, SPLITS, SplitError
+from pytest_skillopt.tasks.task import describe_tasks, keep_tasks
+from pytest_skillopt.untrusted import no_command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pytest_skillopt import Role, SkillTask
+    from pytest_skillopt.mode import Mode
+    from pytest_skillopt.modes.plan import Expected, Use
+    from pytest_skillopt.settings import Settings
+    from pytest_skillopt.tasks.task import LeftOut
+
+
+class Plan:
+    """pytest plugin that replaces the controller if pytest only collects."""
+
+    def __init__(self, config: pytest.Config, mode: Mode, settings: Settings) -> None:
+        self._config = config
+        self.mode = mode
+        self.settings = settings
+        self.tasks: list[SkillTask] = []
+        self._lines: list[str] = []
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        left_out = keep_tasks(self._config, items)
+        tasks = describe_tasks(self._config, self.settings, items)
+        try:
+            self.tasks, notes = split_tasks(tasks, self.settings, self.mode)
+        except SplitError as error:
+            raise pytest.UsageError(str(error)) from None
+        told = hooked_notes(self._config, self.mode, self.settings, self.tasks)
+        self._lines = [*self._plan(notes, left_out), *told]
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        terminalreporter.section("skillopt plan")
+        for line in self._lines:
+            terminalreporter.write_line(no_command(line))
+
+    def _plan(self, notes: Sequence[str], left_out: LeftOut) -> Iterator[str]:
+        tasks = self.tasks
+        if not tasks:
+            yield from words.left_out(left_out, is_idle=True)
+            return
+        for skill in skills_of(tasks):
+            group = [task for task in tasks if task.skill == skill]
+            splits = Counter(task.split for task in group)
+            named = ", ".join(f"{splits[name]} {name}" for name in (*SPLITS, BOTH) if splits[name])
+            yield f"{skill}: {words.plural(len(group), 'task')}" + (f" ({named})" if named else "")
+        if left_out.unmarked:
+            yield f"deselected, not marked skill_task: {left_out.unmarked}"
+        yield from words.left_out(left_out, is_idle=False)
+        yield from notes
+        yield from notes_on_links(skills_of(tasks), self._config.rootpath)
+        yield from self._faults()
+        if self.mode.name == "train":
+            yield from notes_on_search(self.settings)
+        yield from self._refused()
+        yield from self._passed_by_nothing()
+        yield from self._forecast()
+        yield from self._purse()
+
+    def _refused(self) -> Iterator[str]:
+        """Name the tasks that the provider has refused for good in an earlier run."""
+        home = self._home
+        tasks = {(task.id, task.source) for task in self.tasks}
+        found: dict[str, str] = {}
+        for run in home.run_names():
+            with contextlib.suppress(OSError):
+                for data in entries_of(home.runs / run / JOURNAL, "rollout"):
+                    request = data["request"]
+                    if data.get("refused") and (request["task"], request["source"]) in tasks:
+                        found[request["task"]] = f"in run {run}: {data['message']}"
+        for task, said in found.items():
+            yield f"{task} {said}; leave it out by --deselect={task}"
+
+    def _passed_by_nothing(self) -> Iterator[str]:
+        """Name the tasks that an agent which does nothing has passed in the latest training."""
+        home, tasks = self._home, [[task.id, task.source] for task in self.tasks]
+        for run in reversed(home.run_names()):
+            with contextlib.suppress(OSError):
+                for data in entries_of(home.runs / run / JOURNAL, IDLE):
+                    passed = [task for task, source in data["passed"] if [task, source] in tasks]
+                    if said := words.passes_with_nothing(passed):
+                        yield said
+                    return
+
+    def _purse(self) -> Iterator[str]:
+        """Say what the caps pay, and for which skill they leave nothing to search with."""
+        settings, tasks = self.settings, self.tasks
+        caps = Amounts.caps_of(settings)
+        if not any(caps):
+            return
+        width = worker_count(self._config) * settings.lanes
+        usual = usual_prices(wanted_roles(self.mode, tasks), tasks, settings, self._home)
+        purse = Purse(caps, usual=usual, at_once=lambda: width)
+        if self.mode.name != "train":
+            yield f"purse: {purse.explain()}"
+            return
+        skills = skills_of(tasks)
+        share = purse.share(len(skills))
+        for skill in skills:
+            group = judged(tasks, skill, settings)
+            reserve_final(share, settings, group)
+            yield f"purse of {skill}: {share.explain()}"
+            if said := shortage(share, settings, group):
+                yield f"{skill}: nothing would be trained: {said}"
+            elif kept := share.reserved().get(FINAL, 0) - samples_of_test(group, settings):
+                points = 100 * smallest_gain(max(1, int(kept) // 2), settings.gate_alpha)
+                yield (
+                    f"{skill}: these {kept:,.0f} rollouts of the final comparison show a gain of "
+                    f"{points:.0f} points in four of five cases, and a smaller one if the search "
+                    "has won its bets"
+                )
+
+    def _use(self, role: Role) -> tuple[Use, str]:
+        return usual_use(role, self.tasks, self._home)
+
+    @property
+    def _home(self) -> Home:
+        return Home(self._config.rootpath / self.settings.dir)
+
+    def _faults(self) -> Iterator[str]:
+        """Name faults of the skills, and a fault that ends a run before its first call."""
+        root = self._config.rootpath
+        tasks = [t for t in self.tasks if not self.mode.init or (root / t.skill).exists()]
+        try:
+            yield from notes_on_skills(read_documents(root, tasks, self.settings))
+            parse_prices(self.settings.prices)
+        except (SkillError, ModelConfigError) as fault:
+            yield f"{fault}; the run would be refused"
+
+    def _forecast(self) -> Iterator[str]:
+        tasks, settings = self.tasks, self.settings
+        plan = expected(tasks, self.mode, settings)
+        yield f"rollouts: {_of(plan.typical, plan.most)}; skillopt_max_rollouts caps them"
+        if any(task.agent for task in tasks):
+            yield "a rollout of a coding agent is a whole run of it, often 10 to 50 model calls"
+        if any("target" in task.roles and not task.agent for task in tasks):
+            yield (
+                "a rollout makes one model call for each skill_agent, or with tools one a turn, up "
+                f"to {settings.max_turns}; skillopt_max_calls caps all model calls together"
+            )
+        if own := sum("target" not in task.roles for task in tasks):
+            shown = words.plural(own, "task")
+            yield f"{shown} without skill_agent: report their tokens by rollout.usage"
+        if self.mode.name == "train":
+            calls = _of(plan.typical_calls, plan.calls)
+            yield f"optimizer calls: {calls}; plus repairs of unreadable replies"
+        if judged := sum("judge" in task.roles for task in tasks) / max(1, len(tasks)):
+            calls = _of(round(judged * plan.typical), round(judged * plan.most))
+            yield f"judge calls: {calls}, if a rollout of a task with skill_judge makes one"
+        yield from self._costs(plan)
+
+    def _costs(self, plan: Expected) -> Iterator[str]:
+        """Price the rollouts and the optimizer calls."""
+        settings = self.settings
+        prices, unpriced = self._prices()
+        yield from _money(plan, prices, settings.max_cost)
+        if unpriced and (prices or settings.max_cost):
+            refused = "; skillopt_max_cost needs one: the run would be refused"
+            names = ", ".join(sorted(unpriced))
+            yield (
+                f"no price is known for {names}, which is in no figure above (see skillopt_prices)"
+                + refused * bool(settings.max_cost)
+            )
+
+    def _prices(self) -> tuple[dict[Role, _Each], set[str]]:
+        """Estimate the cost by role; return also the models whose price is not known."""
+        found: dict[Role, _Each] = {}
+        unpriced: set[str] = set()
+        for role in wanted_roles(self.mode, self.tasks):
+            with contextlib.suppress(ModelConfigError):
+                model = model_config(self.settings, role)
+                if model.price is None:
+                    unpriced.add(model.model)
+                else:
+                    use, source = self._use(role)
+                    found[role] = _Each(model.price.cost(use.read, use.said), use, source)
+        return found, unpriced
+
+
+def _of(typical: int, most: int) -> str:
+    if typical >= most:
+        return words.number(most)
+    return f"about {words.number(typical)}, at most {words.number(most)}"
+
+
+def _about(cost: float) -> str:
+    shown = words.money(cost)
+    return shown if shown.startswith("below") else f"about {shown}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Each:
+    """Expected cost of a rollout or an optimizer call, in US dollars, and its use."""
+
+    cost: float
+    use: Use
+    source: str
+
+
+def _money(plan: Expected, prices: Mapping[Role, _Each], cap: float) -> Iterator[str]:
+    """Price the plan."""
+    typical = most = 0.0
+    for role, each in prices.items():
+        calls = role == "optimizer"
+        typical += each.cost * (plan.typical_calls if calls else plan.typical)
+        most += each.cost * (plan.calls if calls else plan.most)
+        if each.cost:
+            unit = {"optimizer": "call of the optimizer", "judge": "rollout for its judge"}
+            read, said = f"{each.use.read:,.0f}", f"{each.use.said:,.0f}"
+            yield (
+                f"price: {_about(each.cost)} a {unit.get(role, 'rollout')}, if it takes "
+                f"{read} tokens in and {said} out ({each.source})"
+            )
+    if prices:
+        typical = min(typical, cap or typical)
+        shown = f"money: {_about(typical)}"
+        if most > typical:
+            shown += f", {_about(most)} for the most rollouts"
+        bound = f"at most {words.money(cap)} (skillopt_max_cost)" if cap else "not capped"
+        yield f"{shown}; {bound}"

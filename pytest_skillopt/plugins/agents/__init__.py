@@ -1,0 +1,167 @@
+"""Coding agents: ``skill_harness``, a proxy for a test's own agents, ``cli:`` models."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_skillopt.options import is_used
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+    from typing import Any
+
+    from pytest_skillopt import Model, Result, Role, Settings, Skill, SkillTask
+    from pytest_skillopt.plugins.agents.agent import HarnessAgent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    def key(name: str, text: str, kind: Any = "string") -> None:
+        parser.addini(f"skillopt_{name}", text, type=kind, default=None)
+
+    key("harness", "agent of skill_harness: claude, codex, opencode, ...")
+    key("harness_env", "environment variables to share with the agent", "linelist")
+    key("harness_login", "run agents under your own sign-in (default: no)", "bool")
+    key("sandbox", "sandbox: auto, bwrap, none or a command (default: auto)")
+
+
+def pytest_skillopt_task(item: pytest.Item, skill: str) -> Mapping[str, Any] | None:
+    """Name the agent that a task of ``skill_harness`` runs, with its version."""
+    fixtures = getattr(item, "fixturenames", ())
+    if "skill_harness" not in fixtures:
+        return {"proxied": True} if "skill_proxy" in fixtures else None
+    check_system()
+    from pytest_skillopt.model.roles import Models
+    from pytest_skillopt.plugins.agents.binding import identify
+
+    return {"agent": identify(item, Models.of(item.config).settings, skill)}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse a wrong use of the user's own sign-in before any worker is started."""
+    if not config.getini("skillopt_harness_login") or not is_used(config.option):
+        return
+    if hasattr(config, "workerinput"):
+        return
+    from pytest_skillopt.mode import Mode
+    from pytest_skillopt.plugins.agents.binding import check_login
+    from pytest_skillopt.settings import Settings
+
+    if Mode.from_config(config):
+        check_login(config, Settings.from_config(config))
+
+
+def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model | None:
+    """Make the model for a role set to ``cli:NAME``: a command line that the user signed in to."""
+    from pytest_skillopt.model.config import provider_of
+    from pytest_skillopt.model.roles import Models
+
+    models = Models.of(config)
+    if role == "target" and models.settings.harness_login:
+        from pytest_skillopt.plugins.agents.login import make_target
+
+        return make_target(models)
+    if provider_of(models.settings, role) != "cli":
+        return None
+    from pytest_skillopt.plugins.agents.binding import shared_variables
+    from pytest_skillopt.plugins.agents.command_line import make_model
+
+    return make_model(models, role, shared_variables(models.settings))
+
+
+def pytest_skillopt_result(config: pytest.Config, result: Result) -> None:
+    """Report the skills that were not read."""
+    from pytest_skillopt.plugins.agents.reading import notes_on_reading
+
+    if said := "; ".join(notes_on_reading(result.skills)):
+        result.notes.append(said)
+
+
+def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) -> str | None:
+    """Warn of agents that are not confined or signed in, and of too long a catalogue of skills."""
+    from pytest_skillopt.model.roles import Models
+
+    if not any(task.agent for task in tasks):
+        return None
+    notes = [_confinement(config, Models.of(config).settings)]
+    if any(task.trigger is not None for task in tasks):
+        from pytest_skillopt.skill.files import catalogue
+        from pytest_skillopt.skill.lint import CATALOGUE, listed
+
+        skills = catalogue(config.rootpath).values()
+        if (size := listed(skills)) > CATALOGUE:
+            notes.append(
+                f"the names and descriptions of the {len(skills)} skills have {size:,} characters: "
+                f"agents load about {CATALOGUE:,} and cut or leave out some (lint rule catalogue)"
+            )
+    return "\n".join(filter(None, notes)) or None
+
+
+def _confinement(config: pytest.Config, settings: Settings) -> str | None:
+    from pytest_skillopt.plugins.agents.processes import resolve
+
+    said = list[str]()
+    confined = resolve(settings.sandbox)
+    if confined == "none":
+        said.append("ran without a sandbox, with all your permissions (skillopt_sandbox)")
+    elif config.option.collectonly:
+        said.append(f"are confined by {confined} (skillopt_sandbox)")
+    if settings.harness_login:
+        said.append(
+            "use your own sign-in and its plan (skillopt_harness_login): no price is known, and "
+            "their commands can reach the sign-in and the network"
+        )
+    return f"coding agents {'; they '.join(said)}" if said else None
+
+
+@pytest.fixture
+def skill_workspace(tmp_path: Path) -> Path:
+    """Make an empty folder in which the agent of ``skill_harness`` works."""
+    path = tmp_path / "work"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def skill_harness(
+    request: pytest.FixtureRequest, _skillopt_skill: Skill, skill_workspace: Path
+) -> HarnessAgent:
+    """Run a coding agent with the skill installed, e.g. ``skill_harness("Fix the bug")``."""
+    check_system()
+    from pytest_skillopt.fixtures import without_traceback
+    from pytest_skillopt.plugins.agents.binding import make_agent
+    from pytest_skillopt.rollouts.context import recorder
+
+    with without_traceback():
+        return make_agent(request, _skillopt_skill, recorder(request), skill_workspace)
+
+
+@pytest.fixture
+def skill_proxy(request: pytest.FixtureRequest, _skillopt_skill: Skill) -> Iterator[str]:
+    """Return the base URL, without ``/v1``, of a proxy to the target model, for your own agent.
+
+    It needs no key, counts the calls, enforces the caps, distinguishes infrastructure errors from
+    wrong answers, and notes whether the skill's body reached the model.
+    """
+    from pytest_skillopt.fixtures import without_traceback
+    from pytest_skillopt.plugins.agents.binding import serving
+    from pytest_skillopt.rollouts.context import recorder
+
+    with contextlib.ExitStack() as stack:
+        with without_traceback():
+            url = stack.enter_context(serving(request.config, _skillopt_skill, recorder(request)))
+        yield url
+
+
+def check_system() -> None:
+    """Raise UsageError on a system on which no coding agent can be confined and ended."""
+    if os.name == "nt":
+        raise pytest.UsageError(
+            "skill_harness runs coding agents on Linux and macOS only, because Windows has no way "
+            "to confine and to end them safely: run these tests in WSL, or leave them out with "
+            "--ignore or -k"
+        )

@@ -1,0 +1,456 @@
+"""Run a coding agent once with a version of a skill: the fixture ``skill_harness``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import posixpath
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_skillopt.model.agent import Reply, ReplyError, ToolRun
+from pytest_skillopt.model.types import CacheMiss, Completion, ModelFault
+from pytest_skillopt.plugins.agents import processes
+from pytest_skillopt.plugins.agents.adapters import Ended, Harness, Trace, memory_name, placed
+from pytest_skillopt.plugins.agents.proxy import MARKS, marks_of
+from pytest_skillopt.plugins.agents.workspace import Run, Workspace, leaking, pack, replay
+from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
+from pytest_skillopt.skill.files import is_outside, skill_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from pytest_skillopt.model.cache import Replies
+    from pytest_skillopt.plugins.agents.login import SignedIn
+    from pytest_skillopt.plugins.agents.processes import Runner
+    from pytest_skillopt.plugins.agents.proxy import AgentCalls, Proxy
+    from pytest_skillopt.rollouts.context import Recorder, Skill
+
+    Folder = str | os.PathLike[str]
+
+_ALL = 2_000
+"""Lines that show that a document was read: agents cut long ones off."""
+_SHELL = Harness("shell", "/bin/sh -c {prompt}", lambda event, trace: None, "")
+REVISION = 8
+"""Version of the cached runs' format and of the adapters; raise it to invalidate the cache."""
+_SCRATCH = re.compile(r"(?<![^\s\"'`])[^\s\"'`]*/skillopt-home-[^/\s\"'`]+/home")
+
+
+class HarnessReply(Reply):
+    """Last message of a coding agent, together with its effects."""
+
+    files: dict[str, str]
+    """``added``, ``changed`` or ``removed``, by path in the workspace."""
+    diff: str
+    """Unified diff of the workspace."""
+    skill_used: bool
+    """Whether the agent loaded the skill itself."""
+    skill_read: bool
+    """Whether the skill's body was in a request to the model."""
+    exit_status: int
+    seconds: float
+    """Wall time of the run, also if it came from the cache."""
+    workspace: Path
+    _runner: Runner
+
+    @classmethod
+    def of(cls, run: Run, laid: Workspace, runner: Runner) -> HarnessReply:
+        """Make the reply from a run and from the workspace, which has been looked at."""
+        reply = cls(run.text, tool_calls=run.tools, transcript=run.turns, usage=run.usage)
+        reply.files, reply.diff, reply.workspace = laid.files, laid.diff, laid.root
+        reply.skill_used, reply.skill_read = run.skill_used, run.skill_read
+        reply.exit_status, reply.seconds = run.exit_status, run.seconds
+        reply._runner = runner
+        return reply
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """Shell commands that the agent ran, in order."""
+        return tuple(filter(None, map(_command, self.tool_calls)))
+
+    def ran(self, pattern: str) -> bool:
+        """Return whether the regular expression is found in any shell command."""
+        return any(re.search(pattern, command) for command in self.commands)
+
+    def check(self, command: str, timeout: float = 120.0) -> str:
+        """Run a shell command in the workspace, in the agent's sandbox, and return its output.
+
+        Raises:
+            ReplyError: it failed or took longer than ``timeout`` seconds; with the output.
+            ModelError: it could not be run.
+        """
+        __tracebackhide__ = True
+        done = self._runner.run(_SHELL, {"prompt": command}, self.workspace, timeout)
+        output = f"{done.out}{done.err}".strip()[-4_000:]
+        if done.why in ("start", "guard", "disk"):
+            raise ModelFault(f"`{command}` could not be run: {output}")
+        if done.why == "time" or done.status:
+            how = f"took longer than {timeout:g} s" if done.why == "time" else "failed"
+            raise ReplyError(f"`{command}` {how} ({done.status}):\n{output}")
+        return output
+
+
+@dataclass(frozen=True, repr=False)
+class HarnessAgent:
+    """Value of the fixture ``skill_harness``. Each call is one run, in the same workspace.
+
+    ``replies`` is the cache of whole runs, ``temporary`` pytest's base folder, ``limit`` the
+    default time limit in seconds; ``rivals`` reads the other skills of the project. ``asked``
+    counts calls by key: the same prompt twice in one rollout is two samples.
+    """
+
+    harness: Harness
+    workspace: Path
+    skill: Skill
+    recorder: Recorder
+    provider: Proxy | SignedIn
+    runner: Runner
+    replies: Replies | None
+    temporary: Path
+    limit: float
+    rivals: Callable[[], dict[str, Document]] = dict
+    asked: Counter[str] = field(default_factory=Counter)
+
+    def __call__(self, prompt: str, **options: Any) -> HarnessReply:
+        """Give the agent a task and wait until it has finished.
+
+        Args:
+            prompt: the task.
+            **options: keyword arguments:
+                ``workspace`` (path): folder to use instead of the fixture ``workspace``;
+                ``copy`` (path relative to the root directory): folder to copy into it first;
+                ``others`` (such paths): folders of further, competing skills to install;
+                ``explicit`` (bool): force the skill, if the harness can;
+                ``max_turns`` (int): end the run after this many model calls; 0: no limit;
+                ``timeout`` (float): end it after this many seconds, without those lost to the
+                infrastructure; None: 90% of ``skillopt_timeout``; 0: no limit;
+                ``cache`` (bool): whether the run may be cached; use False if it has effects
+                outside of the workspace.
+
+        Raises:
+            ReplyError: no final answer within ``max_turns`` or ``timeout``.
+            ModelError: the infrastructure, including the harness, failed.
+            ValueError: ``explicit``, but the harness cannot force a skill.
+        """
+        __tracebackhide__ = True
+        run, laid = self._run(prompt, **options)
+        if run.problem:
+            raise ReplyError(run.problem)
+        return HarnessReply.of(run, laid, self.runner)
+
+    async def aio(self, prompt: str, **options: Any) -> HarnessReply:
+        """Call the agent without blocking the event loop."""
+        return await asyncio.to_thread(self, prompt, **options)
+
+    def trigger(
+        self,
+        prompt: str,
+        *,
+        max_turns: int = 3,
+        others: Sequence[Folder] | None = None,
+        **options: Any,
+    ) -> bool:
+        """Return whether the agent uses the skill for a task.
+
+        The run is ended once that is known, at the latest after ``max_turns`` model calls. The
+        other skills of the project are installed, too; ``others`` are folders of skills in place
+        of these, ``()`` for none. ``options`` are those of a call.
+        """
+        run, _ = self._run(prompt, only_trigger=True, max_turns=max_turns, others=others, **options)
+        return run.skill_read or run.skill_used
+
+    @property
+    def _own_name(self) -> str:
+        return self.skill.name or self.skill.path.name
+
+    def _run(
+        self,
+        prompt: str,
+        *,
+        workspace: Folder | None = None,
+        copy: Folder | None = None,
+        others: Sequence[Folder] | None = (),
+        explicit: bool = False,
+        max_turns: int = 0,
+        timeout: float | None = None,
+        cache: bool = True,
+        only_trigger: bool = False,
+    ) -> tuple[Run, Workspace]:
+        root = Path(os.path.abspath(workspace or self.workspace))
+        if self.is_document and (explicit or only_trigger):
+            raise ValueError(f"{self.skill.file} is always read: neither explicit nor trigger")
+        said = self._forced(prompt) if explicit else prompt
+        self._check_surroundings(root)
+        tested = "" if self.is_document else self._own_name
+        with _reached(root):
+            files = self._skills(tested, others)
+            copied = None if copy is None else self.runner.project / copy
+            documents, replaced = self._documents()
+            laid = Workspace(root, self.harness.skills, files, copied, tested, documents, replaced)
+        given = (said, max_turns, self.limit if timeout is None else timeout, only_trigger)
+        rivals = _bodies(files, besides=tested) if only_trigger else []
+        with contextlib.closing(laid), contextlib.ExitStack() as stack:
+            idle = self.recorder.request.is_idle
+            run, replies = None, self.replies if cache and laid.digest and not idle else None
+            if replies is not None:
+                key = self._key(laid, *given)
+                stack.enter_context(replies.claim(key))
+                asked = self.recorder.request
+                found = replies.find(key, f"a run of {asked.task} (sample {asked.sample})")
+                run = None if found is None else self._replayed(found.text, laid)
+            is_read_only = self.replies is not None and self.replies.mode == "ro"
+            if run is None and is_read_only and not idle:
+                raise CacheMiss("this run is not cached, and --skillopt-cache=ro starts no agent")
+            is_new = run is None
+            if run is None:
+                run = self._make(laid, *given, rivals)
+            with _reached(root):
+                laid.look()
+                out = [p for p in laid.links if self.runner.leads_out(p, root, self.harness)]
+                packed = pack(run, laid) if is_new and replies is not None else None
+            if replies is not None and packed is not None:
+                replies.keep(key, Completion(packed))
+            if out and not run.problem:
+                why = f"the agent left {out[0].name!r}, a link to a place outside of its sandbox"
+                run = run.model_copy(update={"problem": why})
+        self._record(prompt, run)
+        return run, laid
+
+    def _record(self, prompt: str, run: Run) -> None:
+        for role, content in (("user", prompt), *run.turns):
+            self.recorder.record(role, content)
+        if self.skill.text or not self.is_document:
+            self.recorder.note_skill_read(run.skill_read)
+
+    def _forced(self, prompt: str) -> str:
+        """Return the prompt that has the agent use the skill."""
+        if not self.harness.explicit:
+            raise ValueError(f"{self.harness.name} cannot force a skill: omit explicit")
+        return self.harness.explicit.format(name=self.skill.name, prompt=prompt)
+
+    def _skills(self, tested: str, others: Sequence[Folder] | None) -> dict[str, dict[str, bytes]]:
+        """Read the files of the skills to install, by name; the one under test is ``tested``."""
+        project = self.runner.project
+        paths = {tested: self.skill.path} if tested else {}
+        paths |= {_name(folder): folder for folder in (project / path for path in others or ())}
+        files = {name: skill_files(path / SKILL_FILE, project) for name, path in paths.items()}
+        if others is None:
+            for name, document in self.rivals().items():
+                files.setdefault(name, {SKILL_FILE: document.data})
+        return files
+
+    @property
+    def is_document(self) -> bool:
+        """Whether a document that agents read by themselves is under test, such as AGENTS.md."""
+        return posixpath.basename(self.skill.file) != SKILL_FILE
+
+    @property
+    def _folder(self) -> str:
+        """Folder of the workspace in which the agent starts: that of the document under test."""
+        start = self.skill.file.removesuffix(memory_name(self.harness, self.skill.file))
+        return start.rstrip("/") if self.is_document else ""
+
+    def _documents(self) -> tuple[dict[str, bytes], list[str]]:
+        """Return the documents to write, by path in the workspace, and what they replace."""
+        above, inside = posixpath.dirname(self.skill.file), self.is_document
+        given = {n: text for n, text in self.skill.files.items() if inside or is_outside(n)}
+        texts = {posixpath.join(above, name): text for name, text in given.items()}
+        texts |= {self.skill.file: self.skill.text} if inside else {}
+        found: dict[str, bytes] = {}
+        replaced: list[str] = []
+        for path, text in texts.items():
+            place, instead = placed(self.harness, posixpath.normpath(path))
+            found[place] = text.encode()
+            replaced += instead
+        return found, replaced
+
+    def _check_surroundings(self, root: Path) -> None:
+        """Refuse a workspace where the agent could harm the project or read other skills."""
+        project, here = self.runner.project.resolve(), root.resolve()
+        base = self.temporary
+        if root.is_relative_to(base) and here != base.resolve() / root.relative_to(base):
+            raise ModelFault(f"{root}: the path of this workspace has a link in it, to {here}")
+        inside = here.is_relative_to(project) or project.is_relative_to(here)
+        if inside and not here.is_relative_to(self.temporary.resolve()):
+            raise ModelFault(
+                f"{root}: an agent may change anything in its workspace, and other copies of the "
+                "skill are removed there; do not let it work in the project, use copy=",
+                fatal=True,
+            )
+        leak = leaking(here, self.runner.hidden)
+        if leak is not None:
+            raise ModelFault(
+                f"{leak} is above the workspace {root}, so the agent would read it. Move pytest's "
+                "temporary folders elsewhere (--basetemp), or set skillopt_sandbox = bwrap",
+                fatal=True,
+            )
+
+    def _key(self, laid: Workspace, *parts: Any) -> str:
+        """Return the cache key of a run: a hash of everything it depends on."""
+        before = [laid.digest, self.recorder.request.sample]
+        given = [self.provider.config.fingerprint, self.runner.sandbox, dict(self.runner.passed)]
+        given += filter(None, [self._folder])
+        text = json.dumps([REVISION, str(self.harness), *parts, *before, *given], sort_keys=True)
+        self.asked[text] += 1
+        return "run-" + hashlib.sha256(f"{text}#{self.asked[text]}".encode()).hexdigest()
+
+    def _replayed(self, text: str, laid: Workspace) -> Run | None:
+        """Return a cached run and repeat its changes to files; None if that is impossible."""
+        try:
+            with _reached(laid.root):
+                run = replay(text, laid)
+        except ValueError:
+            return None
+        self.provider.compare_names(run.model)
+        run = run.model_copy(update={"usage": run.usage.again()})
+        self.recorder.add_usage(run.usage)
+        self.provider.throttle.note(run.usage, self._account)
+        return run
+
+    @property
+    def _account(self) -> tuple[str, str, str]:
+        return "target", self.recorder.request.stage, self.recorder.request.task
+
+    def _make(
+        self,
+        laid: Workspace,
+        prompt: str,
+        max_turns: int,
+        limit: float,
+        only_trigger: bool,
+        rivals: Sequence[str],
+    ) -> Run:
+        """Start the agent, wait for it, and return a record of the run.
+
+        ``rivals`` are the bodies of the competing skills of a trigger task.
+        """
+        if self.recorder.request.is_idle:
+            return Run.of_nothing()
+        harness, root = self.harness, str(laid.root)
+        marks = marks_of(
+            self.skill.body,
+            self.skill.text.removesuffix(self.skill.body),
+            prompt,
+            *rivals,
+            most=_ALL if self.is_document else MARKS,
+        )
+        agent_calls: Any = self.provider.agent_calls(
+            harness,
+            self.skill.name,
+            prompt,
+            self.is_document,
+            marks=marks,
+            account=self._account,
+            most_calls=max_turns,
+            stop_when_read=only_trigger,
+            on_usage=self.recorder.add_usage,
+        )
+        fixed = [laid.root / path for path in laid.placed]
+
+        def start(url: str) -> Ended:
+            given = {"prompt": prompt, "model": self.provider.model, "url": url}
+            how = limit, fixed, agent_calls, self._folder
+            return self.runner.run(harness, given, laid.root, *how)
+
+        ended = self.provider.serve(agent_calls, prompt, start)
+        if not laid.is_intact:
+            raise ModelFault(
+                f"{harness}: the agent changed the skill under test, so this sample does not count "
+                "for its version; skillopt_sandbox = bwrap makes the skill read-only"
+            )
+        has_called = agent_calls.calls and not (agent_calls.failure or agent_calls.fault)
+        if self.is_document and agent_calls.marks and has_called and not agent_calls.skill_read:
+            raise ModelFault(
+                f"{harness} did not read {', '.join(laid.placed)}: its text was in no request, so "
+                "this sample tells nothing about it",
+                fatal=True,
+            )
+        trace, problem = judged(harness, agent_calls, ended, limit)
+
+        def placeless(text: str) -> str:
+            """Replace paths that differ in every run, so that optimizer calls can be cached."""
+            return _SCRATCH.sub("~", text.replace(root, "workspace"))
+
+        return Run(
+            text=trace.text,
+            turns=tuple((role, placeless(text)) for role, text in trace.turns),
+            tools=tuple(trace.tools),
+            problem=placeless(problem),
+            skill_used=agent_calls.skill_read if self.is_document else trace.used(self.skill.name),
+            skill_read=agent_calls.skill_read,
+            exit_status=ended.status,
+            seconds=round(ended.seconds, 3),
+            usage=agent_calls.usage,
+            model=agent_calls.answered,
+        )
+
+
+def judged(
+    harness: Harness, agent_calls: AgentCalls, ended: Ended, limit: float
+) -> tuple[Trace, str]:
+    """Return the record of a run, and why it lacks an answer if the agent is to blame, or "".
+
+    Raises:
+        ModelError: the infrastructure is to blame.
+    """
+    trace = Trace()
+    told = trace.read(harness, ended.out)
+    said = " ".join(ended.err.split())[-300:]
+    how = f"ended after {limit:g} s" if ended.why == "time" else f"exit status {ended.status}"
+    if not told:
+        tested = harness.tested or "no version"
+        how += f", no event recognised in its output (tested with {tested})"
+    words = {
+        "start": f"could not be started: {said}",
+        "guard": "the process that guards the agent was killed, so its result is unknown",
+        "printed": f"printed more than {processes.MOST_PRINTED} bytes",
+        "disk": "the disk is full, so the run was ended",
+    }.get(ended.why, "")
+    if failure := agent_calls.failure or (None if words else agent_calls.fault):
+        raise failure
+    if agent_calls.stop_when_read and agent_calls.skill_read:
+        return trace, ""
+    if not words and not agent_calls.calls:
+        words = f"made no model call, {how}: {trace.error or trace.text[-300:] or said}"
+    if not words and (ended.why == "time" or agent_calls.out_of_calls):
+        within = f"after {agent_calls.most_calls} model calls"
+        within = f"within {limit:g} s" if ended.why == "time" else within
+        last = " | ".join((_command(run) or run.name)[:120] for run in trace.tools[-3:])
+        return trace, f"no final answer {within}; last commands: {last or 'none'}"
+    if not words and not trace.done:
+        words = trace.error[-300:] or f"ended without an answer, {how}: {said}"
+    if words := words or trace.error[-300:]:
+        raise ModelFault(f"{harness}: {words}", fatal=ended.why == "start")
+    return trace, ""
+
+
+@contextlib.contextmanager
+def _reached(root: Path) -> Iterator[None]:
+    """Raise file errors in a workspace as a ModelFault: they are never a wrong answer."""
+    try:
+        yield
+    except (OSError, SkillError) as error:
+        raise ModelFault(f"{root}: the workspace cannot be used ({error})") from error
+
+
+def _bodies(files: Mapping[str, Mapping[str, bytes]], besides: str) -> list[str]:
+    """Return the texts of the skills, except of one."""
+    return [Document(parts[SKILL_FILE]).body for name, parts in files.items() if name != besides]
+
+
+def _name(skill: Path) -> str:
+    return Document.from_bytes((skill / SKILL_FILE).read_bytes()).name or skill.name
+
+
+def _command(run: ToolRun) -> str:
+    """Return the command of a shell tool, empty for any other tool."""
+    arguments = json.loads(run.arguments)
+    names = ("command", "cmd") if isinstance(arguments, dict) else ()
+    found: Any = next((arguments[name] for name in names if arguments.get(name)), "")
+    return " ".join(map(str, found)) if isinstance(found, list) else str(found)

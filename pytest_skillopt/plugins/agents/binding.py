@@ -1,0 +1,230 @@
+"""Connect the harnesses to pytest, the settings, the models and the rollouts."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import threading
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_skillopt.model.roles import Models
+from pytest_skillopt.model.types import ModelConfigError
+from pytest_skillopt.plugins.agents.adapters import (
+    MEMORY,
+    NAMES,
+    Harness,
+    installed,
+    memory_name,
+)
+from pytest_skillopt.plugins.agents.login import SignedIn, refuse_in_ci, sign_in
+from pytest_skillopt.plugins.agents.processes import Runner, resolve
+from pytest_skillopt.plugins.agents.proxy import AgentCalls, Proxy, marks_of
+from pytest_skillopt.rollouts.internals import worker_count
+from pytest_skillopt.rollouts.interrupts import before_the_end
+from pytest_skillopt.skill.document import SKILL_FILE, Document
+from pytest_skillopt.skill.files import catalogue, unnamed
+from pytest_skillopt.tasks.task import chosen_skill
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_skillopt.plugins.agents.agent import HarnessAgent
+    from pytest_skillopt.rollouts.context import Recorder, Skill
+    from pytest_skillopt.settings import Settings
+
+_SHARE = 0.9
+"""Part of ``skillopt_timeout`` an agent may take, so that the rollout itself is not killed."""
+_OPENED = pytest.StashKey[tuple["Proxy | SignedIn", Runner]]()
+"""The provider and the runner of each target."""
+_LOCK = threading.RLock()
+
+
+def _check_kind(path: str, harness: Harness) -> None:
+    """Raise UsageError unless the agent finds this file in a project, and by itself."""
+    name = memory_name(harness, path)
+    if PurePosixPath(path).name == SKILL_FILE or (name and harness.memory):
+        return
+    if name:
+        raise pytest.UsageError(
+            f"{harness.name}: nothing is known of the documents that it reads by itself, so {path} "
+            "cannot be trained with it; give a Harness of your own its names (memory=)"
+        )
+    raise pytest.UsageError(
+        f"skill_harness with {path}: agents find {SKILL_FILE} in a skill's folder, and of other "
+        f"documents only {', '.join(MEMORY)}; train it with skill_agent, or rename it"
+    )
+
+
+def make_agent(
+    request: pytest.FixtureRequest, skill: Skill, recorder: Recorder, workspace: Path
+) -> HarnessAgent:
+    """Make the value of the fixture ``skill_harness``.
+
+    Raises:
+        pytest.UsageError: no usable harness is set.
+        ModelConfigError: no usable model is set.
+    """
+    from pytest_skillopt.plugins.agents.agent import HarnessAgent
+
+    models, (provider, runner) = Models.of(request.config), _opened(request.config)
+
+    name = _named(request.node, models.settings, getattr(request, "param", None))
+    harness = provider.find(name)
+    _check_kind(skill.file, harness)
+    return HarnessAgent(
+        harness=harness,
+        workspace=workspace,
+        skill=skill,
+        recorder=recorder,
+        provider=provider,
+        runner=runner,
+        replies=models.replies,
+        temporary=request.getfixturevalue("tmp_path_factory").getbasetemp(),
+        limit=models.settings.timeout * _SHARE,
+        rivals=functools.partial(
+            _rivals,
+            request.config.rootpath,
+            recorder.request.skill or chosen_skill(request.node),
+            recorder.content,
+        ),
+    )
+
+
+def _rivals(root: Path, own: str, content: bytes) -> dict[str, Document]:
+    """Read the skills of a project but one, by name; ``content`` may hold new ones beside it."""
+    found = catalogue(root)
+    found |= {path: Document(data) for path, data in Document.unpack(content).beside}
+    found.pop(own, None)
+    return {document.name or unnamed(root / path): document for path, document in found.items()}
+
+
+def identify(item: pytest.Item, settings: Settings, skill: str) -> str:
+    """Name the harness of a task with its version, such as ``codex 0.163.0``.
+
+    It is part of a rollout's address, so an update of a harness is never mixed into a run.
+    """
+    params = getattr(getattr(item, "callspec", None), "params", {})
+    name = _named(item, settings, params.get("skill_harness"))
+    resolve(settings.sandbox)
+    try:
+        find = _own_sign_in(item.config).find if settings.harness_login else installed
+        harness = find(name)
+    except ModelConfigError as error:
+        raise pytest.UsageError(str(error)) from None
+    _check_kind(skill, harness)
+    if settings.harness_login:
+        _check_streams(item.config, settings, harness.name)
+    return str(harness)
+
+
+def _own_sign_in(config: pytest.Config) -> SignedIn:
+    """Return the target under the user's own sign-in (ModelConfigError: it is another)."""
+    provider = Models.of(config).get("target")
+    if not isinstance(provider, SignedIn):
+        raise ModelConfigError("skillopt_harness_login: conftest.py must return no target")
+    return provider
+
+
+def check_login(config: pytest.Config, settings: Settings) -> None:
+    """Refuse the user's own sign-in in CI, and several rollouts at once (UsageError)."""
+    try:
+        refuse_in_ci("skillopt_harness_login")
+    except ModelConfigError as error:
+        raise pytest.UsageError(str(error)) from None
+    _check_streams(config, settings, settings.harness)
+
+
+def _check_streams(config: pytest.Config, settings: Settings, name: str) -> None:
+    """Refuse several rollouts at once if a sign-in serves one run at a time.
+
+    Raises:
+        pytest.UsageError: there are several workers or lanes.
+    """
+    how = sign_in(name)
+    workers = worker_count(config)
+    if how is not None and how.home and workers * settings.lanes > 1:
+        raise pytest.UsageError(
+            f"skillopt_harness_login: one sign-in of {name} serves one run at a time, so "
+            f"{workers} workers with {settings.lanes} lanes cannot share it; leave out -n and "
+            "--skillopt-lanes"
+        )
+
+
+@contextlib.contextmanager
+def serving(config: pytest.Config, skill: Skill, recorder: Recorder) -> Iterator[str]:
+    """Serve the calls of a test's own agent while open; yield the base URL, without ``/v1``."""
+    agent_calls = AgentCalls(
+        marks_of(skill.body, skill.text.removesuffix(skill.body)),
+        account=("target", recorder.request.stage, recorder.request.task),
+        on_usage=recorder.add_usage,
+    )
+    provider = _opened(config)[0]
+    if isinstance(provider, SignedIn):
+        raise ModelConfigError("skill_proxy needs skillopt_harness_login = no")
+    with provider.serving(agent_calls) as url:
+        yield url
+    recorder.note_skill_read(agent_calls.skill_read)
+    recorder.fault = agent_calls.failure
+
+
+def shared_variables(settings: Settings) -> dict[str, str]:
+    """Return the environment variables that the user shares with agents."""
+    names = map(str.strip, settings.harness_env.split(","))
+    return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def _named(item: Any, settings: Settings, param: object) -> str:
+    """Return a test's harness: its parameter, else the closest marker's, else the setting."""
+    marked = (mark.kwargs.get("harness") for mark in item.iter_markers("skill_task"))
+    name = param or next(filter(None, marked), None) or settings.harness
+    if not name:
+        raise pytest.UsageError(
+            f"{item.nodeid} uses skill_harness, but no harness is set. Set skillopt_harness, or "
+            f"harness= on the marker, to one of {NAMES}"
+        )
+    return str(name)
+
+
+def _opened(config: pytest.Config) -> tuple[Proxy | SignedIn, Runner]:
+    """Return the target's provider and the runner, made when first needed.
+
+    Raises:
+        ModelConfigError: the target is not a model on a server.
+    """
+    with _LOCK:
+        if _OPENED not in config.stash:
+            models = Models.of(config)
+            model = models.get("target")
+            target = getattr(model, "config", None)
+            if target is None:
+                raise ModelConfigError(
+                    "skill_harness needs a target on a server, and the model that conftest.py "
+                    "returns has none. Return pytest_skillopt.chat_model there, or set "
+                    "skillopt_target to openai:MODEL@URL"
+                )
+            runner = _open_runner(config, models.settings)
+            provider = (
+                model
+                if isinstance(model, SignedIn)
+                else Proxy(target, models.throttle, models.replies)
+            )
+            config.add_cleanup(provider.close)
+            config.stash[_OPENED] = provider, runner
+        return config.stash[_OPENED]
+
+
+def _open_runner(config: pytest.Config, settings: Settings) -> Runner:
+    """Make a runner in the sandbox that is set; it ends its agents with the session."""
+    sandbox = resolve(settings.sandbox)
+    # Beside a worker's temporary folder are those of others, with their tasks' workspaces.
+    base = config.getoption("basetemp", None)
+    base = Path(base).parent if base and hasattr(config, "workerinput") else base
+    more = filter(None, (base, os.environ.get("PYTEST_DEBUG_TEMPROOT")))
+    runner = Runner(sandbox, config.rootpath, shared_variables(settings), *map(Path, more))
+    config.add_cleanup(runner.close)
+    before_the_end(runner.close)
+    return runner

@@ -1,0 +1,198 @@
+"""Model whose every call is one run of a command line that the user has signed in to.
+
+With ``skillopt_optimizer = "cli:claude"`` the unmodified Claude Code answers a prompt without any
+tools, with its vendor's own endpoint and sign-in. Nothing of the sign-in is read or stored here:
+the program finds it itself, in the user's home or in the variables that its vendor documents.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_skillopt.model.client import ChatModel
+from pytest_skillopt.model.faults import estimate_tokens
+from pytest_skillopt.model.prompt_cache import PromptCache
+from pytest_skillopt.model.types import Completion, ModelConfigError, ModelFault
+from pytest_skillopt.plugins.agents.adapters import (
+    KNOWN,
+    Tokens,
+    Trace,
+    add_up,
+    as_text,
+    bundled_path,
+    missing_program,
+)
+from pytest_skillopt.plugins.agents.login import (
+    PROVIDER,
+    PROXIES,
+    SignIn,
+    check_sign_in,
+    raise_refusal,
+    refuse_in_ci,
+    sign_in,
+    stream,
+    without_key,
+)
+from pytest_skillopt.plugins.agents.processes import KEPT, Runner
+from pytest_skillopt.untrusted import protect, redact
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pytest_skillopt.model.config import ModelConfig
+    from pytest_skillopt.model.roles import Models
+    from pytest_skillopt.model.types import Role
+    from pytest_skillopt.plugins.agents.adapters import Ended, Harness
+
+
+def _read_opencode(event: dict[str, Any], trace: Trace) -> None:
+    """Read an event of ``opencode run``."""
+    kind, part = event["type"], event.get("part") or {}
+    if kind == "text":
+        trace.say(part["text"])
+    elif kind == "step_finish":
+        trace.done, told = part["reason"] != "tool-calls", part.get("tokens") or {}
+        asked = add_up(told, "input") + add_up(told.get("cache"), "read", "write")
+        said = add_up(told, "output", "reasoning")
+        trace.spent[str(part.get("id"))] = Tokens(asked, said, *PromptCache.of(told))
+    elif kind == "error":
+        error = event.get("error") or {}
+        trace.error = as_text(error.get("data") or error.get("name") or "error")
+
+
+_ASK = "You answer one prompt with one text, and nothing else is done with it."
+_KEPT = (*KEPT, "HOME", "USER", "TMPDIR", "XDG_CONFIG_HOME", *PROXIES)
+_KNOWN: dict[str, Harness] = {}
+_SIGN_INS: dict[str, SignIn] = {}
+for _name, _table in tomllib.loads(
+    Path(__file__).with_name("command_lines.toml").read_text(encoding="utf-8")
+).items():
+    _SIGN_INS[_name] = SignIn(_table.pop("sign_in"), tuple(_table.pop("variables")))
+    _KNOWN[_name] = replace(KNOWN[_name], **{"env": {}, "files": {}, **_table})
+_KNOWN["opencode"] = replace(_KNOWN["opencode"], read=_read_opencode)
+_REFUSED = {
+    "qwen": "Qwen Code turns its tools off only with --bare, which ignores your sign-in. Its plans "
+    "give a key: set openai:MODEL@URL",
+}
+
+
+class CommandLineModel(ChatModel):
+    """A ``Model`` with cache, accounts and retries, whose calls are runs of a command line.
+
+    Its name is that of the command line, or ``NAME/MODEL``; ``shared`` are further environment
+    variables for the program.
+
+    Raises:
+        ModelConfigError: an unknown or missing program.
+    """
+
+    def __init__(self, config: ModelConfig, shared: Mapping[str, str], **options: Any) -> None:
+        super().__init__(config, **options)
+        self._program, _, self._model = config.model.partition("/")
+        if self._program in _REFUSED:
+            raise ModelConfigError(f"{config.name}: {_REFUSED[self._program]}")
+        if self._program not in _KNOWN:
+            names = ", ".join(f"cli:{name}" for name in _KNOWN)
+            raise ModelConfigError(f"{config.name!r} is not a command line; write {names}")
+        harness = _KNOWN[self._program]
+        path = shutil.which(self._program) or bundled_path(harness.bundled)
+        if not path:
+            raise ModelConfigError(missing_program(config.name, harness))
+        argv = f"{{executable}} {harness.argv}{' --model {model}' * bool(self._model)}"
+        self._harness = replace(harness, argv=argv, executable=path)
+        self._sign_in = _SIGN_INS[self._program]
+        kept = (*_KEPT, *self._sign_in.variables)
+        self._env = {name: os.environ[name] for name in kept if name in os.environ} | dict(shared)
+        protect(name for name in self._sign_in.variables if name.endswith("_TOKEN"))
+        self._runner = Runner("none", Path(), {})
+
+    def check(self) -> None:
+        """Raise ModelConfigError if the sign-in is known to be missing, or paid for by the call."""
+        if (how := sign_in(self._program)) and how.home:
+            check_sign_in(self._program, self._harness.executable)
+
+    def close(self) -> None:
+        """End the runs that are under way."""
+        super().close()
+        self._runner.close()
+
+    def _send(self, request: dict[str, Any]) -> Completion:
+        """Run the program once.
+
+        Raises:
+            ModelFault: it gave no answer.
+            CapReached: the limit of the user's plan is reached.
+        """
+        if request.get("tools"):
+            raise ModelFault(f"{self.name} answers prompts and has no tools", fatal=True)
+        prompt = _prompt(request["messages"], request.get("response_format"))
+        with stream(sign_in(self._program) or self._sign_in, self._check_open):
+            ended = self._run(prompt)
+        trace = Trace()
+        trace.read(self._harness, ended.out)
+        usage = trace.usage(self.config, estimate_tokens(prompt), estimate_tokens(trace.text))
+        if trace.done and not trace.error and trace.text.strip():
+            return Completion(redact(trace.text), usage=usage)
+        why = trace.error or trace.text or ended.err
+        raise_refusal(self.name, why, self._sign_in.command)
+        why = redact(" ".join(why.split())[-300:]) or f"no answer, exit status {ended.status}"
+        raise ModelFault(why, retry=True, answered=not usage.estimated, usage=usage)
+
+    def _run(self, prompt: str) -> Ended:
+        """Run the program once in an empty folder (ModelFault: it could not, or not in time)."""
+        harness, limit = self._harness, self.config.request_timeout
+        values = {"prompt": _ASK, "model": self._model, "key": ""}
+        given, env = prompt.encode(errors="replace"), self._env
+        with tempfile.TemporaryDirectory(prefix="skillopt-cli-") as name:
+            folder, run = Path(name), self._runner.run
+            ended = run(harness, values, folder, limit, given=given, env=env)
+        if ended.why == "start":
+            raise ModelFault(f"{harness.executable} cannot be run: {ended.err}", fatal=True)
+        if ended.why == "time":
+            raise ModelFault(
+                f"no answer within {limit:g} s (skillopt_request_timeout)",
+                retry=True,
+                answered=True,
+                usage=self.config.usage(estimate_tokens(prompt), 0, estimated=True),
+            )
+        return ended
+
+
+def make_model(models: Models, role: Role, shared: Mapping[str, str]) -> CommandLineModel:
+    """Make the model of a role that is set to ``cli:NAME`` or ``cli:NAME/MODEL``.
+
+    Raises:
+        ModelConfigError: the role is the target, parameters are set that no command line takes, or
+            this is a CI, where nobody's own sign-in belongs.
+    """
+    setting = f"skillopt_{role} = {PROVIDER}:..."
+    if role == "target":
+        raise ModelConfigError(
+            f"{setting}: a command line cannot be the target, as it takes no skill as a system "
+            "prompt; use skillopt_harness"
+        )
+    refuse_in_ci(setting)
+    config = without_key(models.settings, role, setting)
+    model = CommandLineModel(config, shared, throttle=models.throttle, cache=models.replies)
+    model.check()
+    return model
+
+
+def _prompt(messages: Sequence[dict[str, Any]], form: dict[str, Any] | None) -> str:
+    """Write a conversation as one text; roles are named once an assistant has spoken."""
+    named = any(message["role"] == "assistant" for message in messages)
+    parts = [
+        f"[{message['role']}]\n{message['content']}" if named else str(message["content"])
+        for message in messages
+    ]
+    if form is not None:
+        schema = json.dumps(form.get("json_schema", {}).get("schema", {}))
+        parts.append(f"Reply with one JSON object of this schema, and nothing else:\n{schema}")
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,257 @@
+"""Read all dialects of ``evals.json`` and ``eval_queries.json`` into one form.
+
+A file is a list, or an object with a list under ``evals``. The statements about a good answer are
+texts or objects under ``assertions``, ``expectations``, ``checks``, ``scorers``, ``must_have``,
+``must_not_have``, ``expected_behavior`` or ``success_criteria``, or only a text under
+``expected_output``. These are the formats of agentskills.io, skill-creator and public skills.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_skillopt.plugins.formats.checks import Statement, pattern, statement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+MOST = 1000
+"""Maximum number of evals in one file; more are taken for a mistake."""
+_MOST_BYTES = 8 * 1024 * 1024
+_SLUG = 48
+_MOST_SAID = 5
+"""Maximum number of problems that one warning names."""
+
+_LISTS = ("evals", "cases", "tests", "queries")
+_IGNORED = frozenset(
+    {
+        "id", "name", "title", "description", "notes", "tags", "category", "difficulty", "metadata",
+        "manual_review_expected", "skill_name", "version", "$schema", "should_trigger", "files",
+        "prompt", "query", "input", "expected_output", "comment",
+    }
+)  # fmt: skip
+_JUDGED = ("expected_behavior", "success_criteria", "assertions", "expectations", "checks")
+_VERBS = {
+    **dict.fromkeys(("regex", "matches"), "matches"),
+    **dict.fromkeys(("not_regex", "regex_absent"), "does not match"),
+    **dict.fromkeys(("contains", "includes"), "contains"),
+    **dict.fromkeys(("not_contains", "contains_not"), "does not contain"),
+}
+_WORDS = ("description", "text", "assertion", "criterion", "statement", "check", "expectation")
+
+
+class EvalsError(ValueError):
+    """Unusable file; the message names it, and the line of an error in its JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One eval."""
+
+    id: str
+    """Id in the file, else the number from 1."""
+    prompt: str
+    expected: str = ""
+    """Description of the expected answer."""
+    statements: tuple[Statement, ...] = ()
+    files: tuple[str, ...] = ()
+    """Paths relative to the skill's folder, with ``/``."""
+    should_trigger: bool | None = None
+    """Whether the skill should be loaded, for a trigger query."""
+
+    @property
+    def kind(self) -> str:
+        """``trigger``, ``graded`` (a model judges a statement) or ``scripted``."""
+        if self.should_trigger is not None:
+            return "trigger"
+        return "graded" if any(each.judged for each in self.statements) else "scripted"
+
+    @property
+    def slug(self) -> str:
+        """Name of the item: the id and the first words of the prompt."""
+        words = re.sub(r"[^a-z0-9]+", "-", f"{self.id} {self.prompt}".lower()).strip("-")
+        return words[:_SLUG].strip("-") or "eval"
+
+
+def read_evals(path: Path, folder: Path, warn: Callable[[str], None]) -> list[Case]:
+    """Read the evals of a file.
+
+    Args:
+        path: ``evals.json`` or ``eval_queries.json``.
+        folder: the skill's folder, which holds the files of evals.
+        warn: called at most twice: with the ignored parts, and with the skipped evals and why (no
+            prompt, nothing to grade, an invalid pattern, a file that is missing or outside of the
+            skill's folder).
+
+    Raises:
+        EvalsError: the whole file is unusable: unknown format, broken JSON or too many evals.
+    """
+    found = _json_of(path)
+    name, rows = _rows(found, path)
+    if len(rows) > MOST:
+        raise EvalsError(
+            f"{path} has {len(rows):,} evals, and at most {MOST:,} are allowed: split the file"
+        )
+    unknown = sorted(found.keys() - _IGNORED - {name}) if name else []
+    aside: dict[str, list[int]] = {f"the key {key!r} of the file": [] for key in unknown}
+    cases: list[Case] = []
+    out: list[str] = []
+    for number, row in enumerate(rows, 1):
+        ignored: list[str] = []
+        try:
+            cases.append(_case(row, number, path.parent, folder, ignored.append))
+        except (ValueError, OSError, RuntimeError) as error:
+            out.append(f"eval {number}: {getattr(error, 'strerror', None) or error}")
+        for each in ignored:
+            aside.setdefault(each, []).append(number)
+    if aside:
+        places = [f"{each}{_numbered(at)}" for each, at in aside.items()]
+        warn(f"{path}: unknown and ignored: {_first(places)}")
+    if out:
+        count = f"{len(out)} of {len(rows)} evals are skipped"
+        warn(f"{path}: {count}: {_first(out)}")
+    return cases
+
+
+def _json_of(path: Path) -> Any:
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(_MOST_BYTES + 1)
+        text = data.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise EvalsError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    if len(data) > _MOST_BYTES:
+        raise EvalsError(f"{path} is larger than {_MOST_BYTES // 1024**2} MB")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:  # a ValueError: a number of 5,000 digits
+        line = getattr(error, "lineno", 1)
+        said = getattr(error, "msg", None) or str(error).partition(":")[0]
+        raise EvalsError(f"{path}:{line}: this is not JSON: {said}") from None
+
+
+def _numbered(evals: Sequence[int]) -> str:
+    """Say in which evals something is ignored; empty for the head of the file."""
+    if not evals:
+        return ""
+    more = f" and {len(evals) - 1} more" if len(evals) > 1 else ""
+    return f" (eval {evals[0]}{more})"
+
+
+def _first(said: Sequence[str]) -> str:
+    more = f"; and {len(said) - _MOST_SAID} more" if len(said) > _MOST_SAID else ""
+    return "; ".join(said[:_MOST_SAID]) + more
+
+
+def _rows(found: Any, path: Path) -> tuple[str, list[Any]]:
+    """Find the list of evals and its key; the key is empty for a list at the top level."""
+    if isinstance(found, list):
+        return "", found
+    name = next((n for n in _LISTS if isinstance(found, dict) and n in found), "")
+    if not name or not isinstance(found[name], list):
+        raise EvalsError(f"{path}:1: there is no list of evals, at the top level or under 'evals'")
+    return name, found[name]
+
+
+def _case(row: Any, number: int, beside: Path, folder: Path, aside: Callable[[str], None]) -> Case:
+    """Read one eval; call ``aside`` with each part that is ignored.
+
+    Raises:
+        ValueError, OSError, RuntimeError: the eval is unusable.
+    """
+    if not isinstance(row, dict):
+        raise ValueError(f"{json.dumps(row)[:40]} is not an object")
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ValueError("it holds half of a character (\\ud800...)") from None
+    prompt = next((row[k] for k in ("prompt", "query", "input") if row.get(k)), None)
+    if not isinstance(prompt, str) or not prompt.strip():
+        raise ValueError("it has no prompt (a text under 'prompt' or 'query')")
+    identity = row.get("id")
+    named = number if identity is None else identity
+    wanted = row.get("expected_output")
+    expected = "" if wanted is None else _text(wanted).strip()
+    trigger = row.get("should_trigger")
+    if trigger is not None and not isinstance(trigger, bool):
+        raise ValueError(f"'should_trigger' is {trigger!r}, neither true nor false")
+    known = _IGNORED | {*_JUDGED, "scorers", "must_have", "must_not_have"}
+    for key in sorted(row.keys() - known):
+        aside(f"the key {key!r}")
+    statements = tuple(_statements(row, aside))
+    if not statements and expected:
+        said = f"The answer agrees in substance with the expected answer: {expected}"
+        statements = (Statement(said),)
+    if not statements and trigger is None:
+        raise ValueError("it has no statement about a good answer")
+    files = tuple(_files(row.get("files") or [], beside, folder))
+    return Case(str(named), prompt, expected, statements, files, trigger)
+
+
+def _statements(row: dict[str, Any], aside: Callable[[str], None]) -> Iterator[Statement]:
+    for key in _JUDGED:
+        for element in _listed(row.get(key)):
+            if isinstance(element, str) and element.strip():
+                yield statement(element.strip())
+            elif isinstance(element, dict):
+                yield from _object(element, aside)
+            else:
+                raise ValueError(f"{key!r} holds {json.dumps(element)[:40]}: a text is expected")
+    for element in _listed(row.get("scorers")):
+        if not isinstance(element, dict):
+            raise ValueError("'scorers' may hold only objects")
+        yield from _object(element, aside)
+    yield from _patterns(row, "must_have", "matches")
+    yield from _patterns(row, "must_not_have", "does not match")
+
+
+def _patterns(row: dict[str, Any], key: str, verb: str) -> Iterator[Statement]:
+    for element in _listed(row.get(key)):
+        if not isinstance(element, str):
+            raise ValueError(f"{key!r} may hold only regular expressions")
+        yield pattern(verb, element)
+
+
+def _object(element: dict[str, Any], aside: Callable[[str], None]) -> Iterator[Statement]:
+    name = element.get("name")
+    words = next((element[k] for k in _WORDS if isinstance(element.get(k), str)), "")
+    verb = _VERBS.get(str(element.get("type", "")).lower().replace("-", "_"))
+    value = next((element[k] for k in ("pattern", "value", "regex") if k in element), None)
+    values = [_text(each) for each in _listed(value)]
+    if verb and values:
+        yield from (pattern(verb, each, words) for each in values)
+    elif said := words.strip() or (name.strip() if isinstance(name, str) else ""):
+        yield statement(said)
+    else:
+        aside(f"the statement {json.dumps(element)[:60]}")
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _listed(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]
+
+
+def _files(given: Any, beside: Path, folder: Path) -> Iterator[str]:
+    """Yield files by path from the skill's folder; given paths may start at the evals' folder."""
+    for element in given if isinstance(given, list) else [given]:
+        name = element.get("path") if isinstance(element, dict) else element
+        if not isinstance(name, str) or not name.strip():
+            raise ValueError(f"'files' holds {json.dumps(element)[:40]}: a path is expected")
+        top = folder.resolve()
+        places = [(base / name).resolve() for base in (folder, beside)]
+        inside = [place for place in places if place.is_relative_to(top) and place != top]
+        if not inside:
+            raise ValueError(f"the file {name!r} is outside of the skill's folder")
+        there = [place for place in inside if place.is_file() or place.is_dir()]
+        if not there:
+            raise ValueError(f"there is no file {name!r} in {folder}")
+        yield there[0].relative_to(top).as_posix()

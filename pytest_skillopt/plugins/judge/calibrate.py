@@ -1,0 +1,165 @@
+"""Measure how far a judge agrees with people: ``pytest-skillopt judge calibrate labelled.jsonl``.
+
+Each line of the file is an object with ``answer``, ``rubric``, ``label`` (true, false, or a number
+in [0, 1]; at least 0.5 means true) and, if the rubric needs it, ``question``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, Field, ValidationError
+
+from pytest_skillopt.errors import UserError
+from pytest_skillopt.gate.statistics import interval
+from pytest_skillopt.model.roles import Models
+from pytest_skillopt.plugins.judge.judge import Judge, UnreadableJudgement
+from pytest_skillopt.report.words import percent, plural
+from pytest_skillopt.run.directory import Home
+from pytest_skillopt.untrusted import parsed, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import pytest
+
+FEW = 30
+"""Number of labels below which the interval is too wide to be useful."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Counts of a judge's grades compared with people's labels."""
+
+    both: int = 0
+    neither: int = 0
+    judge_alone: int = 0
+    """Labels for which the judge says yes and people say no."""
+    people_alone: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.both + self.neither + self.judge_alone + self.people_alone
+
+    @property
+    def share(self) -> float:
+        """Share of labels that the judge agrees with, in [0, 1]."""
+        return (self.both + self.neither) / self.total
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95% confidence interval of the share (Wilson, 1927)."""
+        agreed = self.both + self.neither
+        return interval([(1, 1)] * agreed + [(0, 1)] * (self.total - agreed))
+
+    @property
+    def kappa(self) -> float:
+        """Agreement beyond chance, in [-1, 1] (Cohen, 1960); 0 if it is undefined."""
+        n = self.total
+        judge, people = self.both + self.judge_alone, self.both + self.people_alone
+        chance = (judge * people + (n - judge) * (n - people)) / n**2
+        return 0.0 if chance == 1 else (self.share - chance) / (1 - chance)
+
+
+class Label(BaseModel):
+    """A labelled answer."""
+
+    answer: str = Field(pattern=r"\S")
+    rubric: str = Field(pattern=r"\S")
+    label: float = Field(ge=0, le=1)
+    question: str | None = None
+
+
+def read_labels(path: Path) -> list[Label]:
+    """Read the labelled answers of a file of JSON lines.
+
+    Raises:
+        UserError: the file or a line cannot be read, or there is no answer.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    rows: list[Label] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            rows.append(Label.model_validate_json(line))
+        except ValidationError:
+            raise UserError(
+                f"{path}:{number}: an object with the texts 'answer' and 'rubric' and a 'label' of "
+                "true, false or a number from 0 to 1 is expected"
+            ) from None
+    if not rows:
+        raise UserError(f"{path}: there is no labelled answer")
+    return rows
+
+
+def calibrate(config: pytest.Config, path: Path) -> int:
+    """Grade each labelled answer once, print the agreement, and save it for the reports.
+
+    An answer whose grade cannot be read is named and left out.
+
+    Raises:
+        UserError: see :func:`read_labels`; no grade could be read.
+        ModelError: a call of the judge failed.
+    """
+    rows = read_labels(path)
+    models = Models.of(config)
+    model = models.get("judge")
+    sys.stdout.write(shown(f"{plural(len(rows), 'call')} of {model.name}, one for each label\n"))
+    judge = Judge(model, sample="calibrate")
+    counts: Counter[tuple[bool, bool]] = Counter()
+    for row in rows:
+        try:
+            grade = judge(row.rubric, row.answer, question=row.question or "")
+        except UnreadableJudgement as error:
+            sys.stdout.write(shown(f"  left out: {row.answer[:70]!r}: {error}\n"))
+            continue
+        says, people = grade.score >= 0.5, row.label >= 0.5
+        counts[says, people] += 1
+        if says != people:
+            sys.stdout.write(shown(f"  differs: {row.answer[:70]!r}: {grade.reason[:120]}\n"))
+    cells = ((True, True), (False, False), (True, False), (False, True))
+    found = Agreement(*(counts[cell] for cell in cells))
+    if not found.total:
+        raise UserError(f"{model.name}: no grade could be read")
+    low, high = found.interval
+    sys.stdout.write(
+        f"agreement {percent(found.share)} ({percent(low)} to {percent(high)}) on "
+        f"{plural(found.total, 'label')}, kappa {found.kappa:.2f}; only the judge says yes "
+        f"{plural(found.judge_alone, 'time')}, only people {plural(found.people_alone, 'time')}\n"
+    )
+    if found.total < FEW:
+        sys.stdout.write(f"this is too few labels for a reliable figure: have at least {FEW}\n")
+    home = Home(config.rootpath / models.settings.dir)
+    home.make()
+    known = {**calibrated(home), model.name: {**asdict(found), "low": low, "high": high}}
+    (home.path / "judges.json").write_text(json.dumps(known, indent=1), encoding="utf-8")
+    return 0
+
+
+def calibrated(home: Home) -> dict[str, Any]:
+    """Return the saved calibrations, by ``provider:model``."""
+    try:
+        found = parsed((home.path / "judges.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def doubt(home: Home, judges: Sequence[str]) -> str:
+    """Return a note on the judges that were never calibrated, empty if there are none."""
+    unknown = sorted(set(judges) - set(calibrated(home)))
+    if not unknown:
+        return ""
+    return (
+        f"this judge was never compared with people's labels: {', '.join(unknown)}; "
+        "pytest-skillopt judge calibrate measures how far it agrees"
+    )

@@ -1,0 +1,196 @@
+"""Command ``adopt``: write what a run accepted, with a receipt, and undo it again.
+
+A training that writes its skill leaves a receipt, too, so that it is undone by the same command.
+For a run with ``--skillopt-write=no``, or one from elsewhere, which is not trusted: its counts are
+added up again, its text passes the lint, and only text documents are written. The receipt,
+``.skillopt/adopted/RUN.json``, pins the versions before and after by their SHA-256; only what it
+pins is undone.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock
+
+from pytest_skillopt.cli import add_run_arguments
+from pytest_skillopt.errors import UserError
+from pytest_skillopt.plugins.propose.errors import Refused
+from pytest_skillopt.plugins.propose.validate import check_consistent, check_evidence, own_rule
+from pytest_skillopt.run.directory import replace_file, write_skill
+from pytest_skillopt.run.past import home_of, pick_run
+from pytest_skillopt.run.project import version_of_run
+from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
+from pytest_skillopt.skill.files import Trained, read_bounded, skill_files
+from pytest_skillopt.skill.lint import lint, refused, warned
+from pytest_skillopt.untrusted import parsed, shown
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from pytest_skillopt.run.directory import Home
+    from pytest_skillopt.run.result import SkillResult
+
+
+_MOST_BYTES = 1_000_000
+"""Most bytes of a receipt."""
+
+
+def add_adopt(commands: argparse._SubParsersAction[Any]) -> None:
+    """Declare the command."""
+    text = "write the skills that a run accepted, unless they were changed since; keep a receipt"
+    parser = commands.add_parser("adopt", help=text)
+    add_run_arguments(parser)
+    text = "search whose own rule may have accepted it (default: the pass rate must rise)"
+    parser.add_argument("--search", metavar="SEARCH", default="", help=text)
+    parser.add_argument("--undo", action="store_true", help="restore the versions before it")
+    parser.set_defaults(handle=_adopt)
+
+
+def _adopt(args: argparse.Namespace) -> int:
+    home = home_of(args)
+    if not home.path.is_dir():
+        return _adopted(args, home)  # which says that there is no run
+    try:
+        with FileLock(home.path / "adopt.lock"):  # two at once would write and undo half of it
+            return _adopted(args, home)
+    except OSError as error:
+        place = error.filename or home.path
+        raise UserError(
+            f"{place}: {error.strerror or error}; correct that, and repeat it"
+        ) from None
+
+
+def _adopted(args: argparse.Namespace, home: Home) -> int:
+    run, result = pick_run(home, args.run)
+    accepted = {skill.path: skill for skill in result.skills if skill.status == "accepted"}
+    if not accepted:
+        raise UserError(f"run {run.id} accepted nothing: {result.reason}")
+    receipt = _receipt(home, run.id)
+    _check_place(receipt)
+    if args.undo:
+        return _undone(home, run.id, accepted)
+    check_consistent(result, accepted.values())
+    changes = []
+    for path, skill in accepted.items():
+        before, after = _versions(home, run.id, skill)
+        rule = own_rule(skill, args.search, "name it with --search if it may judge here")
+        check_evidence(skill, rule[1] if rule else None)
+        _check(home.path.resolve().parent / path, skill, before, after)
+        changes.append((path, before, after))
+    _write(home, changes)
+    leave_receipt(home, run.id, accepted.values())
+    way = f"to undo it: pytest-skillopt adopt {run.id} --undo"
+    sys.stdout.write(shown(f"receipt: {receipt}; {way}\n"))
+    return 0
+
+
+def _undone(home: Home, run: str, accepted: Mapping[str, SkillResult]) -> int:
+    """Write back what was there before the skills that the receipt of a run pins."""
+    receipt = _receipt(home, run)
+    pinned = _pinned(receipt, run)
+    written = {path: skill for path, skill in accepted.items() if path in pinned}
+    if pinned != _pins(written.values()):
+        raise UserError(f"{receipt} pins other versions than those of run {run}")
+    changes = []
+    for path, skill in written.items():
+        before, after = _versions(home, run, skill)
+        changes.append((path, after, before))
+    _write(home, changes)
+    receipt.unlink()
+    return 0
+
+
+def _versions(home: Home, run: str, skill: SkillResult) -> tuple[Document, Document]:
+    return version_of_run(home, run, skill.before), version_of_run(home, run, skill.after)
+
+
+def _write(home: Home, changes: Iterable[tuple[str, Document, Document]]) -> None:
+    """Write the new versions of skills that are not on disk yet: path, old and new version."""
+    root = home.path.resolve().parent
+    due = [change for change in changes if not _is_done(root, *change)]
+    for path, old, new in due:
+        try:
+            write_skill(root, home, path, old, new)
+        except SkillError as error:
+            raise UserError(str(error)) from None
+        sys.stdout.write(shown(f"{path}: {old.version[:10]} -> {new.version[:10]}\n"))
+    if not due:
+        sys.stdout.write("nothing to write: the files have these versions already\n")
+
+
+def leave_receipt(home: Home, run: str, skills: Iterable[SkillResult]) -> None:
+    """Pin the versions before and after of skills that were written, for ``--undo``."""
+    receipt = _receipt(home, run)
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    receipt.parent.mkdir(exist_ok=True)
+    text = json.dumps({"run": run, "adopted": now, "skills": _pins(skills)}, indent=1)
+    replace_file(receipt, text.encode())
+
+
+def _receipt(home: Home, run: str) -> Path:
+    return home.path / "adopted" / f"{run}.json"
+
+
+def _check_place(receipt: Path) -> None:
+    """Raise UserError, before a skill is written, if no receipt could be."""
+    folder = receipt.parent
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is not a folder: remove it, and repeat the command")
+    if receipt.exists() and not receipt.is_file():
+        raise UserError(f"{receipt} is not a file: remove it, and repeat the command")
+
+
+def _pins(skills: Iterable[SkillResult]) -> dict[str, dict[str, str]]:
+    return {skill.path: {"before": skill.before, "after": skill.after} for skill in skills}
+
+
+def _pinned(receipt: Path, run: str) -> dict[str, Any]:
+    try:
+        return dict(parsed(read_bounded(receipt, _MOST_BYTES))["skills"])
+    except FileNotFoundError:
+        raise UserError(f"run {run} was not adopted: there is no {receipt}") from None
+    except (ValueError, TypeError, KeyError):
+        raise UserError(f"{receipt} is not a receipt, and cannot be used") from None
+
+
+def _check(path: Path, skill: SkillResult, before: Document, after: Document) -> None:
+    """Check the new text of a skill, as far as no base branch is needed."""
+    try:
+        for name in (path.name, *({*before.names, *after.names} - {SKILL_FILE})):
+            Trained("*").check(name)
+        present = {*skill_files(path, path.parent), *after.names}
+    except (SkillError, OSError) as error:
+        raise Refused(f"{skill.path}: {error}") from None
+    found = lint(before, after, present=present, description=True)
+    if bad := refused(found):
+        raise Refused(
+            f"{skill.path}: lint, {bad[0].rule}: {bad[0]}; if it is meant so, apply it "
+            "yourself: pytest-skillopt diff | git apply"
+        )
+    for finding in warned(found):
+        sys.stdout.write(shown(f"look at this: {finding.rule}: {finding}\n"))
+
+
+def _is_done(root: Path, path: str, old: Document, new: Document) -> bool:
+    """Tell whether the new version is on disk; raise UserError unless it is that or the old."""
+    file = root / path
+    if not file.resolve().is_relative_to(root) or not file.is_file():
+        raise UserError(f"{path}: there is no such file in {root}")
+    names = sorted({*old.names, *new.names})
+    places = {name: file if name == SKILL_FILE else file.parent / name for name in names}
+    found = {name: place.read_bytes() if place.exists() else b"" for name, place in places.items()}
+    if all(found[name] == new.file(name).data for name in names):
+        return True
+    changed = [name for name in names if found[name] != old.file(name).data]
+    if changed:
+        raise UserError(
+            f"{path}: nothing was written, since {', '.join(changed)} is not the version "
+            f"{old.version[:10]} that would be replaced; pytest-skillopt diff shows the change"
+        )
+    return False

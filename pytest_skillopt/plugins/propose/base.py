@@ -1,0 +1,139 @@
+"""Read from the base branch the settings, and the files that a proposal may change.
+
+Only the commit at the base branch's tip is read, never the work tree, which the author of a
+proposal may have changed.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+import iniconfig  # pytest's own parser of ini files
+
+from pytest_skillopt.errors import UserError
+from pytest_skillopt.git import Tree
+from pytest_skillopt.settings import REMOVED
+from pytest_skillopt.skill.document import SKILL_FILE
+from pytest_skillopt.skill.files import is_searched
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pytest_skillopt.git import Entry, Git
+
+MAX_SKILL = 512 * 1024
+"""Maximum bytes of a skill file in a proposal."""
+_MAX_CONFIG = 1024 * 1024
+_PREFIX = "skillopt_"
+_CONFIG_FILES = (
+    "pytest.toml",
+    ".pytest.toml",
+    "pytest.ini",
+    ".pytest.ini",
+    "pyproject.toml",
+    "tox.ini",
+    "setup.cfg",
+)
+"""Files in pytest's order of precedence (``_pytest.config.findpaths.locate_config``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """Tip of the base branch. Paths are relative to the top of the repository."""
+
+    commit: str
+    settings: Mapping[str, str]
+    """Ini keys without ``skillopt_``."""
+    allowed: frozenset[str]
+    """Skill files that a proposal may change."""
+    files: Mapping[str, Entry]
+    """All files of the branch."""
+    git: Git
+
+    def read(self, entry: Entry) -> bytes:
+        return self.git.read(entry.id, limit=MAX_SKILL)
+
+    def place(self, path: str) -> str:
+        """Return the path of a file, or of a new one, without links.
+
+        Raises:
+            GitError: it lies in a submodule.
+        """
+        tree = Tree(self.git, self.commit)
+        folder, _, name = path.rpartition("/")
+        inside = tree.real(folder)
+        return tree.real(path) or (f"{inside}/{name}" if inside else path)
+
+
+def read_base(git: Git, commit: str) -> Base:
+    """Read a commit's settings for proposals.
+
+    Raises:
+        UserError: its configuration cannot be read.
+    """
+    files = git.files(commit)
+    settings = _settings(git, files)
+    return Base(commit, settings, _allowed(settings, git.prefix, files), files, git)
+
+
+def _allowed(settings: Mapping[str, str], prefix: str, files: Iterable[str]) -> frozenset[str]:
+    """List the skill files of ``skillopt_propose_skills``, else of ``skillopt_skill``.
+
+    If neither is set, it is the project's SKILL.md, unless there are several.
+    """
+    named = settings.get("propose_skills") or settings.get("skill") or ""
+    paths = [name.strip().removeprefix("./") for name in named.replace("\n", ",").split(",")]
+    if any(paths):
+        return frozenset(prefix + path for path in paths if path)
+    ours = (name.removeprefix(prefix) for name in files if name.startswith(prefix))
+    below = [path for path in map(PurePosixPath, ours) if path.name == SKILL_FILE]
+    found = [path for path in below if is_searched(path)]
+    return frozenset(f"{prefix}{p}" for p in found) if len(found) == 1 else frozenset()
+
+
+def _settings(git: Git, files: Mapping[str, Entry]) -> dict[str, str]:
+    """Read the ini keys from the file that pytest would use."""
+    for name in _CONFIG_FILES:
+        path = git.prefix + name
+        entry = files.get(path)
+        if entry is None or not entry.is_file:
+            continue
+        text = git.read(entry.id, limit=_MAX_CONFIG).decode("utf-8", "replace")
+        try:
+            found = _from_toml(name, text) if name.endswith(".toml") else _from_ini(name, text)
+        except (ValueError, TypeError, AttributeError, iniconfig.ParseError) as error:
+            raise UserError(f"{path} of the base branch cannot be read: {error}") from None
+        if found is not None:
+            ours = {key: value for key, value in found.items() if key.startswith(_PREFIX)}
+            settings = {key.removeprefix(_PREFIX): _text(ours[key]) for key in ours}
+            for gone in REMOVED.keys() & settings.keys():
+                raise UserError(f"{path}: {_PREFIX}{gone} no longer exists: {REMOVED[gone]}")
+            return settings
+    return {}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ",".join(line.strip() for line in str(value).splitlines() if line.strip())
+
+
+def _from_toml(name: str, text: str) -> dict[str, Any] | None:
+    whole: dict[str, Any] = tomllib.loads(text)
+    if name != "pyproject.toml":
+        return dict(whole.get("pytest", {}))
+    table = whole.get("tool", {}).get("pytest")
+    return table and dict(table.get("ini_options", table))
+
+
+def _from_ini(name: str, text: str) -> dict[str, Any] | None:
+    parsed = iniconfig.IniConfig(name, data=text)
+    section = "tool:pytest" if name == "setup.cfg" else "pytest"
+    if section in parsed:
+        return dict(parsed[section].items())
+    return {} if name.endswith("pytest.ini") else None

@@ -1,0 +1,157 @@
+"""Commands ``propose`` and ``job``; the latter for unattended trainings."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_skillopt.plugins.propose.adopt import add_adopt
+from pytest_skillopt.plugins.propose.proposal import FOLDER
+from pytest_skillopt.plugins.propose.publish import Outcome, Publisher
+from pytest_skillopt.plugins.propose.schedule import CAPS, add_schedule, training_command
+from pytest_skillopt.run.directory import RunError
+from pytest_skillopt.run.past import find_home, pick_run
+from pytest_skillopt.skill.document import SkillError
+from pytest_skillopt.skill.files import read_bounded
+from pytest_skillopt.untrusted import no_command, shown
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping, Sequence
+
+    from pytest_skillopt.run.result import SkillResult
+
+_SENTENCES = {
+    "create": "{path}: pushed to the new branch {branch}",
+    "update": "{path}: rebuilt the branch {branch}",
+    "keep": "{path}: {branch} has this proposal already, nothing was pushed",
+    "delete": "{path}: the base branch has this text now; {branch} was deleted",
+    "nothing": "{path}: the base branch has this text already",
+    "human": "{path}: somebody else has changed {branch}, so it was not touched",
+    "declined": "{path}: this change was declined before, nothing was pushed",
+}
+
+_WOULD = _SENTENCES | {
+    "create": "{path}: would be pushed to the new branch {branch}",
+    "update": "{path}: the branch {branch} would be rebuilt",
+    "keep": "{path}: {branch} has this proposal already, nothing would be pushed",
+    "delete": "{path}: the base branch has this text now; {branch} would be deleted",
+    "human": "{path}: somebody else has changed {branch}, so it would not be touched",
+}
+
+_MOST_BYTES = 1_000_000
+"""Most bytes of a summary; GitHub takes no more."""
+
+
+def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
+    """Declare the commands; each sets ``handle``, a function from the arguments to an exit code."""
+    propose = commands.add_parser("propose", help="open a pull request for a trained skill")
+    add = propose.add_argument
+    add("--dir", type=Path, metavar="DIR", help="folder (default: the latest proposal)")
+    text = "target branch (default: the current one)"
+    add("--base", metavar="BRANCH", default="", help=text)
+    add("--remote", metavar="NAME", default="origin", help="the git remote (default: origin)")
+    text = "push the branch and only print the text of the request"
+    add("--no-forge", dest="forge", action="store_const", const="none", help=text)
+    text = "check the proposal and print branch and text of the request; push and open nothing"
+    add("--dry-run", action="store_true", help=text)
+    text = "kind of host (default: as the CI or the remote's name tells)"
+    add("--forge", choices=("github", "gitlab", "none"), help=text)
+    add("--ready", action="store_true", help="open it for review, not as a draft")
+    add("--label", metavar="LABEL", action="append", help="label, repeatable (default: skillopt)")
+    propose.set_defaults(handle=_propose)
+    text = "train in a CI job: needs a spending cap, sets the job's outputs"
+    job = commands.add_parser("job", help=text)
+    job.set_defaults(handle=_job)
+    schedule = add_schedule(commands)
+    for parser in (job, schedule):
+        for name, (unit, text) in CAPS.items():
+            parser.add_argument(f"--max-{name}", metavar=unit, default="", help=text)
+        text = "further arguments of pytest, as one string"
+        parser.add_argument("--args", metavar="ARGUMENTS", default="", help=text)
+    text = "arguments of propose, as one string"
+    schedule.add_argument("--propose", metavar="ARGUMENTS", default="", help=text)
+    add_adopt(commands)
+
+
+def _propose(args: argparse.Namespace) -> int:
+    home = find_home(Path.cwd())
+    proposal = args.dir or home.path / FOLDER
+    if not proposal.exists():
+        sys.stdout.write(
+            f"nothing to propose: there is no {shown(str(proposal))}, which a training writes if "
+            "it accepts an edit in a git repository\n"
+        )
+        write_outputs({"pull-request-url": ""})
+        return 0
+    root = Path.cwd() if args.dir else home.path.parent
+    outcomes = Publisher(root, args).publish(proposal)
+    for outcome in outcomes:
+        _report(outcome, args)
+    open_ = [o.url for o in outcomes if o.url and o.action in ("create", "update", "keep", "human")]
+    write_outputs({"pull-request-url": open_[0] if open_ else ""})
+    return 0
+
+
+def _report(outcome: Outcome, args: argparse.Namespace) -> None:
+    sentence = (_WOULD if args.dry_run else _SENTENCES)[outcome.action]
+    said = sentence.format(path=outcome.skill.path, branch=outcome.request.branch)
+    sys.stdout.write(shown(f"{said}\n  {outcome.url}" if outcome.url else said) + "\n")
+    with_text = args.dry_run or args.forge == "none"
+    if with_text and outcome.action in ("create", "update", "keep"):
+        # Not through shown(): it would remove the characters that make the body inert.
+        sys.stdout.write(no_command(f"\n{outcome.request.title}\n\n{outcome.request.body}\n"))
+
+
+def _job(args: argparse.Namespace) -> int:
+    command = training_command(args)
+    home = find_home(Path.cwd())
+    there = set(home.run_names())
+    code = subprocess.run(command).returncode
+    new = [name for name in home.run_names() if name not in there]
+    skills: list[SkillResult] = []
+    try:
+        if new:
+            _, result = pick_run(home, new[-1])
+            skills = result.skills
+            if (summary := home.runs / new[-1] / "summary.md").exists():
+                text = read_bounded(summary, _MOST_BYTES).decode("utf-8", "replace")
+                _append("GITHUB_STEP_SUMMARY", f"{text}\n")
+    except (RunError, SkillError, OSError) as error:
+        sys.stderr.write(f"pytest-skillopt: {shown(str(error))}\n")
+    write_outputs(_training_outputs(skills))
+    return code
+
+
+def _training_outputs(skills: Sequence[SkillResult]) -> dict[str, str]:
+    """Return the outputs ``accepted``, ``pass-rate-before`` and ``pass-rate-after`` of a run.
+
+    Pass rates are those of the whole suite, in [0, 1], for the first improved skill, else for the
+    first measured one; empty if nothing was measured.
+    """
+    accepted = [skill for skill in skills if skill.status == "accepted"]
+    suite = next((skill.suite for skill in accepted or skills if skill.suite), None)
+    after = suite.after if suite else None
+    return {
+        "accepted": "true" if accepted else "false",
+        "pass-rate-before": f"{suite.before.rate:.4f}" if suite else "",
+        "pass-rate-after": f"{after.rate:.4f}" if after else "",
+    }
+
+
+def write_outputs(values: Mapping[str, str]) -> None:
+    """Append to ``$GITHUB_OUTPUT`` if it is set."""
+    # The delimiter is random: a value that contained it could set other outputs.
+    end = f"end-{secrets.token_hex(16)}"
+    _append("GITHUB_OUTPUT", "".join(f"{k}<<{end}\n{v}\n{end}\n" for k, v in values.items()))
+
+
+def _append(variable: str, text: str) -> None:
+    """Append to the file that an environment variable names, if it is set."""
+    if path := os.environ.get(variable):
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(text)

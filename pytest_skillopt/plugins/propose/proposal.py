@@ -1,0 +1,86 @@
+"""Write ``.skillopt/proposal/``, the input of ``pytest-skillopt propose``, after a training.
+
+``result.json`` is the run's result without its transcripts, ``<name>/`` holds each improved skill
+with the files that were trained with it. A proposal is not trusted: every reader checks it with
+:mod:`pytest_skillopt.plugins.propose.validate`.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_skillopt.plugins.propose.git import has_commit
+from pytest_skillopt.run.directory import replace_file
+from pytest_skillopt.skill.document import Document
+from pytest_skillopt.skill.files import slug, unnamed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_skillopt.run.directory import Home
+    from pytest_skillopt.run.result import Result, SkillResult
+
+FOLDER = "proposal"
+"""Name of the proposal's folder in ``.skillopt``."""
+RESULT = "result.json"
+UP = "~up/"
+"""Folder of a proposal that stands for ``../`` in the path of a file."""
+_ARMS = {"before": {"sample"}, "after": {"sample"}}
+_TRANSCRIPTS: Any = {"skills": {"__all__": {"tasks": {"__all__": _ARMS}}}}
+
+
+def leave_proposal(root: Path, home: Home, run: Path, result: Result) -> None:
+    """Replace the project's proposal by that of a run, or remove it if nothing was accepted.
+
+    Outside of git there is none. ``root`` is the project's root directory, ``run`` the run's
+    directory; the proposal is written to ``home``.
+
+    Raises:
+        OSError: a file cannot be read or written.
+    """
+    accepted = proposed(result) if has_commit(root) else {}
+    files = {RESULT: result.dump(_TRANSCRIPTS).encode()} if accepted else {}
+    for name, row in accepted.items():
+        after = Document.unpack((run / "skills" / f"{row.after}.md").read_bytes())
+        named = {file: file.replace("../", UP) for file in after.names}
+        files |= {f"{name}/{path}": after.file(file).data for file, path in named.items()}
+    folder = home.path / FOLDER
+    if files or os.path.lexists(folder):
+        _replace(folder, files)
+
+
+def proposed(result: Result) -> dict[str, SkillResult]:
+    """Return the improved skills, by unique names.
+
+    A name has lower-case letters, digits and inner hyphens: it is safe in paths and branch names.
+    """
+    found: dict[str, SkillResult] = {}
+    for row in result.skills:
+        if row.status == "accepted":
+            name = slug(row.name or unnamed(Path(row.path)))
+            number, own = 1, name
+            while own in found:
+                number += 1
+                own = f"{name[:58]}-{number}"
+            found[own] = row
+    return found
+
+
+def _replace(directory: Path, files: Mapping[str, bytes]) -> None:
+    """Replace a directory by one with these files, readable only by their owner; remove it if none.
+
+    It is renamed into place, so that it is never incomplete.
+    """
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".proposal-", dir=directory.parent) as scratch:
+        for name, data in files.items():
+            target = Path(scratch, "new", name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(target, data)
+        if os.path.lexists(directory):
+            directory.rename(Path(scratch, "old"))
+        if files:
+            Path(scratch, "new").rename(directory)

@@ -1,0 +1,214 @@
+"""Publish a proposal as requests for review: check, plan, push, open. It is idempotent.
+
+There is one branch for each skill, ``skillopt/<name>``, always a single commit on the base branch.
+A commit of this module ends with a trailer ``Skillopt-Proposal``, a hash of the rest of the commit
+object. A commit or merge on top has no such trailer; in an amended, rebased or cherry-picked one
+the hash does not match. In all these cases somebody else has changed the branch, and it is not
+touched. The hash is a checksum, not a signature: anyone who can push to the branch could forge it,
+but would gain nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from pytest_skillopt.errors import UserError
+from pytest_skillopt.git import Clone, Entry
+from pytest_skillopt.plugins.propose import forges
+from pytest_skillopt.plugins.propose.base import read_base
+from pytest_skillopt.plugins.propose.body import compose, marker, title
+from pytest_skillopt.plugins.propose.errors import BranchMoved
+from pytest_skillopt.plugins.propose.git import (
+    BRANCHES,
+    Repository,
+    commit_head,
+    find_remote,
+    write,
+)
+from pytest_skillopt.plugins.propose.validate import load, validate
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from pytest_skillopt.plugins.propose.base import Base
+    from pytest_skillopt.plugins.propose.forges import Place, Request
+    from pytest_skillopt.plugins.propose.validate import Checked, Proposal
+
+_AUTHOR = "pytest-skillopt <pytest-skillopt@users.noreply.invalid>"
+_TRAILER = re.compile(rb"^Skillopt-Proposal: ([0-9a-f]{64})\n\Z", re.MULTILINE)
+
+Action = Literal["create", "update", "keep", "delete", "nothing", "human"]
+ForgeName = Literal["github", "gitlab", "none"]
+_MESSAGE = """Proposed by pytest-skillopt. Measured on samples of the suite, and checked again
+against the base branch before it was pushed.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Result for one skill."""
+
+    skill: Checked
+    request: Request
+    action: Action | Literal["declined"]
+    url: str = ""
+    """Address of the request, ``""`` if there is none or it is unknown."""
+
+
+class Publisher:
+    """Publisher of one project's proposals.
+
+    Args:
+        root: the project's root directory.
+        args: arguments of a command: ``base``, target branch of requests (``""``: the one that is
+            checked out); ``remote``, name of the git remote; ``forge``, service that opens requests
+            (None: that of the CI or the remote's host); ``dry_run``: check and plan, but push
+            nothing and call no forge; ``ready`` and ``label``: not as a draft, and labels.
+
+    Raises:
+        UserError: git, the remote, the base branch, or a repository or token is missing.
+    """
+
+    def __init__(self, root: Path, args: argparse.Namespace) -> None:
+        clone = Clone(root)
+        self._args = args
+        self._environ = environ = clone.environ
+        self._base: str = args.base or _checked_out(clone)
+        remote = find_remote(clone, args.remote)
+        where, pushed = forges.place(remote.fetch_url), forges.place(remote.push_url)
+        self._forge: ForgeName = args.forge or _forge(where, environ)
+        called = self._forge == "github" and not args.dry_run
+        self._github = forges.GitHub(where, environ) if called else None
+        headers = forges.push_headers(self._forge, environ, where, pushed)
+        self._git = Repository(clone, remote, headers)
+
+    def publish(self, directory: Path) -> list[Outcome]:
+        """Check the proposal in a directory and publish it.
+
+        Raises:
+            Refused: the proposal is invalid; nothing was pushed.
+            UserError: git or the forge failed; it is safe to run again.
+        """
+        with self._git:
+            proposal = load(directory)
+            return [self._publish(skill, proposal) for skill in self._check(proposal)]
+
+    def _check(self, proposal: Proposal) -> list[Checked]:
+        self._tip = read_base(self._git, self._git.fetch(self._base))
+        return validate(proposal, self._tip)
+
+    def _publish(self, skill: Checked, proposal: Proposal) -> Outcome:
+        request = forges.Request(
+            branch=f"skillopt/{skill.branch}",
+            base=self._base,
+            title=title(skill),
+            body=compose(
+                skill,
+                simulated=proposal.result.simulated,
+                run_url=forges.run_url(self._environ),
+            ),
+            marker=marker(skill),
+            draft=not self._args.ready,
+            labels=tuple(self._args.label or ["skillopt"]),
+        )
+        try:
+            return self._act(skill, request)
+        except BranchMoved:
+            # The push came from a person or from another run of this job: check again.
+            again = {checked.path: checked for checked in self._check(proposal)}
+            return self._act(again[skill.path], request)
+
+    def _act(self, skill: Checked, request: Request) -> Outcome:
+        made = plan(self._tip, skill, request.title)
+        ends = made.action in ("delete", "nothing")
+        if made.action == "human" or self._args.dry_run:
+            return Outcome(skill, request, made.action)
+        if self._github and not ends and (url := self._github.declined(request)):
+            return Outcome(skill, request, "declined", url)
+        said = ""
+        if made.action in ("create", "update", "delete"):
+            options = forges.push_options(request) if self._forge == "gitlab" and not ends else ()
+            said = self._git.push(made.commit, request.branch, seen=made.seen, options=options)
+        if ends:  # a forge closes the request of a branch that is deleted
+            return Outcome(skill, request, made.action)
+        url = self._github.publish(request) if self._github else forges.request_url(said)
+        return Outcome(skill, request, made.action, url)
+
+
+def _checked_out(clone: Clone) -> str:
+    branch = clone.run("symbolic-ref", "-q", "--short", "HEAD", ok=True).decode().strip()
+    if branch and not branch.startswith("skillopt/"):
+        return branch
+    problem = f"{branch} is itself a proposal" if branch else "HEAD is detached"
+    raise UserError(f"{problem}: name the target branch, e.g. --base main")
+
+
+def _forge(where: Place | None, environ: Mapping[str, str]) -> ForgeName:
+    """Return GitLab if the CI or the remote's host is GitLab, else GitHub."""
+    if environ.get("GITHUB_ACTIONS") == "true":
+        return "github"
+    there = where is not None and where.is_on(forges.server_of("gitlab", environ))
+    return "gitlab" if environ.get("GITLAB_CI") == "true" or there else "github"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Planned action for one branch, from the state of the remote when it was fetched."""
+
+    action: Action
+    """``keep``: the branch has this proposal already; ``delete``: so has the base branch;
+    ``nothing``: only the base branch has it; ``human``: somebody else has changed the branch."""
+    seen: str
+    """Id of the branch's fetched tip, ``""`` without a branch."""
+    commit: str = ""
+    """Id of the commit to push, ``""`` without one."""
+
+
+def plan(base: Base, skill: Checked, subject: str) -> Plan:
+    """Decide about a skill's branch, and make its commit with this first line if it needs one.
+
+    The commit names the version that it proposes: only the branch of that version is deleted once
+    the base branch has it, not the branch of another proposal.
+    """
+    git = base.git
+    proposed = f"Version: {skill.after.version}"
+    seen = git.resolve(f"{BRANCHES}{skill.branch}") or ""
+    tip = git.run("cat-file", "commit", seen) if seen else b""
+    if tip and not is_ours(tip):
+        return Plan("human", seen)
+    if not skill.changed:
+        merged = proposed.encode() in tip.splitlines()
+        return Plan("delete" if merged else "nothing", seen)
+    blobs = {}
+    for file in skill.changed:
+        place, data = skill.place(file), skill.after.file(file).data
+        mode = base.files[place].mode if place in base.files else "100644"
+        blobs[place] = Entry(mode, write(git, data))
+    head = commit_head(git, base.commit, blobs)
+    if tip.startswith(head):
+        return Plan("keep", seen)
+    made = commit_object(head, f"{subject}\n\n{_MESSAGE}\n{proposed}\n")
+    commit = write(git, made + _trailer(made), "commit")
+    return Plan("update" if tip else "create", seen, commit)
+
+
+def is_ours(commit: bytes) -> bool:
+    """Return whether a commit object is an unchanged one of this module."""
+    found = _TRAILER.search(commit)
+    return found is not None and _trailer(commit[: found.start()]) == found[0]
+
+
+def commit_object(head: bytes, message: str) -> bytes:
+    """Return a commit object from its tree and parent and its message, without trailers."""
+    person = f"{_AUTHOR} {int(time.time())} +0000"
+    return head + f"author {person}\ncommitter {person}\n\n{message}\n".encode()
+
+
+def _trailer(commit: bytes) -> bytes:
+    return b"Skillopt-Proposal: %s\n" % hashlib.sha256(commit).hexdigest().encode()

@@ -1,0 +1,124 @@
+"""Train unattended: the command with its caps, and the line of a crontab for every night."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_skillopt.errors import UserError
+from pytest_skillopt.run.past import find_home
+
+if TYPE_CHECKING:
+    import argparse
+
+CAPS = {
+    "calls": ("N", "maximum number of paid model calls"),
+    "cost": ("USD", "maximum cost in US dollars"),
+    "time": ("SECONDS", "maximum time in seconds"),
+}
+
+_TIME = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
+
+
+def add_schedule(commands: argparse._SubParsersAction[Any]) -> argparse.ArgumentParser:
+    """Declare both commands; return the parser of ``schedule``."""
+    text = "print a crontab line that trains and proposes every night"
+    schedule: argparse.ArgumentParser = commands.add_parser("schedule", help=text)
+    text = "local time of day (default: 03:17)"
+    schedule.add_argument("--at", metavar="HH:MM", default="03:17", help=text)
+    schedule.set_defaults(handle=_schedule)
+    text = "remove the project's line from the crontab on standard input"
+    unschedule = commands.add_parser("unschedule", help=text)
+    unschedule.set_defaults(handle=_unschedule)
+    return schedule
+
+
+def _schedule(args: argparse.Namespace) -> int:
+    """Print the line of a crontab.
+
+    It trains with ``--skillopt-write=no``, so that the next night starts from the merged skill, not
+    from the proposed one.
+    """
+    match = _TIME.fullmatch(args.at)
+    if match is None:
+        raise UserError(f"{args.at!r} is not a time of day: write HH:MM, e.g. 03:17")
+    hour, minute = int(match[1]), int(match[2])
+    home = find_home(Path.cwd()).path.resolve()
+    log = home / "runs" / "schedule.log"
+    train = training_command(args, "--skillopt-write=no")
+    options = split_arguments("--propose", args.propose)
+    # -P: no file of the project is imported, as everywhere where something is pushed.
+    propose = [sys.executable, "-P", "-m", "pytest_skillopt", "propose", *options]
+    if sys.platform == "win32":
+        lines = " and then ".join(map(subprocess.list2cmdline, (train, propose)))
+        raise UserError(
+            "schedule writes a line for cron, which Windows does not have: let the Task Scheduler "
+            f"start in {home.parent}, every day at {hour:02}:{minute:02}, {lines}"
+        )
+    command = (
+        f"{_beginning(home.parent)}mkdir -p {shlex.quote(str(log.parent))} && "
+        f"{{ {shlex.join(train)} && {shlex.join(propose)}; }} >>{shlex.quote(str(log))} 2>&1"
+    )
+    if "\n" in command or "\r" in command:
+        raise UserError(f"a crontab line cannot contain a line break: {command!r}")
+    sys.stdout.write(f"{minute} {hour} * * * {_escaped(command)}\n")
+    return 0
+
+
+def _unschedule(args: argparse.Namespace) -> int:
+    project = find_home(Path.cwd()).path.resolve().parent
+    if sys.stdin.isatty():
+        way = "crontab -l | pytest-skillopt unschedule | crontab -"
+        raise UserError(f"unschedule reads a crontab: {way}")
+    for line in sys.stdin:
+        if f" * * * {_escaped(_beginning(project))}" not in line:
+            sys.stdout.write(line)
+    return 0
+
+
+def _beginning(project: Path) -> str:
+    return f"cd {shlex.quote(str(project))} && "
+
+
+def _escaped(command: str) -> str:
+    """Escape each %, which cron turns into a line break, even in quotes."""
+    return command.replace("%", "\\%")
+
+
+def training_command(args: argparse.Namespace, *own: str) -> list[str]:
+    """Return the pytest command of an unattended training; ``own`` precede the user's arguments.
+
+    Raises:
+        UserError: there is no cap, a cap is not a positive number, or quotes are not closed.
+    """
+    given = {f"max-{name}": getattr(args, f"max_{name}").strip() for name in CAPS}
+    given = {name: value for name, value in given.items() if value}
+    for name, value in given.items():
+        if not _is_positive(value):
+            raise UserError(f"--{name}: {value!r} is not a number above 0")
+    if not given:
+        names = ", ".join(f"--max-{name}" for name in CAPS)
+        raise UserError(f"a job needs a spending cap, at least one of {names}")
+    flags = [f"--skillopt-{name}={value}" for name, value in given.items()]
+    arguments = [*own, *split_arguments("--args", args.args)]
+    # The caps come last, so that no argument overrides one.
+    return [sys.executable, "-m", "pytest", "--skillopt-train", *arguments, *flags]
+
+
+def split_arguments(option: str, text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UserError(f"{option}: {error}: {text!r}") from None
+
+
+def _is_positive(value: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return 0 < float(value) < math.inf
+    return False

@@ -1,0 +1,416 @@
+"""Check a proposal before it is pushed. Nothing in a proposal is trusted.
+
+A proposal may come from a job that ran tests, tools and a model's output, and any of them may have
+written its files. So each claim is recomputed: from the files themselves, from the base branch on
+the remote, and from the counts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import posixpath
+import stat
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.errors import UserError
+from pytest_skillopt.plugins.propose.base import MAX_SKILL
+from pytest_skillopt.plugins.propose.errors import Refused
+from pytest_skillopt.plugins.propose.git import LINK, mentions
+from pytest_skillopt.plugins.propose.proposal import RESULT, UP, proposed
+from pytest_skillopt.report.words import percent
+from pytest_skillopt.run.result import Result
+from pytest_skillopt.search.extensions import added_searches
+from pytest_skillopt.settings import Settings
+from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
+from pytest_skillopt.skill.files import Trained, check_kind, is_outside, slug, unnamed
+from pytest_skillopt.skill.lint import allowed, lint, refused, warned
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from pytest_skillopt.git import Entry
+    from pytest_skillopt.plugins.propose.base import Base
+    from pytest_skillopt.run.result import SkillResult, TaskRow
+    from pytest_skillopt.search.extensions import Search
+    from pytest_skillopt.skill.lint import Finding
+
+_MAX_ENTRIES = 200
+_MAX_RESULT = 16 * 1024 * 1024
+_MOST_ROLLOUTS = 1_000_000
+"""Maximum rollouts of a task under one version, far above any training: limits forged counts."""
+_WAY = "set it as skillopt_search on the base branch if it may judge there"
+_YES = ("1", "yes", "true", "on")
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Files of a proposal, with unchecked contents."""
+
+    result: Result
+    skills: Mapping[str, tuple[SkillResult, Mapping[str, bytes]]] = field(repr=False)
+    """Result of each skill, and its files by their names in its folder, by the skill's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassRates:
+    """Exact suite pass rates in [0, 1]: means over the tasks of passed / measured."""
+
+    before: Fraction
+    after: Fraction
+    rows: tuple[TaskRow, ...] = field(default=(), repr=False)
+    """The tasks, each with counts of both versions."""
+
+    @property
+    def tasks(self) -> int:
+        return len(self.rows)
+
+    @property
+    def samples(self) -> int:
+        """Measured rollouts under both versions together."""
+        return sum(arm.n for row in self.rows for arm in (row.before, row.after) if arm)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Skill of a proposal that passed every check."""
+
+    name: str
+    """Name on the base branch, in lower-case letters, digits and hyphens."""
+    path: str
+    rates: PassRates
+    before: Document = field(repr=False)
+    after: Document = field(repr=False)
+    said: SkillResult = field(repr=False)
+    """What the training says of it; not checked."""
+    places: Mapping[str, str] = field(default_factory=dict)
+    """Paths of its files on the base branch, without links, by their names."""
+    rule: str = ""
+    """Search of the base branch whose own rule judged it; empty for the usual rule."""
+    warnings: tuple[Finding, ...] = ()
+    """Warnings of the lint about the added text."""
+
+    @property
+    def branch(self) -> str:
+        """Name of its branch below ``skillopt/``: another for each path, the same every night."""
+        return f"{self.name}-{hashlib.sha256(self.path.encode()).hexdigest()[:8]}"
+
+    def place(self, name: str) -> str:
+        """Return the path of one of its files on the base branch."""
+        return self.places.get(name) or _beside(self.path, name)
+
+    @property
+    def changed(self) -> list[str]:
+        """Names of its files that differ from the base branch."""
+        names = self.after.names
+        return [name for name in names if self.after.file(name) != self.before.file(name)]
+
+
+def load(directory: Path) -> Proposal:
+    """Read a proposal and check its form.
+
+    Raises:
+        Refused: a file is missing, unexpected, too large or not regular, or the result is invalid
+            or contradicts itself.
+    """
+    found = _listed(directory)
+    if RESULT not in found:
+        raise Refused(f"{directory} has no {RESULT}")
+    try:
+        result = Result.load(read_file(directory, RESULT, _MAX_RESULT))
+    except ValueError as error:
+        raise Refused(str(error)) from None
+    rows = proposed(result)
+    if len({row.path for row in rows.values()}) != len(rows) or not rows:
+        raise Refused(f"{RESULT} lists a skill twice, or no improved skill")
+    must = {RESULT, *(f"{name}/{SKILL_FILE}" for name in rows)}
+    check_consistent(result, rows.values())
+    odd = {name for name in found - must if name.partition("/")[0] not in rows} | (must - found)
+    if odd:
+        names = ", ".join(sorted(odd)[:5])
+        raise Refused(f"the proposal has unexpected or missing files: {names}")
+    files: dict[str, dict[str, bytes]] = {name: {} for name in rows}
+    for path in sorted(found - {RESULT}):
+        name, _, file = path.partition("/")
+        files[name][file.replace(UP, "../")] = read_file(directory, path, MAX_SKILL)
+    return Proposal(result, {name: (row, files[name]) for name, row in rows.items()})
+
+
+def check_consistent(result: Result, rows: Iterable[SkillResult]) -> None:
+    """Refuse a result that contradicts itself; it was not written by a training.
+
+    Raises:
+        Refused: it says something else of the run, or of one of its accepted skills ``rows``.
+    """
+    ended = result.status in ("accepted", "interrupted", "unmeasured")
+    if result.mode != "train" or not ended:
+        raise Refused(
+            f"{RESULT} contradicts itself: a skill was accepted in a run whose mode is "
+            f"{result.mode} and whose status is {result.status}"
+        )
+    for row in rows:
+        decision = (row.verdict or {}).get("decision", "accepted")
+        if decision != "accepted":
+            said = f"the verdict about it is {str(decision)[:40]}"
+        elif any(arm.n > _MOST_ROLLOUTS for t in row.tasks for arm in (t.before, t.after) if arm):
+            said = f"a task has more than {_MOST_ROLLOUTS:,} rollouts"
+        else:
+            continue
+        raise Refused(f"{RESULT} contradicts itself: {row.path} was accepted, and {said}")
+
+
+def validate(proposal: Proposal, base: Base) -> list[Checked]:
+    """Check every skill of a proposal against the base branch.
+
+    Raises:
+        Refused: a skill is invalid; the message names it. One invalid skill refuses all.
+    """
+    return [_check(*found, base) for found in proposal.skills.values()]
+
+
+def _check(row: SkillResult, files: Mapping[str, bytes], base: Base) -> Checked:
+    path = base.git.prefix + row.path
+    beside_it = sorted(set(files) - {SKILL_FILE})
+    try:
+        entry = _base_entry(path, base)
+        chosen = own_rule(row, base.settings.get("search", ""), _WAY)
+        rule, search = chosen or ("", None)
+        rates = check_evidence(row, search)
+        places = {name: _place(path, name, base) for name in beside_it} | {SKILL_FILE: path}
+        before = Document(base.read(entry), tuple(_base_files(places, base)))
+        after = Document(files[SKILL_FILE], tuple((file, files[file]) for file in beside_it))
+        if after.version != row.after:
+            raise Refused("the new files are not the version that was measured")
+        started = before.version
+        crlf = _with_ends(before, b"\n", b"\r\n")
+        if crlf.version in (row.before, row.after):  # a clone with core.autocrlf, as on Windows
+            started, after = crlf.version, _with_ends(after, b"\r\n", b"\n")
+        warnings: tuple[Finding, ...] = ()
+        if before != after:
+            if started != row.before:
+                raise Refused(
+                    "the base branch has another version than the one that the training started "
+                    f"from ({row.before[:12]}): commit and push the skill first if it had local "
+                    "changes, or train again on the base branch"
+                )
+            if search and search.margin and after.size >= before.size:
+                raise Refused("the new skill is not shorter")
+            warnings = _check_document(before, after, base, path)
+    except UserError as error:
+        raise Refused(f"{path}: {error}") from None
+    except UnicodeDecodeError:
+        raise Refused(f"{path}: one of its files is not UTF-8") from None
+    name = slug(before.name or unnamed(Path(row.path)))
+    return Checked(name, path, rates, before, after, row, places, rule, warnings)
+
+
+def _with_ends(document: Document, old: bytes, new: bytes) -> Document:
+    files = tuple((name, data.replace(old, new)) for name, data in document.files)
+    return Document(document.data.replace(old, new), files)
+
+
+def _base_entry(path: str, base: Base) -> Entry:
+    parts = path.split("/")
+    plain = path.isprintable() and not set(path) & set('\\"')
+    if not plain or not all(parts) or {".", "..", ".git"} & {part.lower() for part in parts}:
+        raise Refused("not a plain path under the top of the repository")
+    if path not in base.allowed:
+        known = ", ".join(sorted(base.allowed)) or "none"
+        raise Refused(
+            f"not one of the skill files that proposals may change ({known}); add it to the "
+            "setting skillopt_propose_skills on the base branch"
+        )
+    entry = base.files.get(path)
+    if entry is None:
+        raise Refused("the base branch has no such file")
+    if entry.mode == LINK:
+        raise Refused(
+            "a link on the base branch: train the file that it points to (skillopt_skill)"
+        )
+    if not entry.is_file:
+        raise Refused("not a regular file on the base branch")
+    return entry
+
+
+def _place(path: str, name: str, base: Base) -> str:
+    """Return the path of a trained file, which a link of the base branch may have elsewhere."""
+    place = base.place(_beside(path, name))
+    try:
+        Trained(base.settings.get("files", Settings().files)).check(name)
+        check_kind(place)
+    except SkillError as error:
+        raise Refused(f"{error} on the base branch") from None
+    if not place.startswith(base.git.prefix):
+        raise Refused(f"{name}: a link on the base branch that leaves the project")
+    return place
+
+
+def _base_files(places: Mapping[str, str], base: Base) -> Iterator[tuple[str, bytes]]:
+    """Read the files beside the skill from the base branch, except new ones."""
+    for name in sorted(places.keys() - {SKILL_FILE}):
+        entry = base.files.get(places[name])
+        if entry is None and is_outside(name):
+            raise Refused(f"{name}: the base branch has no such file")
+        if entry is not None:
+            if not entry.is_file:
+                raise Refused(f"{name}: not a regular file on the base branch")
+            yield name, base.read(entry)
+
+
+def _beside(path: str, name: str) -> str:
+    """Return the path of a file in the folder of the SKILL.md at ``path``."""
+    there = posixpath.normpath(posixpath.join(posixpath.dirname(path), name))
+    return path if name == SKILL_FILE else there
+
+
+def own_rule(skill: SkillResult, searches: str, way: str) -> tuple[str, Search] | None:
+    """Return the search whose own rule judges a skill, with its name; None for the usual rule.
+
+    Args:
+        skill: the result, which only tells by which rule it was accepted.
+        searches: trusted value of ``skillopt_search``: those whose rule may judge.
+        way: what to do if its rule may not, for the error.
+
+    Raises:
+        Refused: another rule accepted it.
+    """
+    gate = (skill.verdict or {}).get("gate")
+    for name, make in added_searches().items():
+        search = make()
+        if search.gate is None or search.gate.name != gate:
+            continue
+        if name not in map(str.strip, searches.split(",")):
+            raise Refused(f"the rule of the search {name} accepted it: {way}")
+        return name, search
+    return None
+
+
+def check_evidence(skill: SkillResult, rule: Search | None) -> PassRates:
+    """Recompute the pass rates on train and val from the counts.
+
+    ``rule`` is the search whose own rule judges, None for the usual rule.
+
+    Raises:
+        Refused: they are not better, or do not show what the rule of a search claims.
+    """
+    known, told = {row.id for row in skill.tasks}, (skill.verdict or {}).get("tasks")
+    rows = [row for row in told if isinstance(row, dict)] if isinstance(told, list) else []
+    left_out = {str(row.get("task")) for row in rows if row.get("left_out") is True}
+    counted = [
+        row
+        for row in skill.tasks
+        if row.split != "test" and row.after and not row.skipped
+        # Nothing but infrastructure errors under both versions: no decision includes it.
+        if row.id not in left_out or row.before.n or row.after.n
+    ]
+    rates = pass_rates(counted)
+    if lost := [name for row in rows if (name := str(row.get("task"))) not in known]:
+        raise Refused(f"the evidence lacks {lost[0][:200]}, of which the verdict tells")
+    if (whole := skill.suite and skill.suite.after) and whole.tasks != rates.tasks:
+        raise Refused(f"the evidence has {rates.tasks} of the {whole.tasks} tasks of the suite")
+    if rule:
+        found = [
+            (r.after.passed, r.after.n, r.before.passed, r.before.n) for r in counted if r.after
+        ]
+        if doubt := rule.doubt(found):
+            raise Refused(doubt)
+    elif rates.after <= rates.before:  # a tie is not an improvement
+        raise Refused(
+            "the counts do not support the verdict: pass rate "
+            f"{percent(float(rates.before))} before, {percent(float(rates.after))} after"
+        )
+    for wanted, words in ((True, "should"), (False, "should not")):
+        side = [row for row in counted if row.trigger is wanted]
+        if side and (of_side := pass_rates(side)).after < of_side.before:
+            raise Refused(
+                f"the agent loads the skill correctly less often when it {words}: "
+                f"{percent(float(of_side.before))} before, {percent(float(of_side.after))} after"
+            )
+    return rates
+
+
+def pass_rates(rows: Sequence[TaskRow]) -> PassRates:
+    """Compute the pass rates of both versions over the same tasks.
+
+    Raises:
+        Refused: there is no task, a task twice, a task without a sample of both versions, or more
+            passes than samples.
+    """
+    if not rows:
+        raise Refused("the evidence has no task")
+    seen: set[str] = set()
+    rates: dict[str, Fraction] = {"before": Fraction(0), "after": Fraction(0)}
+    for row in rows:
+        if row.id in seen:
+            raise Refused(f"the evidence lists {row.id} twice")
+        seen.add(row.id)
+        for side, arm in (("before", row.before), ("after", row.after)):
+            if arm is None or arm.n < 1:
+                raise Refused(f"the evidence has no sample of {row.id} {side} the change")
+            if not 0 <= arm.passed <= arm.n:
+                raise Refused(f"the evidence of {row.id} counts more passes than samples")
+            rates[side] += Fraction(arm.passed, arm.n) / len(rows)
+    return PassRates(**rates, rows=tuple(rows))
+
+
+def _check_document(old: Document, new: Document, base: Base, path: str) -> tuple[Finding, ...]:
+    """Run the lint; refuse its errors and return its warnings.
+
+    Changes of the frontmatter or of a protected region are never allowed. An address or command
+    that occurs anywhere on the base branch is taken for the user's own.
+    """
+    try:
+        allow = allowed(base.settings.get("lint_allow", "")) - {"frontmatter", "protected"}
+        for name in new.names:
+            Document.from_bytes(new.file(name).data)
+    except SkillError as error:
+        raise Refused(str(error)) from None
+    size = base.settings.get("max_skill_tokens") or "0"
+    if not size.isdecimal():
+        raise Refused(f"skillopt_max_skill_tokens of the base branch is not a number: {size!r}")
+    folder = posixpath.dirname(path)
+    found = lint(
+        old,
+        new,
+        allow,
+        max_tokens=int(size),
+        known=lambda text: mentions(base.git, base.commit, text),
+        present={posixpath.relpath(name, folder or ".") for name in base.files},
+        description=base.settings.get("train_description", "").lower() in _YES,
+    )
+    if bad := refused(found):
+        raise Refused(f"lint, {bad[0].rule}: {bad[0]}")
+    return tuple(warned(found))
+
+
+def _listed(directory: Path) -> set[str]:
+    """List the files of a proposal by relative path, without opening any."""
+    if directory.is_symlink() or not directory.is_dir():
+        raise Refused(f"{directory} is not a directory")
+    found = list(islice(directory.rglob("*"), _MAX_ENTRIES + 1))
+    if len(found) > _MAX_ENTRIES:
+        raise Refused(f"{directory} has more files than a proposal can have")
+    return {path.relative_to(directory).as_posix() for path in found if not path.is_dir()}
+
+
+def read_file(directory: Path, name: str, limit: int) -> bytes:
+    """Read a regular file of at most ``limit`` bytes; Refused if it is not one."""
+    # Opening a FIFO must not wait for a writer. Windows has only the last of these.
+    how = sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
+    if (directory / name).is_symlink():
+        raise Refused(f"{name} is a link")
+    try:
+        handle = os.open(directory / name, os.O_RDONLY | how)
+    except OSError as error:
+        raise Refused(f"{name}: {error.strerror}") from None
+    with os.fdopen(handle, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise Refused(f"{name} is not a regular file")
+        data = stream.read(limit + 1)
+    if len(data) > limit:
+        raise Refused(f"{name} is larger than {limit} bytes")
+    return data

@@ -1,0 +1,248 @@
+"""Read the state of a run from its growing journal."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections import Counter
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from pytest_skillopt.model.types import Usage
+from pytest_skillopt.modes.plan import forecast
+from pytest_skillopt.run.directory import JOURNAL, is_held
+from pytest_skillopt.run.journal import unseal
+from pytest_skillopt.search.history import RATES
+from pytest_skillopt.untrusted import bound, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+MOST_EDITS = 300
+MOST_FAULTS = 30
+MOST_TURN = 4_000
+"""Maximum characters of one message of a transcript."""
+_PHASES = {
+    "search": "searching",
+    "mend": "looking for the edit that broke a task",
+    "train": "looking at train tasks",
+    "tape": "the gate: the skill as it is",
+    "screen": "the gate: the candidate",
+    "fresh": "the gate: fresh pairs",
+    "final": "final comparison",
+    "test": "test split",
+    "eval": "evaluation",
+    "aa": "comparison with itself",
+}
+"""Purpose of a rollout, by its stage or the first part of its stream."""
+
+
+class Follower:
+    """State of a run according to its journal so far."""
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self._end = 0
+        self._about: dict[str, Any] = {}
+        self._plan: dict[str, Any] = {"typical": 0, "most": 0, "caps": {}, "models": {}}
+        self._tasks: dict[str, int] = {}
+        self._splits: dict[str, str] = {}
+        self._versions: dict[str, int] = {}
+        self._samples: list[tuple[int, float | None, int, int]] = []
+        self._outcomes: Counter[str] = Counter()
+        self._steps: dict[tuple[str, int], dict[str, Any]] = {}
+        """By skill and number: a resumed session records the earlier steps once more."""
+        self._edits: dict[tuple[str, ...], dict[str, Any]] = {}
+        self._workers: dict[str, list[float]] = {}
+        self._faults: Counter[str] = Counter()
+        self._rates: dict[str, list[float]] = {}
+        """By skill, the expected pass rates of the train tasks at the start and now."""
+        self._spent: dict[str, Usage] = {}
+        self._phase = ""
+        self._first = self._last = self._session = 0.0
+        self._in_session = 0
+
+    def read(self) -> None:
+        """Read the new complete lines, if there are any."""
+        with contextlib.suppress(OSError), (self._run / JOURNAL).open("rb") as file:
+            file.seek(self._end)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                entry = unseal(line)
+                if entry is not None:
+                    self._take(entry, self._end)
+                self._end += len(line)
+
+    def _take(self, entry: Mapping[str, Any], offset: int) -> None:
+        self._last = datetime.fromisoformat(entry["at"]).timestamp()
+        self._first = self._first or self._last
+        kind, data = entry["kind"], entry["data"]
+        if kind == "run":
+            self._about = data
+            for version in data.get("skills", {}).values():
+                self._version(version)
+        elif kind == "plan":
+            self._plan, self._session, self._in_session = data, self._last, 0
+            for task, split in data["tasks"]:
+                self._task(task, split)
+        elif kind in ("rollout", "error"):
+            self._rollout(data, offset)
+        elif kind == "reply":
+            self._phase = "the optimizer is working"
+            self._spend("optimizer", data["usage"])
+        elif kind == "step":
+            self._steps[data.get("skill", ""), data["step"]] = data
+        elif kind == "edit":
+            self._edit(data)
+        elif kind == RATES:
+            self._rates[data["skill"]] = [data["start"], data["now"]]
+
+    def _edit(self, data: Mapping[str, Any]) -> None:
+        """Keep the last status of an edit.
+
+        An accepted edit that is proposed again is refused, as the skill has it already; it stays
+        accepted.
+        """
+        names = ("skill", "file", "op", "target", "content")
+        key = tuple(str(data.get(name, "")) for name in names)
+        won = self._edits.get(key, {}).get("status") in ("waiting", "accepted")
+        if not (won and data["status"] == "refused"):
+            self._edits[key] = dict(data)
+
+    def _rollout(self, data: Mapping[str, Any], offset: int) -> None:
+        request, outcome = data["request"], data["outcome"]
+        self._phase = _PHASES.get(request["stream"].split("/")[0], request["stream"])
+        score = 1.0 if outcome == "passed" else data["score"] if outcome == "failed" else None
+        self._samples.append(
+            (self._task(request["task"]), score, self._version(request["version"]), offset)
+        )
+        self._outcomes[outcome] += 1
+        self._in_session += outcome != "error"
+        worker = self._workers.setdefault(data.get("worker") or "here", [0, 0.0, 0.0])
+        worker[0] += 1
+        worker[1] += data.get("duration", 0.0)
+        worker[2] = self._last
+        self._spend("target", data["usage"])
+        self._spend("judge", data["judge_usage"])
+        if outcome == "error":
+            self._faults[f"{request['task']}: {(data['error'] or {}).get('message', '')}"] += 1
+
+    def _task(self, task: str, split: str = "") -> int:
+        self._splits[task] = split or self._splits.get(task, "")
+        return self._tasks.setdefault(task, len(self._tasks))
+
+    def _version(self, version: str) -> int:
+        return self._versions.setdefault(version, len(self._versions))
+
+    def _spend(self, role: str, usage: Mapping[str, Any]) -> None:
+        self._spent[role] = self._spent.get(role, Usage()) + Usage(**usage)
+
+    def state(self, since: int) -> dict[str, Any]:
+        """Return what the page shows as JSON values; texts are printable and bounded.
+
+        ``samples`` begin with number ``since``; each is task, score in [0, 1] or None (not
+        measured), version and journal offset.
+        """
+        result = self._result()
+        done = self._outcomes["passed"] + self._outcomes["failed"] + self._outcomes["skipped"]
+        running = result is None and is_held(self._run)
+        state = "running" if running else "finished" if result else "not running"
+        told = {
+            "run": self._run.name,
+            "mode": self._about.get("mode", ""),
+            "state": state,
+            "phase": self._phase if running else "",
+            "seconds": self._last - self._first,
+            "left": self._left(done) if running else None,
+            "done": done,
+            "passed": self._outcomes["passed"],
+            "errors": self._outcomes["error"],
+            "total": self._total(done),
+            "rates": list(self._rates.values())[-1:],
+            **{name: self._plan[name] for name in ("caps", "models")},
+            "spent": {role: asdict(usage) for role, usage in self._spent.items()},
+            "tasks": list(self._splits.items()),
+            "starts": len(set(self._about.get("skills", {}).values())),
+            "steps": list(self._steps.values()),
+            "edits": list(self._edits.values())[-MOST_EDITS:],
+            "workers": [
+                [name, int(n), total / n, self._last - seen]
+                for name, (n, total, seen) in sorted(self._workers.items())
+            ],
+            "faults": self._faults.most_common(MOST_FAULTS),
+            "stoppable": running and self.controller() is not None,
+            "said": result["said"] if result else None,
+            "history": result["history"] if result else [],
+        }
+        return {**_clean(told), "samples": self._samples[since:]}
+
+    def _left(self, done: int) -> float | None:
+        """Estimate the seconds left, by the pace of this session."""
+        total = self._total(done)
+        if not self._in_session or total <= done:
+            return None
+        return (self._last - self._session) / self._in_session * (total - done)
+
+    def _total(self, done: int) -> int:
+        """Forecast the rollouts of the whole run; 0 if there is no plan."""
+        return forecast(self._plan["typical"], self._plan["most"], done)
+
+    def _result(self) -> dict[str, Any] | None:
+        """Summarise ``result.json``, if it was written by the run's latest session."""
+        from pytest_skillopt.report.advice import headline
+        from pytest_skillopt.run.result import Result
+
+        path = self._run / "result.json"
+        try:
+            if path.stat().st_mtime < self._session - 1:
+                return None
+            result = Result.load(path.read_bytes())
+        except (OSError, ValueError):
+            return None
+        said = headline(result)
+        past = [row.model_dump() for skill in result.skills[:1] for row in skill.history]
+        return {
+            "said": [said.answer, said.sentence, said.tone, *said.cautions, *said.todo],
+            "history": past,
+        }
+
+    def transcript(self, offset: int) -> dict[str, Any] | None:
+        """Return one rollout, by its offset in the journal."""
+        if all(offset != sample[3] for sample in self._samples):
+            return None
+        with (self._run / JOURNAL).open("rb") as file:
+            file.seek(offset)
+            entry = unseal(file.readline())
+        if entry is None:
+            return None
+        data, request = entry["data"], entry["data"]["request"]
+        error = data.get("error") or {}
+        told = {name: request[name] for name in ("task", "stream", "index", "version")} | {
+            "outcome": data["outcome"],
+            "message": error.get("message") or data["message"],
+            "worker": data.get("worker", ""),
+            "duration": data.get("duration", 0.0),
+            "turns": [[turn["role"], turn["content"]] for turn in data["transcript"]],
+        }
+        shown: dict[str, Any] = _clean(told)
+        return shown
+
+    def controller(self) -> int | None:
+        """Return the id of the process that works on the run, if it is on this machine."""
+        pid = self._plan.get("pid")
+        local = self._plan.get("host") == socket.gethostname() and is_held(self._run)
+        return pid if local and isinstance(pid, int) and pid > 1 else None
+
+
+def _clean(value: Any) -> Any:
+    """Remove control characters from all texts and shorten them."""
+    if isinstance(value, str):
+        return printable(bound(value, MOST_TURN * 3 // 4, MOST_TURN // 4))
+    if isinstance(value, dict):
+        return {key: _clean(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(item) for item in value]
+    return value

@@ -1,0 +1,275 @@
+"""Advice on a result: the first sentences of every report."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.mode import mode_named
+from pytest_skillopt.report import figures, words
+from pytest_skillopt.report.words import full_stop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_skillopt.mode import Tone
+    from pytest_skillopt.run.result import Comparison, GainRow, NeedRow, Result, SkillResult
+
+_PROBABLE = 0.5
+"""Probability that an edit helps from which more samples of it are worth their price."""
+_NAMED = 3
+"""Most tasks that are named with their failure."""
+_SIMULATED = "A simulated model took part: the figures say nothing about how a real one behaves."
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """An answer to "shall I merge this?"."""
+
+    answer: str
+    """A few words."""
+    sentence: str
+    """The measurement, or the reason that there is none."""
+    tone: Tone
+    cautions: tuple[str, ...] = ()
+    """Reasons to doubt the figures."""
+    todo: tuple[str, ...] = ()
+    """Sentences on how the next attempt may succeed."""
+    command: str = ""
+    """Command of the next attempt; empty if none is better than another."""
+
+
+def advise(result: Result, skill: SkillResult) -> Advice:
+    """Judge the result of one skill."""
+    cautions = tuple(_cautions(result, skill))
+    answer, tone = _answer(result, skill, doubtful=bool(cautions))
+    if result.mode != "train":
+        return Advice(answer, _sentence(result, skill), tone, cautions)
+    if skill.status != "accepted":
+        cautions = ()  # nothing is claimed
+    said, todo = " ".join(_of_training(result, skill)), tuple(_todo(skill))
+    return Advice(answer, said, tone, cautions, todo, _next_attempt(result, skill))
+
+
+def headline(result: Result) -> Advice:
+    """Judge the run: its only skill, or all of them together."""
+    if len(result.skills) == 1:
+        return advise(result, result.skills[0])
+    if not result.skills:
+        said = full_stop(result.reason)
+        if result.status == "interrupted":
+            return Advice("Stopped early", said, "careful")
+        if result.status == "unmeasured":
+            return Advice("Not measured", said, "careful")
+        answers = mode_named(result.mode).answers
+        answer, tone = answers.get(result.status, ("Measured", "neutral"))
+        return Advice(answer, said, tone)
+    each = [advise(result, skill) for skill in result.skills]
+    worst = max(each, key=lambda a: ("neutral", "good", "careful", "bad").index(a.tone))
+    cautions = (_SIMULATED,) if result.simulated else ()
+    said = "; ".join(
+        f"{skill.path}: {advice.answer[0].lower()}{advice.answer[1:]}"
+        for skill, advice in zip(result.skills, each, strict=True)
+    )
+    return Advice(worst.answer, full_stop(said), worst.tone, cautions)
+
+
+def _answer(result: Result, skill: SkillResult, *, doubtful: bool) -> tuple[str, Tone]:
+    mode = mode_named(result.mode)
+    if skill.status not in mode.answers:
+        unmeasured = skill.status in ("unmeasured", "interrupted")
+        return ("Not measured", "careful") if unmeasured else (_figure(result, skill), "neutral")
+    answer, tone = mode.answers[skill.status]
+    if result.resume and skill.status == "unchanged":
+        return f"{answer} yet", tone
+    if doubtful and tone == "good":
+        return answer.replace("ready to merge", "but look closer before merging"), "careful"
+    return answer, tone
+
+
+def _figure(result: Result, skill: SkillResult) -> str:
+    """Name the main figure of a measurement."""
+    measured = skill.suite or skill.val
+    if mode_named(result.mode).noise and skill.noise_floor is not None:
+        return f"Noise of {100 * skill.noise_floor:.1f} points"
+    if measured is None:
+        return "Measured"
+    if measured.after is not None:
+        return f"Difference of {figures.points(measured.before.rate, measured.after.rate)} points"
+    return f"Pass rate {words.percent(measured.before.rate)}"
+
+
+def _of_training(result: Result, skill: SkillResult) -> Iterator[str]:
+    """Yield sentences on the pass rate of all tasks, the gain, and why nothing was written."""
+    gain, measured = skill.gain, skill.suite
+    if skill.status == "accepted" and gain:
+        yield (
+            f"With the new skill {_of(gain.tasks)} about {words.rounded(gain.after)} of the time, "
+            f"before about {words.rounded(gain.before)}: {figures.gained(gain)}."
+        )
+        yield full_stop(figures.counted(row for row in skill.tasks if row.split != "test"))
+    elif skill.status == "accepted":
+        yield _sentence(result, skill)
+    elif gain:
+        yield (
+            f"{_of(gain.tasks).capitalize()} about {words.rounded(gain.before)} of the time. The "
+            f"best candidate changes that by about {figures.gained(gain)}."
+        )
+        yield full_stop(skill.reason)
+    elif measured:
+        yield (
+            f"{_of(measured.before.tasks, train=not skill.shared_train_val).capitalize()} "
+            f"{words.rounded(measured.before.rate)} of the time "
+            f"(95 % interval {figures.interval(measured.before)})."
+        )
+        yield full_stop(skill.reason)
+    else:
+        yield full_stop(skill.reason)
+
+
+def _of(tasks: int, *, train: bool = False) -> str:
+    kind = "train " * train
+    return f"the {kind}task passes" if tasks == 1 else f"the {tasks} {kind}tasks pass"
+
+
+def _todo(skill: SkillResult) -> Iterator[str]:
+    """Yield what would help the next attempt, with figures."""
+    if skill.status == "accepted":
+        return
+    if skill.gain:
+        yield _what_decides(skill.gain, _need(skill))
+    elif skill.suite and skill.suite.before.rate == 1:
+        yield "There is nothing to learn from these tasks: add some that the skill still fails."
+    never, always = (figures.told_nothing(skill, why) for why in (figures.NEVER, figures.ALWAYS))
+    for row in never[:_NAMED]:
+        _, n = figures.all_samples(row)
+        why = figures.failure(row)
+        yield f"Never passed under any version, {n} times: {row.id}" + (f" ({why})" if why else "")
+    if len(never) > _NAMED:
+        yield f"{words.number(len(never) - _NAMED)} more tasks never passed."
+    if never:
+        yield "Look whether they can be passed at all: the test may ask what no line can teach."
+    if always:
+        tasks = words.plural(len(always), "task").capitalize()
+        names = figures.some([row.id for row in always])
+        yield f"{tasks} always passed and told nothing: {names}."
+
+
+def _need(skill: SkillResult) -> NeedRow | None:
+    """Return what would decide about a candidate, if an edit of it probably helps."""
+    chances = [row.chance for row in figures.candidate_lines(skill) if row.chance is not None]
+    return skill.need if max(chances, default=1.0) >= _PROBABLE else None
+
+
+def _what_decides(gain: GainRow, need: NeedRow | None) -> str:
+    """Say how many rollouts or tasks would decide about a candidate."""
+    if need is None:
+        return (
+            "By all samples together the candidate probably does next to nothing: another attempt "
+            "has to find other edits, with another seed or another skillopt_optimizer."
+        )
+    if need.tasks:
+        return (
+            f"These {gain.tasks} tasks are too few to tell a gain of {100 * gain.gain:.0f} points "
+            f"from an accident of wording, however often they are sampled: have {need.tasks} of "
+            "this kind."
+        )
+    return (
+        f"A gain of {100 * gain.gain:.0f} points shows in four of five comparisons with "
+        f"{words.number(2 * need.pairs)} fresh rollouts; this one had "
+        f"{words.number(2 * gain.pairs)}. The command of the next attempt allows so many."
+    )
+
+
+def _next_attempt(result: Result, skill: SkillResult) -> str:
+    """Return the command of the next attempt at a skill that was not improved."""
+    if result.resume or skill.status not in ("rejected", "unchanged"):
+        return ""
+    need = _need(skill)
+    if not skill.gain or (need and need.tasks):
+        return ""
+    seed = f"skillopt_seed={result.settings.get('seed', 0) + 1}"
+    name, _, value = (need.option if need else seed).partition("=")
+    flag = f"--{name.replace('_', '-')}="
+    kept = [word for word in result.command if not word.startswith((flag, f"{name}="))]
+    return shlex.join([*kept, f"{flag}{value}"])
+
+
+def _sentence(result: Result, skill: SkillResult) -> str:
+    measured = skill.suite or skill.val
+    reason = full_stop(skill.reason)
+    if measured is None:
+        return reason
+    if measured.after is None:
+        # The reason of a successful evaluation is the same figure.
+        said = mode_named(result.mode).judges_tasks and skill.status == "measured"
+        return _single(measured) if said else f"{_single(measured)} {reason}"
+    mode = mode_named(result.mode)
+    if skill.status == "accepted" and (mode.name == "train" or not mode.answers):
+        fresh = mode.name == "train" and not skill.from_search
+        where = "on fresh samples of" if fresh else "on"
+        counted = figures.counted(row for row in skill.tasks if row.split != "test")
+        return f"{_change(measured, where)} {full_stop(counted)}"
+    without = result.mode == "train" or mode.noise or words.percent(measured.after.rate) in reason
+    return reason if without else f"{_change(measured, 'on')} {reason}"
+
+
+def _single(measured: Comparison) -> str:
+    rate = measured.before
+    return (
+        f"The suite's pass rate is {words.percent(rate.rate)} ({figures.interval(rate)}) "
+        f"over {words.plural(rate.tasks, 'task')}."
+    )
+
+
+def _change(measured: Comparison, where: str) -> str:
+    before, after = measured.before, measured.after
+    assert after is not None
+    if after.rate == before.rate:
+        return f"The suite's pass rate stayed at {words.percent(after.rate)}."
+    verb = "rose" if after.rate > before.rate else "fell"
+    return (
+        f"The suite's pass rate {verb} from {words.percent(before.rate)} to "
+        f"{words.percent(after.rate)} ({figures.points(before.rate, after.rate)} points) "
+        f"{where} {words.plural(after.tasks, 'task')}."
+    )
+
+
+def _cautions(result: Result, skill: SkillResult) -> Iterator[str]:
+    broken = list({t.id for t in skill.tasks if t.change == "broken"})
+    # A rejection that fails the session names them in its reason.
+    if broken and not (skill.status == "rejected" and "rejected" in mode_named(result.mode).fails):
+        unseen = len({t.id for t in skill.tasks if t.id in broken and t.split == "test"})
+        test = " of the test split" * (unseen == len(broken))
+        some = f", {unseen} of the test split" if 0 < unseen < len(broken) else ""
+        tasks = words.plural(len(broken), "task").capitalize()
+        yield f"{tasks}{test} broken{some}: {figures.some(broken)}."
+    if result.simulated:
+        yield _SIMULATED
+    unvalidated = skill.verdict is not None and not skill.verdict.get("validated", True)
+    if unvalidated or any(s.gate == "off" and s.verdict == "accepted" for s in skill.steps):
+        yield "The gate was off: no edit was tested before it was kept."
+    if skill.shared_train_val and result.mode == "train":
+        yield (
+            "Too few tasks for splits: the gain is measured on the very tasks that the edits came "
+            "from, so expect less on new ones."
+        )
+    if skill.test is not None and skill.test.after is not None:
+        before, after = skill.test.before.rate, skill.test.after.rate
+        if after < before or after == before < 1:
+            moved = f"fell from {words.percent(before)} to" if after < before else "stayed at"
+            yield (
+                f"On the test split, which no edit has seen, the pass rate {moved} "
+                f"{words.percent(after)}."
+            )
+    if skill.warnings:
+        rules = ", ".join(dict.fromkeys(warning.rule for warning in skill.warnings))
+        yield f"The edits add text to look at, shown below ({rules})."
+    unknown = sum(not row.before.n and not row.skipped for row in skill.tasks)
+    if unknown and mode_named(result.mode).judges_tasks and skill.status == "measured":
+        tasks = words.plural(len(skill.tasks), "task")
+        yield f"{unknown} of {tasks} were not measured: a cap ended the run."
+    wanted = result.settings.get("write", True)
+    if result.mode == "train" and skill.status == "accepted" and wanted and not skill.written:
+        yield f"{skill.path} was not written; the edit is kept as a patch."

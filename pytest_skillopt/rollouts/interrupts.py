@@ -1,0 +1,265 @@
+"""Ending rollouts from outside: signals, time-outs, and killing the processes they started."""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import faulthandler
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from pytest_skillopt.rollouts.rollout import shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pytest_skillopt.rollouts.rollout import RolloutRequest
+
+
+@contextlib.contextmanager
+def handling(signum: signal.Signals, handler: Callable[[int, object], None]) -> Iterator[None]:
+    """Call ``handler`` on a signal while open.
+
+    Do nothing outside of the main thread, or if the signal has a handler already.
+    """
+    usual = signal.getsignal(signum)
+    elsewhere = threading.current_thread() is not threading.main_thread()
+    if elsewhere or usual not in (signal.SIG_DFL, signal.default_int_handler):
+        yield
+        return
+    signal.signal(signum, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signum, usual)
+
+
+def sigterm_interrupts() -> contextlib.AbstractContextManager[None]:
+    """Raise ``KeyboardInterrupt`` in the main thread on SIGTERM while open."""
+
+    def interrupt(signum: int, frame: object) -> None:
+        raise KeyboardInterrupt("SIGTERM")
+
+    return handling(signal.SIGTERM, interrupt)
+
+
+KILL: signal.Signals = getattr(signal, "SIGKILL", signal.SIGTERM)
+"""Signal that ends a process at once; on Windows any does."""
+
+
+def interrupt_main_thread() -> None:
+    """Raise ``KeyboardInterrupt`` in the main thread.
+
+    A blocking call is woken, but not on Windows.
+    """
+    if hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    else:
+        _thread.interrupt_main()
+
+
+@contextlib.contextmanager
+def alarm(seconds: float, again: float, handler: Callable[[int, object], None]) -> Iterator[None]:
+    """Call ``handler`` in the main thread, which is the calling one, after a number of seconds.
+
+    On Windows, which has no timers that send signals, a blocking call is not interrupted.
+
+    Args:
+        seconds: until the first call; more than 0.
+        again: interval in seconds at which it is called once more while this is open.
+        handler: of a signal.
+    """
+    timed = hasattr(signal, "setitimer")
+    signum = signal.SIGALRM if timed else signal.SIGTERM
+    over = threading.Event()
+
+    def ring() -> None:
+        wait = seconds
+        while not over.wait(wait):
+            wait = again
+            _thread.interrupt_main(signum)
+
+    thread = threading.Thread(target=ring, name="skillopt-alarm", daemon=True)
+    previous = signal.signal(signum, handler)
+    if timed:
+        signal.setitimer(signal.ITIMER_REAL, seconds, again)
+    else:
+        thread.start()
+    try:
+        yield
+    finally:
+        if timed:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        else:
+            over.set()
+            thread.join()
+        signal.signal(signum, previous)
+
+
+_PROC = Path("/proc" if os.name == "posix" else os.devnull)
+_WINDOWS_PROCESSES = """
+$all = Get-CimInstance Win32_Process; $born = @{}
+foreach ($one in $all) { $born[$one.ProcessId] = $one.CreationDate }
+foreach ($one in $all) {
+    if ($born[$one.ParentProcessId] -le $one.CreationDate) {
+        "$($one.ProcessId) $($one.ParentProcessId)"
+    }
+}
+"""
+"""List each process and its parent; the id of an ended parent may be that of a later process."""
+_BEFORE_THE_END: list[Callable[[], None]] = []
+
+
+def before_the_end(function: Callable[[], None]) -> None:
+    """Register a function that ``end_now`` calls first."""
+    if function not in _BEFORE_THE_END:
+        _BEFORE_THE_END.append(function)
+
+
+def end_now() -> NoReturn:
+    """End this process and its descendants without unwinding."""
+    for function in _BEFORE_THE_END:
+        function()
+    kill_descendants()
+    os._exit(1)
+
+
+def kill_descendants(*, younger_than: float | None = None, of: int | None = None) -> None:
+    """Kill the descendants of this process, or of another one.
+
+    A daemon, whose parent is init, is not a descendant and lives on.
+
+    Args:
+        younger_than: age in seconds; spare older processes, and all if their age is unknown
+            (without ``/proc``).
+        of: id of the other process.
+    """
+    for pid in _descendants(os.getpid() if of is None else of):
+        if younger_than is None or _age(pid) < younger_than:
+            with contextlib.suppress(OSError):
+                os.kill(pid, KILL)
+
+
+def _descendants(root: int) -> list[int]:
+    parents = _parents()
+    found = [root]
+    for above in found:
+        found += [pid for pid, parent in parents.items() if parent == above]
+    return found[1:]
+
+
+def _parents() -> dict[int, int]:
+    """Map process id to parent process id, for all visible processes."""
+    if (_PROC / "self" / "stat").exists():
+        fields = {int(name): _stat(int(name)) for name in os.listdir(_PROC) if name.isdigit()}
+        return {pid: int(found[1]) for pid, found in fields.items() if found}
+    command = ["ps", "-A", "-o", "pid=,ppid="]
+    if os.name == "nt":
+        command = ["powershell", "-NoProfile", "-Command", _WINDOWS_PROCESSES]
+    try:
+        listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    except OSError:
+        return {}
+    return {int(pid): int(parent) for pid, parent in map(str.split, listed.splitlines())}
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the fields of ``/proc/<pid>/stat`` from the state on; empty if the process is gone."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()
+
+
+def _age(pid: int) -> float:
+    """Return the seconds since a process was started; infinite if unknown."""
+    fields = _stat(pid)
+    if not fields:
+        return float("inf")
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
+
+
+_GRACE = 3.0
+"""Seconds after the time-out at which a process that blocks the watchdog's thread is ended."""
+
+
+class Watchdog:
+    """Call ``give_up`` from a separate thread when a rollout takes longer than ``timeout``.
+
+    Args:
+        timeout: seconds; 0: never.
+        give_up: called once per rollout, with a message that says where it hangs.
+    """
+
+    def __init__(self, timeout: float, give_up: Callable[[RolloutRequest, str], None]) -> None:
+        self._timeout = timeout
+        self._give_up = give_up
+        self._watched: dict[str, tuple[RolloutRequest, float, int]] = {}
+        """Running rollouts, by key: request, start time, thread."""
+        self._stopped = threading.Event()
+
+    @property
+    def watched(self) -> bool:
+        """True while a rollout runs."""
+        return bool(self._watched)
+
+    def start(self) -> None:
+        if self._timeout:
+            threading.Thread(target=self._watch, name="skillopt-watchdog", daemon=True).start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    @contextlib.contextmanager
+    def watching(self, request: RolloutRequest) -> Iterator[None]:
+        """Watch a rollout that the calling thread runs while this is open."""
+        key = request.key
+        self._watched[key] = (request, time.monotonic(), threading.get_ident())
+        try:
+            yield
+        finally:
+            self._watched.pop(key, None)
+
+    @contextlib.contextmanager
+    def backed(self) -> Iterator[None]:
+        """End the process a little after the time-out if the watchdog's thread is blocked.
+
+        Compiled code that keeps the interpreter's lock, such as an endlessly backtracking regular
+        expression, blocks every Python thread.
+        """
+        if not self._timeout:
+            yield
+            return
+        with open(os.devnull, "w", encoding="utf-8") as nowhere:
+            faulthandler.dump_traceback_later(self._timeout + _GRACE, exit=True, file=nowhere)
+            try:
+                yield
+            finally:
+                faulthandler.cancel_dump_traceback_later()
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(min(1.0, self._timeout / 10)):
+            late = time.monotonic() - self._timeout
+            for key, (request, since, thread) in list(self._watched.items()):
+                if since < late and self._watched.pop(key, None) is not None:
+                    limit = f"took longer than skillopt_timeout={self._timeout:g} seconds"
+                    words = f"{request.task} {limit}{_where(thread)}"
+                    self._give_up(request, shorten(words, 1_000))
+
+
+def _where(thread: int) -> str:
+    """Return the innermost line of a thread outside of Python and installed packages."""
+    frame = sys._current_frames().get(thread)
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if "site-packages" not in path and not path.startswith((sys.base_prefix, "<")):
+            return f", at {path}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""

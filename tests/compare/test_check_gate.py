@@ -1,0 +1,87 @@
+"""The check of a person's edit: its rule, and the e-value of a suite."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from gate_draws import candidate_passes, noisy, taker, tasks
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_skillopt.compare.gates import RegressionCheck, suite_log_e
+from pytest_skillopt.gate.data import Draw, GateOptions, Verdict
+from pytest_skillopt.gate.engine import run_gate
+from pytest_skillopt.gate.statistics import log_e
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def check(
+    passes: Callable[[Draw], bool], n: int = 12, options: GateOptions | None = None
+) -> Verdict:
+    return run_gate(RegressionCheck(tasks(n), options), taker(passes))
+
+
+def test_a_broken_task_is_worse_and_named_whatever_was_fixed() -> None:
+    def trade(draw: Draw) -> bool:
+        return candidate_passes(draw) != (draw.task == "t0")
+
+    verdict = check(trade)
+    assert verdict.decision == "rejected"
+    assert verdict.reason.startswith("worse on t0 (passed")
+    assert verdict.names("broken") == ("t0",)
+
+
+def test_an_unchanged_or_better_skill_is_not_worse() -> None:
+    assert check(lambda draw: True).decision == "accepted"
+    assert check(candidate_passes).decision == "accepted"
+
+
+def test_a_thin_loss_over_the_whole_suite_is_seen_by_the_exact_test() -> None:
+    def thin(draw: Draw) -> bool:
+        return draw.arm == "incumbent" or draw.index % 3 > 0
+
+    verdict = check(thin, n=60)
+    assert verdict.decision == "rejected"
+
+
+def test_a_loss_that_may_be_chance_is_not_enough_evidence() -> None:
+    def slight(draw: Draw) -> bool:
+        first = (draw.arm, draw.stream, draw.index) == ("candidate", "tape", 0)
+        return not (first and draw.task in ("t0", "t1"))
+
+    verdict = check(slight, n=8, options=GateOptions(kc=1))
+    assert verdict.decision == "unmeasured"
+    assert "may be chance" in verdict.reason
+    assert re.search(r"; about \d+ samples, \d+ rounds of both skills, would tell$", verdict.reason)
+
+
+def test_an_unchanged_skill_is_seldom_called_worse() -> None:
+    outcomes = [check(noisy(seed, 0.0)).decision for seed in range(30)]
+    assert outcomes.count("rejected") <= 1
+    assert outcomes.count("accepted") >= 24
+
+
+def test_a_dead_task_makes_nothing_worse_in_a_check() -> None:
+    check = RegressionCheck(tasks(20), GateOptions())
+    verdict = run_gate(check, taker(lambda draw: None if draw.task == "t7" else True))
+    assert verdict.decision == "accepted"
+    assert "t7" in verdict.reason
+    worse = taker(lambda draw: None if draw.task == "t7" else not candidate_passes(draw))
+    assert run_gate(RegressionCheck(tasks(20), GateOptions()), worse).decision == "rejected"
+
+
+def test_suite_counts_every_task_also_those_not_tried() -> None:
+    untried = log_e(0, 0, 0, 3)
+    tried = log_e(5, 5, 0, 5)
+    assert untried < 0
+    assert suite_log_e([tried, untried], 2) < suite_log_e([tried, 0.0], 2)
+
+
+@given(st.lists(st.floats(-5, 20), min_size=1, max_size=20), st.randoms())
+def test_suite_evidence_knows_no_order(log_es: list[float], shuffler: object) -> None:
+    shuffled = list(log_es)
+    shuffler.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert suite_log_e(log_es, len(log_es)) == suite_log_e(shuffled, len(shuffled))

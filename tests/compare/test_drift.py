@@ -1,0 +1,247 @@
+"""Does a skill still help? Today's model with it and without, and what earlier runs measured."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import warm_sessions
+from patience import PATIENCE, wait_until
+
+from pytest_skillopt import cli
+from pytest_skillopt.compare.gates import HelpsGate, highest_gain
+from pytest_skillopt.gate.data import GateTask, Sample
+from pytest_skillopt.gate.engine import run_gate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chat_server import ChatServer
+
+    from pytest_skillopt.gate.data import Draw
+
+NAMES = ["Ada", "Ben", "Cleo", "Dan"]
+TESTS = f"""
+import pytest
+
+@pytest.mark.skill_task
+@pytest.mark.parametrize("name", {NAMES})
+def test_greeting(skill_agent, name):
+    assert skill_agent(f"Greet {{name}}.").endswith("!"), "it should end with !"
+"""
+SKILL = "---\nname: greet\ndescription: Greets.\n---\n# Greeting\n\nEnd with an exclamation mark.\n"
+PLACE = "skills/greet/SKILL.md"
+WHOLE = 2 * 5 * len(NAMES)
+"""Rollouts of one look."""
+BRIEFLY = ("-o", "skillopt_final_rollouts=2")
+BRIEF = 2 * 2 * len(NAMES)
+"""Rollouts of one look with these arguments."""
+
+
+class Project:
+    """Models: ``old`` needs the skill, ``new`` does not, ``bad`` is confused by it."""
+
+    def __init__(self, pytester: pytest.Pytester, server: ChatServer) -> None:
+        self.pytester, self.server, self.root = pytester, server, pytester.path
+        self.asked: list[str] = []
+        server.reply = self.reply
+        self.skill = self.root / PLACE
+        self.skill.parent.mkdir(parents=True)
+        self.skill.write_text(SKILL)
+        pytester.makepyfile(test_greeting=TESTS)
+        pytester.makeini(
+            f"[pytest]\naddopts = -p no:xdist -p no:cacheprovider\nskillopt_skill = {PLACE}\n"
+            f"skillopt_base_url = {server.url}\nskillopt_prices = old=1/2, new=1/2, bad=1/2\n"
+        )
+
+    def reply(self, body: dict[str, Any]) -> str:
+        self.asked.append(body["model"])
+        has_skill = "exclamation" in body["messages"][0]["content"]
+        passes = {"old": has_skill, "new": True, "bad": not has_skill}[body["model"]]
+        return "Hello!" if passes else "Hello."
+
+    def measure(self, model: str, *arguments: str) -> tuple[int, str]:
+        """Run the mode; exit status and what the terminal shows."""
+        done = self.pytester.runpytest_inprocess(
+            "--skillopt-drift", f"--skillopt-model=openai:{model}", *arguments
+        )
+        assert self.skill.read_text() == SKILL
+        return int(done.ret), " ".join((done.stdout.str() + done.stderr.str()).split())
+
+    def results(self) -> list[dict[str, Any]]:
+        """Results of all runs, the latest last."""
+        files = sorted(self.root.glob(".skillopt/runs/*/result.json"))
+        return [json.loads(file.read_text()) for file in files]
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) -> Project:
+    return Project(pytester, chat_server)
+
+
+def test_a_skill_that_a_model_needs_and_the_next_one_does_not(
+    project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status, shown = project.measure("old")
+    assert (status, len(project.asked)) == (0, WHOLE), shown
+    assert "Still helps" in shown
+    assert "It helps: without and with the skill 0.0 % to 100.0 % (+100.0 points)" in shown
+    status, shown = project.measure("new")
+    assert (status, len(project.asked)) == (1, 3 * WHOLE), shown
+    assert "Not shown to help" in shown
+    assert "No gain is shown: without and with the skill 100.0 % to 100.0 %" in shown
+    assert "with 95 % confidence the skill gains at most 6.3 points" in shown
+    first, second = project.results()
+    day = first["started"][:10]
+    before = f"{day}: helps openai:old: 0.0 % to 100.0 % with it"
+    assert f"earlier, {before}" in shown
+    (now,) = second["skills"]
+    rows = [(row["after"], row["verdict"], row["reason"]) for row in now["history"]]
+    assert rows == [
+        (1, "accepted", "helps openai:old: 0.0 % to 100.0 % with it"),
+        (1, "rejected", "not shown to help openai:new: 100.0 % to 100.0 % with it"),
+    ]
+    assert now["suite"]["before"]["samples"] == now["suite"]["after"]["samples"] == WHOLE
+    assert now["patch"] == ""
+
+    pages = [page.read_text() for page in sorted(project.root.glob(".skillopt/runs/*/report.html"))]
+    assert ["Over time" in page for page in pages] == [False, True]
+    assert "not shown to help openai:new" in pages[1]
+
+    monkeypatch.chdir(project.skill.parent)
+    capsys.readouterr()
+    assert cli.main(["runs"]) == 0
+    _, one, two = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert (one[2:4], two[2:4]) == (["drift", "accepted"], ["drift", "rejected"])
+    assert not (project.root / ".skillopt-drift").exists()
+
+
+def test_a_skill_that_confuses_a_model_hurts(project: Project) -> None:
+    status, shown = project.measure("bad", *BRIEFLY)
+    assert (status, len(project.asked)) == (1, BRIEF)
+    assert "It hurts: without and with the skill 100.0 % to 0.0 %" in shown
+    project.measure("bad", *BRIEFLY)
+    assert len(project.asked) == 2 * BRIEF, "a measurement after a verdict draws afresh"
+
+
+def test_results_alone_are_the_history(project: Project) -> None:
+    """A monthly job keeps no more of its runs; one that is damaged or of another skill is none."""
+    project.measure("old", *BRIEFLY)
+    (kept,) = project.root.glob(".skillopt/runs/*/result.json")
+    text = kept.read_text()
+    shutil.rmtree(project.root / ".skillopt")
+    others = {"other": text.replace(PLACE, "skills/other/SKILL.md"), "damaged": text[:100]}
+    for name, content in {"20260101-000000-0000": text, **others}.items():
+        folder = project.root / ".skillopt" / "runs" / name
+        folder.mkdir(parents=True)
+        (folder / "result.json").write_text(content)
+    _, shown = project.measure("old", *BRIEFLY)
+    assert len(project.asked) == 2 * BRIEF
+    assert shown.count("helps openai:old: 0.0 % to 100.0 % with it") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "now"),
+    [
+        (["publish-receipts", "--base=main"], "the monthly job of docs/ci.md reads the results"),
+        (["show", "--history"], "pytest-skillopt runs lists what runs have measured"),
+    ],
+)
+def test_what_kept_receipts_names_what_does_so_now(
+    words: list[str], now: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(words) == 4
+    assert f" is gone: {now}" in capsys.readouterr().err
+
+
+def test_a_cap_decides_nothing_and_the_same_command_goes_on(project: Project) -> None:
+    status, shown = project.measure("old", "--skillopt-max-calls=11")
+    assert (status, len(project.asked)) == (1, 10), "and a probe"
+    assert "Cannot tell" in shown
+    assert "repeat the same command" in shown
+    assert project.measure("old")[0] == 0
+    assert len(project.asked) == WHOLE, "nothing is asked twice"
+    undecided, helps = (result["skills"][0] for result in project.results())
+    assert (undecided["status"], undecided["history"]) == ("unmeasured", [])
+    assert [row["verdict"] for row in helps["history"]] == ["accepted"], "it is its first"
+
+
+def test_after_a_kill_nothing_that_was_paid_is_asked_again(project: Project) -> None:
+    started = threading.Event()
+    answer = project.reply
+
+    def kill_at_ten(body: dict[str, Any]) -> str:
+        if len(project.asked) == 10:
+            assert started.wait(PATIENCE)
+            victim.kill()
+        return answer(body)
+
+    project.server.reply = kill_at_ten
+    drift = ("--skillopt-drift", "--skillopt-model=openai:old")
+    victim = warm_sessions.start(*drift, cwd=project.root, quiet=True)
+    started.set()
+    assert victim.wait(PATIENCE) != 0
+    wait_until(lambda: len(project.asked) == 11, "the server has not answered the last call")
+    project.server.reply = answer
+    assert project.measure("old")[0] == 0
+    assert len(project.asked) == WHOLE + 1, "only the call under way is repeated"
+    assert project.results()[-1]["status"] == "accepted"
+
+
+def test_several_skills_are_refused(project: Project) -> None:
+    project.pytester.makepyfile(
+        test_other="import pytest\n@pytest.mark.skill_task(skill='other/SKILL.md')\n"
+        "def test_it(skill_agent): skill_agent('Hi')\n"
+    )
+    (project.root / "other").mkdir()
+    (project.root / "other" / "SKILL.md").write_text(SKILL)
+    status, shown = project.measure("old")
+    assert status == pytest.ExitCode.USAGE_ERROR
+    assert "--skillopt-drift measures one skill" in shown
+    assert project.asked == []
+
+
+def test_an_infrastructure_error_is_no_verdict() -> None:
+    def fail(draws: Sequence[Draw]) -> list[Sample]:
+        return [Sample(draw, passed=None) for draw in draws]
+
+    gate = HelpsGate([GateTask("a"), GateTask("b")], decision="x")
+    assert run_gate(gate, fail).decision == "unmeasured"
+
+
+def _said(rates: Sequence[tuple[float, float]], seed: int) -> str:
+    """Verdict on tasks with these pass rates without and with a skill."""
+    chance = random.Random(seed)
+
+    def take(draws: Sequence[Draw]) -> list[Sample]:
+        arms = [rates[int(draw.task)][draw.arm == "candidate"] for draw in draws]
+        return [Sample(d, chance.random() < p) for d, p in zip(draws, arms, strict=True)]
+
+    tasks = [GateTask(str(number)) for number in range(len(rates))]
+    return run_gate(HelpsGate(tasks, decision=str(seed)), take).decision
+
+
+def test_a_useless_skill_is_seldom_said_to_help() -> None:
+    """With the probability alpha at most: more than 20 of 200 have one of 0.002."""
+    rates = [(p, p) for p in (0.0, 0.2, 0.5, 0.5, 0.8, 0.9, 1.0, 0.4)]
+    said = [_said(rates, seed) for seed in range(200)]
+    assert said.count("accepted") <= 20
+    assert said.count("unmeasured") == 0
+
+
+def test_a_skill_that_helps_is_said_to_help() -> None:
+    rates = [(p, min(1.0, p + 0.4)) for p in (0.0, 0.2, 0.5, 0.5, 0.8, 0.9, 1.0, 0.4)]
+    said = [_said(rates, seed) for seed in range(50)]
+    assert said.count("accepted") >= 45
+
+
+def test_the_bound_of_a_gain_holds_in_most_samples() -> None:
+    chance, held = random.Random(1), 0
+    for _ in range(200):
+        arms = [[sum(chance.random() < p for _ in range(10)) for p in (0.7, 0.6)] for _ in "12345"]
+        held += highest_gain([(new, 10, old, 10) for new, old in arms]) >= 0.1
+    assert held >= 180

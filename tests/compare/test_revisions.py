@@ -1,0 +1,84 @@
+"""Revisions of a skill, in a project that is a folder of its repository."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_skillopt.compare.comparison import at_revision
+from pytest_skillopt.skill.files import Trained
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SKILL = "skills/[a] b/SKILL.md"
+
+
+def git(path: Path, *arguments: str, check: bool = True) -> None:
+    subprocess.run(["git", *arguments], cwd=path, check=check, capture_output=True)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A project below the top of its repository, with one committed skill."""
+    git(tmp_path, "init", "-q")
+    root = tmp_path / "project"
+    (root / SKILL).parent.mkdir(parents=True)
+    commit(root, "one")
+    return root
+
+
+def commit(root: Path, text: str) -> None:
+    (root / SKILL).write_text(text)
+    git(root, "add", ".")
+    git(root, "commit", "-q", "-m", text)
+
+
+def test_the_skill_at_a_revision(root: Path) -> None:
+    commit(root, "two")
+    then = at_revision(root, SKILL, "HEAD~1")
+    assert then is not None
+    assert then.text == "one"
+    assert at_revision(root, "other/SKILL.md", "HEAD") is None
+    with pytest.raises(pytest.UsageError, match="there is no git revision 'nowhere'"):
+        at_revision(root, SKILL, "nowhere")
+
+
+def test_the_references_of_a_revision_are_those_of_then(root: Path) -> None:
+    folder = (root / SKILL).parent / "references"
+    folder.mkdir()
+    (folder / "a.md").write_text("old")
+    (folder / "link.md").symlink_to("a.md")
+    (folder / "b.txt").write_text("not trained")
+    commit(root, "two")
+    (folder / "a.md").write_text("new")
+    commit(root, "three")
+    then = at_revision(root, SKILL, "HEAD~1", Trained("references/*.md"))
+    assert then is not None
+    assert then.text == "two"
+    assert then.files == (("references/a.md", b"old"),)
+
+
+def test_line_ends_that_the_checkout_changed_are_no_edit(root: Path) -> None:
+    """Git for Windows turns ``core.autocrlf`` on: each line would differ, and be paid for."""
+    reference = (root / SKILL).parent / "references" / "a.md"
+    reference.parent.mkdir()
+    reference.write_text("a\nb\n")
+    commit(root, "one\ntwo\n")
+    git(root, "config", "core.autocrlf", "true")
+    for file in (root / SKILL, reference):
+        file.unlink()
+        git(root, "checkout", "--", str(file))
+    assert (root / SKILL).read_bytes() == b"one\r\ntwo\r\n"
+    then = at_revision(root, SKILL, "HEAD", Trained("references/*.md"))
+    assert then is not None
+    assert (then.data, dict(then.files)) == (
+        b"one\r\ntwo\r\n",
+        {"references/a.md": b"a\r\nb\r\n"},
+    )
+    (root / SKILL).write_bytes(b"one\ntwo\n")
+    then = at_revision(root, SKILL, "HEAD")
+    assert then is not None
+    assert then.data == b"one\ntwo\n"

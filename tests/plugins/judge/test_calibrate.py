@@ -1,0 +1,125 @@
+"""``pytest-skillopt judge calibrate`` against a server on loopback."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sessions import call
+
+from pytest_skillopt.plugins.judge.calibrate import Agreement, calibrated, doubt
+from pytest_skillopt.run.directory import Home
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chat_server import ChatServer
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) -> pytest.Pytester:
+    """A judge who likes whatever says ``good``."""
+    pytester.makeini(
+        f"[pytest]\nskillopt_judge = openai:j\nskillopt_base_url = {chat_server.url}\n"
+    )
+
+    def reply(body: dict[str, Any]) -> str:
+        score = float("good" in body["messages"][-1]["content"])
+        return json.dumps({"reason": "looked", "score": score})
+
+    chat_server.reply = reply
+    return pytester
+
+
+def calibrate(project: pytest.Pytester, content: str) -> pytest.RunResult:
+    file = project.path / "labelled.jsonl"
+    file.write_text(content)
+    return call("judge", "calibrate", file)
+
+
+def test_agreement_is_printed_and_kept(project: pytest.Pytester, chat_server: ChatServer) -> None:
+    rows = [("good", True), ("good one", 1), ("bad", False), ("a good lie", False)]
+    lines = [json.dumps({"answer": a, "rubric": "polite", "label": label}) for a, label in rows]
+    result = calibrate(project, "\n".join(lines))
+    assert result.ret == 0, result.stderr.str()
+    result.stdout.fnmatch_lines(
+        [
+            "4 calls of openai:j, one for each label",
+            "  differs: 'a good lie': looked",
+            "agreement 75.0 % (30.1 % to 95.4 %) on 4 labels, kappa 0.50; *",
+            "this is too few labels for a reliable figure: have at least 30",
+        ]
+    )
+    assert chat_server.calls == 4
+    home = Home(project.path / ".skillopt")
+    assert calibrated(home)["openai:j"]["judge_alone"] == 1
+    assert doubt(home, ["openai:j"]) == ""
+    assert "never compared with people's labels: openai:k" in doubt(home, ["openai:k"])
+
+
+def test_an_answer_without_a_grade_is_named_and_left_out(
+    project: pytest.Pytester, chat_server: ChatServer
+) -> None:
+    reply = chat_server.reply
+    chat_server.reply = lambda body: (
+        "Nice!" if "odd" in body["messages"][1]["content"] else reply(body)
+    )
+    rows = [{"answer": a, "rubric": "polite", "label": True} for a in ("odd one", "good")]
+    result = calibrate(project, "\n".join(map(json.dumps, rows)))
+    assert result.ret == 0, result.stderr.str()
+    result.stdout.fnmatch_lines(
+        [
+            "  left out: 'odd one': openai:j: unreadable judgement: no JSON object or array",
+            "agreement 100.0 % * on 1 label, *",
+        ]
+    )
+    result = calibrate(project, json.dumps(rows[0]))
+    assert result.ret == 1
+    assert "error: openai:j: no grade could be read" in result.stderr.str()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "labelled.jsonl: there is no labelled answer"),
+        ("{", "labelled.jsonl:1: an object with the texts"),
+        ('\n{"answer": "a", "rubric": "r"}', "labelled.jsonl:2: an object with the texts"),
+        ('{"answer": "a", "rubric": "r", "label": 2}', "labelled.jsonl:1: an object with"),
+        ("3", "labelled.jsonl:1: an object with"),
+    ],
+)
+def test_a_file_that_is_none_names_the_line(
+    project: pytest.Pytester, chat_server: ChatServer, content: str, said: str
+) -> None:
+    result = calibrate(project, content)
+    assert result.ret == 1
+    assert said in result.stderr.str()
+    assert "Traceback" not in result.stderr.str()
+    assert chat_server.calls == 0
+
+
+@pytest.mark.parametrize("content", [None, b"\xff"])
+def test_a_file_that_cannot_be_read_is_named(
+    project: pytest.Pytester, content: bytes | None
+) -> None:
+    file = project.path / "labelled.jsonl"
+    if content:
+        file.write_bytes(content)
+    result = call("judge", "calibrate", file)
+    assert result.ret == 1
+    assert "labelled.jsonl: " in result.stderr.str()
+    assert "Traceback" not in result.stderr.str()
+
+
+def test_agreement_in_figures() -> None:
+    found = Agreement(both=40, neither=40, judge_alone=10, people_alone=10)
+    assert found.share == 0.8
+    assert found.kappa == pytest.approx(0.6)
+    assert found.interval == pytest.approx((0.711, 0.867), abs=0.001)
+    assert Agreement(both=5).kappa == 0.0
+
+
+def test_a_broken_record_is_none(tmp_path: Path) -> None:
+    (tmp_path / "judges.json").write_text("[")
+    assert calibrated(Home(tmp_path)) == {}

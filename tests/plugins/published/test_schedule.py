@@ -1,0 +1,141 @@
+"""The edit budget over the steps."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_skillopt.plugins.published.merging import select_published
+from pytest_skillopt.plugins.published.search_batch import edit_budget
+from pytest_skillopt.search.extensions import Stages
+from pytest_skillopt.search.trainer import Trainer
+from pytest_skillopt.settings import Settings
+from pytest_skillopt.skill.document import Document
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from pytest_skillopt.edits.combine import Patch
+    from pytest_skillopt.edits.context import Context
+
+budgets = st.integers(1, 20)
+
+
+@given(st.integers(0, 200), st.integers(2, 100), budgets, budgets)
+def test_the_values_are_those_of_the_formulas(step: int, steps: int, one: int, other: int) -> None:
+    start, end = max(one, other), min(one, other)
+    t = min(step, steps) / steps
+    linear = round(start + (end - start) * t)
+    cosine = round(end + (start - end) * (1 + math.cos(math.pi * t)) / 2)
+    assert edit_budget("linear", step, steps, start=start, end=end) == max(end, linear)
+    assert edit_budget("cosine", step, steps, start=start, end=end) == max(end, cosine)
+    assert edit_budget("constant", step, steps, start=start, end=end) == start
+
+
+@given(st.sampled_from(["linear", "cosine"]), st.integers(2, 60), budgets, budgets)
+def test_it_falls_from_the_start_to_the_end(name: str, steps: int, one: int, other: int) -> None:
+    start, end = max(one, other), min(one, other)
+    values = [edit_budget(name, step, steps, start=start, end=end) for step in range(steps + 3)]
+    assert values[0] == start
+    assert values[-1] == end
+    assert values == sorted(values, reverse=True)
+
+
+@given(st.sampled_from(["constant", "linear", "cosine"]), st.integers(0, 12), budgets, budgets)
+def test_it_is_the_budget_of_skillrl(name: str, steps: int, one: int, other: int) -> None:
+    """The same formulas as in SkillOpt; of a single step too."""
+    scheduler = pytest.importorskip("skillrl.core.scheduler")
+    start, end = max(one, other), min(one, other)
+    theirs = scheduler.build_scheduler(name, max_lr=start, min_lr=end, total_steps=steps)
+    for step in range(1, steps + 1):
+        ours = edit_budget(name, step, steps, start=start, end=end)
+        assert ours == theirs._compute_lr(step)
+
+
+def test_the_default_is_cosine_from_four_to_two() -> None:
+    assert [edit_budget("cosine", step, 8) for step in range(1, 9)] == [4, 4, 3, 3, 3, 2, 2, 2]
+
+
+def test_steps_are_counted_from_one_as_in_skillopt(toy: ModuleType) -> None:
+    """The first of two steps has three edits and the second two, through a whole training.
+
+    Analysts are told the constant budget.
+    """
+    assert [edit_budget("cosine", step, 2) for step in (1, 2)] == [3, 2]
+    world, model = toy.make_world(tasks=16, rules=4, weak=0.0), toy.ToyOptimizer(useful=0.0)
+    tasks = toy.make_tasks(world)
+    settings = Settings(search="batch", epochs=2, batch_size=8, meta_skill=False)
+    selected: list[int] = []
+
+    def select(patch: Patch, context: Context) -> Patch:
+        selected.append(context.budget)
+        return select_published(patch, context)
+
+    Trainer(
+        Document.from_bytes(toy.SKILL),
+        tasks,
+        toy.ToySampler(world, tasks),
+        model,
+        settings,
+        stages=replace(Stages.of(settings), select=select),
+    ).run()
+    assert selected == [3, 2]
+    told = [
+        re.findall(r"[Aa]t most (\d+) edits", prompt)
+        for _, sample, prompt in model.asked
+        if "reflect_failures" in sample
+    ]
+    assert set(map(tuple, told)) == {("4",)}
+
+
+def test_settings_whose_budget_would_grow_are_a_usage_error(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest("-o", "skillopt_published=min_edit_budget: 5", "--skillopt-train")
+    result.stderr.fnmatch_lines(
+        "ERROR: min_edit_budget=5 is above edit_budget=4: the budget falls*"
+    )
+    assert pytester.runpytest("-o", "skillopt_edit_budget=1").ret != pytest.ExitCode.USAGE_ERROR
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "steps", "start", "end", "exact", "budget"),
+    [
+        ("linear", 1, 2, 4, 1, 2.5, 2),
+        ("linear", 1, 2, 5, 2, 3.5, 4),
+        ("linear", 1, 4, 4, 2, 3.5, 4),
+        ("linear", 3, 4, 4, 2, 2.5, 2),
+        ("cosine", 1, 2, 4, 1, 2.5, 2),
+        ("cosine", 1, 2, 6, 3, 4.5, 4),
+    ],
+)
+def test_a_half_goes_to_the_even_neighbour(
+    name: str, step: int, steps: int, start: int, end: int, exact: float, budget: int
+) -> None:
+    assert exact % 1 == 0.5
+    assert edit_budget(name, step, steps, start=start, end=end) == budget == round(exact)
+
+
+def test_the_end_is_the_floor_whatever_the_step() -> None:
+    assert edit_budget("linear", 10**9, 7, start=9, end=3) == 3
+    assert edit_budget("cosine", 3, 3, start=2, end=2) == 2
+    assert edit_budget("linear", -1, 3, start=5, end=1) == 5
+
+
+def test_no_step_is_planned() -> None:
+    assert edit_budget("cosine", 0, 0) == 4
+
+
+def test_a_whole_body_that_cannot_be_tried_edit_by_edit_is_a_usage_error(
+    pytester: pytest.Pytester,
+) -> None:
+    mode = ("-o", "skillopt_published=update_mode: full_rewrite_minibatch")
+    result = pytester.runpytest(*mode, "--skillopt-train")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*update_mode=full_rewrite_minibatch*search=batch*"])
+    result = pytester.runpytest(*mode, "--skillopt-train", "--skillopt-search=batch")
+    result.stderr.no_fnmatch_line("*update_mode=*")

@@ -1,0 +1,210 @@
+"""``pytest-skillopt watch``: one run, on loopback, for whoever has the address."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pytest
+import warm_sessions
+from fault_project import play
+from journals import START, write_journal
+from patience import PATIENCE, wait_until
+
+from pytest_skillopt.plugins.watch.server import Watch
+from pytest_skillopt.run.result import EditRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from chat_server import ChatServer
+
+
+class Page:
+    """Pages and data that a browser asks for."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        assert parts.hostname == "127.0.0.1"
+        self.host, self.base = parts.netloc, parts.path
+
+    def ask(
+        self, path: str, method: str = "GET", *, base: str | None = None, **headers: str
+    ) -> http.client.HTTPResponse:
+        connection = http.client.HTTPConnection(self.host, timeout=PATIENCE)
+        place = (self.base if base is None else base) + path
+        connection.request(method, place, headers=headers)
+        return connection.getresponse()
+
+    def events(self, since: int = 0) -> Iterator[dict[str, Any]]:
+        answer = self.ask(f"events?since={since}")
+        assert answer.getheader("Content-Type") == "text/event-stream"
+        while line := answer.readline():
+            if line.startswith(b"data: "):
+                yield json.loads(line[6:])
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return tmp_path / ".skillopt" / "runs" / "20260102-030405-ab12"
+
+
+@pytest.fixture
+def page(run: Path) -> Iterator[Page]:
+    write_journal(run).close()
+    server = Watch(run)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    yield Page(server.url)
+    server.shutdown()
+    server.server_close()
+
+
+def test_the_state_is_told_and_then_what_is_new(page: Page, run: Path) -> None:
+    events = page.events()
+    state = next(events)
+    assert (state["run"], state["mode"], state["state"]) == (run.name, "train", "not running")
+    assert (state["done"], state["total"], state["errors"]) == (12, 24, 1)
+    assert [split for _, split in state["tasks"]] == ["train", "val", "test"]
+    assert len(state["samples"]) == 13
+    assert {edit["status"] for edit in state["edits"]} == {"waiting", "given up"}
+    assert [step["step"] for step in state["steps"]] == [1, 2]
+    assert state["spent"]["target"]["calls"] == 12
+    assert {name for name, *_ in state["workers"]} >= {"gw0", "gw1", "gw2", "gw3"}
+    assert state["faults"] == [["tests/test_it.py::test_it[2-plain]: HTTP 500: plain", 1]]
+    write_journal(run).close()  # appends as much again
+    state = next(state for state in events if state["done"] == 24)
+    assert len(state["samples"]) <= 13, "none of those that were told"
+
+
+def test_a_sample_opens_its_transcript(page: Page) -> None:
+    task, score, version, place = next(page.events())["samples"][0]
+    told = json.loads(page.ask(f"transcript?at={place}").read())
+    assert told["task"] == "tests/test_it.py::test_it[0-plain]"
+    assert told["turns"] == [["user", "plain"], ["assistant", "reply 0: plain"]]
+    assert (told["outcome"] == "passed") == (score == 1)
+    assert (task, version, told["version"]) == (0, 0, START)
+    assert page.ask(f"transcript?at={place + 1}").status == 404
+
+
+def test_nobody_gets_in_without_the_address(page: Page) -> None:
+    for base in ("/", "/wrong/", page.base[:-2] + "/"):
+        assert page.ask("", base=base).status == 404
+        assert page.ask("events", base=base).status == 404
+    assert page.ask("", Host="evil.example").status == 404, "a name that resolves to us"
+    assert page.ask("stop", "POST", Origin="http://evil.example").status == 403
+    assert page.ask("../result.json").status == 404
+    assert page.ask("", "PUT").status == 501
+
+
+def test_the_page_runs_its_own_script_alone(page: Page) -> None:
+    answer = page.ask("")
+    policy = answer.getheader("Content-Security-Policy") or ""
+    assert re.search(r"default-src 'none'.* script-src 'sha256-[^']+';", policy)
+    assert "unsafe" not in policy
+    text = answer.read().decode()
+    assert "/*js*/" not in text
+    assert not re.search(r"(src|href)=\"https?:", text)
+
+
+def test_a_run_that_is_not_here_is_not_stopped(page: Page) -> None:
+    stopped = page.ask("stop", "POST", Origin=f"http://{page.host}")
+    assert json.loads(stopped.read()) == {"stopped": False}
+
+
+def test_a_torn_last_line_is_taken_when_it_is_whole(run: Path) -> None:
+    write_journal(run).close()
+    journal = run / "journal.jsonl"
+    whole = journal.read_bytes()
+    journal.write_bytes(whole[:-40])
+    server = Watch(run)
+    try:
+        assert [step["step"] for step in server.look(0)["steps"]] == [1]
+        journal.write_bytes(whole)
+        assert [step["step"] for step in server.look(0)["steps"]] == [1, 2]
+    finally:
+        server.server_close()
+
+
+def test_a_run_that_is_continued_shows_each_step_once(run: Path) -> None:
+    write_journal(run).close()
+    server = Watch(run)
+    try:
+        first = server.look(0)
+        write_journal(run).close()
+        again = server.look(0)
+    finally:
+        server.server_close()
+    assert [step["step"] for step in again["steps"]] == [1, 2]
+    assert again["edits"] == first["edits"]
+
+
+@pytest.mark.parametrize("fate", ["waiting", "accepted"])
+def test_an_edit_that_won_is_not_refused_because_it_is_proposed_again(run: Path, fate: str) -> None:
+    journal = write_journal(run)
+    edit = EditRow(op="append", content="- once", step=1).model_dump()
+    for status in (fate, "refused"):
+        journal.write("edit", {**edit, "status": status, "why": "it is there already"})
+    server = Watch(run)
+    try:
+        assert server.look(0)["edits"][-1]["status"] == fate
+        journal.write("edit", {**edit, "status": "rejected"})
+        assert server.look(0)["edits"][-1]["status"] == "rejected", "a later decision counts"
+    finally:
+        journal.close()
+        server.server_close()
+
+
+def test_a_training_is_followed_and_stopped_from_the_page(
+    pytester: pytest.Pytester,
+    chat_server: ChatServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A shell without job control has a command in the background ignore SIGINT, as here."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
+    chat_server.reply = play
+    chat_server.hold(after=20)  # it goes on until it is stopped
+    (pytester.path / "SKILL.md").write_text("---\nname: g\ndescription: G.\n---\nSay hello.\n")
+    pytester.makepyfile(
+        test_greeting="""
+        import pytest
+
+        @pytest.mark.skill_task
+        @pytest.mark.parametrize("name", "Ada Ben Cleo Dan Eve Finn Gus Hal Ida Jo".split())
+        def test_greeting(skill_agent, name):
+            assert skill_agent(f"Greet {name}.").endswith("!"), "no exclamation mark"
+        """
+    )
+    pytester.makeconftest("import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)")
+    training = warm_sessions.start(
+        "--skillopt-train", "--skillopt-target=openai:worker", "-n1",
+        "--skillopt-optimizer=openai:thinker", f"-oskillopt_base_url={chat_server.url}",
+        cwd=pytester.path,
+    )  # fmt: skip
+    runs = pytester.path / ".skillopt" / "runs"
+    wait_until(lambda: list(runs.glob("*/journal.jsonl")) or training.poll() is not None)
+    command = [sys.executable, "-m", "pytest_skillopt", "watch", "--no-open"]
+    watcher = subprocess.Popen(command, cwd=pytester.path, stdout=subprocess.PIPE, text=True)
+    try:
+        assert watcher.stdout is not None
+        page = Page(watcher.stdout.readline().split(": ", 1)[1].strip())
+        state = next(state for state in page.events() if state["done"] >= 2)
+        assert state["state"] == "running"
+        assert state["stoppable"]
+        stopped = page.ask("stop", "POST", Origin=f"http://{page.host}")
+        assert json.loads(stopped.read()) == {"stopped": True}
+        assert training.wait(PATIENCE) == 2
+        state = next(state for state in page.events() if state["said"])
+        assert state["said"][0] == "Stopped early"
+    finally:
+        training.kill()
+        sys.stdout.write(training.communicate()[0])
+        watcher.kill()
+        watcher.communicate()

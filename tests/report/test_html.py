@@ -1,0 +1,294 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+
+import made_results
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_skillopt.report import figures
+from pytest_skillopt.report import page as html
+from pytest_skillopt.rollouts.rollout import Message
+from pytest_skillopt.run.result import Arm, EditRow, Result, RolloutSample, StepRow, TaskRow
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MakeResult = Callable[..., Result]
+PYTEST_HTML = """
+from pathlib import Path
+import pytest
+
+class Hooks:
+    def pytest_html_results_summary(self, prefix, summary, postfix, session): pass
+
+def pytest_addhooks(pluginmanager):
+    pluginmanager.add_hookspecs(Hooks)
+
+def pytest_addoption(parser):
+    parser.addoption("--html", dest="htmlpath")
+
+def pytest_sessionfinish(session):
+    ask, prefix = session.config.hook.pytest_html_results_summary, []
+    ask(prefix=prefix, summary=[], postfix=[], session=session)
+    Path("prefix.html").write_text("".join(prefix))
+"""
+
+
+class Page(HTMLParser):
+    """Elements, attributes and text of a page, as a browser would see them."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.text = ""
+        self.feed(source)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def values(self, name: str) -> list[str]:
+        return [value for _, key, value in self.attributes if key == name]
+
+
+def plain(source: str) -> str:
+    return " ".join(Page(source).text.split())
+
+
+def test_page_answers_then_shows_the_evidence_in_order(make_result: MakeResult) -> None:
+    text = plain(html.render_html(make_result(simulated=True)))
+    order = [
+        "Accepted, but look closer before merging", "A simulated model took part", "What changes",
+        "Write amounts with a point and two decimals.", "Amounts came back as '1.204,50'.",
+        "tests/test_invoices.py::test_field[0-supplier-nordwind]", "Pass rates",
+        "Steps what was tried", "Tasks open one", "Edits not kept", "the target was not found",
+        "What it cost", "How to do it again", "'invoice and not slow'",
+    ]  # fmt: skip
+    places = [text.index(part) for part in order]
+    assert places == sorted(places)
+
+
+def test_page_needs_nothing_from_elsewhere_and_runs_nothing(make_result: MakeResult) -> None:
+    page = Page(html.render_html(make_result(hostile=True)))
+    assert not {"script", "iframe", "object", "embed", "form", "base", "img"} & set(page.tags)
+    assert not [name for _, name, _ in page.attributes if name.startswith("on") or name == "style"]
+    assert page.values("src") == []
+    assert all(value.startswith(("#", "data:,")) for value in page.values("href"))
+
+
+def test_policy_allows_the_own_style_and_nothing_else(make_result: MakeResult) -> None:
+    source = html.render_html(make_result())
+    policy = next(v for v in Page(source).values("content") if v.startswith("default-src 'none'"))
+    style = re.search(r"<style>(.*?)</style>", source, re.DOTALL)
+    assert style is not None
+    digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
+    assert f"style-src 'sha256-{digest}'" in policy
+    assert "unsafe" not in policy
+
+
+def test_ids_are_unique_and_links_lead_somewhere(make_result: MakeResult) -> None:
+    page = Page(html.render_html(make_result(skills=3)))
+    ids = page.values("id")
+    assert len(ids) == len(set(ids))
+    named = [value[1:] for value in page.values("href") if value.startswith("#")]
+    named += " ".join(page.values("aria-labelledby")).split()
+    assert set(named) <= set(ids)
+
+
+STATUSES = ("accepted", "rejected", "unmeasured", "unchanged", "measured", "interrupted")
+
+
+@pytest.mark.parametrize("tasks", [0, 1, 7])
+@pytest.mark.parametrize("mode", ["train", "evaluate", "check", "compare", "aa"])
+def test_every_mode_and_status_renders(make_result: MakeResult, mode: str, tasks: int) -> None:
+    for status in STATUSES:
+        result = make_result(mode=mode, status=status, tasks=tasks, steps=tasks)
+        assert Page(html.render_html(result)).tags.count("h1") == 1, status
+
+
+def test_every_task_is_a_row_with_both_transcripts(make_result: MakeResult) -> None:
+    result = make_result(tasks=40)
+    source = html.render_html(result)
+    text = plain(source)
+    for task in result.skills[0].tasks:
+        assert task.id in text
+    assert source.count('class="transcript"') == 80
+
+
+def test_400_tasks_with_long_transcripts_stay_light(make_result: MakeResult) -> None:
+    result = make_result(tasks=400, steps=60, hostile=True)
+    talk = [Message(role="assistant", content="<&>" * 5000)] * 40
+    sample = RolloutSample(outcome="failed", message="m" * 9000, transcript=talk)
+    rows = [
+        row.model_copy(update={"before": row.before.model_copy(update={"sample": sample})})
+        for row in result.skills[0].tasks
+    ]
+    skill = result.skills[0].model_copy(update={"tasks": rows})
+    source = html.render_html(result.model_copy(update={"skills": [skill]}))
+    assert len(source.encode()) < 3_000_000
+    assert "28 turns left out" in source
+    assert "this page has no room left for it" in source
+
+
+def test_curve_has_a_text_alternative_and_marks_by_shape(make_result: MakeResult) -> None:
+    source = html.render_html(make_result())
+    assert "step 1, accepted: 52.0 -> 63.0 %; step 2, rejected: 63.0 -> 59.0 %" in plain(source)
+    curve = source.split('<svg class="curve"')[1].split("</svg>")[0]
+    assert curve.count('<circle class="accepted"') == 2
+    assert curve.count('<path class="rejected"') == 4
+
+
+def test_a_reader_sees_which_tests_moved_and_which_told_nothing(make_result: MakeResult) -> None:
+    result = make_result(tasks=4)
+    skill = result.skills[0]
+    names = ("a.py::test_x[1]", "a.py::test_x[2]", "b.py::TestY::test_z", "b.py::test_w")
+    counts = ((0, 5), (5, 5), (0, 0), (2, 5))
+    rows = [
+        TaskRow(id=name, split="val", before=Arm(passed=old, n=5), after=Arm(passed=new, n=5))
+        for name, (old, new) in zip(names, counts, strict=True)
+    ]
+    edit = skill.hunks[0].edits[0].model_copy(update={"effects": {"a.py::test_x[1]": 0.6}})
+    hunk = skill.hunks[0].model_copy(update={"edits": [edit]})
+    skill = skill.model_copy(update={"tasks": rows, "hunks": [hunk]})
+    text = plain(html.render_html(result.model_copy(update={"skills": [skill]})))
+    assert "2 tasks told nothing" in text
+    assert re.search(r"\+60\.0\s*a\.py::test_x\[1\]", text)
+
+
+def test_curve_of_steps_without_any_measurement_is_left_out(make_result: MakeResult) -> None:
+    result = make_result()
+    skill = result.skills[0].model_copy(update={"steps": [StepRow(step=1, reason="no edits")]})
+    source = html.render_html(result.model_copy(update={"skills": [skill]}))
+    assert '<svg class="curve"' not in source
+    assert "no edits" in plain(source)
+
+
+@pytest.fixture(scope="module")
+def plain_page() -> Page:
+    return Page(html.render_html(with_text("plain")))
+
+
+@settings(max_examples=10)
+@given(evil=st.text(max_size=60) | st.sampled_from(["<script>", "\"'><svg onload=x>", "]]>-->"]))
+def test_any_text_stays_text(plain_page: Page, evil: str) -> None:
+    page = Page(html.render_html(with_text(evil or "x")))
+    # The place at which a long id may be broken depends on its text.
+    assert elements(page) == elements(plain_page)
+    assert [a[:2] for a in page.attributes] == [a[:2] for a in plain_page.attributes]
+
+
+def elements(page: Page) -> list[str]:
+    return [tag for tag in page.tags if tag not in ("wbr", "bdi")]
+
+
+def with_text(text: str) -> Result:
+    """A result with ``text`` wherever a model or a test could have put it."""
+    result = made_results.build(tasks=3)
+    skill = result.skills[0]
+    tasks = [row.model_copy(update={"id": f"t::{i}{text}"}) for i, row in enumerate(skill.tasks)]
+    hunk = skill.hunks[0].model_copy(
+        update={"diff": "+" + text.replace("\n", " "), "reasons": [text], "tasks": [text]}
+    )
+    skill = skill.model_copy(
+        update={
+            "name": text,
+            "path": text,
+            "reason": text,
+            "tasks": tasks,
+            "hunks": [hunk],
+            "steps": [step.model_copy(update={"reason": f"r{text}"}) for step in skill.steps],
+            "edits": [EditRow(op=text, target=f"t{text}", content=f"c{text}", reason=f"r{text}")],
+        }
+    )
+    return result.model_copy(
+        update={"skills": [skill], "models": {"target": text}, "command": ["pytest", text]}
+    )
+
+
+@pytest.mark.parametrize("gated", [True, False])
+def test_the_table_of_steps_has_no_column_that_no_step_fills(
+    make_result: MakeResult, gated: bool
+) -> None:
+    step = StepRow(step=1, train=0.4, edits=1, reason="6 tried, 5 help")
+    if gated:
+        step = step.model_copy(update={"before": 0.4, "after": 0.5, "verdict": "accepted"})
+    result = make_result()
+    skill = result.skills[0].model_copy(update={"steps": [step]})
+    page = html.render_html(result.model_copy(update={"skills": [skill]}))
+    heads = re.findall(r'role="columnheader"[^>]*>(\w+)<', page)
+    between = ["val", "edits", "verdict"] if gated else []
+    assert heads == ["step", "train", *between, "reason"]
+    assert len(re.findall('role="cell"', page)) == len(heads)
+
+
+def test_pytest_html_gets_a_relative_link_to_the_report(
+    make_result: MakeResult, tmp_path: Path
+) -> None:
+    report = tmp_path / ".skillopt" / "runs" / "r 1" / "report.html"
+    page = tmp_path / "out" / "page.html"
+    result = make_result().model_copy(update={"run": "<b>"})
+    link = ElementTree.fromstring(html.summary_link(result, report, page))
+    anchor = link.find("a")
+    assert anchor is not None
+    assert anchor.get("href") == "../.skillopt/runs/r%201/report.html"
+    assert anchor.text == "The report of run <b>"
+    assert link.text == "skillopt: Accepted, but look closer before merging. "
+
+
+@pytest.mark.parametrize("arguments", [("--skillopt",), ()], ids=["measured", "plain"])
+def test_the_page_of_pytest_html_links_to_the_report_of_its_run(
+    pytester: pytest.Pytester, arguments: tuple[str, ...]
+) -> None:
+    """By a plugin that calls the hook as pytest-html does."""
+    pytester.makeconftest(PYTEST_HTML)
+    (pytester.path / "SKILL.md").write_text("---\nname: s\ndescription: d\n---\n\nBe kind.\n")
+    pytester.makepyfile("import pytest\n\n@pytest.mark.skill_task\ndef test_it(): pass\n")
+    pytester.runpytest_inprocess("--html=out/page.html", "-p", "no:xdist", *arguments)
+    runs = [path.name for path in pytester.path.glob(".skillopt/runs/*")]
+    found = (pytester.path / "prefix.html").read_text()
+    assert [f'href="../.skillopt/runs/{run}/report.html"' in found for run in runs] == [
+        True for _ in arguments
+    ]
+    assert bool(found) == bool(arguments)
+
+
+@pytest.mark.parametrize(
+    ("shown", "whole", "said"),
+    [
+        ((1, 1), (3, 5), ""),
+        ((1, 1), (1, 1), ""),
+        ((4, 4), (4, 4), ""),
+        ((1, 1), (5, 5), "always passed (a.py::test_x)"),
+        ((0, 2), (0, 6), "never passed (a.py::test_x)"),
+        ((0, 2), (1, 6), ""),
+        ((5, 5), (0, 0), "always passed (a.py::test_x)"),
+    ],
+)
+def test_a_task_tells_nothing_only_by_all_of_at_least_five_samples(
+    make_result: MakeResult, shown: tuple[int, int], whole: tuple[int, int], said: str
+) -> None:
+    """The fresh samples that a report shows are a part of those that the run took."""
+    row = TaskRow(
+        id="a.py::test_x",
+        split="val",
+        before=Arm(),
+        after=Arm(passed=shown[0], n=shown[1]),
+        passed=whole[0],
+        samples=whole[1],
+    )
+    skill = make_result(tasks=4).skills[0].model_copy(update={"tasks": [row], "none": None})
+    listed = figures.uninformative_listed(skill)
+    assert listed == (f"Tasks that told nothing: {said}." if said else "")

