@@ -69,11 +69,11 @@ _NAMES = {
     "skill.document": "Document",
     "skill.edits": "Edit",
     "skill.lint": "LintRule",
-    "suite.context": "Recorder Skill",
-    "suite.folders": "SkillVersions",
-    "suite.interrupts": "Watchdog",
+    "rollouts.context": "Recorder Skill",
+    "rollouts.folders": "SkillVersions",
+    "rollouts.interrupts": "Watchdog",
     "rollouts.rollout": "InfraError Rollout",
-    "suite.runner": "ConcurrentRunner RolloutRunner",
+    "rollouts.runner": "ConcurrentRunner RolloutRunner",
     "tasks.task": "SkillTask",
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
