@@ -661,7 +661,7 @@ def stumbling(original: Callable[..., Any], error: Exception) -> Callable[..., A
 FULL = OSError(28, "No space left on device")
 BUG = RuntimeError("what nobody has thought of")
 STUMBLES = """
-from pytest_skillopt.suite.{module} import {cls}
+from pytest_skillopt.rollouts.{module} import {cls}
 
 original, calls = {cls}.{method}, []
 
@@ -856,7 +856,7 @@ def test_the_log_says_who_waits_for_what_and_why_something_is_tried_again(
         done.stdout.fnmatch_lines([line])
     assert key not in done.stdout.str() + done.stderr.str()
     quiet = pytester.runpytest_inprocess(*run, "-p", "no:xdist").stdout.str()
-    assert "skillopt.suite" not in quiet
+    assert "skillopt.rollouts" not in quiet
     over = pytester.runpytest_inprocess(*run, "-n1", "--log-cli-level=DEBUG").stdout
-    over.fnmatch_lines(["*INFO *skillopt.suite.workers:*worker gw0 is up, 1 of 1"])
-    over.fnmatch_lines(["*DEBUG *skillopt.suite.workers:*worker gw0 waits for an answer to *"])
+    over.fnmatch_lines(["*INFO *skillopt.rollouts.workers:*worker gw0 is up, 1 of 1"])
+    over.fnmatch_lines(["*DEBUG *skillopt.rollouts.workers:*worker gw0 waits for an answer to *"])
