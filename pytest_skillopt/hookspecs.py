@@ -44,7 +44,7 @@ def pytest_skillopt_settings(config: pytest.Config) -> Mapping[str, Any] | None:
 
 @pytest.hookspec(firstresult=True)
 def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model | None:
-    """Return the model of a role (``target``, ``optimizer`` or ``judge``)."""
+    """Return the model of a role (``target``, ``optimizer``, ``judge`` or ``user``)."""
 
 
 @pytest.hookspec(firstresult=True)

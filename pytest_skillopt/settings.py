@@ -158,6 +158,7 @@ class Settings:
     gate_veto: bool = _setting(False)
 
     # of plugins
+    user: str = _free("")
     evals: bool = _setting(False)
     evals_pass: float = _setting(1.0, low=1e-6, high=1)
     harness: str = _setting("")

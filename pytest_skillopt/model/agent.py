@@ -12,7 +12,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.types import Usage, hide_frames
-from pytest_skillopt.untrusted import bound
+from pytest_skillopt.untrusted import bound, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -36,6 +36,19 @@ class ToolRun:
     """JSON text as the model wrote it."""
     result: str
     """Text that the model was shown."""
+
+    @property
+    def args(self) -> Any:
+        """The arguments as a JSON value.
+
+        Raises:
+            ReplyError: the model wrote none.
+        """
+        try:
+            return parsed(self.arguments)
+        except ValueError:
+            shown = bound(repr(self.arguments), _MOST_SHOWN, 0)
+            raise ReplyError(f"the arguments of {self.name} are no JSON: {shown}") from None
 
 
 class Reply(str):

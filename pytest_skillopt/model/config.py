@@ -192,8 +192,8 @@ def model_config(settings: Settings, role: Role, server: Server | None = None) -
     """Read the model of a role from the settings.
 
     A role without its own model uses ``settings.model``; without that, the optimizer uses the
-    target's model and the judge the optimizer's. The base URL is the URL after the model's ``@``,
-    else ``settings.base_url``, else ``OPENAI_BASE_URL``.
+    target's model, and the judge and the simulated user the optimizer's. The base URL is the URL
+    after the model's ``@``, else ``settings.base_url``, else ``OPENAI_BASE_URL``.
 
     Raises:
         ModelConfigError: no model, an unknown provider, a bad URL, price or request.
@@ -321,9 +321,9 @@ def canonical_url(url: str, where: str = "base URL") -> str:
 def _named(settings: Settings, role: Role) -> str:
     """Return the model of a role as the settings write it; empty if they name none."""
     own: str = getattr(settings, role)
-    judged_by = settings.optimizer if role == "judge" else ""
+    optimizers = settings.optimizer if role in ("judge", "user") else ""
     others = settings.target if role != "target" else ""
-    return own or judged_by or settings.model or others
+    return own or optimizers or settings.model or others
 
 
 def provider_of(settings: Settings, role: Role) -> str:

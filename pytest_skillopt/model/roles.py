@@ -143,7 +143,7 @@ def chat_model(
 
     Args:
         config: the session's configuration.
-        role: ``target``, ``optimizer`` or ``judge``.
+        role: ``target``, ``optimizer``, ``judge`` or ``user``.
         provider: the text before the colon in the role's setting. It also names the server in
             keys of the cache, so that the port may change.
         url: returns the base URL; called when a process makes its first call.

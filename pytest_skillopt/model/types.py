@@ -13,7 +13,7 @@ from pytest_skillopt.model.prompt_cache import NO_CACHE, PromptCache
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-Role = Literal["target", "optimizer", "judge"]
+Role = Literal["target", "optimizer", "judge", "user"]
 ROLES: tuple[Role, ...] = get_args(Role)
 NO_KEY = "none"
 """Stands for a key, or for the variable that holds it, if the server needs no key."""
@@ -140,7 +140,7 @@ class Completion:
 
 
 class Model(Protocol):
-    """A chat model in one role (target, optimizer or judge)."""
+    """A chat model in one role."""
 
     @property
     def name(self) -> str:

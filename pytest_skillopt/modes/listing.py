@@ -184,6 +184,11 @@ class Plan:
         if judged := sum("judge" in task.roles for task in tasks) / max(1, len(tasks)):
             calls = _of(round(judged * plan.typical), round(judged * plan.most))
             yield f"judge calls: {calls}, if a rollout of a task with skill_judge makes one"
+        if any("user" in task.roles for task in tasks):
+            use, source = self._use("user")
+            calls = _of(round(use.calls * plan.typical), round(use.calls * plan.most))
+            each = f"{use.calls:.1f} a rollout of a mean task ({source})"
+            yield f"calls of the simulated user: {calls}, if it makes {each}"
         yield from self._costs(plan)
 
     def _costs(self, plan: Expected) -> Iterator[str]:
@@ -242,7 +247,11 @@ def _money(plan: Expected, prices: Mapping[Role, _Each], cap: float) -> Iterator
         typical += each.cost * (plan.typical_calls if calls else plan.typical)
         most += each.cost * (plan.calls if calls else plan.most)
         if each.cost:
-            unit = {"optimizer": "call of the optimizer", "judge": "rollout for its judge"}
+            unit = {
+                "optimizer": "call of the optimizer",
+                "judge": "rollout for its judge",
+                "user": "rollout for its simulated user",
+            }
             read, said = f"{each.use.read:,.0f}", f"{each.use.said:,.0f}"
             yield (
                 f"price: {_about(each.cost)} a {unit.get(role, 'rollout')}, if it takes "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import shlex
 import shutil
 from pathlib import Path
@@ -120,6 +121,9 @@ def opened(
                 untrained.pop(name, None)
             executor.add_skill(skill, untrained)
         fingerprint = fingerprints.get("target") or _target_of_own_agents(settings)
+        if "user" in fingerprints:
+            both = f"{fingerprint} {fingerprints['user']}"
+            fingerprint = hashlib.sha256(both.encode()).hexdigest()
         yield Run(
             mode=mode,
             settings=settings,

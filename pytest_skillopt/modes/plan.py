@@ -124,7 +124,7 @@ def _more_of_small_suites(tasks: Sequence[SkillTask], settings: Settings) -> int
 
 
 class Use(NamedTuple):
-    """Tokens in and out, calls and seconds of a rollout, or of its judge, or of a call."""
+    """Tokens in and out, calls and seconds: of a role's model in a rollout, or of a call."""
 
     read: float = 0.0
     said: float = 0.0
@@ -135,9 +135,10 @@ class Use(NamedTuple):
 _ASSUMED: dict[Role, Use] = {
     "target": Use(1_500, 500, 1, 10),
     "judge": Use(1_500, 200, 1, 5),
+    "user": Use(4_000, 300, 4, 12),
     "optimizer": Use(4_000, 1_000, 1, 20),
 }
-"""Assumed use of a rollout, of its judge, and of an optimizer call."""
+"""Assumed use of a rollout, of its judge, of its simulated user, and of an optimizer call."""
 _AGENT_CALLS, _AGENT_CALL = 10, Use(10_000, 300, 1, 10)
 """Assumed model calls of a coding agent's run, and the use of each."""
 _ENOUGH = 5
@@ -189,16 +190,10 @@ def usual_prices(
 def _measured(role: Role, tasks: Sequence[SkillTask], home: Home) -> Use | None:
     """Return the mean use of these tasks' paid rollouts in the latest run with enough."""
     sources = {(task.id, task.source) for task in tasks}
-    name = "judge_usage" if role == "judge" else "usage"
     for run in reversed(home.run_names()):
         with contextlib.suppress(OSError, KeyError, TypeError):
             found = [
-                Use(
-                    data[name]["input_tokens"],
-                    data[name]["output_tokens"],
-                    data[name]["calls"],
-                    data["duration"] if role == "target" else 0.0,
-                )
+                _use_of(data, role)
                 for data in entries_of(home.runs / run / JOURNAL, "rollout")
                 if (data["request"]["task"], data["request"]["source"]) in sources
                 and data["usage"]["calls"]
@@ -206,6 +201,17 @@ def _measured(role: Role, tasks: Sequence[SkillTask], home: Home) -> Use | None:
             if len(found) >= _ENOUGH:
                 return _mean(found)
     return None
+
+
+def _use_of(data: dict[str, Any], role: Role) -> Use:
+    """Return what a rollout in a journal took of a role's model."""
+    if role == "target":
+        used, seconds = data["usage"], data["duration"]
+    else:
+        used, seconds = data["other_usage"].get(role), 0.0
+    if not used:
+        return Use()
+    return Use(used["input_tokens"], used["output_tokens"], used["calls"], seconds)
 
 
 def _mean(found: Iterable[Use]) -> Use:
@@ -217,4 +223,6 @@ def _assumed(task: SkillTask, role: Role) -> Use:
         return Use()
     if role == "target" and task.agent:
         return Use(*(_AGENT_CALLS * amount for amount in _AGENT_CALL))
+    if role == "target" and "user" in task.roles:
+        return Use(*(_ASSUMED["user"].calls * amount for amount in _ASSUMED[role]))
     return _ASSUMED[role]

@@ -26,6 +26,7 @@ BUILTIN = (
     "propose",
     "published",
     "shorten",
+    "users",
     "watch",
 )
 ENTRY_POINTS = "pytest_skillopt"

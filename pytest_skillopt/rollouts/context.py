@@ -102,7 +102,8 @@ class Recorder:
     """Feedback of the test for the optimizer."""
     used: Usage = Usage()
     """Usage of target calls, those of the test's own agent included."""
-    judge_used: Usage = Usage()
+    others_used: dict[str, Usage] = field(default_factory=dict)
+    """Usage of the calls of other models, by role."""
     reported: Usage = Usage()
     """The part of ``used`` that the test reported itself."""
     refusals: list[str] = field(default_factory=list)
@@ -230,9 +231,9 @@ class Recorder:
         with self._lock:
             self.used += usage
 
-    def add_judge_usage(self, usage: Usage) -> None:
+    def add_usage_of(self, role: Role, usage: Usage) -> None:
         with self._lock:
-            self.judge_used += usage
+            self.others_used[role] = self.others_used.get(role, Usage()) + usage
 
     def note_skill_read(self, read: bool) -> None:
         """Record whether an agent read the skill's body; one of several agents is enough."""

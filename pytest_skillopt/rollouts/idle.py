@@ -1,8 +1,8 @@
 """Find tasks that pass whatever the agent does: run each once with one that answers nothing.
 
-Nothing is paid for it: ``skill_agent``, ``skill_harness`` and ``skill_judge`` have a model that is
-silent, and the test cannot open a connection, so that no agent or judge of its own is called. It
-counts in no figure and no cap.
+Nothing is paid for it: the fixtures of this package have a model that is silent, and the test
+cannot open a connection, so that no agent or judge of its own is called. It counts in no figure and
+no cap.
 """
 
 from __future__ import annotations

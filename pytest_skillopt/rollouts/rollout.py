@@ -9,14 +9,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_skillopt.model.types import Usage
 from pytest_skillopt.untrusted import bound, encodable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 _ERROR_LIMIT = 2_000
 
@@ -118,7 +118,8 @@ class Rollout:
     transcript: tuple[Message, ...] = ()
     usage: Usage = Usage()
     """Usage of target calls."""
-    judge_usage: Usage = Usage()
+    other_usage: Mapping[str, Usage] = field(default_factory=dict, hash=False)
+    """Usage of the calls of other models, by role."""
     reported: Usage = Usage()
     """The part of ``usage`` that the test reported for its own agent."""
     duration: float = 0.0
@@ -158,6 +159,11 @@ class Rollout:
     def passed(self) -> bool:
         return self.outcome == "passed"
 
+    @property
+    def all_usage(self) -> Usage:
+        """Usage of all model calls."""
+        return sum(self.other_usage.values(), self.usage)
+
     def rewritten(self, clean: Callable[[str], str]) -> Rollout:
         """Return a copy with ``clean`` applied to every text but keys and ids."""
         error = self.error
@@ -179,7 +185,8 @@ class Rollout:
         data["request"] = RolloutRequest(**data["request"])
         data["transcript"] = tuple(Message(**m) for m in data["transcript"])
         data["usage"] = Usage(**data["usage"])
-        data["judge_usage"] = Usage(**data["judge_usage"])
+        others = data["other_usage"].items()
+        data["other_usage"] = {role: Usage(**used) for role, used in others}
         data["reported"] = Usage(**data.get("reported", {}))
         if data["error"] is not None:
             data["error"] = InfraError(**data["error"])
@@ -190,6 +197,8 @@ def _plain(value: Any) -> Any:
     """Convert to JSON values without the copies that ``dataclasses.asdict`` makes."""
     if isinstance(value, tuple):
         return [_plain(part) for part in value]
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
     names = getattr(value, "__dataclass_fields__", ())
     return {name: _plain(getattr(value, name)) for name in names} if names else value
 

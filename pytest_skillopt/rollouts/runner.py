@@ -128,7 +128,7 @@ class RolloutRunner:
             feedback=recorder.told,
             transcript=tuple(recorder.transcript),
             usage=recorder.used,
-            judge_usage=recorder.judge_used,
+            other_usage=recorder.others_used,
             reported=recorder.reported,
             duration=time.perf_counter() - started,
             output=shorten("\n".join([*stray, running.output()]), OUTPUT_LIMIT).strip(),

@@ -377,7 +377,7 @@ class Sampler:
                 self._backlog = {key: r for key, r in self._begun.items() if key in queued}
             self._meter.note(rollout.reported, (OWN_AGENT, request.stage, request.task))
         if rollout.error is not None:
-            self.purse.lost(rollout.usage + rollout.judge_usage)
+            self.purse.lost(rollout.all_usage)
         self._ledger.put(rollout)
         return rollout
 
@@ -426,7 +426,7 @@ class Sampler:
     def _count(self, rollout: Rollout) -> None:
         task = rollout.request.task
         self._counted.add(rollout.request.key)
-        self.usage[task] = self.usage.get(task, Usage()) + rollout.usage + rollout.judge_usage
+        self.usage[task] = self.usage.get(task, Usage()) + rollout.all_usage
         if rollout.measured:
             passed, measured = self.outcomes.get(task, (0, 0))
             self.outcomes[task] = passed + bool(rollout.passed), measured + 1

@@ -57,7 +57,7 @@ class Run:
     """Skills on disk at the start, by path relative to the root."""
     command: Sequence[str]
     fingerprint: str = ""
-    """Fingerprint of the target model; empty if no task uses one."""
+    """Fingerprint of the target model, and of the simulated user if there is one; else empty."""
     probe: Callable[[], None] = lambda: None
     """Check once, before the first rollout, that the models can be used."""
     notes: list[str] = field(default_factory=list)
@@ -176,7 +176,8 @@ def earlier_usage(journal: Path) -> dict[tuple[str, str], Usage]:
             stage, own = data["request"]["stream"].partition("/")[0], data.get("reported", {})
             of_own, whole = Usage(**own), Usage(**data["usage"])
             used["target", stage] += whole.minus(of_own)
-            used["judge", stage] += Usage(**data["judge_usage"])
+            for role, usage_of_role in data["other_usage"].items():
+                used[role, stage] += Usage(**usage_of_role)
             used[OWN_AGENT, stage] += of_own
     for data in entries_of(journal, "reply"):
         used["optimizer", data["stage"]] += Usage(**data["usage"])

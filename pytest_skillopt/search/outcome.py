@@ -156,7 +156,7 @@ def task_row(
     counts both arms. An arm without rollouts was not run.
     """
     rollouts = [*before, *after]
-    used = sum((rollout.usage + rollout.judge_usage for rollout in rollouts), Usage())
+    used = sum((rollout.all_usage for rollout in rollouts), Usage())
     arms = (before, after)
     old, new = map(arm_of, arms)
     if task.split == "test" and old.n and new.n:

@@ -135,7 +135,7 @@ class Samples:
 
     def _count(self, rollouts: Sequence[Rollout]) -> None:
         for rollout in rollouts:
-            used = rollout.usage + rollout.judge_usage
+            used = rollout.all_usage
             self._purse.took(rollout.request.key, used, rollout.duration)
 
     def at_start(self) -> dict[str, list[Rollout]]:

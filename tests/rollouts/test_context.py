@@ -69,9 +69,9 @@ def test_what_is_not_json_is_refused(context: Recorder, value: object) -> None:
 def test_usage_adds_up(context: Recorder) -> None:
     context.add_usage(Usage(calls=1, input_tokens=2))
     context.add_usage(Usage(calls=1, cost=0.5))
-    context.add_judge_usage(Usage(cached=1))
+    context.add_usage_of("judge", Usage(cached=1))
     assert context.used == Usage(calls=2, input_tokens=2, cost=0.5)
-    assert context.judge_used == Usage(cached=1)
+    assert context.others_used == {"judge": Usage(cached=1)}
 
 
 @given(st.text(st.characters(), max_size=300), st.integers(10, 400))

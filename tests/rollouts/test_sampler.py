@@ -112,7 +112,9 @@ def test_a_sample_is_taken_once() -> None:
 def test_usage_is_kept_by_task_over_all_streams_and_what_the_ledger_had() -> None:
     def costly(request: RolloutRequest, run: int) -> Rollout:
         once = passed(request, run) if run > 1 or request.task != "t1" else error(request)
-        return replace(once, usage=Usage(calls=2, input_tokens=10), judge_usage=Usage(cached=1))
+        return replace(
+            once, usage=Usage(calls=2, input_tokens=10), other_usage={"judge": Usage(cached=1)}
+        )
 
     sampler, ledger = make(ScriptedExecutor(costly))
     asked = requests(sampler, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,5 +74,5 @@ def skill_judge(request: pytest.FixtureRequest) -> Judge:
             sample=running.request.sample,
             stage=running.request.stage,
             task=request.node.nodeid,
-            on_usage=running.add_judge_usage,
+            on_usage=partial(running.add_usage_of, "judge"),
         )

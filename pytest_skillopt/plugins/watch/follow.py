@@ -126,7 +126,8 @@ class Follower:
         worker[1] += data.get("duration", 0.0)
         worker[2] = self._last
         self._spend("target", data["usage"])
-        self._spend("judge", data["judge_usage"])
+        for role, usage in data["other_usage"].items():
+            self._spend(role, usage)
         if outcome == "error":
             self._faults[f"{request['task']}: {(data['error'] or {}).get('message', '')}"] += 1
 
