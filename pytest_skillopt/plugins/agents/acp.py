@@ -1,6 +1,7 @@
-"""Prompt an agent over the Agent Client Protocol: ``python acp.py PROMPT WORKSPACE COMMAND...``.
+"""Prompt an agent over the Agent Client Protocol: ``acp.py SESSION PROMPT WORKSPACE COMMAND...``.
 
-Prints each message of the agent as a line of JSON. Imports nothing of this package.
+SESSION is the name of the session to continue, or empty. Prints each message of the agent as a line
+of JSON, but not those of an earlier turn. Imports nothing of this package.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _LONGEST = 64 << 20  # bytes of a message
 _LOOK, _GRACE = 0.1, 2.0  # seconds between two looks at a silent agent, and for its end
 
 
-def main(prompt: str, workspace: str, *command: str) -> None:
+def main(session: str, prompt: str, workspace: str, *command: str) -> None:
     """Send one prompt, then close the agent's standard input; whoever started this ends it."""
     agent = subprocess.Popen(command, 0, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     numbers, lines = itertools.count(), _lines(agent)
@@ -34,29 +35,37 @@ def main(prompt: str, workspace: str, *command: str) -> None:
         with contextlib.suppress(OSError):  # Its end is noticed when its output is read.
             agent.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
-    def ask(method: str, **params: Any) -> dict[str, Any]:
+    def ask(method: str, told: bool = True, **params: Any) -> dict[str, Any]:
         send(id=(number := next(numbers)), method=method, params=params)
         for line in lines:
             message: dict[str, Any] = {}
             with contextlib.suppress(ValueError, TypeError, RecursionError):
                 message = {**json.loads(line)}
             asked, id_ = message.get("method"), message.get("id")
-            if asked or not message or id_ == number:  # No reply to another request.
+            is_reply = id_ == number and not asked
+            if is_reply or (told and (asked or not message)):  # No reply to another request.
                 sys.stdout.buffer.write(line + b"\n")
                 sys.stdout.buffer.flush()
             if asked and id_ is not None:
                 send(id=id_, **_answer(message))
-            elif message and id_ == number and not asked:
+            elif message and is_reply:
                 result = message.get("result")
                 return result if isinstance(result, dict) else {}
         sys.exit(f"{method}: the agent ended")
 
-    ask("initialize", protocolVersion=1, clientCapabilities={})
-    session = ask("session/new", cwd=workspace, mcpServers=[])
-    name = session.get("sessionId", "")
+    can = ask("initialize", protocolVersion=1, clientCapabilities={}).get("agentCapabilities")
+    place: dict[str, Any] = {"cwd": workspace, "mcpServers": []}
+    if not session:
+        opened = ask("session/new", **place)
+        name = opened.get("sessionId", "")
+    elif isinstance(can, dict) and can.get("loadSession"):
+        name = session
+        opened = ask("session/load", told=False, sessionId=name, **place)
+    else:
+        sys.exit("session/load: the agent cannot continue a session")
     modes = list[str]()
     with contextlib.suppress(*_MALFORMED):
-        modes += [m["id"] for m in session["modes"]["availableModes"] if m["id"] in _UNATTENDED]
+        modes += [m["id"] for m in opened["modes"]["availableModes"] if m["id"] in _UNATTENDED]
     for mode in modes[:1]:
         ask("session/set_mode", sessionId=name, modeId=mode)
     ask("session/prompt", sessionId=name, prompt=[{"type": "text", "text": prompt}])

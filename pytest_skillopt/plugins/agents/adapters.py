@@ -38,7 +38,7 @@ _EVENTS = re.compile(r"(?m)^[^\S\n]*\{.*")
 _VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
 _STARTS = 300.0
 """Seconds for a program to tell its version: some need a minute on a busy machine."""
-_BLANK = re.compile(r"\{(executable|python|prompt|model|workspace|home|url|key)\}")
+_BLANK = re.compile(r"\{(executable|python|prompt|model|workspace|home|url|key|session)\}")
 
 
 class Tokens(NamedTuple):
@@ -71,8 +71,8 @@ class Harness:
 
     ``argv``, ``env`` and ``files`` are templates with the variables ``{executable}``, ``{python}``
     (this interpreter), ``{prompt}``, ``{model}``, ``{workspace}``, ``{home}`` (an empty folder,
-    removed after the run), ``{url}`` (the proxy's, without ``/v1``) and ``{key}`` (a dummy: only
-    the proxy has the real key).
+    removed after the run), ``{url}`` (the proxy's, without ``/v1``), ``{key}`` (a dummy: only the
+    proxy has the real key) and ``{session}`` (the one to continue; empty for a new one).
 
     Args:
         name: value of ``skillopt_harness``.
@@ -91,6 +91,9 @@ class Harness:
         folder: folder of the user that it may read and write in bubblewrap.
         unpacks: folder in the user's cache into which it unpacks itself at ``--version``.
         tested: latest version that was tested.
+        once: part of ``argv`` that keeps no session, which a conversation of several turns omits.
+        resume: what stands in its place in a further turn, with ``{session}``; empty: impossible,
+            unless ``argv`` itself has ``{session}``.
     """
 
     name: str
@@ -109,9 +112,22 @@ class Harness:
     folder: str = ""
     unpacks: str = ""
     tested: str = ""
+    once: str = ""
+    resume: str = ""
 
     def __str__(self) -> str:
         return f"{self.name} {self.version}"
+
+    @property
+    def keeps_sessions(self) -> bool:
+        """Whether a further run can continue the session of another."""
+        return bool(self.resume) or "{session}" in self.argv
+
+    def in_session(self, session: str) -> Harness:
+        """Return the harness for a turn of a session, the first turn if its name is empty."""
+        if not self.once:
+            return self
+        return replace(self, argv=self.argv.replace(self.once, self.resume if session else ""))
 
     def filled(self, text: str, values: Mapping[str, str]) -> str:
         """Fill in a template of ``argv``, ``env`` or ``files`` for one run."""
@@ -128,6 +144,8 @@ class Trace:
     tools: list[ToolRun] = field(default_factory=list)
     error: str = ""
     """Reason for ending without an answer."""
+    session: str = ""
+    """Name of the session, with which it can be continued."""
     done: bool = False
     """Whether the agent finished its turn."""
     opened: list[tuple[str, str]] = field(default_factory=list)
@@ -244,6 +262,7 @@ def _claude_tokens(usage: Any) -> Tokens:
 
 def _read_claude(event: dict[str, Any], trace: Trace) -> None:
     kind = event["type"]
+    trace.session = str(event.get("session_id") or trace.session)
     if kind == "assistant" and event["message"].get("model") != "<synthetic>":
         message = event["message"]
         trace.spent[str(message.get("id"))] = _claude_tokens(message.get("usage"))
@@ -278,6 +297,8 @@ def _read_codex(event: dict[str, Any], trace: Trace) -> None:
         trace.done, usage = True, event.get("usage")
         asked, said = add_up(usage, "input_tokens"), add_up(usage, "output_tokens")
         trace.total = Tokens(asked, said, *PromptCache.of(usage))
+    if kind == "thread.started":
+        trace.session = str(event["thread_id"])
     if kind == "turn.failed":
         trace.error = as_text(event["error"])
     if kind == "item.started" and item["type"] in ("command_execution", "mcp_tool_call"):
@@ -350,7 +371,9 @@ def _read_pi(event: dict[str, Any], trace: Trace) -> None:
 def _read_acp(event: dict[str, Any], trace: Trace) -> None:
     """Read a message of the Agent Client Protocol."""
     if "method" not in event:
-        reason = (event.get("result") or {}).get("stopReason")
+        result = event.get("result") or {}
+        reason = result.get("stopReason")
+        trace.session = str(result.get("sessionId") or trace.session)
         trace.done = reason in ("end_turn", "max_tokens")
         stopped = f"the agent stopped: {reason}" if reason and not trace.done else ""
         trace.error = as_text(event["error"]) if "error" in event else stopped
@@ -401,7 +424,7 @@ def _known() -> dict[str, Harness]:
 def _over_acp(harness: Harness) -> Harness:
     """Have our client run the command line of a harness, which speaks ACP."""
     script = Path(__file__).with_name("acp.py").read_text(encoding="utf-8")
-    argv = f"{{python}} -I -S {{home}}/acp.py {{prompt}} {{workspace}} {harness.argv}"
+    argv = f"{{python}} -I -S {{home}}/acp.py {{session}} {{prompt}} {{workspace}} {harness.argv}"
     return replace(harness, argv=argv, files={**harness.files, "acp.py": script})
 
 

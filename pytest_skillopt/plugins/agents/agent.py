@@ -9,6 +9,7 @@ import json
 import os
 import posixpath
 import re
+import weakref
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from pytest_skillopt.plugins.agents import processes
 from pytest_skillopt.plugins.agents.adapters import Ended, Harness, Trace, memory_name, placed
 from pytest_skillopt.plugins.agents.proxy import MARKS, marks_of
 from pytest_skillopt.plugins.agents.workspace import Run, Workspace, leaking, pack, replay
+from pytest_skillopt.rollouts.folders import TemporaryFolder
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
 from pytest_skillopt.skill.files import is_outside, skill_files
 
@@ -148,6 +150,16 @@ class HarnessAgent:
         """Call the agent without blocking the event loop."""
         return await asyncio.to_thread(self, prompt, **options)
 
+    def new(self) -> Session:
+        """Begin a conversation: each call of what is returned is a turn in one session.
+
+        Raises:
+            ValueError: the harness cannot continue a session.
+        """
+        if not self.harness.keeps_sessions:
+            raise ValueError(f"{self.harness.name} cannot continue a session")
+        return Session(self)
+
     def trigger(
         self,
         prompt: str,
@@ -181,6 +193,7 @@ class HarnessAgent:
         timeout: float | None = None,
         cache: bool = True,
         only_trigger: bool = False,
+        session: Session | None = None,
     ) -> tuple[Run, Workspace]:
         root = Path(os.path.abspath(workspace or self.workspace))
         if self.is_document and (explicit or only_trigger):
@@ -209,7 +222,7 @@ class HarnessAgent:
                 raise CacheMiss("this run is not cached, and --skillopt-cache=ro starts no agent")
             is_new = run is None
             if run is None:
-                run = self._make(laid, *given, rivals)
+                run = self._make(laid, *given, rivals, session)
             with _reached(root):
                 laid.look()
                 out = [p for p in laid.links if self.runner.leads_out(p, root, self.harness)]
@@ -325,14 +338,17 @@ class HarnessAgent:
         limit: float,
         only_trigger: bool,
         rivals: Sequence[str],
+        session: Session | None,
     ) -> Run:
         """Start the agent, wait for it, and return a record of the run.
 
-        ``rivals`` are the bodies of the competing skills of a trigger task.
+        ``rivals`` are the bodies of the competing skills of a trigger task; ``session`` is the one
+        that the run continues or begins.
         """
         if self.recorder.request.is_idle:
             return Run.of_nothing()
-        harness, root = self.harness, str(laid.root)
+        harness, root, name = self.harness, str(laid.root), session.name if session else ""
+        harness = harness.in_session(name) if session else harness
         marks = marks_of(
             self.skill.body,
             self.skill.text.removesuffix(self.skill.body),
@@ -354,9 +370,10 @@ class HarnessAgent:
         fixed = [laid.root / path for path in laid.placed]
 
         def start(url: str) -> Ended:
-            given = {"prompt": prompt, "model": self.provider.model, "url": url}
+            given = {"prompt": prompt, "model": self.provider.model, "url": url, "session": name}
             how = limit, fixed, agent_calls, self._folder
-            return self.runner.run(harness, given, laid.root, *how)
+            kept = session.home if session else None
+            return self.runner.run(harness, given, laid.root, *how, kept=kept)
 
         ended = self.provider.serve(agent_calls, prompt, start)
         if not laid.is_intact:
@@ -372,6 +389,8 @@ class HarnessAgent:
                 fatal=True,
             )
         trace, problem = judged(harness, agent_calls, ended, limit)
+        if session is not None:
+            session.name = trace.session or name
 
         def placeless(text: str) -> str:
             """Replace paths that differ in every run, so that optimizer calls can be cached."""
@@ -389,6 +408,43 @@ class HarnessAgent:
             usage=agent_calls.usage,
             model=agent_calls.answered,
         )
+
+
+class Session:
+    """A conversation with a coding agent. Each call is a run of the agent in one session.
+
+    No run of it is cached: its session is not in the cache, and cannot be continued from there.
+    """
+
+    def __init__(self, agent: HarnessAgent) -> None:
+        self.name = ""
+        """The agent's name of it; empty before the first turn has ended."""
+        self._agent = agent
+        self._folder = TemporaryFolder("skillopt-home-")
+        self._options: dict[str, Any] = {}
+        self._turns = 0
+        weakref.finalize(self, self._folder.remove)
+
+    @property
+    def home(self) -> Path:
+        """Where the home of the agent is kept between two turns."""
+        return self._folder.path / "home"
+
+    def __call__(self, prompt: str, **options: Any) -> HarnessReply:
+        """Give the agent a message and wait until it has finished.
+
+        The arguments, and what is raised, are those of ``HarnessAgent``. Options hold for the
+        further turns, except ``copy`` and ``explicit``.
+        """
+        __tracebackhide__ = True
+        agent = self._agent
+        is_idle = agent.recorder.request.is_idle
+        if self._turns and not self.name and not is_idle:
+            raise ModelFault(f"{agent.harness} has named no session that could be continued")
+        self._turns += 1
+        given = self._options | options
+        self._options = {k: v for k, v in given.items() if k not in ("copy", "explicit")}
+        return agent(prompt, **given | {"cache": False, "session": self})
 
 
 def judged(

@@ -13,6 +13,7 @@ import shlex
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,7 @@ import pytest
 
 from pytest_skillopt.plugins.agents.adapters import Ended, bundled_path
 from pytest_skillopt.plugins.agents.proxy import AgentCalls
+from pytest_skillopt.plugins.agents.tree import Tree
 from pytest_skillopt.rollouts.folders import TemporaryFolder
 from pytest_skillopt.untrusted import logger
 
@@ -82,6 +84,7 @@ class Runner:
         folder: str = "",
         given: bytes = b"",
         env: Mapping[str, str] | None = None,
+        kept: Path | None = None,
     ) -> Ended:
         """Run a harness until it ends, until ``agent_calls.stopped``, or for ``limit`` seconds.
 
@@ -89,7 +92,8 @@ class Runner:
         Seconds lost to the infrastructure do not count; without limit if it is 0.
         The paths in ``fixed`` are read-only in bubblewrap; the agent starts in ``folder`` of the
         workspace, with ``given`` as its standard input and with ``env``, or else an environment of
-        its own home, beside the harness's own variables.
+        its own home, beside the harness's own variables. The home is ``kept``, which stays for a
+        further run, or else a new one.
         """
         started, why, said, agent_calls = time.monotonic(), "exit", b"", agent_calls or AgentCalls()
         # Asked before the program starts, which may fill the disk at once.
@@ -103,7 +107,7 @@ class Runner:
                 # Opened before the agent can replace them.
                 out, err = (stack.enter_context(open(made.path / n, "xb+")) for n in ("out", "err"))
                 (made.path / "in").write_bytes(given)
-                start, home = workspace / folder, made.path / "home"
+                start, home = workspace / folder, kept or made.path / "home"
                 argv, env = self._prepared(harness, {"workspace": str(start), **values}, home, env)
                 argv[:0] = self._prefix(harness, argv[0], workspace, home, fixed, start)
                 told = json.dumps([argv, env, str(start), str(made.path)])
@@ -135,7 +139,7 @@ class Runner:
             most = 4_000 if why == "printed" else MOST_PRINTED  # that much is nobody's answer
             seconds, texts = time.monotonic() - started, (read_text(out, most), read_text(err))
             if not said.isdigit():
-                _end_unguarded(made.path)
+                _end_unguarded(made.path, home)
                 return Ended(1, "start" if said else "guard", seconds, *texts)
             return Ended(os.waitstatus_to_exitcode(int(said)), why, seconds, *texts)
 
@@ -187,12 +191,15 @@ class Runner:
         environment are kept: no key and no proxy.
         """
         ours = {"executable": harness.executable, "home": str(home), "python": sys.executable}
-        values = {"key": "skillopt", **values, **ours}
+        values = {"key": "skillopt", "session": "", **values, **ours}
         filled = functools.partial(harness.filled, values=values)
-        (home / "tmp").mkdir(parents=True)
-        for name, text in harness.files.items():
-            (home / name).parent.mkdir(parents=True, exist_ok=True)
-            (home / name).write_text(filled(text), encoding="utf-8")
+        (home / "tmp").mkdir(parents=True, exist_ok=True)
+        # In a session an earlier turn of the agent may have left anything here.
+        with contextlib.closing(Tree(home)) as tree:
+            for name, text in harness.files.items():
+                with contextlib.suppress(FileNotFoundError):
+                    tree.remove(name)
+                tree.write(name, filled(text).encode(), stat.S_IFREG | 0o644)
         if harness.unpacks:
             (home / ".cache" / harness.unpacks).parent.mkdir(parents=True)
             (home / ".cache" / harness.unpacks).symlink_to(_unpacked(harness))
@@ -288,13 +295,13 @@ def _find_bwrap(search_path: str) -> tuple[str, ...]:
     return ()
 
 
-def _end_unguarded(folder: Path) -> None:
+def _end_unguarded(folder: Path, home: Path) -> None:
     """Kill what is left of a run whose guard was killed or stopped, and maybe its parent (Linux).
 
-    The environment of each process that an agent starts names the run's own folder; the standard
-    error of the guard, and of most of them, is a file in it.
+    The environment of each process that an agent starts names the run's home; the standard error of
+    the guard, and of most of them, is a file in the run's folder.
     """
-    mark, errors = os.fsencode(f"{folder}/home\0"), str(folder / "err")
+    mark, errors = os.fsencode(f"{home}\0"), str(folder / "err")
     until, left = time.monotonic() + _PATIENCE, [""]
     while left:
         left = []

@@ -210,3 +210,98 @@ def test_an_agent_that_leaves_is_no_wrong_answer(
     project.run("skill_harness('Greet Ada.', timeout=0)", "--skillopt", "-p", "no:xdist")
     (error,) = project.errors
     assert words in error["message"]
+
+
+TALKS = """\
+import json
+
+KEPT = os.path.join(os.environ["HOME"], "said.json")
+
+def send(**message):
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+def say(text):
+    update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}
+    send(method="session/update", params={"sessionId": "s-1", "update": update})
+
+said = []
+for line in sys.stdin:
+    message = json.loads(line)
+    method, params, result = message.get("method"), message.get("params"), {}
+    if method == "initialize":
+        result = {"agentCapabilities": {"loadSession": LOADS}}
+    elif method == "session/new":
+        result = {"sessionId": "s-1"}
+    elif method == "session/load":
+        assert params["sessionId"] == "s-1"
+        said = json.load(open(KEPT))
+        say(f"Replayed: {said}.")
+        result = None
+    elif method == "session/prompt":
+        os.environ["BASE_URL"] = os.environ["OPENAI_BASE_URL"]
+        call("x", "/chat/completions")
+        said.append(params["prompt"][0]["text"])
+        json.dump(said, open(KEPT, "w"))
+        say(f"I heard {' and '.join(said)}.")
+        result = {"stopReason": "end_turn"}
+    send(id=message["id"], result=result)
+"""
+TALK = """
+talk = skill_user(skill_harness, turns=["one", "two", "three"], copy="fixture")
+again = skill_harness.new()
+keep(said=talk.text, ended=talk.ended, again=again("other"), files=os.listdir(workspace),
+     turns=[turn.content for turn in rollout.transcript if turn.role == "assistant"])
+"""
+
+
+@pytest.mark.parametrize("loads", [True, False])
+def test_a_conversation_over_acp_is_one_session(
+    project: Project, speaks: Callable[..., None], loads: bool
+) -> None:
+    speaks()
+    (project.path / "fixture").mkdir()
+    (project.path / "fixture" / "README").write_text("Hello.")
+    head = f"#!{sys.executable} -IS\nLOADS = {loads}\n{VERSION}{CALL}"
+    (project.path / "agent").write_text(head + TALKS)
+    project.settings |= {"skillopt_max_attempts": 1, "skillopt_rollouts": 1}
+    project.run(TALK, "--skillopt", "-p", "no:xdist", fixtures=", skill_user")
+    if not loads:
+        (error,) = project.errors
+        assert "session/load: the agent cannot continue a session" in error["message"]
+        return
+    heard = ["I heard one.", "I heard one and two.", "I heard one and two and three."]
+    assert project.kept == {
+        "said": heard[-1],
+        "ended": "silence",
+        "again": "I heard other.",
+        "files": ["README"],
+        "turns": [*heard, "I heard other."],
+    }
+
+
+def test_an_agent_without_sessions_says_so(project: Project) -> None:
+    project.use_stub("call()\nsay(text='Done.')")
+    done = project.run("skill_user(skill_harness, turns=['one', 'two'])", fixtures=", skill_user")
+    done.stdout.fnmatch_lines(["*ValueError: stub cannot continue a session*"])
+
+
+def test_what_an_agent_leaves_in_its_home_leads_nowhere(project: Project) -> None:
+    """Its settings are written anew in each turn, in place of a link to a file of the user."""
+    (project.path / "precious").write_text("mine")
+    project.use_stub(
+        "call()\n"
+        "here = os.path.join(os.environ['HOME'], 'agent.py')\n"
+        "os.remove(here)\n"
+        f"os.symlink({str(project.path / 'precious')!r}, here)\n"
+        "say(text='Done.')"
+    )
+    stub = (project.path / "stub.py").read_text()
+    argv = '"{executable} -I -S {home}/agent.py {session}"'
+    stub = stub.replace('"{executable} -I -S {home}/agent.py"', argv)
+    named = 'trace.done = True\n        trace.session = "s"'
+    (project.path / "stub.py").write_text(stub.replace("trace.done = True", named))
+    project.settings["skillopt_sandbox"] = "none"
+    body = "keep(text=skill_user(skill_harness, turns=['one', 'two']).messages)"
+    project.run(body, fixtures=", skill_user")
+    assert [one["content"] for one in project.kept["text"]] == ["one", "Done.", "two", "Done."]
+    assert (project.path / "precious").read_text() == "mine"

@@ -97,7 +97,17 @@ def test_surprises_are_passed_over(name: str) -> None:
 @pytest.mark.parametrize("name", KNOWN)
 def test_all_that_is_filled_in_is_known(name: str) -> None:
     harness = KNOWN[name]
-    blanks = ("executable", "python", "prompt", "model", "workspace", "home", "url", "key")
+    blanks = [
+        "executable",
+        "python",
+        "prompt",
+        "model",
+        "workspace",
+        "home",
+        "url",
+        "key",
+        "session",
+    ]
     values = {blank: f"<{blank}>" for blank in blanks}
     texts = [harness.argv, *harness.env.values(), *harness.files.values()]
     filled = " ".join(harness.filled(text, values) for text in texts)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 OTHERS = os.environ.get("SKILLOPT_TEST_AGENTS", "").split()
 BOTH = pytest.mark.parametrize("agent", ["codex", "claude"])
 ALL = pytest.mark.parametrize("agent", ["codex", "claude", *OTHERS])
+ACP = ("opencode", "qwen")
 KEYS = {"claude": "x-api-key", "gemini": "x-goog-api-key"}
 """The header in which a provider wants its key."""
 MISSING = [name for name in ("codex", "claude") if not bundled_path(KNOWN[name].bundled)]
@@ -188,6 +190,49 @@ def test_trigger_queries_of_a_file(project: Project) -> None:
     done.assert_outcomes(passed=1, failed=1)
     done.stdout.fnmatch_lines(["*the agent loaded the skill and should not: Greet Ben.*"])
     assert project.provider.calls == 2
+
+
+TALK = """
+talk = skill_user(skill_harness, "This is turn 1.", plan="Count your messages.", most=4)
+keep(text=talk.text, ended=talk.ended, messages=[m["content"] for m in talk.messages],
+     ran=[r.ran("turn") for r in talk.replies], files=sorted(os.listdir(workspace)),
+     calls=sum(r.usage.calls for r in talk.replies), read=[r.skill_read for r in talk.replies],
+     turns=[turn.role for turn in rollout.transcript])
+"""
+
+
+@pytest.mark.parametrize("agent", ["codex", "claude", *(n for n in OTHERS if n in ACP)])
+def test_a_conversation_of_four_turns_is_one_session(
+    project: Project, agent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model says which turns it was sent, and the user, a model, counts on."""
+    project.settings |= {"skillopt_harness": agent, "skillopt_user": "openai:fake-user"}
+
+    def choose(scenario: str, seen: Seen) -> Act:
+        turns = list(dict.fromkeys(re.findall(r"This is turn (\d)", seen.prompt)))
+        if not seen.tools:
+            count = len(re.findall(r'"role": "user"', seen.prompt))
+            text = f"This is turn {count + 1}."
+            return "say", json.dumps({"asked_for": [], "next": "say", "text": text}), {}
+        if len(seen.calls) < len(turns):
+            return seen.shell(f"echo {turns[-1]} > turn-{turns[-1]}.txt")
+        return "say", f"I was sent {' '.join(turns)}.", {}
+
+    monkeypatch.setattr(project.provider, "decide", choose)
+    once = ("--skillopt", "--skillopt-rollouts=1", "-p", "no:xdist")
+    assert project.run(TALK, *once, fixtures=", skill_user").ret == 0
+    kept = project.kept
+    assert kept["messages"][1::2] == [
+        "I was sent 1.",
+        "I was sent 1 2.",
+        "I was sent 1 2 3.",
+        "I was sent 1 2 3 4.",
+    ]
+    assert kept["messages"][::2] == [f"This is turn {n}." for n in (1, 2, 3, 4)]
+    assert kept["ended"] == "most"
+    assert kept["ran"] == [True] * 4
+    assert kept["files"] == [f"turn-{n}.txt" for n in (1, 2, 3, 4)]
+    assert kept["turns"] == [*("user", "assistant", "tool", "assistant") * 4, "end"]
 
 
 @BOTH
