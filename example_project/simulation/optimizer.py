@@ -11,7 +11,7 @@ import ast
 import re
 from typing import TYPE_CHECKING, Any
 
-from simulation import releases
+from simulation import desk, releases
 from simulation.agent import find_date
 from simulation.conventions import HARMFUL, RULES, TOOL_RULES, USELESS, read
 
@@ -68,8 +68,9 @@ class _Editor:
                 content = f"- {RULES[rule][0]}" if rule else edit["content"]
                 kept.setdefault(content, {**edit, "content": content})
             return sorted(kept.values(), key=lambda edit: not _rule(edit["content"]))[: self.limit]
-        if "# Release notes" in self._body:
-            return releases.edits(self._body, self._text)
+        for title, rules in (("Release notes", releases.CAUSES), ("Support desk", desk.CAUSES)):
+            if f"# {title}" in self._body:
+                return self._missing(rules)
         request, temper = self._request, self._request.temper
         causes = [c for c in self.causes if not request.uniform(f"missed/{c}") < temper.missed]
         edits = [self._edit(c) for c in causes if not self._states(c) and self._worded(c)]
@@ -81,6 +82,11 @@ class _Editor:
         if pairs and request.uniform("leak") < temper.leak:
             edits.append(_appended(f"In documents like this `{pairs[0][0]}` is {pairs[0][1]!r}."))
         return sorted(edits, key=lambda e: request.uniform(f"order/{e['content']}"))[: self.limit]
+
+    def _missing(self, rules: dict[str, str]) -> list[dict[str, str]]:
+        """Propose the rules that the failures shown ask for and the skill's body lacks."""
+        shown = [rule for said, rule in rules.items() if re.search(said, self._text)]
+        return [_appended(rule) for rule in shown if rule not in self._body]
 
     def _edit(self, cause: Cause) -> dict[str, str]:
         """Replace a line that says otherwise, or add the rule under a heading or at the end."""

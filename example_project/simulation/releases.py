@@ -14,20 +14,18 @@ if TYPE_CHECKING:
 
 _COMMIT = re.compile(r"^(feat|fix|chore|ci|test)(!?): (.+?)\s*$", re.MULTILINE)
 _SHELLS = ("exec_command", "shell_command", "shell")
-_RULES = (
-    "Leave out commits that users do not notice, such as those of continuous integration.",
-    "Sort what is new under the heading `## Added` and what is mended under `## Fixed`.",
-    "Breaking changes, marked with an exclamation mark, come first, above any section.",
-)
-_FAILURES = ("no use to users", "the section .* is missing|other lines are", "be the first item")
-"""Messages of failures, in the order of the rules that a thoughtful person would make of them."""
-
-
-def edits(body: str, shown: str) -> list[dict[str, str]]:
-    """Propose the rules that the failures shown ask for and the skill's body lacks."""
-    causes = zip(_FAILURES, _RULES, strict=True)
-    missing = [rule for said, rule in causes if re.search(said, shown) and rule not in body]
-    return [{"op": "append", "target": "", "content": f"- {rule}"} for rule in missing]
+CAUSES = {
+    "no use to users": (
+        "Leave out commits that users do not notice, such as those of continuous integration."
+    ),
+    "the section .* is missing|other lines are": (
+        "Sort what is new under the heading `## Added` and what is mended under `## Fixed`."
+    ),
+    "be the first item": (
+        "Breaking changes, marked with an exclamation mark, come first, above any section."
+    ),
+}
+"""Rules that a thoughtful person would make of failures, by words of their messages."""
 
 
 def stream(body: dict[str, Any]) -> bytes:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from simulation import releases
+from simulation import desk, releases
 from simulation.agent import answer
 from simulation.optimizer import propose
 
@@ -98,10 +98,14 @@ def parse(body: Any) -> Request:
 
 
 def respond(request: Request) -> tuple[str, list[dict[str, Any]]]:
-    """Answer as optimizer or as agent, by the form that is asked for: a text and calls of tools."""
+    """Answer as optimizer, user or agent, by the form that is asked for: a text and tool calls."""
     members = set((request.schema or {}).get("properties") or {})
     if "reasoning" in members:
         return json.dumps(propose(request, members), ensure_ascii=False), []
+    if "asked_for" in members:
+        return json.dumps(desk.play(request)), []
+    if "# Support desk" in request.system:
+        return desk.answer(request)
     return answer(request)
 
 
