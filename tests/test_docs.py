@@ -19,7 +19,7 @@ from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.lint import rules
 
 if TYPE_CHECKING:
-    from chat_server import ChatServer
+    from chat_server import Answer, ChatServer
 
 DOCS = Path(__file__).parent.parent / "docs"
 SKILL = "---\nname: greeting\ndescription: Greets.\n---\n# Greeting\n\nSay hello.\n"
@@ -72,6 +72,36 @@ def test_the_examples_of_the_fixtures(
         "--skillopt-model=openai:m", f"-oskillopt_base_url={chat_server.url}", *mode
     )
     result.assert_outcomes(passed=4)
+
+
+@pytest.mark.parametrize("mode", [(), ("--skillopt", "--skillopt-rollouts=1")])
+def test_the_examples_of_conversations(
+    pytester: pytest.Pytester, chat_server: ChatServer, mode: tuple[str, ...]
+) -> None:
+    """An agent that asks, remembers and refunds, and a user that tells what it is asked for."""
+
+    def reply(body: dict[str, Any]) -> str | Answer:
+        *_, last = body["messages"]
+        said = str(last["content"])
+        if "response_format" in body:
+            move = "goal" if "refunded" in said else "say"
+            return json.dumps({"asked_for": ["order number"], "next": move, "text": "A-17."})
+        if last["role"] == "tool":
+            return "It is refunded."
+        if said == "A-17.":
+            return chat_server.answer.tool("refund", order="A-17")
+        return "You are Ada." if "name" in said else "Which order number?"
+
+    chat_server.reply = reply
+    (pytester.path / "SKILL.md").write_text(SKILL)
+    examples = blocks("conversations.md", "python")
+    assert len(examples) == 3
+    for number, code in enumerate(examples):
+        (pytester.path / f"test_{number}.py").write_text(code)
+    result = pytester.runpytest_inprocess(
+        "--skillopt-model=openai:m", f"-oskillopt_base_url={chat_server.url}", *mode
+    )
+    result.assert_outcomes(passed=3)
 
 
 CASES = "id,prompt,total,split\na,Add 1 and 2,3,train\nb,Add 2 and 2,5,val\n"

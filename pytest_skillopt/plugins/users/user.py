@@ -64,7 +64,7 @@ class Part:
     @property
     def unsaid(self) -> list[str]:
         """Texts that no message may repeat."""
-        texts = (self.plan.strip(), self.until.strip(), self.persona.strip())
+        texts = map(_plain, (self.plan, self.until, self.persona))
         return [text for text in texts if len(text) >= _LEAST_PLAN]
 
     def described(self) -> str:
@@ -88,8 +88,8 @@ class _Move(BaseModel):
     text: str = ""
 
 
-def _moves_of(part: Part) -> type[_Move]:
-    """Return the form of a reply of the model that plays a part."""
+def _moves_of(part: Part, *, begins: bool) -> type[_Move]:
+    """Return the form of a reply of the model that plays a part, and perhaps begins."""
 
     class Move(_Move):
         @field_validator("asked_for")
@@ -106,12 +106,14 @@ def _moves_of(part: Part) -> type[_Move]:
         def _said_by_a_user(self) -> Move:
             self.text = printable(self.text).strip()
             if self.next != "say":
+                if begins:
+                    raise ValueError('"next" must be "say": nothing was said yet')
                 return self
             if not self.text:
                 raise ValueError('with "say" the text must not be empty')
             if len(self.text) > _LONGEST:
                 raise ValueError(f"the text must have at most {_LONGEST} characters")
-            if any(text in self.text for text in part.unsaid):
+            if any(text in _plain(self.text) for text in part.unsaid):
                 raise ValueError("the text must not repeat what your part says")
             return self
 
@@ -229,7 +231,7 @@ class User:
                 {"role": "system", "content": instructions},
                 {"role": "user", "content": "\n\n".join(filter(None, parts))},
             ],
-            _moves_of(part),
+            _moves_of(part, begins=not talk.messages),
             sample=f"{self.recorder.request.sample}/user{self.talks}",
             stage=self.recorder.request.stage,
             task=self.task,
@@ -262,6 +264,11 @@ class User:
             self.recorder.record("assistant", str(reply))
         talk.replies.append(reply if isinstance(reply, Reply) else Reply(reply))
         talk.messages.append({"role": "assistant", "content": str(reply)})
+
+
+def _plain(text: str) -> str:
+    """Return a text without what a repetition of it may change."""
+    return " ".join(text.lower().split())
 
 
 def _fixed(part: Part, number: int) -> _Move | None:

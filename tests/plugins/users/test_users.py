@@ -291,6 +291,7 @@ HOSTILE = {
     "empty": (move("say", " \u200b"), None),
     "workflow commands": (move("say", "::set-output name=a::b"), "::set-output name=a::b"),
     "the plan itself": (move("say", f"My plan: {PLAN}"), None),
+    "the plan in other letters": (move("say", PLAN.upper().replace(" ", "\n")), None),
     "ANSI": (move("say", "\x1b[31mred\x1b]0;title\x07"), "red"),
     "1 MB": (move("say", "x" * 1_000_000), None),
     "other language": (move("say", "我要退款。"), "我要退款。"),
@@ -342,6 +343,18 @@ def test_a_hostile_user_harms_nothing(
     assert "\n::" not in shown
     assert "\x1b" not in shown
     assert (project.path / "SKILL.md").read_text() == SKILL
+
+
+def test_a_user_that_ends_before_it_begins_is_no_wrong_answer(
+    run: Any, project: pytest.Pytester, chat_server: ChatServer
+) -> None:
+    chat_server.reply = lambda body: move("goal")
+    once = ("--skillopt", "--skillopt-rollouts=1", "-oskillopt_max_attempts=1")
+    run(TASK.replace('opening="I want my money back.", ', ""), *once)
+    (error,) = journal(project, "error")
+    assert "does not play the user: " in error["error"]["message"]
+    assert "nothing was said yet" in error["error"]["message"]
+    assert bodies(chat_server, "m") == []
 
 
 def test_a_user_that_fails_is_no_wrong_answer(
@@ -408,3 +421,30 @@ def test_it_is_another_model_only_if_one_is_named(run: Any, chat_server: ChatSer
 def test_without_the_plugin_its_setting_and_fixture_are_unknown(run: Any) -> None:
     done = run(TASK, "-pno:skillopt-users", "--skillopt")
     done.stderr.fnmatch_lines(["*skillopt_user* is not a setting; switched off: skillopt-users"])
+
+
+LONG = """
+@pytest.mark.skill_task
+@pytest.mark.parametrize("n", range(4))
+def test_long(skill_agent, skill_user, n):
+    turns = [f"turn {n}" for n in range(1, 7)] + ["THE LAST QUESTION"]
+    talk = skill_user(skill_agent, "THE FIRST QUESTION", turns=turns)
+    assert "please" in talk.text
+"""
+
+
+def test_the_optimizer_sees_both_ends_of_a_conversation(run: Any, chat_server: ChatServer) -> None:
+    def reply(body: dict[str, Any]) -> str:
+        if body["model"] == "o":
+            return json.dumps({"reasoning": "none", "edits": []})
+        last = body["messages"][-1]["content"]
+        return f"ANSWERED {last}" if last.isupper() else "and so on " * 4_000
+
+    chat_server.reply = reply
+    few = ("--skillopt-rollouts=1", "-oskillopt_epochs=1", "-oskillopt_optimizer=openai:o")
+    run(LONG, "--skillopt-train", *few)
+    prompt = str(bodies(chat_server, "o")[0]["messages"])
+    for shown in ("THE FIRST QUESTION", "ANSWERED THE LAST QUESTION"):
+        assert shown in prompt
+    assert "turn 4" not in prompt
+    assert prompt.index("THE FIRST QUESTION") < prompt.rindex("ANSWERED THE LAST QUESTION")
