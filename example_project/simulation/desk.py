@@ -1,4 +1,4 @@
-"""The third skill: conversations of a support desk. Both sides are simulated here.
+"""The skill of a support desk: conversations, of which both sides are simulated here.
 
 The agent follows the rules that its skill states; what it is not told it does by chance.
 """

@@ -1,4 +1,4 @@
-"""The second skill: release notes from a git history, written by a coding agent.
+"""The skill of a coding agent: release notes from a git history.
 
 The model behind the agent speaks the Responses API, as Codex does.
 """
