@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from pytest_skillopt.model.types import Model
+    from pytest_skillopt.plugins.users.talk import End
     from pytest_skillopt.rollouts.context import Recorder
+
+    Asking = Callable[[list[dict[str, str]]], Any]
 
 __tracebackhide__ = hide_frames
 _LONGEST = 4_000
@@ -47,7 +50,7 @@ class Conversing(Protocol):
 
 @dataclass(frozen=True)
 class Part:
-    """What a user knows and wants. The arguments are those of ``User``."""
+    """What a user knows and wants, by the arguments of ``User``."""
 
     turns: tuple[str | None, ...] = ()
     """Fixed messages in their order, the opening first; None: the model says this one."""
@@ -55,6 +58,8 @@ class Part:
     plan: str = ""
     persona: str = ""
     until: str = ""
+    number: int = 1
+    """Number of the conversation in its rollout: a repeated one has other draws."""
 
     @property
     def is_played(self) -> bool:
@@ -135,7 +140,7 @@ class User:
     recorder: Recorder
     task: str = ""
     talks: int = 0
-    """Number of conversations so far: a repeated one has other draws."""
+    """Number of conversations so far."""
 
     def __call__(
         self,
@@ -175,31 +180,14 @@ class User:
             ValueError: nobody can begin, or ``most`` is below 1.
         """
         fixed = turns if opening is None else (opening, *turns)
-        part = Part(tuple(fixed), knows or {}, plan, persona, until)
+        part = Part(tuple(fixed), knows or {}, plan, persona, until, self.talks + 1)
         if not (part.turns or part.is_played):
             raise ValueError("skill_user needs an opening, turns, or a plan")
         if most < 1:
             raise ValueError(f"most must be at least 1, not {most}")
-        ask = _asking(agent, options)
         self.talks += 1
         talk = Talk(tuple(part.knows))
-        read = 0
-        while True:
-            count = len(talk.replies)
-            move = _fixed(part, count)
-            if move is None or (count == most and part.is_played):
-                move, read = self._move(part, talk), count
-            if move.next != "say":
-                talk.ended = move.next
-                break
-            if count == most:
-                talk.ended = "most"
-                break
-            self._exchange(talk, move.text, ask)
-            if not talk.text.strip():
-                if read < count:
-                    self._move(part, talk)
-                break
+        talk.ended = self._hold(part, talk, most, _asking(agent, options))
         self.recorder.record("end", talk.ended)
         return talk
 
@@ -219,6 +207,24 @@ class User:
         partner = agent if isinstance(agent, Conversing) else ask
         return await asyncio.to_thread(self, partner, *given, **options)
 
+    def _hold(self, part: Part, talk: Talk, most: int, ask: Asking) -> End:
+        """Let the two talk in turn; return how it ended."""
+        read = 0  # replies of the agent that the model has seen
+        while True:
+            count = len(talk.replies)
+            move = _fixed(part, count)
+            if move is None or (count == most and part.is_played):
+                move, read = self._move(part, talk), count
+            if move.next != "say":
+                return move.next
+            if count == most:
+                return "most"
+            self._exchange(talk, move.text, ask)
+            if not talk.text.strip():
+                if read < count:  # It still has to tell what it was asked for.
+                    self._move(part, talk)
+                return "silence"
+
     def _move(self, part: Part, talk: Talk) -> _Move:
         """Let the model go on; without one the user is silent."""
         if not part.is_played or self.recorder.request.is_idle:
@@ -232,7 +238,7 @@ class User:
                 {"role": "user", "content": "\n\n".join(filter(None, parts))},
             ],
             _moves_of(part, begins=not talk.messages),
-            sample=f"{self.recorder.request.sample}/user{self.talks}",
+            sample=f"{self.recorder.request.sample}/user{part.number}",
             stage=self.recorder.request.stage,
             task=self.task,
         )
@@ -242,7 +248,7 @@ class User:
         talk.asked.update(answer.value.asked_for)
         return answer.value
 
-    def _exchange(self, talk: Talk, said: str, ask: Callable[[list[dict[str, str]]], Any]) -> None:
+    def _exchange(self, talk: Talk, said: str, ask: Asking) -> None:
         """Say a message to the agent and take its reply into the conversation.
 
         Both are recorded, unless the agent records its turns itself, as ``skill_agent`` does.
@@ -277,7 +283,7 @@ def _fixed(part: Part, number: int) -> _Move | None:
     return None if text is None else _Move(next="say", text=text)
 
 
-def _asking(agent: Any, options: dict[str, Any]) -> Callable[[list[dict[str, str]]], Any]:
+def _asking(agent: Any, options: dict[str, Any]) -> Asking:
     """Return a function from the messages to the agent's next one."""
     if not isinstance(agent, Conversing):
         return partial(agent, **options)
