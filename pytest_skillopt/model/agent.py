@@ -45,7 +45,7 @@ class ToolRun:
             ReplyError: the model wrote none.
         """
         try:
-            return parsed(self.arguments)
+            return parsed(self.arguments or "{}")
         except ValueError:
             shown = bound(repr(self.arguments), _MOST_SHOWN, 0)
             raise ReplyError(f"the arguments of {self.name} are no JSON: {shown}") from None

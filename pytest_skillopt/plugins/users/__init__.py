@@ -9,6 +9,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pytest_skillopt import Model
     from pytest_skillopt.plugins.users.user import User
 
 
@@ -34,6 +35,9 @@ def skill_user(request: pytest.FixtureRequest) -> User:
     from pytest_skillopt.rollouts.context import model_of_test, recorder
 
     running = recorder(request)
-    with without_traceback():
-        model = model_of_test(running.request, Models.of(request.config), "user")
+
+    def model() -> Model:
+        with without_traceback():
+            return model_of_test(running.request, Models.of(request.config), "user")
+
     return User(model, recorder=running, task=request.node.nodeid)

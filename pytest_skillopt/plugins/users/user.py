@@ -130,12 +130,12 @@ class User:
     """Plays the user in conversations with an agent.
 
     Args:
-        model: plays it.
+        model: returns what plays it; called when it has to say something.
         recorder: of the rollout.
         task: node id of the rollout, for the accounts.
     """
 
-    model: Model
+    model: Callable[[], Model]
     _: KW_ONLY
     recorder: Recorder
     task: str = ""
@@ -230,9 +230,10 @@ class User:
         if not part.is_played or self.recorder.request.is_idle:
             return _Move(next="silence")
         parts = [part.described(), f"The conversation so far:\n{_shown(talk.messages)}"]
+        model = self.model()
         instructions = Path(__file__).with_name("user.md").read_text(encoding="utf-8").strip()
         answer = ask_json(
-            self.model,
+            model,
             [
                 {"role": "system", "content": instructions},
                 {"role": "user", "content": "\n\n".join(filter(None, parts))},
@@ -244,7 +245,7 @@ class User:
         )
         self.recorder.add_usage_of("user", answer.usage)
         if answer.value is None:
-            raise UserFault(f"{self.model.name} does not play the user: {answer.problem}")
+            raise UserFault(f"{model.name} does not play the user: {answer.problem}")
         talk.asked.update(answer.value.asked_for)
         return answer.value
 

@@ -237,7 +237,8 @@ def test_async(skill_user):
 
 
 def test_how_a_conversation_ends(run: Any, chat_server: ChatServer) -> None:
-    run(ENDS).assert_outcomes(passed=8)
+    without_models = ("-oskillopt_target=", "-oskillopt_user=")
+    run(ENDS, *without_models).assert_outcomes(passed=8)
     assert chat_server.calls == 0
 
 
