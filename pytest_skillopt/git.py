@@ -57,6 +57,10 @@ class Entry:
         """A regular file: neither a symlink nor a submodule."""
         return self.mode in ("100644", "100755")
 
+    @property
+    def is_link(self) -> bool:
+        return self.mode == _LINK
+
 
 _LINK, _SUBMODULE = "120000", "160000"
 """Modes of entries in a tree."""
@@ -185,7 +189,7 @@ class Tree:
             entry = self._entry(place)
             if entry is None and place not in self._folders:
                 return None
-            if entry and entry.mode == _LINK:
+            if entry and entry.is_link:
                 hops += 1
                 target = os.fsdecode(self._git.read(entry.id, limit=_TARGET_LIMIT))
                 if hops > _HOPS or target.startswith("/"):
@@ -216,7 +220,7 @@ class Tree:
             name = path.removeprefix(start)
             if entry.is_file:
                 yield name, path
-            elif entry.mode == _LINK and (target := self.real(path)) is not None:
+            elif entry.is_link and (target := self.real(path)) is not None:
                 if target not in self._folders:
                     yield name, target
                 elif target not in (*above, folder) and len(above) < _HOPS:

@@ -70,6 +70,9 @@ class Mode:
     """True if it compares a version with itself, so that only ``noise_floor`` is its result."""
     fails: tuple[str, ...] = ("unmeasured",)
     """Statuses of a result that make pytest exit with 1."""
+    needs_evidence: bool = False
+    """True if a comparison that errors or a cap ended makes pytest exit with 1, too: otherwise a
+    skill under which no task can be measured would pass."""
 
     argument: Any = None
     """Value of its option in a session; the following ones belong to the core's modes."""
@@ -261,6 +264,7 @@ BUILTIN = (
             "rejected": ("Do not merge", "bad"),
         },
         fails=("rejected",),
+        needs_evidence=True,
     ),
     Mode(
         name="try",

@@ -49,7 +49,7 @@ def _check_skill(run: Run, skill: str) -> SkillResult:
     then, moved = _then(run, skill)
     status: Status = "unmeasured"
     if moved:
-        run.notes.append(f"{skill} is compared with {moved} at {ref}, which has gone")
+        run.notes.append(f"{skill} is compared with {moved} at {ref}")
     if then is None:
         reason = f"{skill} did not exist at {ref}: there is nothing to compare it with"
     elif then.version == now.version:

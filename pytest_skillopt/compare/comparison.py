@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import os
 import posixpath
 from typing import TYPE_CHECKING
@@ -93,10 +94,27 @@ class Revision:
             return document
 
     def moved(self, skill: str, now: Document, trained: Trained) -> tuple[str, Document] | None:
-        """Return the path and the version of a skill that had another place, if there is one.
+        """Return the former path of a skill that had another place, and its version, if any.
 
-        It is the only skill with the same name whose file has gone since.
+        A link by which the skill is reached may have pointed to another one. Else it is a skill
+        whose file has gone since: the one with the same name, or with the most similar text.
         """
+        return self._linked(skill, trained) or self._gone(skill, now, trained)
+
+    def _linked(self, skill: str, trained: Trained) -> tuple[str, Document] | None:
+        real = (self._root / skill).resolve()
+        for path, entry in self._tree.files.items():
+            if not (entry.is_link and self._is_ours(path)):
+                continue
+            place = path.removeprefix(self._git.prefix)
+            with contextlib.suppress(ValueError, OSError, RuntimeError, pytest.UsageError):
+                rest = real.relative_to((self._root / place).resolve())
+                then = self.skill(posixpath.normpath(f"{place}/{rest.as_posix()}"), trained)
+                if then:
+                    return place, then
+        return None
+
+    def _gone(self, skill: str, now: Document, trained: Trained) -> tuple[str, Document] | None:
         found = []
         start = self._git.prefix
         for path in self._tree.files:
@@ -107,8 +125,13 @@ class Revision:
             if not (kept and (self._root / place).exists()):
                 with contextlib.suppress(pytest.UsageError):
                     then = self.skill(place, trained)
-                    found += [(place, then)] if then and now.name and then.name == now.name else []
-        return found[0] if len(found) == 1 else None
+                    found += [(place, then)] if then else []
+        same_name = [(place, then) for place, then in found if now.name and then.name == now.name]
+
+        def similarity(one: tuple[str, Document]) -> float:
+            return difflib.SequenceMatcher(None, one[1].text, now.text).quick_ratio()
+
+        return max(same_name or found, key=similarity, default=None)
 
     def check_known(self, skill: str) -> None:
         """Raise UsageError if no revision of this repository can hold a skill that is on disk."""

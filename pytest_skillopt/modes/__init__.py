@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.mode import Mode
     from pytest_skillopt.rollouts.executor import WorkersExecutor
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import Result, Status
+    from pytest_skillopt.run.result import Result, SkillResult, Status
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.tasks.task import SkillTask
 
@@ -78,8 +78,16 @@ def conduct(
 
 def fails_the_session(mode: Mode, result: Result) -> bool:
     """Return whether the result makes pytest exit with 1, whatever the tests' outcomes."""
+    if mode.needs_evidence and any(map(_lacks_evidence, result.skills)):
+        return True
     undecided = result.status == "unmeasured" and (mode.strict or not result.skills)
     return undecided or result.status in mode.fails
+
+
+def _lacks_evidence(skill: SkillResult) -> bool:
+    """Return whether a comparison was begun and ended before the gate had weighed its samples."""
+    verdict = skill.verdict
+    return verdict is not None and skill.status == "unmeasured" and verdict["e_value"] is None
 
 
 def _carry_out(run: Run, display: Display) -> Result:

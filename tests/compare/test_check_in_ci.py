@@ -146,7 +146,54 @@ def test_a_skill_that_was_moved_is_compared_with_its_old_place(project: Project)
     project.write(new, SPOILED)
     status, shown = project.check()
     assert (status, project.result["skills"][0]["path"]) == (1, new)
-    assert f"{new} is compared with {REAL} at HEAD, which has gone" in shown
+    assert f"{new} is compared with {REAL} at HEAD" in shown
+
+
+@pytest.mark.parametrize("link", ["folder", "file"])
+def test_a_link_that_points_elsewhere_now_is_compared_with_what_it_pointed_to(
+    project: Project, link: str
+) -> None:
+    place, up = (".claude/skills/notes", "../..")
+    target = "skills/{}"
+    if link == "file":
+        place, up, target = f"{place}/SKILL.md", "../../..", "skills/{}/SKILL.md"
+    project.link(place, f"{up}/{target.format('notes')}")
+    project.configure(".claude/skills/notes/SKILL.md")
+    project.commit()
+    project.write("skills/memo/SKILL.md", SPOILED)
+    (project.root / place).unlink()
+    project.link(place, f"{up}/{target.format('memo')}")
+    status, shown = project.check()
+    assert status == 1, shown
+    assert f"is compared with {place} at HEAD" in shown
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_skill_that_was_moved_and_renamed_is_compared_with_the_most_similar_that_has_gone(
+    project: Project, others: int
+) -> None:
+    if others:
+        project.write("skills/other/SKILL.md", "---\nname: other\n---\nPaint it black.\n")
+    project.commit()
+    shutil.rmtree(project.root / "skills")
+    new = "prompts/memo/SKILL.md"
+    project.write(new, SPOILED.replace("name: notes", "name: memo"))
+    project.configure(new)
+    status, shown = project.check()
+    assert status == 1, shown
+    assert f"{new} is compared with {REAL} at HEAD" in shown
+
+
+@pytest.mark.parametrize("end", ["raise ConnectionError()", "pytest.skip('later')"])
+def test_a_skill_under_which_nothing_can_be_measured_does_not_pass(
+    project: Project, end: str
+) -> None:
+    spoiled = f"    if 'as you like' in skill.text:\n        {end}\n"
+    project.write("test_notes.py", TESTS.replace("    assert", f"{spoiled}    assert"))
+    project.commit()
+    project.write(REAL, SPOILED)
+    status, shown = project.check()
+    assert (status, project.result["status"]) == (1, "unmeasured"), shown
 
 
 def test_a_folder_that_became_a_link_is_compared(project: Project) -> None:
