@@ -27,15 +27,22 @@ FormT = TypeVar("FormT", bound=BaseModel)
 _FENCE = re.compile(
     r"^[ \t]*(```++|~~~++)[^\n]*\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.DOTALL | re.MULTILINE
 )
-_NAMES = ("think", "thinking", "thought", "reasoning", "seed:think")
+_NAMES = (
+    *("think", "thinking", "antthinking", "seed:think", "thought", "thoughts", "reasoning"),
+    *("reflection", "scratchpad"),
+)
 _THOUGHTS = [
     re.compile(f"(?P<opening>{opening})|(?P<closing>{closing})", re.IGNORECASE)
     for opening, closing in [
         *((f"<{name}>", f"</{name}>") for name in _NAMES),
         (r"\[THINK\]", r"\[/THINK\]"),
         ("◁think▷", "◁/think▷"),
+        (r"<\|think\|>", r"<\|/think\|>"),
+        (r"<\|begin_of_thought\|>", r"<\|end_of_thought\|>"),
+        (r"<\|channel>thought", r"<channel\|>"),
         (r"<\|START_THINKING\|>", r"<\|END_THINKING\|>"),
         (r"<\|channel\|>analysis", r"<\|channel\|>final<\|message\|>"),
+        (r"(?!)", "assistantfinal"),  # the same by a server that drops the special tokens
     ]
 ]
 """Tags around the thoughts of models, each kind by itself."""
@@ -55,8 +62,8 @@ def without_thoughts(text: str) -> str:
     """Remove a model's thoughts.
 
     All up to the first closing tag is thought, since the prompt's template may hold the opening
-    one. So is each later block, and the rest of the text after a block that is not closed. A tag
-    within a JSON value is text.
+    one. So is each later block, with blocks inside of it, and the rest of the text after a block
+    that is not closed. A tag within a JSON value is text.
 
     Raises:
         NoJson: nothing else is there.
@@ -79,16 +86,20 @@ def _without(tags: re.Pattern[str], text: str) -> str:
     ends = [0, *(end for _, end, _ in values)]
     found = [tag for tag in found if tag.start() >= ends[bisect(starts, tag.start())]]
     last = max((tag.start() for tag in found if tag["closing"]), default=-1)
-    thinks, at, kept = last >= 0, 0, ""
-    for tag in found:
-        if thinks and tag["closing"]:
-            thinks, at = False, tag.end()
+    thinks, at, kept, inner = last >= 0, 0, "", -1
+    for tag, after in zip(found, [*found[1:], None], strict=False):
+        if thinks and tag["closing"] and inner > 0 and after and after["closing"]:
+            inner -= 1
+        elif thinks and tag["closing"]:
+            thinks, at, inner = False, tag.end(), -1
+        elif thinks:
+            inner += 1
         elif not thinks and tag["opening"]:
             before = text[at : tag.start()]
             if tag.start() > last and before.rpartition("\n")[2].strip():
                 break  # The text mentions the tag.
             kept += before
-            thinks = True
+            thinks, inner = True, 0
     return kept if thinks else kept + text[at:]
 
 

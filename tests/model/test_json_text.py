@@ -58,6 +58,10 @@ TAGS = [
     ("<seed:think>", "</seed:think>"),
     ("[THINK]", "[/THINK]"),
     ("◁think▷", "◁/think▷"),
+    ("<reflection>", "</reflection>"),
+    ("<|think|>", "<|/think|>"),
+    ("<|begin_of_thought|>", "<|end_of_thought|>"),
+    ("<|channel>thought\n", "<channel|>"),
     ("<|START_THINKING|>", "<|END_THINKING|>"),
     ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
 ]
@@ -77,6 +81,20 @@ def test_thoughts_are_no_answer(opening: str, closing: str) -> None:
         f"{DRAFT}{closing}{ANSWER} I had closed my thoughts by {closing}",
     ):
         assert find_json(text) == {"total": 2}, text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"<think>First.<think>Second.</think>{DRAFT}</think>{ANSWER}",
+        f"<think><think><think>{DRAFT}</think></think></think>{ANSWER}",
+        f"analysis{DRAFT}assistantfinal{ANSWER}",
+    ],
+)
+def test_thoughts_within_thoughts_and_channels_without_their_tokens_are_no_answer(
+    text: str,
+) -> None:
+    assert find_json(text) == {"total": 2}
 
 
 @pytest.mark.parametrize(("opening", "closing"), TAGS)
