@@ -56,7 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # pytest tells these names only in its warning; before version 9 without those of ``-o``.
     names = {*config._get_unknown_ini_keys()}
     names |= {word.partition("=")[0].strip() for word in config.getoption("override_ini") or ()}
-    if ours := [name for name in names if name.lower().startswith("skillopt")]:
+    if ours := list(filter(_sounds_like_ours, names)):
         from pytest_skillopt.settings import refuse_keys
 
         refuse_keys(config, ours)
@@ -69,6 +69,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
         start(config, mode)
         config.stash[_MODE_ON] = True
+
+
+def _sounds_like_ours(name: str) -> bool:
+    """Return whether an unknown ini key begins like ours, such as ``skill_opt_``, ``skilopt_``."""
+    import difflib
+
+    letters = "".join(filter(str.isalpha, name.lower())).removeprefix("pytest")
+    return difflib.SequenceMatcher(None, letters[:8], "skillopt").ratio() > 0.8
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -10,9 +10,11 @@ import dataclasses
 import difflib
 import math
 import re
+import tomllib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+import iniconfig  # pytest's own parser of ini files
 import pytest
 
 from pytest_skillopt.plugins import merged, switched_off
@@ -202,6 +204,7 @@ class Settings:
     @classmethod
     def from_config(cls, config: pytest.Config) -> Settings:
         """Read options and ini keys; raise UsageError for a bad value."""
+        refuse_table(config)
         told = _told(config)
         values = {field.name: _read(config, field, config.option, told) for field in FIELDS}
         if config.getoption("skillopt_train", None) == "description":
@@ -285,6 +288,29 @@ def refuse_keys(config: pytest.Config, names: Iterable[str]) -> None:
         place = f" in {config.inipath.name}" if config.inipath else ""
         hint = "" if name in near else f"; the nearest is {near[0]} (docs/reference.md has all)"
         raise pytest.UsageError(f"{name}{place} is not a setting{hint}{switched_off(config)}")
+
+
+def refuse_table(config: pytest.Config) -> None:
+    """Raise UsageError for a table or section of our name in the configuration file.
+
+    Nothing reads it, so that a cap in it would be no cap.
+    """
+    path = config.inipath
+    if path is None:
+        return
+    if path.suffix == ".toml":
+        whole = tomllib.loads(path.read_text(encoding="utf-8"))
+        names = {*whole, *(f"tool.{name}" for name in whole.get("tool", ()))}
+    else:
+        names = set(iniconfig.IniConfig(path).sections)
+    for name in sorted(names & _TABLES):
+        raise pytest.UsageError(
+            f"[{name}] in {path.name} is not read: write its settings as skillopt_NAME beside "
+            "those of pytest (docs/reference.md)"
+        )
+
+
+_TABLES = {f"{above}{name}" for above in ("", "tool.") for name in ("skillopt", "pytest-skillopt")}
 
 
 def _is_declared(config: pytest.Config, name: str) -> bool:

@@ -338,6 +338,9 @@ def test_wrong_usage_is_told_before_a_worker_starts(
         ("SKILLOPT_MAX_COST", "skillopt_max_cost"),
         ("skillopt_targets", "skillopt_target"),
         ("skillopt_lane", "skillopt_lanes"),
+        ("skill_opt_max_calls", "skillopt_max_calls"),
+        ("skilopt_max_cost", "skillopt_max_cost"),
+        ("pytest_skillopt_max_time", "skillopt_max_time"),
     ],
 )
 def test_a_mistyped_key_refuses_the_run_and_names_the_nearest(
@@ -352,6 +355,30 @@ def test_a_mistyped_key_refuses_the_run_and_names_the_nearest(
 def test_a_mistyped_override_refuses_the_run_too(project: pytest.Pytester) -> None:
     result = project.runpytest_inprocess("-o", "skillopt_max_call=50")
     result.stderr.fnmatch_lines(["*skillopt_max_call*is not a setting*skillopt_max_calls*"])
+
+
+def test_an_unknown_key_of_others_is_left_alone(project: pytest.Pytester) -> None:
+    project.makeini("[pytest]\nskillset_max = 50\n")
+    assert project.runpytest_inprocess().ret != pytest.ExitCode.USAGE_ERROR
+
+
+@pytest.mark.parametrize(
+    ("file", "table"),
+    [
+        ("pyproject.toml", "tool.skillopt"),
+        ("pyproject.toml", "tool.pytest-skillopt"),
+        ("pytest.toml", "skillopt"),
+        ("tox.ini", "skillopt"),
+    ],
+)
+def test_a_table_that_nothing_reads_refuses_the_run(
+    project: pytest.Pytester, file: str, table: str
+) -> None:
+    head = {"pyproject.toml": "tool.pytest.ini_options", "tox.ini": "pytest"}.get(file, "pytest")
+    (project.path / file).write_text(f"[{head}]\n[{table}]\nmax_calls = 50\n")
+    result = project.runpytest_inprocess("--skillopt")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*[[]{table}] in {file} is not read: write its settings as*"])
 
 
 def test_a_key_that_a_conftest_declares_and_keys_of_others_are_left_alone(
