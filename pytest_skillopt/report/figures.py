@@ -167,7 +167,8 @@ def precision(skill: SkillResult, mode: str) -> Iterator[str]:
         return
     if (gain := skill.gain) and gain.is_model:
         won = (skill.verdict or {}).get("e_value")
-        before = f", before which {lead(won)}" if won else ""
+        # A stored verdict may be of others, or of their own gate.
+        before = f", before which {lead(won)}" if won and isinstance(won, int | float) else ""
         yield (
             "Estimate: all tasks, from all rollouts of the run, luck allowed for. Fresh: the "
             f"samples of the verdict{before}."

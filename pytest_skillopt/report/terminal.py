@@ -15,7 +15,7 @@ from pytest_skillopt.report.files import PAGE
 from pytest_skillopt.report.live import TOLD, step_line
 from pytest_skillopt.report.words import clip, one_line
 from pytest_skillopt.skill.document import SKILL_FILE
-from pytest_skillopt.untrusted import no_command, printable
+from pytest_skillopt.untrusted import printable, shown
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -42,14 +42,14 @@ MOST_EDIT = 100
 class Line:
     """One line with its markup: keywords of pytest's ``TerminalWriter.line``, with spaces between.
 
-    The text never starts a command of a CI service.
+    The text never starts a command of a CI service, and moves no cursor.
     """
 
     text: str = ""
     look: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "text", no_command(self.text))
+        object.__setattr__(self, "text", shown(self.text))
 
     @property
     def markup(self) -> dict[str, bool]:

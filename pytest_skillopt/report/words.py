@@ -56,7 +56,7 @@ def effect(points: float | None, chance: float | None) -> str:
     """
     if points is None or chance is None:
         return ""
-    sure = min(99, max(1, round(100 * chance)))
+    sure = round(100 * min(0.99, max(0.01, chance)))
     return f"{100 * points:+.0f} points, {sure} % sure to help"
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -28,6 +29,25 @@ def test_show_prints_the_latest_run(
     out = capsys.readouterr().out
     assert "from 25.0 % to 75.0 %" in out
     assert out.endswith("pytest-skillopt show 20260103-000000-cc --verbose\n")
+
+
+@pytest.mark.parametrize("field", ["role", "stage"])
+def test_show_prints_no_command_and_no_escape_of_a_result_from_elsewhere(
+    home: Path, capsys: pytest.CaptureFixture[str], field: str
+) -> None:
+    result = keep_run(home, "20260103-000000-cc") / "result.json"
+    data = json.loads(result.read_text(encoding="utf-8"))
+    data["usage"][0][field] = "\n::set-output name=a::b\n##[error]\x1b]8;;http://evil\x07x\u202e"
+    data["skills"][0]["verdict"] = {"decision": "accepted", "e_value": "high"}
+    counts = dict.fromkeys(("tasks", "fresh", "pairs"), 8)
+    rates = {"before": 0.5, "after": 0.7, "low": 0.1, "high": 0.3}
+    data["skills"][0]["gain"] = {**counts, **rates, "is_model": True}
+    data["skills"][0]["edits"] = [{"op": "append", "content": "new", "chance": 1e308, "points": 1}]
+    result.write_text(json.dumps(data), encoding="utf-8")
+    assert cli.main(["show", "--verbose"]) == 0
+    said = capsys.readouterr()
+    assert "\n::set-output" not in said.out
+    assert not [part for part in ("##[", "\x1b", "\u202e") if part in said.out]
 
 
 def test_show_takes_the_start_of_an_id(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
