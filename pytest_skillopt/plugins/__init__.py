@@ -20,6 +20,7 @@ BUILTIN = (
     "environments",
     "formats",
     "agents",
+    "commands",
     "judge",
     "lanes",
     "mine",

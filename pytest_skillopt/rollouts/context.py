@@ -10,7 +10,9 @@ import threading
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
 
 from pytest_skillopt.model.types import (
     NO_KEY,
@@ -26,9 +28,7 @@ from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.skill.files import is_outside
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    import pytest
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_skillopt.model.roles import Models
     from pytest_skillopt.model.types import Model, Price, Role
@@ -81,6 +81,29 @@ class Target:
     """Arguments of the SDK's ``chat.completions.create``, as configured: temperature, limits."""
 
 
+class Stubs(Protocol):
+    """Commands that a test answers in place of real programs; a plugin puts them into a recorder.
+
+    Whoever starts an agent for the test shows it the ``folder``, puts ``path`` first on its path,
+    and keeps with a cached run the calls that were made in it.
+    """
+
+    folder: Path
+    path: Path
+
+    def covered(self) -> Iterable[tuple[Path, Path]]:
+        """Yield real programs that a sandbox should cover, each with what stands in its place."""
+
+    def digest(self) -> str:
+        """Return a hash of what the answers depend on."""
+
+    def told(self) -> list[dict[str, Any]]:
+        """Return the calls so far as JSON values."""
+
+    def repeat(self, calls: Sequence[Mapping[str, Any]]) -> None:
+        """Take over the calls of an earlier run."""
+
+
 @dataclass(eq=False, repr=False)  # a failing test shows the fixtures it was given
 class Recorder:
     """The fixture ``rollout``: identifies this rollout and records its traces. Thread-safe.
@@ -112,6 +135,8 @@ class Recorder:
     """True if a coding agent read the skill's body; None if unknown."""
     fault: Exception | None = None
     """An infrastructure error that the test's own agent met and may have swallowed."""
+    commands: Stubs | None = None
+    """The commands that the test answers itself."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -286,9 +311,19 @@ def current(config: pytest.Config) -> Recorder | None:
 
 
 def recorder(request: pytest.FixtureRequest) -> Recorder:
-    """Return the recorder of the current rollout; in an ordinary run one that keeps nothing."""
-    plain = RolloutRequest(request.node.nodeid, "", "", "", "", "plain", 0)
-    return current(request.config) or Recorder(plain, request.config)
+    """Return the recorder of the current rollout; in an ordinary run one that is dropped."""
+    running = current(request.config)
+    stash: pytest.Stash = request.node.stash
+    if running is not None:
+        return running
+    if _PLAIN not in stash:
+        plain = RolloutRequest(request.node.nodeid, "", "", "", "", "plain", 0)
+        stash[_PLAIN] = Recorder(plain, request.config)
+        request.addfinalizer(lambda: stash.__delitem__(_PLAIN))
+    return stash[_PLAIN]
+
+
+_PLAIN = pytest.StashKey[Recorder]()
 
 
 class OwnFault(ModelError):

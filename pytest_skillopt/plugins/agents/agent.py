@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.plugins.agents.login import SignedIn
     from pytest_skillopt.plugins.agents.processes import Runner
     from pytest_skillopt.plugins.agents.proxy import AgentCalls, Proxy
-    from pytest_skillopt.rollouts.context import Recorder, Skill
+    from pytest_skillopt.rollouts.context import Recorder, Skill, Stubs
 
     Folder = str | os.PathLike[str]
 
@@ -60,15 +60,16 @@ class HarnessReply(Reply):
     """Wall time of the run, also if it came from the cache."""
     workspace: Path
     _runner: Runner
+    _stubs: Stubs | None
 
     @classmethod
-    def of(cls, run: Run, laid: Workspace, runner: Runner) -> HarnessReply:
+    def of(cls, run: Run, laid: Workspace, runner: Runner, stubs: Stubs | None) -> HarnessReply:
         """Make the reply from a run and from the workspace, which has been looked at."""
         reply = cls(run.text, tool_calls=run.tools, transcript=run.turns, usage=run.usage)
         reply.files, reply.diff, reply.workspace = laid.files, laid.diff, laid.root
         reply.skill_used, reply.skill_read = run.skill_used, run.skill_read
         reply.exit_status, reply.seconds = run.exit_status, run.seconds
-        reply._runner = runner
+        reply._runner, reply._stubs = runner, stubs
         return reply
 
     @property
@@ -88,7 +89,8 @@ class HarnessReply(Reply):
             ModelError: it could not be run.
         """
         __tracebackhide__ = True
-        done = self._runner.run(_SHELL, {"prompt": command}, self.workspace, timeout)
+        given = {"prompt": command}
+        done = self._runner.run(_SHELL, given, self.workspace, timeout, stubs=self._stubs)
         output = f"{done.out}{done.err}".strip()[-4_000:]
         if done.why in ("start", "guard", "disk"):
             raise ModelFault(f"`{command}` could not be run: {output}")
@@ -144,7 +146,7 @@ class HarnessAgent:
         run, laid = self._run(prompt, **options)
         if run.problem:
             raise ReplyError(run.problem)
-        return HarnessReply.of(run, laid, self.runner)
+        return HarnessReply.of(run, laid, self.runner, self.recorder.commands)
 
     async def aio(self, prompt: str, **options: Any) -> HarnessReply:
         """Call the agent without blocking the event loop."""
@@ -308,7 +310,8 @@ class HarnessAgent:
         """Return the cache key of a run: a hash of everything it depends on."""
         before = [laid.digest, self.recorder.request.sample]
         given = [self.provider.config.fingerprint, self.runner.sandbox, dict(self.runner.passed)]
-        given += filter(None, [self._folder])
+        stubs = self.recorder.commands
+        given += filter(None, [self._folder, stubs.digest() if stubs else ""])
         text = json.dumps([REVISION, str(self.harness), *parts, *before, *given], sort_keys=True)
         self.asked[text] += 1
         return "run-" + hashlib.sha256(f"{text}#{self.asked[text]}".encode()).hexdigest()
@@ -320,6 +323,8 @@ class HarnessAgent:
                 run = replay(text, laid)
         except ValueError:
             return None
+        if self.recorder.commands is not None:
+            self.recorder.commands.repeat(run.commands)
         self.provider.compare_names(run.model)
         run = run.model_copy(update={"usage": run.usage.again()})
         self.recorder.add_usage(run.usage)
@@ -369,11 +374,14 @@ class HarnessAgent:
         )
         fixed = [laid.root / path for path in laid.placed]
 
+        stubs = self.recorder.commands
+        before = len(stubs.told()) if stubs else 0
+
         def start(url: str) -> Ended:
             given = {"prompt": prompt, "model": self.provider.model, "url": url, "session": name}
             how = limit, fixed, agent_calls, self._folder
             kept = session.home if session else None
-            return self.runner.run(harness, given, laid.root, *how, kept=kept)
+            return self.runner.run(harness, given, laid.root, *how, kept=kept, stubs=stubs)
 
         ended = self.provider.serve(agent_calls, prompt, start)
         if not laid.is_intact:
@@ -407,6 +415,7 @@ class HarnessAgent:
             seconds=round(ended.seconds, 3),
             usage=agent_calls.usage,
             model=agent_calls.answered,
+            commands=tuple(stubs.told()[before:]) if stubs else (),
         )
 
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from pytest_skillopt.plugins.agents.adapters import Harness
+    from pytest_skillopt.rollouts.context import Stubs
 
 _LOG = logger(__name__)
 MOST_PRINTED = 64 << 20  # bytes of output after which a run is ended
@@ -49,6 +50,8 @@ _PLACES |= {f"XDG_{name}_HOME": place for name, place in _XDG.items()}
 _CONFINED = "--die-with-parent --unshare-pid --ro-bind / / --dev /dev --proc /proc"
 _OF_ROOT = f"{_CONFINED} --ro-bind /proc/sys /proc/sys --cap-drop ALL"
 """Root keeps its capabilities in bubblewrap, and could take off again what confines it."""
+_PROFILES = (".profile", ".bash_profile", ".zprofile")
+"""Files of a login shell, which agents use: it may have set another path before it reads them."""
 _PRIVATE = (".local/share", ".local/state")
 """Folders beside ``bin`` in which programs keep data, perhaps keys; so do files beside it."""
 
@@ -85,6 +88,7 @@ class Runner:
         given: bytes = b"",
         env: Mapping[str, str] | None = None,
         kept: Path | None = None,
+        stubs: Stubs | None = None,
     ) -> Ended:
         """Run a harness until it ends, until ``agent_calls.stopped``, or for ``limit`` seconds.
 
@@ -93,7 +97,8 @@ class Runner:
         The paths in ``fixed`` are read-only in bubblewrap; the agent starts in ``folder`` of the
         workspace, with ``given`` as its standard input and with ``env``, or else an environment of
         its own home, beside the harness's own variables. The home is ``kept``, which stays for a
-        further run, or else a new one.
+        further run, or else a new one. ``stubs`` are commands of the test, which stand first on the
+        agent's path; in bubblewrap they cover the real programs, too.
         """
         started, why, said, agent_calls = time.monotonic(), "exit", b"", agent_calls or AgentCalls()
         # Asked before the program starts, which may fill the disk at once.
@@ -109,7 +114,8 @@ class Runner:
                 (made.path / "in").write_bytes(given)
                 start, home = workspace / folder, kept or made.path / "home"
                 argv, env = self._prepared(harness, {"workspace": str(start), **values}, home, env)
-                argv[:0] = self._prefix(harness, argv[0], workspace, home, fixed, start)
+                stubbed = _put_first(stubs, env, home) if stubs is not None else {}
+                argv[:0] = self._prefix(harness, argv[0], workspace, home, fixed, start, stubbed)
                 told = json.dumps([argv, env, str(start), str(made.path)])
                 _LOG.debug("%s begins, with %g s to run", harness.name, limit)
                 guard.sendall(f"{told}\n".encode())
@@ -217,6 +223,7 @@ class Runner:
         home: Path,
         fixed: Sequence[Path],
         start: Path,
+        covered: Mapping[Path, Path],
     ) -> list[str]:
         """Return the sandbox's part of the command line.
 
@@ -236,6 +243,8 @@ class Runner:
             argv += ["--bind", place, place]
         for path in fixed:
             argv += ["--ro-bind", str(path.resolve()), str(path.resolve())]
+        for path, instead in covered.items():
+            argv += ["--ro-bind", str(instead), str(path)]
         return [*argv, "--chdir", str(start.resolve()), "--"]
 
     def _shown(self, harness: Harness, program: str = "") -> list[Path]:
@@ -257,6 +266,14 @@ class Runner:
             return target != Path(os.devnull)
         shown = [place.resolve() for place in self._shown(harness)]
         return _is_below(target, self.hidden) and not _is_below(target, shown)
+
+
+def _put_first(stubs: Stubs, env: dict[str, str], home: Path) -> dict[Path, Path]:
+    """Put stubs first on the path; return what a sandbox shows in place of other files."""
+    env["PATH"] = f"{stubs.path}{os.pathsep}{env.get('PATH', os.defpath)}"
+    for name in _PROFILES:
+        (home / name).write_text(f'export PATH={shlex.quote(str(stubs.path))}:"$PATH"\n')
+    return {stubs.folder: stubs.folder, **dict(stubs.covered())}
 
 
 def resolve(setting: str) -> str:

@@ -287,6 +287,8 @@ class Run(BaseModel, frozen=True):
     usage: Usage
     model: str = ""
     """Model that answered, as the provider tells."""
+    commands: tuple[dict[str, Any], ...] = ()
+    """Calls of commands that the test answered."""
 
     @classmethod
     def of_nothing(cls) -> Run:

@@ -1,0 +1,109 @@
+"""Server of this process for the stubs of its tests, on loopback; ``stub.py`` has the protocol."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import socketserver
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_skillopt.plugins.commands import Exit, Unstubbed
+from pytest_skillopt.plugins.commands.stub import receive, send
+from pytest_skillopt.untrusted import encodable
+
+if TYPE_CHECKING:
+    from pytest_skillopt.plugins.commands.commands import Commands
+
+_SERVER = pytest.StashKey["Server"]()
+_LOCK = threading.Lock()
+_MOST_AT_ONCE = 512
+"""Connections of all stubs; a further one is closed, so that its command fails."""
+
+
+class Server(socketserver.ThreadingTCPServer):
+    """Server of the commands of all tests that run now, each under a secret token."""
+
+    daemon_threads = True
+    request_queue_size = 256
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self._served: dict[str, Commands] = {}
+        self._free = threading.BoundedSemaphore(_MOST_AT_ONCE)
+        # Closing takes one poll interval.
+        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
+
+    @classmethod
+    def of(cls, config: pytest.Config) -> Server:
+        """Return the session's server, made when first needed."""
+        with _LOCK:
+            if _SERVER not in config.stash:
+                config.stash[_SERVER] = server = cls()
+                config.add_cleanup(server.close)
+            return config.stash[_SERVER]
+
+    @property
+    def port(self) -> int:
+        return int(self.server_address[1])
+
+    def serve(self, commands: Commands) -> str:
+        """Serve the commands of a test; return their token."""
+        token = secrets.token_urlsafe(16)
+        self._served[token] = commands
+        return token
+
+    def find(self, token: str) -> Commands | None:
+        return self._served.get(token)
+
+    def forget(self, token: str) -> None:
+        self._served.pop(token, None)
+
+    def close(self) -> None:
+        self.shutdown()
+        self.server_close()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+
+class _Handler(socketserver.BaseRequestHandler):
+    server: Server
+
+    def handle(self) -> None:
+        # What is there may not be a stub, or has been killed.
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            self._answer()
+
+    def _answer(self) -> None:
+        file = self.request.makefile("rb")
+        token, *told = map(str, receive(file))
+        commands = self.server.find(token)
+        if commands is None:
+            return
+        called, folder, *arguments = map(encodable, told)
+        call = commands.begin(called, arguments, folder)
+        if commands.wants_input(call):
+            send(self.request, "input")
+            (given,) = map(str, receive(file))
+            call.stdin = encodable(given)
+        answer = commands.answer(call)
+        if isinstance(answer, Exit):
+            send(self.request, "exit", answer.code, answer.out, answer.err)
+            return
+        send(self.request, answer.value)
+        if answer is Unstubbed.SPY:
+            code, out, err = receive(file)
+            call.end(Exit(int(code), str(err), str(out)))
+            send(self.request, "kept")
