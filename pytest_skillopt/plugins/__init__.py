@@ -23,6 +23,7 @@ BUILTIN = (
     "commands",
     "judge",
     "lanes",
+    "matrix",
     "mine",
     "propose",
     "published",

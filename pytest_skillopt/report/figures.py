@@ -25,6 +25,9 @@ from pytest_skillopt.skill.document import NO_SKILL
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    Table = tuple[Sequence[str], Sequence[Sequence[str]]]
+    """Head and rows."""
+
     from pytest_skillopt.run.result import (
         Comparison,
         EditRow,
@@ -159,6 +162,25 @@ def in_order(name: str) -> list[tuple[int, str]]:
 def ordered(names: Iterable[str]) -> list[str]:
     """Sort names by ``in_order``."""
     return sorted(names, key=in_order)
+
+
+def targets(result: Result) -> Table:
+    """Return the pass rates of several targets, which are numbered from 1."""
+    rows = []
+    for place, row in enumerate(result.targets, 1):
+        rate = f"{percent(row.rate.rate)} ({interval(row.rate)})" if row.rate else "-"
+        rows.append((str(place), one_line(row.target), rate, row.run or one_line(row.reason)))
+    return ("", "target", "pass rate", "run"), rows
+
+
+def target_tasks(result: Result) -> Table:
+    """Return the passed and measured rollouts of each task, with a column for each target."""
+    ids = dict.fromkeys(id_ for row in result.targets for id_ in row.tasks)
+    rows = []
+    for id_ in ordered(ids):
+        counts = [row.tasks.get(id_) for row in result.targets]
+        rows.append((one_line(id_), *(f"{c[0]}/{c[1]}" if c else "-" for c in counts)))
+    return ("task", *(str(place + 1) for place in range(len(result.targets)))), rows
 
 
 def precision(skill: SkillResult, mode: str) -> Iterator[str]:

@@ -52,6 +52,9 @@ def render_html(result: Result) -> str:
     css = style()
     given = {
         "skills": _show_skills(result),
+        "target_tables": [figures.targets(result), figures.target_tasks(result)]
+        if result.targets
+        else [],
         "unpriced": figures.unpriced(result.usage),
         "command": shlex.join(result.command),
         "settings": settings(result),

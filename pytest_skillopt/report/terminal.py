@@ -116,6 +116,9 @@ def lines(
     for skill in result.skills:
         yield Line()
         yield from _skill(result, skill, top, width, verbose)
+    if result.targets:
+        yield from _table(*figures.targets(result), "rlrl")
+        yield from _table(*figures.target_tasks(result), "l" + "r" * len(result.targets))
     yield Line()
     yield from _spent(result, verbose)
     for note in result.notes:
@@ -210,7 +213,7 @@ def _next_command(result: Result, top: Advice, width: int, live: bool) -> Iterat
         yield from paragraph(f"Transcripts are in {PAGE}. Next attempt:", width)
         yield Line(one_line(top.command))
         return
-    where = f"Transcripts are in {PAGE}. " if result.rollouts else ""
+    where = f"Transcripts are in {PAGE}. " if result.rollouts and result.skills else ""
     yield from paragraph(f"{where}To look further:", width)
     yield Line(f"pytest-skillopt show {one_line(result.run)} --verbose")
 

@@ -336,6 +336,21 @@ class SkillResult(_Record):
     """True if too few tasks for splits: measured on the tasks that the edits came from."""
 
 
+class TargetRow(_Record):
+    """The suite with one of several models or agents."""
+
+    target: str
+    """The model, the agent or both, as far as there are several."""
+    run: str = ""
+    """Name of the run that has its whole result; empty if there is none."""
+    status: Status
+    reason: str
+    rate: Rate | None = None
+    """Mean pass rate of its measured tasks."""
+    tasks: dict[str, tuple[int, int]] = Field(default_factory=dict)
+    """Passed and measured rollouts, by task."""
+
+
 class Result(_Record):
     """A run of the plugin."""
 
@@ -351,6 +366,8 @@ class Result(_Record):
     command: list[str]
     """Command that repeats the run."""
     skills: list[SkillResult] = Field(default_factory=list)
+    targets: list[TargetRow] = Field(default_factory=list)
+    """Results with several models or agents side by side; empty except in the mode ``matrix``."""
     models: dict[str, str] = Field(default_factory=dict)
     """``provider:model`` by role."""
     simulated: bool = False

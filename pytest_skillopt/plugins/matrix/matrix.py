@@ -1,0 +1,158 @@
+"""Evaluate the suite for each target in a session of its own, and put the results side by side."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_skillopt.report.files import write_reports
+from pytest_skillopt.report.terminal import lines
+from pytest_skillopt.report.words import percent
+from pytest_skillopt.run.directory import Home
+from pytest_skillopt.run.journal import Journal
+from pytest_skillopt.run.openrun import command_line
+from pytest_skillopt.run.result import Result, TargetRow
+from pytest_skillopt.search.outcome import suite_rate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_skillopt.run.result import Status
+    from pytest_skillopt.settings import Settings
+
+_CAPS = ("max_rollouts", "max_calls", "max_tokens", "max_cost", "max_time")
+
+
+@dataclass(eq=False)  # pytest keeps its plugins in sets
+class _Listener:
+    """Plugin of a target's session that keeps its result."""
+
+    result: Result | None = None
+
+    def pytest_skillopt_finished(self, result: Result) -> None:
+        self.result = result
+
+
+@dataclass
+class _Matrix:
+    """Results of the targets so far, and what the caps of the whole matrix leave."""
+
+    settings: Settings
+    results: list[Result] = field(default_factory=list)
+    rows: list[TargetRow] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def left(self) -> dict[str, float]:
+        """Return what is left of each cap that is set."""
+        rows = [row for result in self.results for row in result.usage]
+        used = (
+            sum(result.rollouts for result in self.results),
+            sum(row.calls for row in rows),
+            sum(row.input_tokens + row.output_tokens for row in rows),
+            sum(row.cost or 0.0 for row in rows),
+            sum(result.seconds for result in self.results),
+        )
+        caps = [(name, getattr(self.settings, name)) for name in _CAPS]
+        return {name: cap - n for (name, cap), n in zip(caps, used, strict=True) if cap}
+
+    def add(self, target: str, result: Result) -> None:
+        counts = [row for skill in result.skills for row in skill.tasks]
+        self.results.append(result)
+        self.rows.append(
+            TargetRow(
+                target=target,
+                run=result.run,
+                status=result.status,
+                reason=result.reason,
+                rate=suite_rate((row.before.passed, row.before.n) for row in counts),
+                tasks={row.id: (row.before.passed, row.before.n) for row in counts},
+            )
+        )
+
+    def add_missing(self, target: str, reason: str) -> None:
+        self.rows.append(TargetRow(target=target, status="unmeasured", reason=reason))
+
+    @property
+    def status(self) -> Status:
+        found: list[Status] = [row.status for row in self.rows]
+        if "interrupted" in found:
+            return "interrupted"
+        return "measured" if set(found) == {"measured"} else "unmeasured"
+
+
+def evaluate_each(config: pytest.Config, settings: Settings) -> int:
+    """Evaluate the suite for each target, one after the other; return pytest's exit status.
+
+    The caps hold for all of them together.
+    """
+    matrix, statuses = _Matrix(settings), [0]
+    for target, arguments in _targets(settings):
+        if spent := [name for name, left in matrix.left().items() if left <= 0]:
+            matrix.add_missing(target, f"skillopt_{spent[0]} is reached")
+            continue
+        if matrix.rows and matrix.rows[-1].status == "interrupted":
+            matrix.add_missing(target, "the session was interrupted")
+            continue
+        caps = [f"--skillopt-{n.replace('_', '-')}={left}" for n, left in matrix.left().items()]
+        listener = _Listener()
+        own = config.invocation_params
+        plugins = [*(own.plugins or ()), listener]
+        status = pytest.main([*own.args, *arguments, *caps], plugins)
+        statuses.append(int(status))
+        if listener.result is not None:
+            matrix.add(target, listener.result)
+        else:
+            matrix.add_missing(target, f"its session ended with exit status {int(status)}")
+    if matrix.results:
+        _report(config, matrix)
+        statuses.append(int(matrix.status != "measured"))
+    return max(statuses)
+
+
+def _targets(settings: Settings) -> Iterator[tuple[str, list[str]]]:
+    """Yield the name of each combination of an agent and a model, and the options that set it."""
+    agents, models = (_listed(text) for text in (settings.harness, settings.target))
+    for agent, model in itertools.product(agents, models):
+        arguments = [f"--skillopt-target={model}"] if model else []
+        arguments += [f"-oskillopt_harness={agent}"] if agent else []
+        several = [name for name, all_ in ((agent, agents), (model, models)) if len(all_) > 1]
+        yield ", ".join(several), arguments
+
+
+def _listed(text: str) -> list[str]:
+    return [*dict.fromkeys(filter(None, map(str.strip, text.split(","))))] or [""]
+
+
+def _report(config: pytest.Config, matrix: _Matrix) -> None:
+    first = matrix.results[0]
+    said = [f"{row.target}: {percent(row.rate.rate)}" for row in matrix.rows if row.rate]
+    directory = Home(config.rootpath / matrix.settings.dir).new_run()
+    command = command_line(config.invocation_params.args)
+    found: dict[str, Any] = {
+        "mode": "matrix",
+        "run": directory.name,
+        "started": first.started,
+        "seconds": round(sum(result.seconds for result in matrix.results), 3),
+        "status": matrix.status,
+        "reason": "pass rates " + "; ".join(said),
+        "command": command,
+        "simulated": any(result.simulated for result in matrix.results),
+        "versions": first.versions,
+        "settings": matrix.settings.to_json(),
+        "usage": [row for result in matrix.results for row in result.usage],
+        "rollouts": sum(result.rollouts for result in matrix.results),
+        "errors": sum(result.errors for result in matrix.results),
+        "targets": matrix.rows,
+    }
+    result = Result(**found)
+    with Journal(directory.journal) as journal:
+        journal.write("run", {"mode": "matrix", "runs": [row.run for row in matrix.rows]})
+    write_reports(directory.path, result)
+    directory.close()
+    for line in lines(result, shutil.get_terminal_size().columns):
+        sys.stdout.write(f"{line.text}\n")
