@@ -48,7 +48,7 @@ def receive(file: BinaryIO) -> list[Any]:
 def main(folder: str, called: str, *arguments: str) -> int:
     name = os.path.basename(called)
     try:
-        with open(f"{folder}/server") as file:
+        with open(f"{folder}/server", encoding="utf-8") as file:
             port, token = file.read().split()
         connection = socket.create_connection(("127.0.0.1", int(port)))
         answers = connection.makefile("rb")
