@@ -1,17 +1,21 @@
 """Tasks whose HTTP requests are answered by a recording or a mock: such an answer is no sample.
 
-The item is asked: its markers, its fixtures, and the modules of the functions around the test.
+The item is asked: its markers, its fixtures, the modules of the functions around the test, and the
+packages that the test's function and the project's own fixtures name.
 """
 
 from __future__ import annotations
 
+import dis
+import functools
 import inspect
+from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _RECORDERS = frozenset({"vcr", "betamax"})
 """Markers, and packages of decorators, that answer a repeated request from a file."""
@@ -40,6 +44,7 @@ def refuse_recording(item: pytest.Item) -> None:
     names |= _RECORDING_FIXTURES.intersection(getattr(item, "fixturenames", ()))
     names |= _RECORDERS.intersection(_arguments(item))  # as a fixture it may be there for all tests
     names |= _RECORDERS.intersection(_decorators(item))
+    names |= _RECORDERS & _named_packages(item)
     marks = (mark.kwargs for mark in item.iter_markers("vcr"))
     modes = [kwargs["record_mode"] for kwargs in marks if "record_mode" in kwargs]
     mode = next(iter(modes), config.getoption("record_mode", None))
@@ -58,6 +63,7 @@ def mocks_of(item: pytest.Item) -> tuple[str, ...]:
     found = _MOCKS & {mark.name for mark in item.iter_markers()}
     found |= _MOCK_FIXTURES.intersection(getattr(item, "fixturenames", ()))
     found |= _MOCKS.intersection(_decorators(item))
+    found |= _MOCKS & _named_packages(item)
     return tuple(sorted(found))
 
 
@@ -75,3 +81,45 @@ def _decorators(item: pytest.Item) -> Iterator[str]:
         for name in (names, getattr(wrapper, "__module__", "")):
             yield str(name).partition(".")[0]
         function = function.__wrapped__
+
+
+def _named_packages(item: pytest.Item) -> set[str]:
+    """Return the packages that the test's function and the project's fixtures for it name."""
+    # An ordinary run imports this module for the marker.
+    from pytest_skillopt.rollouts.internals import fixture_functions
+    from pytest_skillopt.tasks.surroundings import Surroundings, file_of_code
+
+    surroundings = Surroundings.of(item.config)
+    found: set[str] = set()
+    functions = fixture_functions(item)
+    if inspect.isroutine(test := getattr(item, "obj", None)):
+        functions.append(inspect.unwrap(test))
+    for function in functions:
+        file = file_of_code(function)
+        if file and surroundings.name_of(file):
+            found |= _packages_named_by(function)
+    return found
+
+
+@functools.lru_cache(1_000)
+def _packages_named_by(function: Callable[..., Any]) -> frozenset[str]:
+    return frozenset(
+        name.partition(".")[0]
+        for name in _modules_named_by(function.__code__, function.__globals__)
+    )
+
+
+def _modules_named_by(code: CodeType, names: dict[str, Any]) -> Iterator[str]:
+    """Yield the modules that code imports, and those of the globals that it loads."""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "IMPORT_NAME":
+            yield instruction.argval
+        elif instruction.opname == "LOAD_GLOBAL" and instruction.argval in names:
+            value = names[instruction.argval]
+            if isinstance(value, ModuleType):
+                yield value.__name__
+            yield str(getattr(value, "__module__", ""))
+            yield type(value).__module__
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _modules_named_by(constant, names)

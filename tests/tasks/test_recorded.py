@@ -90,6 +90,31 @@ def test_a_recorded_task_is_refused(
         assert "--deselect" in said
 
 
+@pytest.mark.parametrize("place", ["fixture", "import", "test", "nested", "object"])
+@pytest.mark.parametrize(
+    ("package", "status"), [("vcr", pytest.ExitCode.USAGE_ERROR), ("responses", pytest.ExitCode.OK)]
+)
+def test_a_recording_that_a_fixture_or_the_test_itself_begins_is_found(
+    measure: Callable[..., pytest.RunResult], package: str, status: pytest.ExitCode, place: str
+) -> None:
+    used = f"with {package}.activate: yield"
+    above, argument = {
+        "fixture": (f"import {package}\n@pytest.fixture\ndef web():\n    {used}\n", "web"),
+        "import": (f"@pytest.fixture\ndef web():\n    import {package}\n    {used}\n", "web"),
+        "test": (f"def test_it():\n    import {package}; {package}.activate\n", ""),
+        "nested": (f"import {package}\ndef test_it():\n    lambda: {package}.activate\n", ""),
+        "object": (f"from {package} import activate\ndef test_it():\n    activate\n", ""),
+    }[place]
+    if argument:
+        above = above.replace(".activate:", ".activate(str) and memoryview(b''):")
+    else:
+        above = above.replace("def test_it", "@pytest.mark.skill_task\ndef test_that")
+    done = measure(above, argument=argument)
+    assert done.ret == status
+    said = "is answered from a recording" if package == "vcr" else "responses may answer"
+    assert said in done.stdout.str() + done.stderr.str()
+
+
 @pytest.mark.parametrize(
     ("above", "arguments"),
     [
