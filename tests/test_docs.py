@@ -104,6 +104,30 @@ def test_the_examples_of_conversations(
     result.assert_outcomes(passed=3)
 
 
+@pytest.mark.parametrize("mode", [(), ("--skillopt", "--skillopt-rollouts=1")])
+def test_the_examples_of_commands(
+    pytester: pytest.Pytester, chat_server: ChatServer, mode: tuple[str, ...]
+) -> None:
+    def reply(body: dict[str, Any]) -> Any:
+        results = [m["content"] for m in body["messages"] if m["role"] == "tool"]
+        if results[1:] == ["conflict\n\n[exit code 1]"]:
+            return "There is a conflict."
+        number = results[0][1] if results else ""
+        command = f"gh pr merge {number}" if results else "gh pr list"
+        return chat_server.answer.tool("run", command=command)
+
+    chat_server.reply = reply
+    (pytester.path / "SKILL.md").write_text(SKILL)
+    examples = blocks("commands.md", "python")
+    assert len(examples) == 2
+    for number, code in enumerate(examples):
+        (pytester.path / f"test_{number}.py").write_text(code)
+    result = pytester.runpytest_inprocess(
+        "--skillopt-model=openai:m", f"-oskillopt_base_url={chat_server.url}", *mode
+    )
+    result.assert_outcomes(passed=2)
+
+
 CASES = "id,prompt,total,split\na,Add 1 and 2,3,train\nb,Add 2 and 2,5,val\n"
 PROMPTFOO = """
 tests:

@@ -11,7 +11,7 @@ import ast
 import re
 from typing import TYPE_CHECKING, Any
 
-from simulation import desk, releases
+from simulation import desk, releases, shipping
 from simulation.agent import find_date
 from simulation.conventions import HARMFUL, RULES, TOOL_RULES, USELESS, read
 
@@ -68,8 +68,9 @@ class _Editor:
                 content = f"- {RULES[rule][0]}" if rule else edit["content"]
                 kept.setdefault(content, {**edit, "content": content})
             return sorted(kept.values(), key=lambda edit: not _rule(edit["content"]))[: self.limit]
-        for title, rules in (("Release notes", releases.CAUSES), ("Support desk", desk.CAUSES)):
-            if f"# {title}" in self._body:
+        others = {"Release notes": releases, "Support desk": desk, "Release": shipping}
+        for title, rules in ((title, module.CAUSES) for title, module in others.items()):
+            if f"# {title}\n" in self._body:
                 return self._missing(rules)
         request, temper = self._request, self._request.temper
         causes = [c for c in self.causes if not request.uniform(f"missed/{c}") < temper.missed]

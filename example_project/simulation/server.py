@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from simulation import desk, releases
+from simulation import desk, releases, shipping
 from simulation.agent import answer
 from simulation.optimizer import propose
 
@@ -106,6 +106,8 @@ def respond(request: Request) -> tuple[str, list[dict[str, Any]]]:
         return json.dumps(desk.play(request)), []
     if "# Support desk" in request.system:
         return desk.answer(request)
+    if "# Release\n" in request.system:
+        return shipping.answer(request)
     return answer(request)
 
 

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import threading
@@ -178,22 +179,23 @@ class Commands(Calls):
         words = shlex.split(command)
         if not words:
             return "Error: the command is empty"
-        if words[0] not in self._answers:
-            call = self.begin(words[0], words[1:], str(self.cwd))
-            self.answer(call)
-            return f"{call.err}\n[exit code {call.code}]"
-        done = subprocess.run(
-            words,
-            executable=self.path / words[0],
-            input=stdin.encode(errors="replace"),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            cwd=self.cwd,
-            env=self.env,
-            check=False,
-        )
-        said = done.stdout.decode(errors="replace")
-        return f"{said}\n[exit code {done.returncode}]" if done.returncode else said
+        call = self.begin(words[0], words[1:], str(self.cwd))
+        call.stdin = stdin
+        answer = self.answer(call)
+        if isinstance(answer, Unstubbed):
+            answer = self._run_real(words, stdin)
+            call.end(answer)
+        said = f"{answer.out}{answer.err}"
+        return f"{said}\n[exit code {answer.code}]" if answer.code else said
+
+    def _run_real(self, words: Sequence[str], stdin: str) -> Exit:
+        program = shutil.which(words[0])
+        if program is None:
+            return Exit(127, f"{words[0]}: command not found\n")
+        how: dict[str, Any] = {"text": True, "errors": "replace", "capture_output": True}
+        how |= {"executable": program, "input": stdin, "cwd": self.cwd, "env": self.env}
+        done = subprocess.run(words, check=False, **how)
+        return Exit(done.returncode % 256, done.stderr, done.stdout)
 
     # For the server.
 

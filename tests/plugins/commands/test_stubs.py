@@ -264,6 +264,11 @@ def test_the_tool_runs_only_stubbed_commands(pytester: pytest.Pytester) -> None:
             assert skill_commands.run(line).startswith("Error: give one command")
         assert skill_commands.run(" ") == "Error: the command is empty"
         assert "closing quotation" in tool.call('{"command": "gh \'"}', None)
+        skill_commands("echo", {"": SPY})
+        skill_commands("not-there-at-all", {"": PASS})
+        assert skill_commands.run("echo 'a  b'") == "a  b\n"
+        assert skill_commands.calls[-1].out == "a  b\n"
+        assert skill_commands.run("not-there-at-all").endswith("not found\n\n[exit code 127]")
         for line in ("/usr/bin/env", "touch x"):
             assert skill_commands.run(line).endswith("[exit code 126]")
         assert [c.name for c in skill_commands.calls][-2:] == ["/usr/bin/env", "touch"]
