@@ -17,7 +17,6 @@ Value = TypeVar("Value")
 
 BUILTIN = (
     "leaks",
-    "environments",
     "formats",
     "agents",
     "commands",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from published import answer_in, data_of, tasks
 
-from pytest_skillopt.plugins.environments.environments import complete
+from pytest_skillopt.plugins.published.environments import complete
 
 DATA = data_of("docvqa")
 

@@ -1,19 +1,39 @@
-"""Search ``batch`` with its settings, further gates, and the command ``export``."""
+"""SkillOpt and skillrl: search ``batch``, gates, environments, and the command ``export``.
+
+An environment becomes a test with one task for each item::
+
+    from pytest_skillopt.plugins.published import tasks_of
+
+    test_qa = tasks_of(MyEnv())
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Mapping
-    from typing import Any
+    from collections.abc import Callable, Iterable, Mapping
 
     import pytest
 
-    from pytest_skillopt import Search, SequentialGate
+    from pytest_skillopt import Result, Search, SequentialGate
+    from pytest_skillopt.plugins.published.config import prompts_of
+    from pytest_skillopt.plugins.published.environments import reflect_with, tasks_of
+    from pytest_skillopt.run.result import Arm
 
+__all__ = ["prompts_of", "reflect_with", "tasks_of"]
 _GATES = ("strict", "off", "confirm")
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name when it is used: the plugin is loaded in every session."""
+    if name not in __all__:
+        raise AttributeError(name)
+    module = "config" if name == "prompts_of" else "environments"
+    return getattr(import_module(f"{__name__}.{module}"), name)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -63,3 +83,25 @@ def pytest_skillopt_commands(commands: argparse._SubParsersAction[Any]) -> None:
     from pytest_skillopt.plugins.published.export import add_export
 
     add_export(commands)
+
+
+def pytest_skillopt_result(config: pytest.Config, result: Result) -> None:
+    """Note the pass rates by ``kind=`` of the marker, if the tasks have any."""
+    from pytest_skillopt.report.figures import move
+
+    kinds: dict[str, list[tuple[Arm, Arm | None]]] = defaultdict(list)
+    for row in (row for skill in result.skills for row in skill.tasks):
+        for mark in row.marks:
+            if mark.startswith("kind=") and (row.before.n or (row.after and row.after.n)):
+                kinds[mark.removeprefix("kind=")].append((row.before, row.after))
+    said = [
+        f"{kind} {move(_rate(b for b, _ in arms), _rate(a for _, a in arms))} ({len(arms)})"
+        for kind, arms in sorted(kinds.items())
+    ]
+    if said:
+        result.notes.append(f"pass rates by kind of task (tasks): {', '.join(said)}")
+
+
+def _rate(arms: Iterable[Arm | None]) -> float | None:
+    rates = [arm.passed / arm.n for arm in arms if arm is not None and arm.n]
+    return sum(rates) / len(rates) if rates else None

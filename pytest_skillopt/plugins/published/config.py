@@ -1,21 +1,24 @@
-"""Read a configuration of SkillOpt: the setting ``skillopt_published``."""
+"""Read what is written for SkillOpt and skillrl: a configuration, prompts, patches."""
 
 from __future__ import annotations
 
 import tomllib
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 import yaml
 
+from pytest_skillopt.edits.combine import Patch
+from pytest_skillopt.skill.edits import Edit, Op
+
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
 _SECTIONS = ("model", "train", "gradient", "optimizer", "evaluation", "env")
 _NAMES = tomllib.loads(Path(__file__).with_name("names.toml").read_text(encoding="utf-8"))
-_SETTINGS = _NAMES["settings"]
+_SETTINGS, _PROMPTS = _NAMES["settings"], _NAMES["prompts"]
 _CHAT = (None, "openai_chat", "azure_openai")
 """Backends of models that are called here by the same name; the others are coding agents, or have
 servers of their own."""
@@ -30,7 +33,7 @@ def read(text: str, root: Path, own: Collection[str]) -> dict[str, Any]:
     keys that are not used.
 
     Args:
-        text: YAML, or the path of a YAML file, whose ``_base_`` is read, too.
+        text: YAML, or the path of a YAML file; the file ``_base_`` is read, too.
         root: base of a relative path.
         own: names that are taken as they are, beside those of SkillOpt.
 
@@ -38,7 +41,7 @@ def read(text: str, root: Path, own: Collection[str]) -> dict[str, Any]:
         pytest.UsageError: it cannot be read.
     """
     is_file = "\n" not in text and (root / text).is_file()
-    given = _read_yaml(root / text, ()) if is_file else _flat(_parsed(text, "the text"))
+    given = _read_yaml(root / text, ()) if is_file else _merged(text, root, "the text", ())
     given = {name: value for name, value in given.items() if value not in ("", None, {})}
     names = {name: name for name in own} | _SETTINGS
     found = {names[name]: value for name, value in given.items() if name in names}
@@ -48,8 +51,7 @@ def read(text: str, root: Path, own: Collection[str]) -> dict[str, Any]:
         if model:
             found[role] = model
         handled |= used
-    if unused := ", ".join(sorted(given.keys() - names.keys() - handled)):
-        warnings.warn(f"skillopt_published: not used: {unused}", stacklevel=2)
+    _warn("skillopt_published", given.keys() - names.keys() - handled)
     return found
 
 
@@ -96,9 +98,14 @@ def _read_yaml(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise pytest.UsageError(f"skillopt_published: {path}: {error}") from None
-    found = _parsed(text, str(path))
+    return _merged(text, path.parent, str(path), (*seen, path.resolve()))
+
+
+def _merged(text: str, folder: Path, name: str, seen: tuple[Path, ...]) -> dict[str, Any]:
+    """Return the values of a text, over those of the file in the folder that it is based on."""
+    found = _parsed(text, name)
     base = found.pop("_base_", None)
-    below = _read_yaml(path.parent / str(base), (*seen, path.resolve())) if base else {}
+    below = _read_yaml(folder / str(base), seen) if base else {}
     return below | _flat(found)
 
 
@@ -118,3 +125,60 @@ def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in config.items():
         found |= value if key in _SECTIONS and isinstance(value, dict) else {key: value}
     return found
+
+
+def prompts_of(overrides: Mapping[str, str]) -> Callable[[str], str | None]:
+    """Make the hook ``pytest_skillopt_prompt`` from skillrl's ``prompt_overrides``.
+
+    ::
+
+        # conftest.py
+        pytest_skillopt_prompt = prompts_of({"analyst_error": "..."})
+
+    The form of the answer is added to each prompt. A warning names the prompts that are not used.
+    """
+    _warn("prompt_overrides", overrides.keys() - _PROMPTS)
+    texts = {_PROMPTS[k]: text.replace("$", "$$") for k, text in overrides.items() if k in _PROMPTS}
+
+    def pytest_skillopt_prompt(name: str) -> str | None:
+        return texts.get(name)
+
+    return pytest_skillopt_prompt
+
+
+def patch_of(data: Any, tasks: tuple[str, ...] = (), step: int = 0) -> Patch:
+    """Read a patch of SkillOpt; raise ValueError if it has no readable list of edits."""
+    whole = data if isinstance(data, dict) else {"edits": data}
+    inner = whole["patch"] if isinstance(whole.get("patch"), dict) else whole
+    rows = inner.get("edits")
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise ValueError("there is no list of objects under 'edits'")
+    unused: set[str] = set()
+    edits = []
+    for number, row in enumerate(rows, 1):
+        op, content = row.get("op", "append"), row.get("content", "")
+        if op not in get_args(Op) or not isinstance(content, str):
+            raise ValueError(f"edit {number} has op={op!r}; {', '.join(get_args(Op))} are read")
+        kind = str(row.get("source_type") or whole.get("source_type") or "failure")
+        edits.append(
+            Edit(
+                op,
+                str(row.get("target") or ""),
+                content,
+                str(inner.get("reasoning") or ""),
+                tasks,
+                support=int(row.get("support_count") or 1),
+                origin="success" if kind == "success" else "failure",
+                step=step,
+            )
+        )
+        known = {"op", "target", "content", "support_count", "source_type", "merge_level"}
+        unused |= row.keys() - known
+    known = {"edits", "patch", "reasoning", "source_type", "ranking_details"}
+    _warn("patch", unused | ((whole.keys() | inner.keys()) - known))
+    return Patch(tuple(edits), str(inner.get("reasoning") or ""))
+
+
+def _warn(where: str, unused: Iterable[str]) -> None:
+    if names := ", ".join(sorted(unused)):
+        warnings.warn(f"{where}: not used: {names}", stacklevel=3)

@@ -23,7 +23,7 @@ import pytest
 
 from pytest_skillopt.model.agent import as_message, as_turn
 from pytest_skillopt.model.types import ModelError, ModelFault
-from pytest_skillopt.plugins.environments.config import patch_of
+from pytest_skillopt.plugins.published.config import patch_of
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from made_results import build
 
-from pytest_skillopt.plugins.environments import (
+from pytest_skillopt.plugins.published import (
     prompts_of,
     pytest_skillopt_result,
     tasks_of,
 )
-from pytest_skillopt.plugins.environments.environments import settle
+from pytest_skillopt.plugins.published.environments import settle
 from pytest_skillopt.run.result import Arm
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ SKILL = "---\nname: names\ndescription: Repeats names.\n---\nRepeat the name.\n"
 
 QA = f"""
 from skillrl.envs.qa import SimpleQAEnv
-from pytest_skillopt.plugins.environments import tasks_of
+from pytest_skillopt.plugins.published import tasks_of
 
 NAMES = {NAMES!r}
 
@@ -40,7 +40,7 @@ test_qa = tasks_of(SimpleQAEnv(
 
 ADAPTER = f"""
 from concurrent.futures import ThreadPoolExecutor
-from pytest_skillopt.plugins.environments import tasks_of
+from pytest_skillopt.plugins.published import tasks_of
 
 NAMES = {NAMES!r}
 
@@ -99,7 +99,6 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
         skillopt_base_url = "{chat_server.url}"
         addopts = "-p no:cacheprovider -p no:xdist"
         skillopt_rollouts = 1
-        skillopt_patience = 1
         """
     )
 
@@ -214,7 +213,7 @@ def test_a_list_of_messages_with_tools_is_passed_on(
 REFLECT = """
 import json
 from pathlib import Path
-from pytest_skillopt.plugins.environments import reflect_with
+from pytest_skillopt.plugins.published import reflect_with
 
 def chat_optimizer(system, user, max_completion_tokens=1, retries=3, stage="analyst"):
     raise AssertionError("SkillOpt's own backend was called")
@@ -268,7 +267,7 @@ def test_tools_of_a_reflect_end_the_run_and_are_not_dropped(project: pytest.Pyte
 
 PLANNED = """
 import random
-from pytest_skillopt.plugins.environments import tasks_of
+from pytest_skillopt.plugins.published import tasks_of
 
 class Loader:
     '''As a BaseDataLoader of a simulator: it only plans batches.'''
@@ -350,7 +349,7 @@ def test_what_cannot_become_tasks_says_why(project: pytest.Pytester) -> None:
             def get_dataloader(self): return self
         """
     )
-    head = "from kinds import *\nfrom pytest_skillopt.plugins.environments import tasks_of\n"
+    head = "from kinds import *\nfrom pytest_skillopt.plugins.published import tasks_of\n"
     project.makepyfile(**{f"test_{n}": f"{head}test_it = {line}" for n, line in enumerate(lines)})
     result = project.runpytest_inprocess()
     result.stdout.fnmatch_lines([f"*UsageError: tasks_of: {said}" for said in lines.values()])
@@ -360,13 +359,13 @@ def test_what_cannot_become_tasks_says_why(project: pytest.Pytester) -> None:
 def test_prompts_of_another_tool_are_used(
     project: pytest.Pytester, chat_server: ChatServer
 ) -> None:
-    with pytest.warns(UserWarning, match="not used of the prompt_overrides: merge_success$"):
+    with pytest.warns(UserWarning, match="prompt_overrides: not used: merge_success$"):
         hook = prompts_of({"merge_success": "x", "ranking": "Rank by $ saved."})
     assert (hook("rank"), hook("merge")) == ("Rank by $$ saved.", None)
     project.makepyfile(test_env=QA)
     project.makeconftest(
         """
-        from pytest_skillopt.plugins.environments import prompts_of
+        from pytest_skillopt.plugins.published import prompts_of
         pytest_skillopt_prompt = prompts_of({"analyst_error": "Be $brief."})
         """
     )
