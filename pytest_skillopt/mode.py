@@ -142,52 +142,17 @@ def modes(hook: Any) -> dict[str, Mode]:
     return {mode.name: mode for mode in (*BUILTIN, *more)}
 
 
-def _evaluate(run: Run, display: Display) -> Result:
-    from pytest_skillopt.modes.measure import evaluate
+def _own(run: Run, display: Display) -> Result:
+    """Carry out a mode of the core; its function imports what uses this module."""
+    from pytest_skillopt.modes.own import OWN
 
-    return evaluate(run, display)
-
-
-def _train(run: Run, display: Display) -> Result:
-    from pytest_skillopt.modes.train import train
-
-    return train(run, display)
-
-
-def _aa(run: Run, display: Display) -> Result:
-    from pytest_skillopt.compare.aa import aa
-
-    return aa(run, display)
-
-
-def _compare(run: Run, display: Display) -> Result:
-    from pytest_skillopt.compare.compare import compare
-
-    return compare(run, display)
-
-
-def _drift(run: Run, display: Display) -> Result:
-    from pytest_skillopt.compare.drift import drift
-
-    return drift(run, display)
-
-
-def _check(run: Run, display: Display) -> Result:
-    from pytest_skillopt.compare.check import check
-
-    return check(run, display)
-
-
-def _try(run: Run, display: Display) -> Result:
-    from pytest_skillopt.compare.tries import try_change
-
-    return try_change(run, display)
+    return OWN[run.mode.name](run, display)
 
 
 _EVALUATE = Mode(
     name="evaluate",
     flag="--skillopt",
-    carry_out=_evaluate,
+    carry_out=_own,
     doing="evaluating",
     samples=lambda task, settings: task.rollouts or settings.rollouts,
     typical=1.0,
@@ -199,7 +164,7 @@ BUILTIN = (
     Mode(
         name="train",
         flag="--skillopt-train",
-        carry_out=_train,
+        carry_out=_own,
         doing="training",
         samples=lambda task, settings: (
             2 * (task.rollouts or settings.rollouts)
@@ -220,7 +185,7 @@ BUILTIN = (
     Mode(
         name="aa",
         flag="--skillopt-aa",
-        carry_out=_aa,
+        carry_out=_own,
         doing="measuring the noise of",
         samples=lambda task, settings: 2 * settings.rollouts,
         typical=1.0,
@@ -230,7 +195,7 @@ BUILTIN = (
     Mode(
         name="compare",
         flag="--skillopt-compare",
-        carry_out=_compare,
+        carry_out=_own,
         doing="comparing",
         samples=lambda task, settings: 2 * settings.final_rollouts,
         sides=("first", "second"),
@@ -238,7 +203,7 @@ BUILTIN = (
     Mode(
         name="drift",
         flag="--skillopt-drift",
-        carry_out=_drift,
+        carry_out=_own,
         doing="measuring the drift of",
         samples=lambda task, settings: 4 * settings.final_rollouts,
         sides=("without", "with"),
@@ -252,7 +217,7 @@ BUILTIN = (
     Mode(
         name="check",
         flag="--skillopt-check",
-        carry_out=_check,
+        carry_out=_own,
         doing="checking",
         samples=lambda task, settings: 2 * settings.gate_kmax,
         rounds=lambda settings: settings.gate_k0,
@@ -269,7 +234,7 @@ BUILTIN = (
     Mode(
         name="try",
         flag="--skillopt-try",
-        carry_out=_try,
+        carry_out=_own,
         doing="trying a change of",
         samples=lambda task, settings: 2 * settings.final_rollouts * (task.split != "test"),
         gated=True,

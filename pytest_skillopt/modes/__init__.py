@@ -1,6 +1,7 @@
 """Carry out a mode on the collected tasks and write its result.
 
-To add a mode, write its function and declare it in ``mode.py``, or in a plugin.
+To add a mode, write its function, name it in ``own.py`` and declare it in ``mode.py``; or write a
+plugin.
 """
 
 from __future__ import annotations
