@@ -61,10 +61,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     def key(name: str, text: str, kind: IniType = "string") -> None:
         parser.addini(f"skillopt_{name}", text, type=kind, default=None)
 
-    option("skill", "FILE", "skill file (default: the only SKILL.md)")
+    key("skill", "skill file (default: the only SKILL.md)")
     key("split", "ratio of train:val:test tasks (default: 2:1:1)")
-    key("split_seed", "seed of the splits (default: 0)", "int")
-    option("seed", "N", "seed for all random choices (default: 0)", "int")
+    key("seed", "seed for all random choices (default: 0)", "int")
     option("rollouts", "K", "rollouts per task and version (default: 3)", "int")
     key("timeout", "seconds per rollout; 0: no limit (default: 600)", "float")
     key("min_pass_rate", "pass rate from which a task passes (default: 0.5)", "float")
@@ -95,21 +94,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     key("prices", text, "linelist")
 
     option("search", "NAME", "how edits are found: trials, batch, shorten, ... (default: trials)")
-    key("patience", "steps without a gain that end the search batch (default: 3)", "int")
     key("preferences", "rules for the optimizer: a text or a Markdown file")
     key("max_skill_tokens", "largest skill, 4 characters a token (default: no limit)", "int")
     key("lint_allow", "lint rules to ignore", "linelist")
-    key("epochs", "passes of a search over the train tasks (default: 4)", "int")
-    key("batch_size", "train tasks of a step of the search batch (default: fits the suite)", "int")
-    key("edit_budget", "edits of an analyst (default: 4)", "int")
 
     text = "rule that accepts an edit: sequential, strict, off, ... (default: sequential)"
-    option("gate", "NAME", text)
+    key("gate", text)
     key("gate_alpha", "risk of accepting a useless edit (default: 0.05)", "float")
-    key("gate_alpha_run", "the same for a whole run (default: per decision)", "float")
-    key("gate_k0", "samples of the incumbent before a comparison (default: 3)", "int")
-    key("gate_kc", "rounds of a candidate before it is accepted (default: 3)", "int")
-    key("gate_kmax", "most samples of a task in a decision (default: 32)", "int")
-    key("gate_veto", "refuse an edit that breaks a task (default: no)", "bool")
     key("metric", "score: hard, soft (rollout.score) or mixed (default: hard)")
     key("final_rollouts", "fresh samples per task before a write (default: 5)", "int")

@@ -89,12 +89,12 @@ def _fixed(default: Any) -> Any:
     return _setting(default, fixed=True)
 
 
-def _batch(default: Any, **how: Any) -> Any:
-    return _setting(default, search="batch", **how)
-
-
 def _published(default: Any, **how: Any) -> Any:
-    return _batch(default, published=True, **how)
+    return _setting(default, published=True, **how)
+
+
+def _batch(default: Any, **how: Any) -> Any:
+    return _published(default, search="batch", **how)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Settings:
     # the suite
     skill: str = _setting("")
     split: str = _setting("2:1:1")
-    split_seed: int = _setting(0, low=0)
+    split_seed: int = _published(0, low=0)
     seed: int = _setting(0, low=0)
     rollouts: int = _setting(3, low=1)
     timeout: float = _free(600.0, low=0)
@@ -140,24 +140,20 @@ class Settings:
 
     # the search
     search: str = _setting("trials")
-    patience: int = _batch(3, low=1)
     preferences: str = _setting("")
     max_skill_tokens: int = _setting(0, low=0)
     lint_allow: str = _setting("", many=",")
-    epochs: int = _setting(4, low=1)
-    batch_size: int = _batch(0, low=0)
-    edit_budget: int = _setting(4, low=1)
 
     # the gate
     gate: str = _setting("sequential")
     gate_alpha: float = _setting(0.05, low=1e-6, high=0.5)
     metric: Literal["hard", "soft", "mixed"] = _setting("hard", choices=("hard", "soft", "mixed"))
     final_rollouts: int = _setting(5, low=1)
-    gate_k0: int = _setting(3, low=1)
-    gate_kc: int = _setting(3, low=1)
-    gate_kmax: int = _setting(32, low=1)
-    gate_alpha_run: float = _setting(0.0, low=0, high=0.5)
-    gate_veto: bool = _setting(False)
+    gate_k0: int = _published(3, low=1)
+    gate_kc: int = _published(3, low=1)
+    gate_kmax: int = _published(32, low=1)
+    gate_alpha_run: float = _published(0.0, low=0, high=0.5)
+    gate_veto: bool = _published(False)
 
     # of plugins
     user: str = _free("")
@@ -169,25 +165,29 @@ class Settings:
     sandbox: str = _setting("auto")
     lanes: int = _free(1, low=1, high=256)
     propose_skills: str = _setting("", many=",")
-    published: str = _batch("")
-    minibatch_size: int = _published(0, low=0)
-    accumulation: int = _published(1, low=1)
-    merge_batch_size: int = _published(8, low=2)
-    failure_only: bool = _published(False)
-    contrasts: int = _published(0, low=0)
-    update_mode: str = _published(
+    published: str = _setting("")
+    epochs: int = _published(4, low=1)
+    edit_budget: int = _published(4, low=1)
+    patience: int = _batch(3, low=1)
+    batch_size: int = _batch(0, low=0)
+    minibatch_size: int = _batch(0, low=0)
+    accumulation: int = _batch(1, low=1)
+    merge_batch_size: int = _batch(8, low=2)
+    failure_only: bool = _batch(False)
+    contrasts: int = _batch(0, low=0)
+    update_mode: str = _batch(
         "patch", choices=("patch", "rewrite_from_suggestions", "full_rewrite_minibatch")
     )
-    autonomous_budget: bool = _published(False)
-    min_edit_budget: int = _published(0, low=0)
-    schedule: str = _published("cosine", choices=("constant", "linear", "cosine"))
-    slow_update: bool = _published(True)
-    slow_update_samples: int = _published(20, low=1)
-    slow_update_pairs: str = _published("mixed", choices=("mixed", "changed", "unchanged"))
-    meta_skill: bool = _published(True)
-    skill_aware: bool = _published(False)
-    appendix_source: str = _published("both", choices=("both", "failure_only"))
-    appendix_threshold: int = _published(6, low=0)
+    autonomous_budget: bool = _batch(False)
+    min_edit_budget: int = _batch(0, low=0)
+    schedule: str = _batch("cosine", choices=("constant", "linear", "cosine"))
+    slow_update: bool = _batch(True)
+    slow_update_samples: int = _batch(20, low=1)
+    slow_update_pairs: str = _batch("mixed", choices=("mixed", "changed", "unchanged"))
+    meta_skill: bool = _batch(True)
+    skill_aware: bool = _batch(False)
+    appendix_source: str = _batch("both", choices=("both", "failure_only"))
+    appendix_threshold: int = _batch(6, low=0)
 
     # constants that only tests and benchmarks change
     breaker: int = _fixed(20)
@@ -367,10 +367,9 @@ def _read(
     option = getattr(options, f"skillopt_{name}", None)
     if option is not None:
         return _converted(field, option, "--skillopt-" + name.replace("_", "-"))
+    place = f"skillopt_published: {name}" if field.metadata["published"] else f"skillopt_{name}"
     key = ini(config, name)
-    if key is None and name in told:
-        return _converted(field, told[name], f"skillopt_{name}")
-    return _converted(field, key, f"skillopt_{name}")
+    return _converted(field, told.get(name) if key is None else key, place)
 
 
 def _converted(field: dataclasses.Field[Any], value: Any, where: str) -> Any:

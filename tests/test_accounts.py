@@ -52,7 +52,6 @@ def project(
         skillopt_base_url = "{chat_server.url}"
         skillopt_requests = ['headers_env = {{"X-Team": "MY_TEAM"}}']
         skillopt_final_rollouts = 2
-        skillopt_patience = 1
         """
     )
     return pytester

@@ -53,7 +53,7 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
     pytester.makeini(
         "[pytest]\nskillopt_model = openai:thinker\nskillopt_harness = codex\n"
         f"skillopt_base_url = {chat_server.url}\n"
-        "skillopt_rollouts = 1\nskillopt_final_rollouts = 2\nskillopt_patience = 1\n"
+        "skillopt_rollouts = 1\nskillopt_final_rollouts = 2\n"
     )
     return pytester
 
@@ -115,7 +115,7 @@ FORBIDDEN = [
 def test_what_no_description_may_be_is_said(
     project: pytest.Pytester, chat_server: ChatServer
 ) -> None:
-    budget = f"-oskillopt_edit_budget={len(FORBIDDEN)}"
+    budget = f"-oskillopt_published=edit_budget: {len(FORBIDDEN)}"
     edits = [edit for edit, _ in FORBIDDEN]
     text, skill = train(project, chat_server, "--skillopt-train=description", budget, edits=edits)
     assert text == START

@@ -120,7 +120,7 @@ def test_a_repetition_is_said_at_once_with_the_command_for_a_new_attempt(
     assert chat_server.calls == paid
     note = f"this repeats run {first['run']}, which ended as {first['status']}"
     assert note in said.partition("step 1")[0]
-    assert "--skillopt-seed=1" in said
-    _, said = train(pytester, chat_server, source, *few, "--skillopt-seed=1")
+    assert "-o skillopt_seed=1" in said
+    _, said = train(pytester, chat_server, source, *few, "-oskillopt_seed=1")
     assert "this repeats run" not in said
     assert chat_server.calls > paid

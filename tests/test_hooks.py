@@ -235,17 +235,13 @@ def test_aggregate(project: Project) -> None:
     project.server.reply = lambda body: (
         reply_with(next(analysts)) if body["model"] == "thinker" else "Hello."
     )
-    batch = (
-        "--skillopt-train",
-        "--skillopt-search=batch",
-        "-oskillopt_published=minibatch_size: 1",
-    )
-    short = ("-oskillopt_edit_budget=1", "-oskillopt_epochs=1", "--skillopt-cache=off")
-    project.run(*batch, *short)
+    published = "{minibatch_size: 1, edit_budget: 1, epochs: 1}"
+    batch = ("--skillopt-train", "--skillopt-search=batch", f"-oskillopt_published={published}")
+    project.run(*batch, "--skillopt-cache=off")
     assert project.asked_to_merge
     project.server.requests.clear()
     project.use("pytest_skillopt_aggregate")
-    project.run(*batch, *short)
+    project.run(*batch, "--skillopt-cache=off")
     assert project.prompts("thinker")
     assert not project.asked_to_merge
 
@@ -365,7 +361,7 @@ def test_searches(project: Project) -> None:
 
 def test_rules(project: Project) -> None:
     project.use("pytest_skillopt_rules")
-    project.run("--skillopt-train", "--skillopt-gate=none-lost")
+    project.run("--skillopt-train", "-oskillopt_gate=none-lost")
     gates = {step["gate"] for step in project.result["skills"][0]["steps"]}
     assert gates - {""} == {"none-lost"}
     assert RULE in project.skill

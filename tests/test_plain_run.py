@@ -315,7 +315,7 @@ def test_the_help_is_as_documented(
     start = text.index("training of agent skills;")
     block = text[start : text.index("\n\n", start)]
     options = set(re.findall(r"^  (--skillopt[\w-]*)", block, re.MULTILINE))
-    assert {"--skillopt", "--skillopt-try", "--skillopt-evals", "--skillopt-gate"} <= options
+    assert {"--skillopt", "--skillopt-try", "--skillopt-evals", "--skillopt-search"} <= options
     page = Path(__file__).parent.parent / "docs" / "reference.md"
     named = set(re.findall(r"`(--skillopt[\w-]*)", page.read_text(encoding="utf-8")))
     assert options - named == set()

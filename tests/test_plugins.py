@@ -163,7 +163,7 @@ def place(tmp_path: Path) -> Place:
 def test_a_plugin_adds_a_rule_a_report_a_lint_rule_a_mode_and_a_command(place: Place) -> None:
     (place.site / "greeter.py").write_text(GREETER)
     place.install("greeter")
-    options = ("--skillopt-train", "--skillopt-gate=none-lost", "--skillopt-rollouts=1")
+    options = ("--skillopt-train", "-oskillopt_gate=none-lost", "--skillopt-rollouts=1")
     told = place.pytest(*options)
     assert "Accepted" in told
     assert '"gate": "none-lost"' in place.file("result.json")

@@ -129,13 +129,13 @@ def test_pyproject_takes_numbers_booleans_and_lists_as_such(project: pytest.Pyte
         skillopt_rollouts = 7
         skillopt_max_cost = 1
         skillopt_gate_alpha = 0.1
-        skillopt_gate_veto = true
+        skillopt_evals = true
         skillopt_lint_allow = ["size", "urls"]
         """
     )
     found = read(project, "-W", "error")
     assert (found["rollouts"], found["max_cost"], found["gate_alpha"]) == (7, 1.0, 0.1)
-    assert found["gate_veto"] is True
+    assert found["evals"] is True
     assert found["lint_allow"] == "size,urls"
 
 
@@ -146,13 +146,13 @@ def test_native_toml_has_types(project: pytest.Pytester) -> None:
         [tool.pytest]
         skillopt_rollouts = 7
         skillopt_max_cost = 1
-        skillopt_gate_veto = true
+        skillopt_evals = true
         skillopt_gate = "strict"
         skillopt_prices = ["a=1/2", "b=3/4"]
         """
     )
     found = read(project, "-W", "error")
-    assert (found["rollouts"], found["max_cost"], found["gate_veto"]) == (7, 1.0, True)
+    assert (found["rollouts"], found["max_cost"], found["evals"]) == (7, 1.0, True)
     assert (found["gate"], found["prices"]) == ("strict", "a=1/2,b=3/4")
 
 
@@ -174,7 +174,7 @@ def test_the_option_wins_over_the_ini_key_and_that_over_the_default(
         ("skillopt_rollouts = many", "skillopt_rollouts: 'many' is not a whole number"),
         ("skillopt_timeout = long", "skillopt_timeout: 'long' is not a number"),
         ("skillopt_timeout = nan", "skillopt_timeout: nan is out of range*"),
-        ("skillopt_gate_veto = maybe", "skillopt_gate_veto: *maybe*"),
+        ("skillopt_write = maybe", "skillopt_write: *maybe*"),
         ("skillopt_gate = x", "skillopt_gate: 'x' is not one of sequential, strict, *"),
         ("skillopt_gate_alpha = 0.9", "skillopt_gate_alpha: 0.9 is out of range*at most 0.5"),
     ],
@@ -208,7 +208,7 @@ def test_a_list_where_a_text_is_wanted_is_a_usage_error(project: pytest.Pytester
 
 
 def test_the_result_holds_every_setting(project: pytest.Pytester) -> None:
-    assert project.runpytest_inprocess("--skillopt", "--skillopt-seed=5").ret == 0
+    assert project.runpytest_inprocess("--skillopt", "-oskillopt_seed=5").ret == 0
     (run,) = (project.path / ".skillopt" / "runs").iterdir()
     kept = json.loads((run / "result.json").read_text())["settings"]
     assert kept == Settings(seed=5).to_json()
@@ -216,7 +216,7 @@ def test_the_result_holds_every_setting(project: pytest.Pytester) -> None:
 
 REFUSED = [
     ("--skillopt-final-rollouts=3", "*-o skillopt_final_rollouts=VALUE, or skillopt_final_roll*"),
-    ("--skillopt-epochs=3", "*-o skillopt_epochs=VALUE, or skillopt_epochs*"),
+    ("--skillopt-sandbox=none", "*-o skillopt_sandbox=VALUE, or skillopt_sandbox*"),
 ]
 
 
@@ -271,7 +271,7 @@ def test_what_is_gone_is_refused_whatever_its_type_was(
 def test_a_conftest_file_may_load_the_plugin(project: pytest.Pytester) -> None:
     conftest = project.path / "conftest.py"
     conftest.write_text('pytest_plugins = ["pytest_skillopt.plugin"]\n' + conftest.read_text())
-    ran = project.runpytest_inprocess("-p", "no:skillopt", "--skillopt", "--skillopt-seed=3")
+    ran = project.runpytest_inprocess("-p", "no:skillopt", "--skillopt", "-oskillopt_seed=3")
     assert ran.ret == 0
     assert json.loads((project.path / "settings.json").read_text()) == Settings(seed=3).to_json()
 

@@ -87,7 +87,7 @@ class Project:
 
     def train(self, *arguments: str) -> pytest.RunResult:
         """A training where it does not matter on how many samples it decides."""
-        few = ("--skillopt-rollouts=1", "-oskillopt_final_rollouts=1", "-oskillopt_patience=1")
+        few = ("--skillopt-rollouts=1", "-oskillopt_final_rollouts=1")
         return self.run("--skillopt-train", *few, *arguments)
 
     def start(self, *arguments: str) -> warm_sessions.Session:
@@ -455,10 +455,10 @@ def test_a_skill_that_changes_meanwhile_is_not_overwritten(project: Project) -> 
 
 def test_init_makes_a_skill_from_the_docstrings(project: Project) -> None:
     project.skill.unlink()
-    refused = project.train("--skillopt-skill=skills/greet/SKILL.md")
+    refused = project.train("-oskillopt_skill=skills/greet/SKILL.md")
     assert refused.ret == pytest.ExitCode.USAGE_ERROR
     refused.stderr.fnmatch_lines(["*--skillopt-init*"])
-    result = project.train("--skillopt-skill=skills/greet/SKILL.md", "--skillopt-init")
+    result = project.train("-oskillopt_skill=skills/greet/SKILL.md", "--skillopt-init")
     assert result.ret == 0
     text = (project.path / "skills" / "greet" / "SKILL.md").read_text()
     assert text.startswith("---\nname: greet\n")
@@ -500,7 +500,11 @@ def test_check_tells_a_worse_edit_and_names_what_broke(project: Project) -> None
 def test_a_check_that_meets_a_cap_keeps_what_it_measured(project: Project) -> None:
     commit(project.path, SKILL + b"\r\n\r\n" + RULE.encode())
     project.skill.write_bytes(SKILL + b" Be kind.")
-    capped = ("--skillopt-check=HEAD", "--skillopt-max-rollouts=30", "-o", "skillopt_gate_k0=1")
+    capped = (
+        "--skillopt-check=HEAD",
+        "--skillopt-max-rollouts=30",
+        "-oskillopt_published=gate_k0: 1",
+    )
     assert project.run(*capped).ret in (0, 1)
     skill = project.result["skills"][0]
     assert len(skill["tasks"]) == 8
@@ -557,10 +561,15 @@ BAD_INPUT: list[tuple[str, Callable[[Project], object], tuple[str, ...], str]] =
     ("not utf-8", lambda p: p.skill.write_bytes(b"\xff\xfe"), (), "*SKILL.md*UTF-8*"),
     ("empty", lambda p: p.skill.write_bytes(b""), (), "*SKILL.md*empty*"),
     ("K", lambda p: None, ("--skillopt-rollouts=0",), "*--skillopt-rollouts: 0 is out of range*"),
-    ("choice", lambda p: None, ("--skillopt-gate=x",), "*'x' is not one of sequential, strict*"),
-    ("number", lambda p: None, ("--skillopt-seed=x",), "*'x' is not a whole number*"),
+    ("choice", lambda p: None, ("-oskillopt_gate=x",), "*'x' is not one of sequential, strict*"),
+    ("number", lambda p: None, ("-oskillopt_seed=x",), "*'x' is not a whole number*"),
     ("bool", lambda p: None, ("-oskillopt_write=maybe",), "*skillopt_write: *'maybe'*"),
-    ("ini", lambda p: None, ("-o", "skillopt_epochs=0"), "*skillopt_epochs: 0 is out of range*"),
+    (
+        "ini",
+        lambda p: None,
+        ("-o", "skillopt_published=epochs: 0"),
+        "*skillopt_published: epochs: 0 is out*",
+    ),
     ("model", lambda p: None, ("--skillopt-target=gpt",), "*target model 'gpt'*provider:model*"),
     ("split", lambda p: None, ("-oskillopt_split=1:0:1",), "*'1:0:1' is not a ratio*"),
     ("exitfirst", lambda p: None, ("-x",), "*--skillopt-train cannot be combined with -x*"),
@@ -763,10 +772,11 @@ GUESTS = [*NAMES, *(f"{name} Sr" for name in NAMES)]
 """Their model repeats its replies: only val tasks count, so there are eight of them."""
 
 
-@pytest.mark.parametrize("how", ["", "must_pass=True", "-o skillopt_gate_veto=yes"])
+@pytest.mark.parametrize("how", ["", "must_pass=True", "gate_veto"])
 def test_a_task_that_the_edit_breaks_is_named_first(project: Project, how: str) -> None:
     """It refuses the edit where it must pass or where that is asked for."""
-    marker, option = (f", {how}", ()) if how.startswith("must") else ("", how.split())
+    marker = f", {how}" if how.startswith("must") else ""
+    option = [f"-oskillopt_published={how}: yes"] if how == "gate_veto" else []
     guests = list(zip(GUESTS, ["train", "val"] * 8, strict=True))
     (project.path / "test_greeting.py").write_text(
         TWO_KINDS.format(guests=guests, mourners=[])

@@ -55,7 +55,7 @@ def test_a_plugin_can_be_switched_off_whole(pytester: pytest.Pytester, name: str
         ("formats", "--skillopt-evals", "--skillopt-evals is not an option here"),
         ("agents", "-oskillopt_harness=codex", "skillopt_harness is not a setting"),
         ("published", "--skillopt-search=batch", "'batch' is not one of trials, shorten*"),
-        ("published", "--skillopt-gate=strict", "skillopt_gate: 'strict' is not one of sequential"),
+        ("published", "-oskillopt_gate=strict", "skillopt_gate: 'strict' is not one of sequential"),
         (
             "published",
             "-oskillopt_published=schedule: linear",

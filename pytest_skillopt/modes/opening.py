@@ -265,7 +265,7 @@ def _repeated(
         run = home.runs / name
         status = finished(run)
         if status and can_continue(run / JOURNAL, about) and settings_of(run) == settings.to_json():
-            anew = shlex.join([*command, f"--skillopt-seed={settings.seed + 1}"])
+            anew = shlex.join([*command, "-o", f"skillopt_seed={settings.seed + 1}"])
             yield (
                 f"this repeats run {name}, which ended as {status}: the replies in the cache lead "
                 f"to the same end; for a new attempt: {anew}"

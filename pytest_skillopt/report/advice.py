@@ -192,8 +192,13 @@ def _next_attempt(result: Result, skill: SkillResult) -> str:
     seed = f"skillopt_seed={result.settings.get('seed', 0) + 1}"
     name, _, value = (need.option if need else seed).partition("=")
     flag = f"--{name.replace('_', '-')}="
-    kept = [word for word in result.command if not word.startswith((flag, f"{name}="))]
-    return shlex.join([*kept, f"{flag}{value}"])
+    kept = list[str]()
+    for word in result.command:
+        if word.startswith(f"{name}="):
+            kept.pop()  # the -o before it
+        elif not word.startswith((flag, f"-o{name}=")):
+            kept.append(word)
+    return shlex.join([*kept, "-o", f"{name}={value}"])
 
 
 def _sentence(result: Result, skill: SkillResult) -> str:

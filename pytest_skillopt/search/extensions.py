@@ -97,14 +97,13 @@ def added_search(settings: Settings) -> Search | None:
 
 def notes_on_search(settings: Settings) -> Iterator[str]:
     """List the settings that have no effect in the search that is chosen."""
-    for known, value in settings.fields():
-        only = known.metadata["search"]
-        if known.metadata["published"]:
-            continue
-        if only not in ("", settings.search) and value != known.default:
-            yield (
-                f"skillopt_{known.name} changes nothing here, it is for --skillopt-search={only}"
-            )
+    idle = [
+        known.name
+        for known, value in settings.fields()
+        if value != known.default and known.metadata["search"] not in ("", settings.search)
+    ]
+    if idle:
+        yield f"skillopt_published: only --skillopt-search=batch follows {', '.join(idle)}"
 
 
 def gate_tasks(tasks: Iterable[SkillTask]) -> list[GateTask]:

@@ -50,7 +50,6 @@ def test_greeting(skill_agent, name):
 QUICK = (
     "--skillopt-rollouts=1",
     "-oskillopt_final_rollouts=1",
-    "-oskillopt_patience=1",
     "--skillopt-cache=off",
     "-p",
     "no:cacheprovider",

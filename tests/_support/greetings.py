@@ -32,7 +32,7 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
     pytester.makepyfile(test_greeting=TESTS)
     pytester.makeini(
         "[pytest]\nskillopt_target = openai:worker\nskillopt_optimizer = openai:thinker\n"
-        f"skillopt_base_url = {chat_server.url}\nskillopt_patience = 2\n"
+        f"skillopt_base_url = {chat_server.url}\n"
         "skillopt_rollouts = 2\nskillopt_final_rollouts = 8\nskillopt_gate_alpha = 0.2\n"
     )
     return pytester

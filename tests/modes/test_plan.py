@@ -197,7 +197,7 @@ def test_nothing_hinders_a_sound_skill_and_an_ordinary_document(project: pytest.
     assert "do not load" not in said
     assert "never closed" not in said
     (project.path / "AGENTS.md").write_text("Say ok.\n")
-    said = planned(project, "--skillopt-train", "--skillopt-skill=AGENTS.md")
+    said = planned(project, "--skillopt-train", "-oskillopt_skill=AGENTS.md")
     assert "do not load" not in said
 
 

@@ -61,7 +61,7 @@ def test_figures_of_a_refusal_agree_with_each_other() -> None:
     before, after = map(int, re.findall(r"estimate (\d+) % (\d+) %", text)[0])
     assert abs(after - before - int(points)) <= 1, "both are rounded"
     needed, had = re.findall(r"with (\d+) fresh rollouts; this one had (\d+)\.", text)[0]
-    (cap,) = re.findall(r"--skillopt-max-rollouts=(\d+)$", text)
+    (cap,) = re.findall(r"skillopt_max_rollouts=(\d+)$", text)
     assert int(cap) > int(needed) > int(had)
 
 
@@ -76,3 +76,19 @@ def test_figures_of_a_refusal_agree_with_each_other() -> None:
 )
 def test_a_training_of_today_says_why_it_ended(name: str, said: str) -> None:
     assert said in " ".join(screens.screen(*screens.train(name, 8)).split())
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["--skillopt-max-rollouts=9"],
+        ["-o", "skillopt_max_rollouts=9"],
+        ["-oskillopt_max_rollouts=9"],
+    ],
+)
+def test_the_next_attempt_takes_the_place_of_what_was_given(given: list[str]) -> None:
+    """However it was written: an option wins over -o, and one -o over an earlier one."""
+    printed, result = screens.kept("refused", 60)
+    command = ["pytest", "--skillopt-train", *given, "-n4"]
+    told = screens.screen(printed, result.model_copy(update={"command": command}))
+    assert told.endswith("pytest --skillopt-train -n4 -o skillopt_max_rollouts=582\n")

@@ -80,7 +80,7 @@ def test_without_it_a_lapse_is_no_reason_for_a_reminder(project: pytest.Pytester
 def test_a_setting_without_effect_is_named_before_anything_is_paid(
     project: pytest.Pytester, chat_server: ChatServer
 ) -> None:
-    told = "*skillopt_published changes nothing here*--skillopt-search=batch"
+    told = "*skillopt_published: only --skillopt-search=batch follows *"
     planned = ("--skillopt-train", "--collect-only", "-oskillopt_published=accumulation: 2")
     project.runpytest_inprocess(*planned).stdout.fnmatch_lines([told])
     assert not chat_server.calls
@@ -108,7 +108,7 @@ def test_any_text_file_is_trained(project: pytest.Pytester, chat_server: ChatSer
 
     chat_server.reply = play
     (project.path / "AGENTS.md").write_text("How to greet.\n")
-    result = project.runpytest_inprocess("--skillopt-train", "--skillopt-skill=AGENTS.md")
+    result = project.runpytest_inprocess("--skillopt-train", "-oskillopt_skill=AGENTS.md")
     assert result.ret == 0
     assert (project.path / "AGENTS.md").read_text() == f"How to greet.\n\n{rule}\n"
     assert (project.path / "SKILL.md").read_text() == SKILL

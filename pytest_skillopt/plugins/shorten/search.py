@@ -160,7 +160,7 @@ class ShortenSearch:
         for _ in range(self._state.settings.epochs):
             if not self._round():
                 return "no text is left that can be removed"
-        return "the last round of skillopt_epochs has ended"
+        return "the last round of epochs has ended"
 
     def _round(self) -> bool:
         """Try the edits of one proposal; return whether the skill is shorter."""

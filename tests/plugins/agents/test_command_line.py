@@ -134,7 +134,7 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
     pytester.makepyfile(test_greeting=TESTS)
     pytester.makeini(
         "[pytest]\nskillopt_target = openai:m\naddopts = -p no:xdist -p no:cacheprovider\n"
-        f"skillopt_base_url = {chat_server.url}\nskillopt_rollouts = 1\nskillopt_patience = 1\n"
+        f"skillopt_base_url = {chat_server.url}\nskillopt_rollouts = 1\n"
     )
     return pytester
 

@@ -238,7 +238,7 @@ def test_in_bubblewrap_the_agent_has_its_sign_in_and_not_the_users_files(
 def test_a_reached_limit_ends_a_training_to_be_continued(signed_in: Project, fakes: Fakes) -> None:
     """No answer is counted as wrong, and no agent is started for what was measured before."""
     signed_in.settings |= {"skillopt_harness": "codex", "skillopt_rollouts": 1}
-    signed_in.settings |= {"skillopt_cache": "off", "skillopt_patience": 1}
+    signed_in.settings |= {"skillopt_cache": "off"}
     (signed_in.path / "test_greeting.py").write_text(TASKS)
     signed_in.skill.write_text(signed_in.skill.read_text().replace("Ahoy", "Hello"))
     edit = {"op": "append", "target": "", "content": "Begin every greeting with Ahoy."}

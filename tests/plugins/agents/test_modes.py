@@ -41,7 +41,6 @@ def greeter(project: Project) -> Project:
     project.settings |= {
         "skillopt_sandbox": "none",
         "skillopt_optimizer": "openai:thinker",
-        "skillopt_patience": 1,
     }
     return project
 

@@ -30,7 +30,6 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
         skillopt_base_url = "{chat_server.url}"
         addopts = "-p no:cacheprovider"
         skillopt_rollouts = 2
-        skillopt_patience = 1
         """
     )
     chat_server.reply = world

@@ -31,7 +31,7 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
         skillopt_final_rollouts = 3
         skillopt_search = "batch"
         skillopt_rollouts = 1
-        skillopt_patience = 1
+        skillopt_published = "patience: 1"
         addopts = "-p no:cacheprovider -p no:xdist"
         """
     )

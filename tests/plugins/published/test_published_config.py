@@ -84,9 +84,9 @@ def test_a_text_is_too(tmp_path: Path, text: str, found: dict[str, Any]) -> None
     assert read(text, tmp_path, OWN) == found
 
 
-def test_a_key_of_its_own_wins(pytester: pytest.Pytester) -> None:
+def test_a_text_is_put_over_the_file_it_is_based_on(pytester: pytest.Pytester) -> None:
     pytester.makefile(".yaml", mine="optimizer: {use_meta_skill: false}\ntrain: {num_epochs: 2}\n")
-    pytester.makeini("[pytest]\nskillopt_published = mine.yaml\nskillopt_epochs = 3\n")
+    pytester.makeini("[pytest]\nskillopt_published =\n  _base_: mine.yaml\n  epochs: 3\n")
     pytester.makeconftest(KEPT)
     pytester.runpytest_inprocess("--collect-only")
     kept = (pytester.path / "settings.json").read_text()
@@ -97,10 +97,10 @@ def test_a_key_of_its_own_wins(pytester: pytest.Pytester) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("skillopt_published=contrasts: -1", "skillopt_contrasts: -1 is out of range*"),
+        ("skillopt_published=contrasts: -1", "skillopt_published: contrasts: -1 is out of range*"),
         (
             "skillopt_published=schedule: soon",
-            "skillopt_schedule: 'soon' is not one*",
+            "skillopt_published: schedule: 'soon' is not one*",
         ),
         ("skillopt_published=none.yaml", "skillopt_published: the text is neither a mapping nor*"),
         ("skillopt_published={", "skillopt_published: the text: *"),

@@ -99,7 +99,8 @@ def test_settings_whose_budget_would_grow_are_a_usage_error(pytester: pytest.Pyt
     result.stderr.fnmatch_lines(
         "ERROR: min_edit_budget=5 is above edit_budget=4: the budget falls*"
     )
-    assert pytester.runpytest("-o", "skillopt_edit_budget=1").ret != pytest.ExitCode.USAGE_ERROR
+    lower = pytester.runpytest("-oskillopt_published=edit_budget: 1")
+    assert lower.ret != pytest.ExitCode.USAGE_ERROR
 
 
 @pytest.mark.parametrize(
