@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.search.extensions import Search as Search
     from pytest_skillopt.search.extensions import Stages as Stages
     from pytest_skillopt.search.trainer import Trainer as Trainer
+    from pytest_skillopt.search.trainer import train as train
     from pytest_skillopt.settings import Settings as Settings
     from pytest_skillopt.skill.document import Document as Document
     from pytest_skillopt.skill.edits import Edit as Edit
@@ -64,7 +65,7 @@ _NAMES = {
     "model.roles": "chat_model",
     "run.result": "Result StepRow",
     "search.extensions": "Search Stages",
-    "search.trainer": "Trainer",
+    "search.trainer": "Trainer train",
     "settings": "Settings",
     "skill.document": "Document",
     "skill.edits": "Edit",

@@ -21,12 +21,16 @@ USAGE_ERROR = 4
 _REMOVED = {
     "publish-receipts": "the monthly job of docs/ci.md reads the results of earlier runs, and "
     "fails if the skill is not shown to help",
-    "--history": "pytest-skillopt runs lists what runs have measured",
+    "--history": "pytest-skillopt show --list lists what runs have measured",
+    "runs": "pytest-skillopt show --list",
+    "diff": "pytest-skillopt show --patch",
+    "unschedule": "crontab -l | pytest-skillopt schedule --remove | crontab -",
+    "mine": "pytest-skillopt init SKILL --from FILE",
     "skill": "name docs/getting-started.md and docs/reference.md in the AGENTS.md of your agent",
     "doctor": "pytest --skillopt-train --collect-only names what is at fault; a run asks a model "
     "for one word before its first rollout",
     "shorten": "pytest --skillopt-train --skillopt-search=shorten",
-    "--like": "name the transcripts themselves: pytest-skillopt mine FILE SKILL",
+    "--like": "name the transcripts themselves: pytest-skillopt init SKILL --from FILE",
     "--variations": "parametrize the reviewed test over further requests",
     "--system": "schedule writes a line for cron only, which macOS has, too; docs/ci.md shows a "
     "systemd timer and the two commands that any other scheduler starts",
@@ -81,26 +85,23 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
 
 def _add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     """Add the commands of the core."""
-    show = commands.add_parser("show", help="print the report of a run")
+    show = commands.add_parser("show", help="print the report of a run, its patch, or all runs")
+    add = show.add_mutually_exclusive_group().add_argument
     text = "show every task, every edit and the usage by stage"
-    show.add_argument("-v", "--verbose", action="store_true", help=text)
+    add("-v", "--verbose", action="store_true", help=text)
+    text = "print the changes of the run as a patch for `git apply`"
+    add("--patch", action="store_true", help=text)
+    add("--list", action="store_true", help="list all runs, the latest last")
+    text = "file to write the patch to"
+    show.add_argument("--output", type=Path, metavar="FILE", help=text)
     add_run_arguments(show)
     show.set_defaults(handle=_show)
-    text = "print the changes of a run as a patch for `git apply`"
-    diff = commands.add_parser("diff", help=text)
-    diff.add_argument("--output", type=Path, metavar="FILE", help="write the patch to a file")
-    add_run_arguments(diff)
-    diff.set_defaults(handle=_diff)
-    runs = commands.add_parser("runs", help="list the runs, the latest last")
-    add_run_arguments(runs, run=False)
-    runs.set_defaults(handle=_runs)
 
 
-def add_run_arguments(parser: argparse.ArgumentParser, *, run: bool = True) -> None:
-    """Add the argument for the folder of runs and, with ``run``, the one that chooses a run."""
-    if run:
-        text = "id of a run or its start (default: the latest)"
-        parser.add_argument("run", metavar="RUN", nargs="?", help=text)
+def add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that choose a run and the folder of runs."""
+    text = "id of a run or its start (default: the latest)"
+    parser.add_argument("run", metavar="RUN", nargs="?", help=text)
     place = "folder of the runs and the cache (default: the nearest .skillopt)"
     parser.add_argument("--dir", type=Path, metavar="DIR", help=place)
 
@@ -109,18 +110,6 @@ def _show(args: argparse.Namespace) -> int:
     from pytest_skillopt.report.commands import show
 
     return show(args)
-
-
-def _diff(args: argparse.Namespace) -> int:
-    from pytest_skillopt.report.commands import show_diff
-
-    return show_diff(args)
-
-
-def _runs(args: argparse.Namespace) -> int:
-    from pytest_skillopt.report.commands import runs
-
-    return runs(args)
 
 
 def fail(message: str) -> int:

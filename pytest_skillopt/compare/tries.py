@@ -109,7 +109,7 @@ def _judged(run: Run, skill: str, before: Document, after: Document) -> SkillRes
 
 
 _NEXT = {
-    "accepted": "apply it with: pytest-skillopt diff | git apply",
+    "accepted": "apply it with: pytest-skillopt show --patch | git apply",
     "rejected": "keep the skill as it is; a further try today needs stronger evidence",
     "unmeasured": "repeat the same command to go on",
 }

@@ -1,4 +1,4 @@
-"""Commands ``pytest-skillopt show``, ``diff`` and ``runs``: print what runs have stored."""
+"""Command ``pytest-skillopt show``: print what runs have stored."""
 
 from __future__ import annotations
 
@@ -29,13 +29,17 @@ _ANSI = {"bold": 1, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 
 
 def show(args: argparse.Namespace) -> int:
-    """Print the report of a run."""
+    """Print the report of a run, its patch, or the table of all runs."""
+    if args.list:
+        return _show_list(args)
+    if args.patch or args.output:
+        return _show_patch(args)
     _, result = pick_run(home_of(args), args.run)
     _print(lines(result, shutil.get_terminal_size().columns, verbose=args.verbose))
     return 0
 
 
-def show_diff(args: argparse.Namespace) -> int:
+def _show_patch(args: argparse.Namespace) -> int:
     """Print the changes between the versions that a run has stored, or write them to a file."""
     home = home_of(args)
     run, result = pick_run(home, args.run)
@@ -59,7 +63,7 @@ def show_diff(args: argparse.Namespace) -> int:
     return 0
 
 
-def runs(args: argparse.Namespace) -> int:
+def _show_list(args: argparse.Namespace) -> int:
     """Print the table, and why a run is not in it."""
     home = home_of(args)
     found = load_runs(home)

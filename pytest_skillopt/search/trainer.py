@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.edits.calls import Calls, Prompts
 from pytest_skillopt.edits.context import Context, contracts_of, read_preferences
 from pytest_skillopt.edits.records import Memory
 from pytest_skillopt.edits.vetting import Vetting
 from pytest_skillopt.model.purse import Amounts, Purse
+from pytest_skillopt.rollouts.executor import FunctionExecutor
 from pytest_skillopt.rollouts.sampler import Sampler, Stop, StopRun
 from pytest_skillopt.run.result import NeedRow
 from pytest_skillopt.search.budget import samples_of, width_of
@@ -37,17 +38,18 @@ from pytest_skillopt.search.outcome import (
     with_start,
 )
 from pytest_skillopt.search.state import TrainingState
+from pytest_skillopt.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pytest_skillopt.model.types import Model
     from pytest_skillopt.rollouts.executor import Executor
+    from pytest_skillopt.rollouts.rollout import Rollout, RolloutRequest
     from pytest_skillopt.run.result import GainRow, Status, TaskRow
     from pytest_skillopt.search.extensions import RunsSearch
     from pytest_skillopt.search.final_comparison import Measured
-    from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.tasks.task import SkillTask
 
@@ -305,6 +307,29 @@ class Trainer:
             if count:
                 notes.append(f"{count} of {calls.asked} {what}; they were left out")
         return list(dict.fromkeys(notes))
+
+
+def train(
+    document: Document,
+    tasks: Sequence[SkillTask],
+    run: Callable[[RolloutRequest, str], Rollout],
+    model: Model,
+    **settings: Any,
+) -> TrainOutcome:
+    """Train a skill without a session of pytest; nothing is written.
+
+    Args:
+        document: the skill of the start.
+        tasks: the tasks with their splits, at least one for train and one for val.
+        run: carries out one rollout of ``request.task`` under a skill of this text.
+        model: the optimizer.
+        settings: by their names, such as ``max_rollouts=700``.
+
+    Raises:
+        TypeError: there is no such setting.
+        ValueError: no train or no val task, or an unknown search or gate.
+    """
+    return Trainer(document, tasks, FunctionExecutor(run), model, Settings(**settings)).run()
 
 
 def _check(tasks: Sequence[SkillTask]) -> None:

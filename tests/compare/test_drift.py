@@ -114,7 +114,7 @@ def test_a_skill_that_a_model_needs_and_the_next_one_does_not(
 
     monkeypatch.chdir(project.skill.parent)
     capsys.readouterr()
-    assert cli.main(["runs"]) == 0
+    assert cli.main(["show", "--list"]) == 0
     _, one, two = (line.split() for line in capsys.readouterr().out.splitlines())
     assert (one[2:4], two[2:4]) == (["drift", "accepted"], ["drift", "rejected"])
     assert not (project.root / ".skillopt-drift").exists()
@@ -148,7 +148,7 @@ def test_results_alone_are_the_history(project: Project) -> None:
     ("words", "now"),
     [
         (["publish-receipts", "--base=main"], "the monthly job of docs/ci.md reads the results"),
-        (["show", "--history"], "pytest-skillopt runs lists what runs have measured"),
+        (["show", "--history"], "pytest-skillopt show --list lists what runs have measured"),
     ],
 )
 def test_what_kept_receipts_names_what_does_so_now(

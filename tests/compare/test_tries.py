@@ -108,7 +108,7 @@ def test_a_gain_is_accepted_on_train_and_val_tasks_only(
     assert (status, found["status"]) == (0, "accepted"), shown
     assert "Accepted" in shown
     assert " ".join(shown.split()).count(" points)") == 1, "the rise is said once"
-    assert found["reason"].endswith("apply it with: pytest-skillopt diff | git apply")
+    assert found["reason"].endswith("apply it with: pytest-skillopt show --patch | git apply")
     assert found["verdict"]["alpha"] == pytest.approx(0.025)
     assert {row["split"] for row in found["tasks"]} == {"train", "val"}
     measured = {row["id"].partition("[")[2][:-1] for row in found["tasks"]}
@@ -118,7 +118,7 @@ def test_a_gain_is_accepted_on_train_and_val_tasks_only(
 
     git(project.root, "init", "-q")
     monkeypatch.chdir(project.root)
-    assert cli.main(["diff", "--output=it.patch"]) == 0
+    assert cli.main(["show", "--patch", "--output=it.patch"]) == 0
     git(project.root, "apply", "it.patch")
     assert project.skill.read_text() == SKILL + RULE
 

@@ -18,7 +18,7 @@ __all__ = ["home"]
 def test_runs_lists_over_time(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     keep_run(home, "20260103-000000-cc", before=0.4)
     keep_run(home, "20260101-000000-aa", before=0.5)
-    assert cli.main(["runs"]) == 0
+    assert cli.main(["show", "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split() == [
         "20260101-000000-aa", "2026-01-01", "train", "accepted", "invoices",
@@ -28,7 +28,7 @@ def test_runs_lists_over_time(home: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_no_run_at_all(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["runs"]) == cli.USAGE_ERROR
+    assert cli.main(["show", "--list"]) == cli.USAGE_ERROR
     said = capsys.readouterr().err
     assert str(home / "runs") in said
     assert "--dir" in said
@@ -36,7 +36,7 @@ def test_no_run_at_all(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_cost_without_a_role_says_so(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     keep_run(home, "20260103-000000-cc", unpriced="optimizer")
-    assert cli.main(["runs"]) == 0
+    assert cli.main(["show", "--list"]) == 0
     assert "$0.25 without optimizer" in capsys.readouterr().out
 
 
@@ -45,7 +45,7 @@ def test_files_that_are_no_results_are_named(
     home: Path, capsys: pytest.CaptureFixture[str], content: bytes | None, said: str
 ) -> None:
     keep_foreign(home, content)
-    assert cli.main(["runs"]) == 0
+    assert cli.main(["show", "--list"]) == 0
     out = capsys.readouterr().out
     assert "20260103-000000-cc" in out
     assert f"skipped 20269999-foreign: {said}" in out.replace("result.json is ", "")
@@ -67,7 +67,7 @@ def test_a_run_that_a_usage_error_ended_leaves_nothing_to_list(
     result = pytester.runpytest_inprocess("--skillopt-compare", "SKILL.md", "SKILL.md")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert [*pytester.path.glob(".skillopt/runs/*")] == []
-    assert cli.main(["runs"]) == cli.USAGE_ERROR
+    assert cli.main(["show", "--list"]) == cli.USAGE_ERROR
     said = capsys.readouterr()
     assert "no run in" in said.err
     assert "skipped" not in said.out

@@ -73,8 +73,8 @@ def test_errors_name_what_there_is(
 
 
 def test_no_run_at_all(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("show", "diff"):
-        assert cli.main([command]) == cli.USAGE_ERROR
+    for words in (["show"], ["show", "--patch"]):
+        assert cli.main(words) == cli.USAGE_ERROR
         said = capsys.readouterr().err
         assert str(home / "runs") in said
         assert "--dir" in said
@@ -101,7 +101,7 @@ def test_diff_is_the_patch_byte_for_byte(
     home: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     keep_run(home, "20260103-000000-cc")
-    assert cli.main(["diff"]) == 0
+    assert cli.main(["show", "--patch"]) == 0
     assert capfdbinary.readouterr().out == PATCH.encode()
 
 
@@ -113,7 +113,7 @@ def test_diff_is_that_of_the_stored_versions_not_what_the_result_says(
 ) -> None:
     """A result from elsewhere whose patch would write a program, if it were applied."""
     keep_run(home, "20260103-000000-cc", patch=PROGRAM)
-    assert cli.main(["diff"]) == 0
+    assert cli.main(["show", "--patch"]) == 0
     assert capsys.readouterr().out == PATCH
 
 
@@ -122,7 +122,7 @@ def test_diff_of_what_no_training_writes_is_refused(
     home: Path, capsys: pytest.CaptureFixture[str], path: str
 ) -> None:
     keep_run(home, "20260103-000000-cc", path=path)
-    assert cli.main(["diff"]) == 1
+    assert cli.main(["show", "--patch"]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "rename it" in captured.err or "documents" in captured.err or "outside" in captured.err
@@ -135,7 +135,7 @@ def test_diff_without_a_stored_version_is_refused(
     run = keep_run(home, "20260103-000000-cc")
     for file in (run / "skills").iterdir():
         file.unlink() if content is None else file.write_bytes(content)
-    assert cli.main(["diff"]) == 1
+    assert cli.main(["show", "--patch"]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
     assert ".md: " in captured.err
@@ -149,11 +149,11 @@ def test_patch_that_a_ci_would_carry_out_is_written_to_a_file(
 ) -> None:
     keep_run(home, "20260103-000000-cc", new=b"::set-output name=a::b\n##[error]\n")
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    assert cli.main(["diff"]) == 4
+    assert cli.main(["show", "--patch"]) == 4
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "--output FILE" in captured.err
-    assert cli.main(["diff", "--output", str(tmp_path / "x.patch")]) == 0
+    assert cli.main(["show", "--patch", "--output", str(tmp_path / "x.patch")]) == 0
     assert b"+::set-output name=a::b\n" in (tmp_path / "x.patch").read_bytes()
 
 
@@ -161,7 +161,7 @@ def test_diff_of_a_run_that_changed_nothing_says_why(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keep_run(home, "20260103-000000-cc", new=OLD)
-    assert cli.main(["diff"]) == 0
+    assert cli.main(["show", "--patch"]) == 0
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "changed nothing" in captured.err
@@ -196,7 +196,7 @@ def test_wrong_usage_has_the_exit_code_of_pytest(capsys: pytest.CaptureFixture[s
 def test_a_reader_that_leaves_early_is_no_error(home: Path) -> None:
     keep_run(home, "20260103-000000-cc", new=b"line\n" * 50_000)
     code = "import sys; from pytest_skillopt.cli import main; sys.exit(main())"
-    program = [sys.executable, "-c", code, "diff"]
+    program = [sys.executable, "-c", code, "show", "--patch"]
     with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -229,7 +229,7 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         cli.main(["--help"])
     assert stop.value.code == 0
     out = capsys.readouterr().out
-    for command in ("show", "diff", "propose", "job", "schedule"):
+    for command in ("show", "watch", "propose", "job", "schedule"):
         assert f"\n    {command}" in out
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt import Completion, Document, Rollout, Trainer
+from pytest_skillopt import Completion, Document, Rollout, Trainer, train
 from pytest_skillopt.rollouts.executor import FunctionExecutor
 from pytest_skillopt.rollouts.sampler import Sampler
 from pytest_skillopt.settings import Settings
@@ -40,23 +40,34 @@ class Optimizer:
         return Completion(json.dumps({"reasoning": "", "edits": [edit], "text": line}))
 
 
-def train(executor: FunctionExecutor, **settings: Any) -> Any:
+def trained(executor: FunctionExecutor, **settings: Any) -> Any:
     return Trainer(START, TASKS, executor, Optimizer(), Settings(**settings)).run()
 
 
 def test_an_executor_is_all_that_is_wanted() -> None:
     executor = FunctionExecutor(run)
-    outcome = train(executor, max_rollouts=500)
+    outcome = trained(executor, max_rollouts=500)
     assert outcome.status == "accepted"
     assert RULE in outcome.after.text
     assert outcome.samples == executor.ran
+
+
+def test_a_function_is_all_that_is_wanted() -> None:
+    outcome = train(START, TASKS, run, Optimizer(), max_rollouts=500)
+    assert outcome.status == "accepted"
+    assert RULE in outcome.after.text
+
+
+def test_a_setting_that_is_none_is_named() -> None:
+    with pytest.raises(TypeError, match="max_rollout'"):
+        train(START, TASKS, run, Optimizer(), max_rollout=500)
 
 
 @pytest.mark.parametrize("cap", [1, 40, 95, 130, 200, 350, 700])
 @pytest.mark.parametrize("search", ["trials", "batch"])
 def test_a_cap_is_never_passed(cap: int, search: str) -> None:
     executor = FunctionExecutor(run)
-    outcome = train(executor, max_rollouts=cap, search=search)
+    outcome = trained(executor, max_rollouts=cap, search=search)
     assert executor.ran <= cap
     assert outcome.status in ("accepted", "unchanged", "rejected")
     assert (outcome.after == START) == (outcome.status != "accepted")
@@ -86,7 +97,7 @@ def test_a_sampler_that_is_used_up_is_not_one_without_a_cap() -> None:
 
 
 def test_the_same_seed_is_the_same_training() -> None:
-    same = [train(FunctionExecutor(run), max_rollouts=400, seed=3) for _ in range(2)]
+    same = [trained(FunctionExecutor(run), max_rollouts=400, seed=3) for _ in range(2)]
     assert same[0].after == same[1].after
     assert same[0].steps == same[1].steps
 
@@ -101,7 +112,7 @@ def test_a_request_is_handed_over_once() -> None:
             submitted.extend(request.key for request in requests)
             super().submit(requests)
 
-    train(Naive(run), max_rollouts=300)
+    trained(Naive(run), max_rollouts=300)
     assert len(submitted) == len(set(submitted))
 
 
@@ -119,4 +130,4 @@ def test_what_the_function_raises_ends_the_training() -> None:
         raise ZeroDivisionError("a bug of the simulation")
 
     with pytest.raises(ZeroDivisionError, match="a bug of the simulation"):
-        train(FunctionExecutor(broken))
+        trained(FunctionExecutor(broken))

@@ -1,9 +1,8 @@
-"""Commands ``init``, ``mine`` and ``handoff``, and the model ``handoff``."""
+"""Commands ``init`` and ``handoff``, and the model ``handoff``."""
 
 from __future__ import annotations
 
 import re
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,26 +50,20 @@ def _handoff(args: argparse.Namespace) -> int:
 
 def _add_drafting(commands: argparse._SubParsersAction[Any]) -> None:
     parser = commands.add_parser("init", help="draft a starter suite for a skill")
-    _add_common(parser, "init", "tests/test_{skill}.py", 15)
-    parser.add_argument("--run", action="store_true", help="run the drafts once (paid calls)")
-    parser = commands.add_parser("mine", help="draft tests from transcripts of past sessions")
-    parser.add_argument("source", type=Path, metavar="PATH", help="transcript, or folder of them")
-    _add_common(parser, "mine", "tests/test_{skill}_mined.py", 20)
-    parser.set_defaults(run=False)
-
-
-def _add_common(parser: argparse.ArgumentParser, name: str, output: str, most: int) -> None:
     add = parser.add_argument
     text = "SKILL.md or its folder"
     add("skill", type=Path, metavar="SKILL", nargs="?", default=Path(), help=text)
-    add("--output", metavar="FILE", help=f"file to write (default: {output})")
-    text = f"largest number of drafts (default: {most})"
-    add("--tests", type=int, default=most, metavar="N", help=text)
+    text = "draft from a transcript of past sessions, or from a folder of them"
+    add("--from", dest="source", type=Path, metavar="PATH", help=text)
+    text = "file to write (default: tests/test_SKILL.py, with --from tests/test_SKILL_mined.py)"
+    add("--output", metavar="FILE", help=text)
+    add("--tests", type=int, default=15, metavar="N", help="most drafts (default: 15)")
     add("--yes", action="store_true", help="do not ask for confirmation")
-    parser.set_defaults(handle=partial(_draft, name, output))
+    add("--run", action="store_true", help="run the drafts once (paid calls)")
+    parser.set_defaults(handle=_draft)
 
 
-def _draft(name: str, output: str, args: argparse.Namespace) -> int:
+def _draft(args: argparse.Namespace) -> int:
     from pytest_skillopt.errors import UserError
     from pytest_skillopt.plugins.mine import drafts
     from pytest_skillopt.run.project import configured
@@ -79,7 +72,7 @@ def _draft(name: str, output: str, args: argparse.Namespace) -> int:
     skill = path / "SKILL.md" if path.is_dir() else path
     if not skill.is_file():
         raise UserError(f"there is no skill at {path}: name a SKILL.md or its folder")
-    draft = drafts.init if name == "init" else drafts.mine
+    draft, ending = (drafts.mine, "_mined") if args.source else (drafts.init, "")
     own = re.sub(r"\W+", "_", skill.parent.name.lower()).strip("_") or "skill"
-    file = Path((args.output or output).replace("{skill}", own)).resolve()
+    file = Path(args.output or f"tests/test_{own}{ending}.py").resolve()
     return configured(lambda config: draft(config, skill, file, args))

@@ -171,7 +171,7 @@ def _check(path: Path, skill: SkillResult, before: Document, after: Document) ->
     if bad := refused(found):
         raise Refused(
             f"{skill.path}: lint, {bad[0].rule}: {bad[0]}; if it is meant so, apply it "
-            "yourself: pytest-skillopt diff | git apply"
+            "yourself: pytest-skillopt show --patch | git apply"
         )
     for finding in warned(found):
         sys.stdout.write(shown(f"look at this: {finding.rule}: {finding}\n"))
@@ -191,6 +191,6 @@ def _is_done(root: Path, path: str, old: Document, new: Document) -> bool:
     if changed:
         raise UserError(
             f"{path}: nothing was written, since {', '.join(changed)} is not the version "
-            f"{old.version[:10]} that would be replaced; pytest-skillopt diff shows the change"
+            f"{old.version[:10]} that would be replaced; see pytest-skillopt show --patch"
         )
     return False

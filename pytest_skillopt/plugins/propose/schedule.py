@@ -27,15 +27,14 @@ _TIME = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 
 
 def add_schedule(commands: argparse._SubParsersAction[Any]) -> argparse.ArgumentParser:
-    """Declare both commands; return the parser of ``schedule``."""
+    """Declare the command; return its parser."""
     text = "print a crontab line that trains and proposes every night"
     schedule: argparse.ArgumentParser = commands.add_parser("schedule", help=text)
     text = "local time of day (default: 03:17)"
     schedule.add_argument("--at", metavar="HH:MM", default="03:17", help=text)
+    text = "instead remove the project's line from the crontab on standard input"
+    schedule.add_argument("--remove", action="store_true", help=text)
     schedule.set_defaults(handle=_schedule)
-    text = "remove the project's line from the crontab on standard input"
-    unschedule = commands.add_parser("unschedule", help=text)
-    unschedule.set_defaults(handle=_unschedule)
     return schedule
 
 
@@ -45,6 +44,8 @@ def _schedule(args: argparse.Namespace) -> int:
     It trains with ``--skillopt-write=no``, so that the next night starts from the merged skill, not
     from the proposed one.
     """
+    if args.remove:
+        return _remove()
     match = _TIME.fullmatch(args.at)
     if match is None:
         raise UserError(f"{args.at!r} is not a time of day: write HH:MM, e.g. 03:17")
@@ -71,11 +72,11 @@ def _schedule(args: argparse.Namespace) -> int:
     return 0
 
 
-def _unschedule(args: argparse.Namespace) -> int:
+def _remove() -> int:
     project = find_home(Path.cwd()).path.resolve().parent
     if sys.stdin.isatty():
-        way = "crontab -l | pytest-skillopt unschedule | crontab -"
-        raise UserError(f"unschedule reads a crontab: {way}")
+        way = "crontab -l | pytest-skillopt schedule --remove | crontab -"
+        raise UserError(f"schedule --remove reads a crontab: {way}")
     for line in sys.stdin:
         if f" * * * {_escaped(_beginning(project))}" not in line:
             sys.stdout.write(line)

@@ -1,4 +1,4 @@
-"""``pytest-skillopt mine`` and ``init``: drafts from transcripts and from the skill itself."""
+"""``pytest-skillopt init``: drafts from transcripts and from the skill itself."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_a_session_log_becomes_a_suite_that_runs(
 ) -> None:
     log = project.path / "rollout.jsonl"
     log.write_text(codex(f"{ASKED}. My key is {KEY}", "yes, go on", "Sort the list of our people"))
-    result = call("mine", str(log), "notes", "--yes")
+    result = call("init", "notes", "--from", str(log), "--yes")
     assert result.ret == 0, result.stderr.str()
     result.stdout.fnmatch_lines(
         ["read 1 file of *, 2 different requests; 1 call of openai:m, * tokens in*"]
@@ -227,7 +227,7 @@ def test_a_session_log_becomes_a_suite_that_runs(
     assert "Sort the list" not in text
     project.runpytest_inprocess(str(file), "-p", "no:xdist").assert_outcomes(passed=1)
     before = chat_server.calls
-    again = call("mine", str(log), "notes", "--yes")
+    again = call("init", "notes", "--from", str(log), "--yes")
     assert (again.ret, file.read_text()) == (1, text)
     assert "exists and was not changed: choose another --output" in again.stderr.str()
     (project.path / "tests" / "test_notes.py").touch()
@@ -241,7 +241,7 @@ def test_nothing_is_sent_before_it_was_agreed_to(
 ) -> None:
     log = project.path / "rollout.jsonl"
     log.write_text(codex(ASKED))
-    result = call("mine", str(log), "notes")
+    result = call("init", "notes", "--from", str(log))
     assert result.ret == 1
     assert "add --yes" in result.stderr.str()
     result.stdout.fnmatch_lines(["read 1 file of *"])

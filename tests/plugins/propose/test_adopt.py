@@ -128,7 +128,7 @@ def test_hostile_text_is_refused_with_a_way_out(
     assert main(["adopt", RUN]) == 1
     said = " ".join(capsys.readouterr().err.split())
     assert "lint, " in said
-    assert "pytest-skillopt diff | git apply" in said
+    assert "pytest-skillopt show --patch | git apply" in said
     assert project.skill.read_bytes() == BEFORE
 
 

@@ -98,7 +98,7 @@ def test_the_line_pipes_into_a_crontab_and_out_again(
     assert "--skillopt-train" in mine
     assert mine != other
     monkeypatch.setattr(sys, "stdin", io.StringIO(table.read_text()))
-    assert main(["unschedule"]) == 0
+    assert main(["schedule", "--remove"]) == 0
     assert capsys.readouterr().out.splitlines() == before
 
 
@@ -114,12 +114,11 @@ def test_a_system_without_cron_is_told_what_to_start(
     assert "-P -m pytest_skillopt propose\n" in printed.err
 
 
-@pytest.mark.parametrize("command", ["schedule", "unschedule"])
 @pytest.mark.parametrize("words", [["--system", "launchd"], ["--system=windows"]])
 def test_another_scheduler_is_refused_with_what_to_do(
-    capsys: pytest.CaptureFixture[str], command: str, words: list[str]
+    capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
-    assert main([command, CAP, *words]) == 4
+    assert main(["schedule", CAP, *words]) == 4
     printed = capsys.readouterr()
     assert printed.out == ""
     assert "--system is gone: schedule writes a line for cron only" in printed.err
