@@ -1,9 +1,9 @@
 """Costs of the plugin if it is installed and not used, whether or not the project names it.
 
-Runs a suite of 100 plain tests, in a project without any key of the plugin and in one with some, and
-adds up the processor time of all that is the plugin's: the loading of its module, the registration
-of its parts, and each call of its hooks. The shortest of each over many runs counts, so a busy
-machine changes little; the difference of whole sessions varied by 25 ms::
+Runs a suite of 100 plain tests, in a project without any key of the plugin and in one with some,
+and adds up the processor time of all that is the plugin's: the loading of its module, the
+registration of its parts, and each call of its hooks. The shortest of each over many runs counts,
+so a busy machine changes little; the difference of whole sessions varied by 25 ms::
 
     python benchmarks/unused.py [--runs 20] [--target 12]
 

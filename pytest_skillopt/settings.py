@@ -54,6 +54,8 @@ REMOVED = {
     "gate_margin": "leave it out: the gates margin and paired are gone, and the default gate tests "
     "what a rise can be by chance",
     "feedback": "leave it out; a test says by rollout.feedback(text) what the optimizer is told",
+    "harness_login": "set skillopt_target = cli:claude or cli:codex, which runs agents under your "
+    "own sign-in (docs/login.md)",
     "scan": "run the scanner as a check of the branch that `pytest-skillopt propose` pushes "
     "(docs/lint.md)",
 }
@@ -161,7 +163,6 @@ class Settings:
     evals_pass: float = _setting(1.0, low=1e-6, high=1)
     harness: str = _setting("")
     harness_env: str = _setting("", many=",")
-    harness_login: bool = _setting(False)
     sandbox: str = _setting("auto")
     lanes: int = _free(1, low=1, high=256)
     propose_skills: str = _setting("", many=",")

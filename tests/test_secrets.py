@@ -76,7 +76,7 @@ def test_no_file_and_no_line_holds_a_secret(
         skillopt_base_url = "{chat_server.url}"
         skillopt_rollouts = 2
         skillopt_final_rollouts = 2
-        skillopt_published = patience: 1
+        skillopt_published = "patience: 1"
         """
     )
     command = ("--skillopt-train", "--junitxml=junit.xml", "-v", *arguments)

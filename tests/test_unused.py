@@ -33,8 +33,7 @@ def modules(pytester: pytest.Pytester, test: str, *options: str) -> set[str]:
 
 def test_a_session_without_tasks_imports_the_declarations(pytester: pytest.Pytester) -> None:
     assert modules(pytester, PLAIN) == DECLARED
-    keys = "skillopt_target = openai:m\nskillopt_max_cost = 3\n"
-    keys += "skillopt_lanes = 4\nskillopt_harness_login = yes\n"
+    keys = "skillopt_target = cli:claude\nskillopt_max_cost = 3\nskillopt_lanes = 4\n"
     pytester.makeini(f"[pytest]\n{keys}")
     assert modules(pytester, PLAIN) == DECLARED
 

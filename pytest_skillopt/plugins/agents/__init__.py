@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.options import is_used
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
@@ -25,7 +23,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
     key("harness", "agent of skill_harness: claude, codex, opencode, ...")
     key("harness_env", "environment variables to share with the agent", "linelist")
-    key("harness_login", "run agents under your own sign-in (default: no)", "bool")
     key("sandbox", "sandbox: auto, bwrap, none or a command (default: auto)")
 
 
@@ -41,32 +38,21 @@ def pytest_skillopt_task(item: pytest.Item, skill: str) -> Mapping[str, Any] | N
     return {"agent": identify(item, Models.of(item.config).settings, skill)}
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Refuse a wrong use of the user's own sign-in before any worker is started."""
-    if not config.getini("skillopt_harness_login") or not is_used(config.option):
-        return
-    if hasattr(config, "workerinput"):
-        return
-    from pytest_skillopt.mode import Mode
-    from pytest_skillopt.plugins.agents.binding import check_login
-    from pytest_skillopt.settings import Settings
-
-    if Mode.from_config(config):
-        check_login(config, Settings.from_config(config))
-
-
 def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model | None:
-    """Make the model for a role set to ``cli:NAME``: a command line that the user signed in to."""
+    """Make the model for a role set to ``cli:NAME``: a command line that the user signed in to.
+
+    As the target, it is the agent of ``skill_harness``.
+    """
     from pytest_skillopt.model.config import provider_of
     from pytest_skillopt.model.roles import Models
 
     models = Models.of(config)
-    if role == "target" and models.settings.harness_login:
+    if provider_of(models.settings, role) != "cli":
+        return None
+    if role == "target":
         from pytest_skillopt.plugins.agents.login import make_target
 
         return make_target(models)
-    if provider_of(models.settings, role) != "cli":
-        return None
     from pytest_skillopt.plugins.agents.binding import shared_variables
     from pytest_skillopt.plugins.agents.command_line import make_model
 
@@ -102,6 +88,7 @@ def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) ->
 
 
 def _confinement(config: pytest.Config, settings: Settings) -> str | None:
+    from pytest_skillopt.plugins.agents.binding import own_sign_in
     from pytest_skillopt.plugins.agents.processes import resolve
 
     said = list[str]()
@@ -110,9 +97,9 @@ def _confinement(config: pytest.Config, settings: Settings) -> str | None:
         said.append("ran without a sandbox, with all your permissions (skillopt_sandbox)")
     elif config.option.collectonly:
         said.append(f"are confined by {confined} (skillopt_sandbox)")
-    if settings.harness_login:
+    if signed_in := own_sign_in(config):
         said.append(
-            "use your own sign-in and its plan (skillopt_harness_login): no price is known, and "
+            f"use your own sign-in and its plan ({signed_in.config.name}): no price is known, and "
             "their commands can reach the sign-in and the network"
         )
     return f"coding agents {'; they '.join(said)}" if said else None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_skillopt.model.config import provider_of
 from pytest_skillopt.model.roles import Models
 from pytest_skillopt.model.types import ModelConfigError
 from pytest_skillopt.plugins.agents.adapters import (
@@ -20,7 +21,7 @@ from pytest_skillopt.plugins.agents.adapters import (
     installed,
     memory_name,
 )
-from pytest_skillopt.plugins.agents.login import SignedIn, refuse_in_ci, sign_in
+from pytest_skillopt.plugins.agents.login import PROVIDER, SignedIn, sign_in
 from pytest_skillopt.plugins.agents.processes import Runner, resolve
 from pytest_skillopt.plugins.agents.proxy import AgentCalls, Proxy, marks_of
 from pytest_skillopt.rollouts.internals import worker_count
@@ -72,7 +73,7 @@ def make_agent(
 
     models, (provider, runner) = Models.of(request.config), _opened(request.config)
 
-    name = _named(request.node, models.settings, getattr(request, "param", None))
+    name = _named(request.node, getattr(request, "param", None))
     harness = provider.find(name)
     _check_kind(skill.file, harness)
     return HarnessAgent(
@@ -108,34 +109,34 @@ def identify(item: pytest.Item, settings: Settings, skill: str) -> str:
     It is part of a rollout's address, so an update of a harness is never mixed into a run.
     """
     params = getattr(getattr(item, "callspec", None), "params", {})
-    name = _named(item, settings, params.get("skill_harness"))
+    name = _named(item, params.get("skill_harness"))
     resolve(settings.sandbox)
+    signed_in = own_sign_in(item.config)
+    find = signed_in.find if signed_in else installed
     try:
-        find = _own_sign_in(item.config).find if settings.harness_login else installed
         harness = find(name)
     except ModelConfigError as error:
         raise pytest.UsageError(str(error)) from None
     _check_kind(skill, harness)
-    if settings.harness_login:
+    if signed_in:
         _check_streams(item.config, settings, harness.name)
     return str(harness)
 
 
-def _own_sign_in(config: pytest.Config) -> SignedIn:
-    """Return the target under the user's own sign-in (ModelConfigError: it is another)."""
-    provider = Models.of(config).get("target")
-    if not isinstance(provider, SignedIn):
-        raise ModelConfigError("skillopt_harness_login: conftest.py must return no target")
-    return provider
+def own_sign_in(config: pytest.Config) -> SignedIn | None:
+    """Return the target if it is an agent under the user's own sign-in.
 
-
-def check_login(config: pytest.Config, settings: Settings) -> None:
-    """Refuse the user's own sign-in in CI, and several rollouts at once (UsageError)."""
+    Raises:
+        pytest.UsageError: it cannot be used here.
+    """
+    models = Models.of(config)
+    if provider_of(models.settings, "target") != PROVIDER:
+        return None
     try:
-        refuse_in_ci("skillopt_harness_login")
+        target = models.get("target")
     except ModelConfigError as error:
         raise pytest.UsageError(str(error)) from None
-    _check_streams(config, settings, settings.harness)
+    return target if isinstance(target, SignedIn) else None  # else conftest.py returned another
 
 
 def _check_streams(config: pytest.Config, settings: Settings, name: str) -> None:
@@ -148,7 +149,7 @@ def _check_streams(config: pytest.Config, settings: Settings, name: str) -> None
     workers = worker_count(config)
     if how is not None and how.home and workers * settings.lanes > 1:
         raise pytest.UsageError(
-            f"skillopt_harness_login: one sign-in of {name} serves one run at a time, so "
+            f"skillopt_target = {PROVIDER}:{name}: one sign-in serves one run at a time, so "
             f"{workers} workers with {settings.lanes} lanes cannot share it; leave out -n and "
             "--skillopt-lanes"
         )
@@ -164,7 +165,9 @@ def serving(config: pytest.Config, skill: Skill, recorder: Recorder) -> Iterator
     )
     provider = _opened(config)[0]
     if isinstance(provider, SignedIn):
-        raise ModelConfigError("skill_proxy needs skillopt_harness_login = no")
+        raise ModelConfigError(
+            f"skill_proxy needs a model on a server: {PROVIDER}:... cannot be the target"
+        )
     with provider.serving(agent_calls) as url:
         yield url
     recorder.note_skill_read(agent_calls.skill_read)
@@ -177,10 +180,16 @@ def shared_variables(settings: Settings) -> dict[str, str]:
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
-def _named(item: Any, settings: Settings, param: object) -> str:
-    """Return a test's harness: its parameter, else the closest marker's, else the setting."""
+def _named(item: Any, param: object) -> str:
+    """Return a test's harness: its parameter, else the closest marker's, else the setting.
+
+    Without any it is the one that the target is signed in to.
+    """
+    settings = Models.of(item.config).settings
     marked = (mark.kwargs.get("harness") for mark in item.iter_markers("skill_task"))
     name = param or next(filter(None, marked), None) or settings.harness
+    if not name and (signed_in := own_sign_in(item.config)):
+        name = signed_in.program
     if not name:
         raise pytest.UsageError(
             f"{item.nodeid} uses skill_harness, but no harness is set. Set skillopt_harness, or "

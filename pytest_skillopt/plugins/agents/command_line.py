@@ -169,15 +169,10 @@ def make_model(models: Models, role: Role, shared: Mapping[str, str]) -> Command
     """Make the model of a role that is set to ``cli:NAME`` or ``cli:NAME/MODEL``.
 
     Raises:
-        ModelConfigError: the role is the target, parameters are set that no command line takes, or
-            this is a CI, where nobody's own sign-in belongs.
+        ModelConfigError: parameters are set that no command line takes, or this is a CI, where
+            nobody's own sign-in belongs.
     """
     setting = f"skillopt_{role} = {PROVIDER}:..."
-    if role == "target":
-        raise ModelConfigError(
-            f"{setting}: a command line cannot be the target, as it takes no skill as a system "
-            "prompt; use skillopt_harness"
-        )
     refuse_in_ci(setting)
     config = without_key(models.settings, role, setting)
     model = CommandLineModel(config, shared, throttle=models.throttle, cache=models.replies)

@@ -1,4 +1,4 @@
-"""Run agents under the user's own sign-in, without the proxy (``skillopt_harness_login``).
+"""Run agents under the user's own sign-in, without the proxy (``skillopt_target = cli:NAME``).
 
 The unmodified command line talks to its vendor and finds the sign-in itself, in the variables that
 the vendor documents for unattended use. Nothing of it is read or stored here. Calls and tokens are
@@ -117,15 +117,16 @@ def check_sign_in(name: str, path: str) -> SignIn:
     how = sign_in(name)
     if how is None:
         raise ModelConfigError(
-            f"skillopt_harness_login is for claude and codex only, whose vendors document an "
-            f"unattended use of a plan. Run {name} with a key: skillopt_harness_login = no"
+            f"skillopt_target = {PROVIDER}:{name}: this is for claude and codex only, whose "
+            f"vendors document an unattended use of a plan. Run {name} with a key: "
+            "skillopt_target = openai:MODEL"
         )
     if not how.home:
         (variable,) = how.variables
         if not os.environ.get(variable, "").strip():
             raise ModelConfigError(
-                f"skillopt_harness_login: {name} needs {variable}; run `{how.command}` and export "
-                "what it prints"
+                f"skillopt_target = {PROVIDER}:{name} needs {variable}; run `{how.command}` and "
+                "export what it prints"
             )
         protect([variable])
         return how
@@ -165,8 +166,8 @@ def _check_home(name: str, how: SignIn) -> None:
     texts += [path for path in home.glob("skills/*") if not path.name.startswith(".")]
     if found := next((path for path in texts if path.exists()), None):
         raise ModelConfigError(
-            f"skillopt_harness_login: {name} would read {found}, which is not part of the test. "
-            f"Sign in once in a folder of its own: CODEX_HOME={home}-skillopt {how.command}"
+            f"skillopt_target = {PROVIDER}:{name}: it would read {found}, which is not part of the "
+            f"test. Sign in once in a folder of its own: CODEX_HOME={home}-skillopt {how.command}"
         )
 
 
@@ -295,7 +296,8 @@ class SignedIn(Client):
 
     def __init__(self, config: ModelConfig, **options: Any) -> None:
         super().__init__(config, **options)
-        self.fingerprint = config.fingerprint
+        # The optimizer may be the same command line, as a model with a probe of its own.
+        self.fingerprint = f"{config.fingerprint} as an agent"
         self.program, _, self.model = config.model.partition("/")
         self.throttle, self._sign_in = self._throttle, SignIn("", ())
 
@@ -308,7 +310,7 @@ class SignedIn(Client):
         if name != self.program:
             raise ModelConfigError(
                 f"skillopt_target = {self.config.name} is for {self.program}, and a test uses "
-                f"{name}: leave skillopt_target out, or set it to {PROVIDER}:{name}"
+                f"{name}: set it to {PROVIDER}:{name}, or leave skillopt_harness out"
             )
         harness = installed(name, own=True)
         how = self._sign_in = check_sign_in(name, harness.executable)
@@ -360,30 +362,19 @@ class SignedIn(Client):
     def _no_chat(self) -> str:
         return (
             f"{self.config.name} is an agent's own sign-in and serves skill_harness only: "
-            "skill_agent needs skillopt_target = openai:MODEL and skillopt_harness_login = no"
+            "skill_agent needs skillopt_target = openai:MODEL"
         )
 
 
 def make_target(models: Models) -> SignedIn:
-    """Make the target of a session with ``skillopt_harness_login``.
+    """Make the target of a session whose agents run under the user's own sign-in.
 
     Raises:
-        ModelConfigError: in CI, without a harness, or with another target.
+        ModelConfigError: in CI, or with parameters that no command line takes.
     """
-    settings, ours = models.settings, models.settings
-    refuse_in_ci("skillopt_harness_login")
-    if not (settings.target or ours.harness):
-        raise ModelConfigError(
-            "skillopt_harness_login needs skillopt_harness = claude or codex, or "
-            f"skillopt_target = {PROVIDER}:claude/MODEL"
-        )
-    named = settings.target or f"{PROVIDER}:{ours.harness}"
-    if not named.startswith(f"{PROVIDER}:"):
-        raise ModelConfigError(
-            f"skillopt_harness_login runs agents under your own sign-in, not with skillopt_target ="
-            f" {named}: leave that out, or name a model, as in {PROVIDER}:claude/MODEL"
-        )
-    config = without_key(replace(settings, target=named), "target", named)
+    setting = f"skillopt_target = {PROVIDER}:..."
+    refuse_in_ci(setting)
+    config = without_key(models.settings, "target", setting)
     return SignedIn(config, throttle=models.throttle)
 
 

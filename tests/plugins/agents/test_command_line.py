@@ -225,7 +225,7 @@ def test_codex_without_a_plan_is_refused_at_no_cost(
 REFUSED = [
     (("--skillopt-optimizer=cli:gpt",), {}, "write cli:claude, cli:codex, cli:gemini, cli:copilot"),
     (("--skillopt-optimizer=cli:qwen",), {}, "turns its tools off only with --bare"),
-    (("--skillopt-target=cli:claude", "--skillopt-optimizer=cli:claude"), {}, "skillopt_harness"),
+    (("--skillopt-target=cli:claude", "--skillopt-optimizer=cli:claude"), {}, "skill_harness only"),
     (("--skillopt-optimizer=cli:claude",), {"CI": "true"}, "it is refused in CI"),
     (
         ("--skillopt-optimizer=cli:claude", "-oskillopt_requests=optimizer.temperature = 0"),

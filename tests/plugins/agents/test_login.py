@@ -161,7 +161,6 @@ def signed_in(project: Project, fakes: Fakes) -> Project:
     """A project whose agents run under a sign-in; only its optimizer has a server."""
     url = project.settings["skillopt_base_url"]
     project.settings = {
-        "skillopt_harness_login": "yes",
         "skillopt_optimizer": f"openai:thinker@{url}",
         "skillopt_sandbox": "none",
     }
@@ -181,7 +180,7 @@ def result(project: Project) -> dict[str, Any]:
 
 @BOTH
 def test_a_run_is_counted_by_its_own_events(signed_in: Project, fakes: Fakes, agent: str) -> None:
-    signed_in.settings["skillopt_harness"] = agent
+    signed_in.settings["skillopt_target"] = f"cli:{agent}"
     body = """
 reply = skill_harness("Greet Ada.")
 keep(text=reply, files=reply.files, used=reply.skill_used, read=reply.skill_read,
@@ -215,7 +214,7 @@ keep(text=reply, files=reply.files, used=reply.skill_used, read=reply.skill_read
 def test_a_model_of_the_plan_is_named_in_the_target(
     signed_in: Project, fakes: Fakes, agent: str
 ) -> None:
-    signed_in.settings |= {"skillopt_harness": agent, "skillopt_target": f"cli:{agent}/large"}
+    signed_in.settings |= {"skillopt_target": f"cli:{agent}/large"}
     assert signed_in.run("skill_harness('Greet Ada.')").ret == 0
     argv = fakes.calls[0]["argv"]
     assert argv[argv.index("--model") + 1] == "large"
@@ -227,7 +226,7 @@ def test_in_bubblewrap_the_agent_has_its_sign_in_and_not_the_users_files(
 ) -> None:
     if not find_bwrap():
         pytest.skip("bubblewrap does not work here")
-    signed_in.settings |= {"skillopt_harness": agent, "skillopt_sandbox": "bwrap"}
+    signed_in.settings |= {"skillopt_target": f"cli:{agent}", "skillopt_sandbox": "bwrap"}
     fakes.plan(out=str(signed_in.path / "pytest.ini"))
     done = signed_in.run("keep(text=skill_harness('Greet Ada.'))")
     assert done.ret == 0, words(done)
@@ -237,7 +236,7 @@ def test_in_bubblewrap_the_agent_has_its_sign_in_and_not_the_users_files(
 
 def test_a_reached_limit_ends_a_training_to_be_continued(signed_in: Project, fakes: Fakes) -> None:
     """No answer is counted as wrong, and no agent is started for what was measured before."""
-    signed_in.settings |= {"skillopt_harness": "codex", "skillopt_rollouts": 1}
+    signed_in.settings |= {"skillopt_target": "cli:codex", "skillopt_rollouts": 1}
     signed_in.settings |= {"skillopt_cache": "off"}
     (signed_in.path / "test_greeting.py").write_text(TASKS)
     signed_in.skill.write_text(signed_in.skill.read_text().replace("Ahoy", "Hello"))
@@ -272,7 +271,7 @@ def test_a_reached_limit_ends_a_training_to_be_continued(signed_in: Project, fak
 def test_a_limit_is_known_in_whatever_form(
     signed_in: Project, fakes: Fakes, plan: dict[str, Any]
 ) -> None:
-    signed_in.settings |= {"skillopt_harness": "claude", "skillopt_rollouts": 1}
+    signed_in.settings |= {"skillopt_target": "cli:claude", "skillopt_rollouts": 1}
     (signed_in.path / "test_greeting.py").write_text(TASKS)
     fakes.plan(after=1, **plan)
     done = signed_in.pytest("--skillopt", "-p", "no:xdist")
@@ -283,7 +282,7 @@ def test_a_limit_is_known_in_whatever_form(
 
 def test_the_same_question_is_answered_from_the_cache(signed_in: Project, fakes: Fakes) -> None:
     """Also with a new token, of which nothing is part of the address."""
-    signed_in.settings |= {"skillopt_harness": "claude", "skillopt_rollouts": 1}
+    signed_in.settings |= {"skillopt_target": "cli:claude", "skillopt_rollouts": 1}
     (signed_in.path / "test_greeting.py").write_text(TASKS)
     assert signed_in.pytest("--skillopt", "-p", "no:xdist").ret == 0
     os.environ["CLAUDE_CODE_OAUTH_TOKEN"] = "another-token-0123456789"
@@ -293,7 +292,7 @@ def test_the_same_question_is_answered_from_the_cache(signed_in: Project, fakes:
 
 @pytest.mark.parametrize("cap", ["calls", "tokens"])
 def test_caps_hold(signed_in: Project, fakes: Fakes, cap: str) -> None:
-    signed_in.settings |= {"skillopt_harness": "claude", "skillopt_rollouts": 3}
+    signed_in.settings |= {"skillopt_target": "cli:claude", "skillopt_rollouts": 3}
     (signed_in.path / "test_greeting.py").write_text(TASKS)
     most, made = {"calls": (8, 4), "tokens": (700, 3)}[cap]
     signed_in.pytest("--skillopt", f"--skillopt-max-{cap}={most}", "-p", "no:xdist")
@@ -302,7 +301,7 @@ def test_caps_hold(signed_in: Project, fakes: Fakes, cap: str) -> None:
 
 
 def test_a_cap_on_time_holds(signed_in: Project, fakes: Fakes) -> None:
-    signed_in.settings["skillopt_harness"] = "claude"
+    signed_in.settings["skillopt_target"] = "cli:claude"
     (signed_in.path / "test_greeting.py").write_text(TASKS)
     fakes.plan(rejected=False)
     source = (fakes.folder / "claude").read_text()
@@ -316,7 +315,7 @@ def test_a_cap_on_time_holds(signed_in: Project, fakes: Fakes) -> None:
 def test_a_refused_sign_in_ends_the_run_and_is_no_wrong_answer(
     signed_in: Project, fakes: Fakes, agent: str
 ) -> None:
-    signed_in.settings["skillopt_harness"] = agent
+    signed_in.settings["skillopt_target"] = f"cli:{agent}"
     (signed_in.path / "test_greeting.py").write_text(TASKS)
     fakes.plan(fail="Failed to authenticate. API Error: 401 Invalid bearer token")
     signed_in.pytest("--skillopt", "-p", "no:xdist")
@@ -327,7 +326,7 @@ def test_a_refused_sign_in_ends_the_run_and_is_no_wrong_answer(
 
 
 def test_another_error_of_the_vendor_is_tried_again(signed_in: Project, fakes: Fakes) -> None:
-    signed_in.settings |= {"skillopt_harness": "claude", "skillopt_rollouts": 1}
+    signed_in.settings |= {"skillopt_target": "cli:claude", "skillopt_rollouts": 1}
     fakes.plan(fail="API Error: 529 overloaded", kind="server_error")
     signed_in.run("skill_harness('Greet Ada.')", "--skillopt", "-p", "no:xdist")
     (row,) = result(signed_in)["skills"][0]["tasks"]
@@ -338,7 +337,7 @@ def test_another_error_of_the_vendor_is_tried_again(signed_in: Project, fakes: F
 
 @BOTH
 def test_a_run_without_end_is_a_wrong_answer(signed_in: Project, fakes: Fakes, agent: str) -> None:
-    signed_in.settings["skillopt_harness"] = agent
+    signed_in.settings["skillopt_target"] = f"cli:{agent}"
     fakes.plan(loop=True)
     done = signed_in.run("skill_harness('Greet Ada.', max_turns=4)")
     assert "no final answer after 4 model calls; last commands: true" in words(done)
@@ -353,7 +352,7 @@ def test_a_vendor_that_does_not_answer_is_no_wrong_answer(
     clock = SimpleNamespace(monotonic=lambda: next(ticks) if silent.exists() else 0.0)
     monkeypatch.setattr(processes, "time", clock)
     monkeypatch.setattr(login, "time", clock)
-    signed_in.settings |= {"skillopt_harness": "claude", "skillopt_request_timeout": 0.2}
+    signed_in.settings |= {"skillopt_target": "cli:claude", "skillopt_request_timeout": 0.2}
     fakes.plan(silent=True)
     done = signed_in.run("skill_harness('Greet Ada.', timeout=1.5)")
     assert "ModelFault: claude 9.9.9: the agent got no answer for" in words(done)
@@ -367,7 +366,7 @@ def test_a_vendor_that_does_not_answer_is_no_wrong_answer(
 def test_a_trigger_ends_the_run_once_it_is_known(
     signed_in: Project, fakes: Fakes, agent: str
 ) -> None:
-    signed_in.settings["skillopt_harness"] = agent
+    signed_in.settings["skillopt_target"] = f"cli:{agent}"
     fakes.plan(loop=True)
     signed_in.run("keep(said=[skill_harness.trigger(f'Greet Ada{n}.') for n in ('', ' no skill')])")
     assert signed_in.kept == {"said": [True, False]}
@@ -383,7 +382,7 @@ def test_a_token_is_in_no_file_and_in_no_log(
     mode: tuple[str, ...],
 ) -> None:
     """Even if the agent prints it, says it, and writes it into its workspace."""
-    signed_in.settings["skillopt_harness"] = agent
+    signed_in.settings["skillopt_target"] = f"cli:{agent}"
     fakes.plan(leak="x")
     logs = ("--log-file=debug.log", "--log-file-level=DEBUG", "-p", "no:xdist")
     done = signed_in.run("reply = skill_harness('Greet Ada.')\nassert not reply", *mode, *logs)
@@ -403,18 +402,16 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...], dict[str, str], str]] = [
         {},
         (),
         {"CI": "true"},
-        "skillopt_harness_login uses a person's own sign-in, so it is refused",
+        "skillopt_target = cli:... uses a person's own sign-in, so it is refused",
     ),
     ({}, (), {"GITHUB_ACTIONS": "true"}, "it is refused in CI"),
     ({}, (), {"CLAUDE_CODE_OAUTH_TOKEN": ""}, "needs CLAUDE_CODE_OAUTH_TOKEN; run `claude setup-"),
-    ({"skillopt_harness": "codex"}, ("-n", "2"), {}, "2 workers with 1 lanes cannot share it"),
-    ({"skillopt_harness": "codex"}, ("-d", "--tx", "3*popen"), {}, "3 workers with 1 lanes"),
-    ({"skillopt_harness": "codex"}, ("--skillopt-lanes=4",), {}, "1 workers with 4 lanes"),
-    ({"skillopt_harness": ""}, (), {}, "uses skill_harness, but no harness is set"),
-    ({"skillopt_harness": "gemini"}, (), {}, "is for claude and codex only"),
-    ({"skillopt_target": "openai:gpt-5"}, (), {}, "not with skillopt_target = openai:gpt-5"),
-    ({"skillopt_target": "cli:codex"}, (), {}, "is for codex, and a test uses claude"),
-    ({"skillopt_harness_login": "maybe"}, (), {}, "skillopt_harness_login"),
+    ({"skillopt_target": "cli:codex"}, ("-n", "2"), {}, "2 workers with 1 lanes cannot share it"),
+    ({"skillopt_target": "cli:codex"}, ("-d", "--tx", "3*popen"), {}, "3 workers with 1 lanes"),
+    ({"skillopt_target": "cli:codex"}, ("--skillopt-lanes=4",), {}, "1 workers with 4 lanes"),
+    ({"skillopt_target": "cli:gemini"}, (), {}, "cli:gemini: this is for claude and codex only"),
+    ({"skillopt_harness": "codex"}, (), {}, "is for claude, and a test uses codex"),
+    ({"skillopt_harness_login": "yes"}, (), {}, "set skillopt_target = cli:claude or cli:codex"),
     ({"skillopt_requests": "temperature = 0"}, (), {}, "takes nothing of skillopt_requests"),
 ]
 
@@ -430,7 +427,7 @@ def test_what_cannot_be_is_said_before_anything_starts(
     said: str,
 ) -> None:
     monkeypatch.setitem(KNOWN, "gemini", replace(KNOWN["gemini"], executable="codex"))
-    signed_in.settings |= {"skillopt_harness": "claude"} | settings
+    signed_in.settings |= {"skillopt_target": "cli:claude"} | settings
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     (signed_in.path / "test_greeting.py").write_text(TASKS)
@@ -443,7 +440,7 @@ def test_what_cannot_be_is_said_before_anything_starts(
 def test_codex_without_a_plan_or_with_texts_of_the_users_is_refused(
     signed_in: Project, fakes: Fakes
 ) -> None:
-    signed_in.settings["skillopt_harness"] = "codex"
+    signed_in.settings["skillopt_target"] = "cli:codex"
     (signed_in.path / "test_greeting.py").write_text(TASKS)
     (fakes.home / "AGENTS.md").write_text("Begin every greeting with Ahoy.")
     done = signed_in.pytest("--skillopt", "-p", "no:xdist")
@@ -464,7 +461,7 @@ def test_codex_without_a_plan_or_with_texts_of_the_users_is_refused(
 def test_a_model_for_chats_is_asked_for_before_anything_starts(
     signed_in: Project, fakes: Fakes
 ) -> None:
-    signed_in.settings["skillopt_harness"] = "claude"
+    signed_in.settings["skillopt_target"] = "cli:claude"
     source = "skill_agent('Hello.')"
     done = signed_in.run(source, "--skillopt", "-p", "no:xdist", fixtures=", skill_agent")
     assert "skill_agent needs skillopt_target = openai:MODEL" in words(done)
@@ -476,7 +473,7 @@ def test_the_action_refuses_it(
 ) -> None:
     """``job`` is what the step of action.yml that trains runs; the forge sets the variable."""
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    signed_in.settings["skillopt_harness"] = "claude"
+    signed_in.settings["skillopt_target"] = "cli:claude"
     (signed_in.path / "test_greeting.py").write_text(TASKS)
     signed_in.write()
     assert main(["job", "--max-calls=10", "--args=-p no:xdist -p no:cacheprovider"]) != 0
@@ -484,9 +481,9 @@ def test_the_action_refuses_it(
 
 
 def test_the_plan_says_whose_sign_in_it_is(signed_in: Project, fakes: Fakes) -> None:
-    signed_in.settings["skillopt_harness"] = "claude"
+    signed_in.settings["skillopt_target"] = "cli:claude"
     (signed_in.path / "test_greeting.py").write_text(TASKS)
-    said = "use your own sign-in and its plan (skillopt_harness_login)"
+    said = "use your own sign-in and its plan (cli:claude)"
     assert said in words(signed_in.pytest("--skillopt", "--collect-only"))
     assert fakes.calls == []
     signed_in.pytest("--skillopt", "--skillopt-rollouts=1", "-p", "no:xdist")
@@ -504,7 +501,7 @@ def test_the_real_program_runs_under_its_sign_in(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     url = project.provider.url().removesuffix("/v1")
-    project.settings = {"skillopt_harness_login": "yes", "skillopt_harness": agent}
+    project.settings = {"skillopt_target": f"cli:{agent}"}
     if agent == "claude":
         monkeypatch.setenv("CLAUDE_CODE_OAUTH_TOKEN", TOKEN)
         monkeypatch.setenv("ANTHROPIC_BASE_URL", url)

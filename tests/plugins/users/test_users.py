@@ -442,7 +442,11 @@ def test_the_optimizer_sees_both_ends_of_a_conversation(run: Any, chat_server: C
         return f"ANSWERED {last}" if last.isupper() else "and so on " * 4_000
 
     chat_server.reply = reply
-    few = ("--skillopt-rollouts=1", "-oskillopt_epochs=1", "-oskillopt_optimizer=openai:o")
+    few = (
+        "--skillopt-rollouts=1",
+        "-oskillopt_published=epochs: 1",
+        "-oskillopt_optimizer=openai:o",
+    )
     run(LONG, "--skillopt-train", *few)
     prompt = str(bodies(chat_server, "o")[0]["messages"])
     for shown in ("THE FIRST QUESTION", "ANSWERED THE LAST QUESTION"):
