@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from typing import TYPE_CHECKING
 
 import pytest
@@ -277,6 +278,26 @@ def test_a_conversation_over_acp_is_one_session(
         "files": ["README"],
         "turns": [*heard, "I heard other."],
     }
+
+
+def test_a_conversation_with_an_agent_that_does_nothing_starts_none(
+    project: Project, speaks: Callable[..., None]
+) -> None:
+    speaks()
+    head = f"#!{sys.executable} -IS\nLOADS = True\n{VERSION}{CALL}"
+    (project.path / "agent").write_text(head + TALKS)
+    project.settings["skillopt_optimizer"] = "openai:fake-model"
+    body = """
+    if rollout.request.is_idle:
+        talk = skill_user(skill_harness, turns=["one", "two"])
+        keep(messages=talk.messages, ended=talk.ended)
+    """
+    one = ("--skillopt-train", "-oskillopt_max_rollouts=1", "-p", "no:xdist")
+    done = project.run(textwrap.dedent(body), *one, fixtures=", skill_user")
+    silence = [{"role": "user", "content": "one"}, {"role": "assistant", "content": ""}]
+    assert project.kept == {"messages": silence, "ended": "silence"}
+    said = " ".join(done.stdout.str().split())
+    assert "with an agent that does nothing test_task.py::test_it passes" in said
 
 
 def test_an_agent_without_sessions_says_so(project: Project) -> None:
