@@ -22,6 +22,7 @@ import statistics
 from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from pytest_skillopt.gate.data import GateOptions
 from pytest_skillopt.gate.sequential import DefaultGate, most_samples
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.search.budget import FINAL
@@ -300,7 +301,10 @@ class FinalComparison:
         """Return the name of the stream: 12 hexadecimal digits of a hash of all parameters."""
         state = self._state
         tasks = sorted((task.id, task.split, task.must_pass) for task in state.suite)
-        options = asdict(gate_options(state.settings))
+        defaults = asdict(GateOptions())
+        given = asdict(gate_options(state.settings))
+        # Defaults are left out, so that an option more or less draws the same samples.
+        options = {name: value for name, value in given.items() if value != defaults[name]}
         parts = [*astuple(begun), state.start.version, state.settings.seed, tasks, options]
         return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:12]
 

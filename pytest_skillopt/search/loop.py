@@ -51,6 +51,8 @@ _IDLE = 4
 """Rounds in a row without a sample that tells anything, after which the search ends."""
 _SHOWN = 4
 """Latest rollouts of a task that analysts are shown, with its latest failure."""
+_SHOWN_OPEN = 12
+"""Most open edits that analysts are shown."""
 _REPEATS = 5
 """Replies for each edit that they repeat, after a round of replies without a new one, from which
 the optimizer is asked no more."""
@@ -370,15 +372,22 @@ class DefaultSearch:
         self._shown = self._model.kept
         return self._state.context.at(
             document=self._ideas.make(self._shown).document,
-            sampled=self._refuted(),
+            sampled=self._under_test(),
             step=self._state.history.step,
             budget=self._settings.edit_budget,
             minibatch=1,
         )
 
-    def _refuted(self) -> list[SampledEdit]:
-        """List the edits that were given up, the most sampled first."""
-        gone = [idea for idea, state in self._model.state.items() if state == "given up"]
+    def _under_test(self) -> list[SampledEdit]:
+        """List the open edits, the most promising first, then those that were given up.
+
+        An analyst that does not see the open ones words them anew, and each wording would be an
+        idea of its own with samples of its own.
+        """
+        states = self._model.state
+        opened = [idea for idea, state in states.items() if state == "open"]
+        opened.sort(key=lambda idea: (-self._model.good(idea), idea))
+        gone = [idea for idea, state in states.items() if state == "given up"]
         gone.sort(key=lambda idea: -self._samples[idea])
         return [
             SampledEdit(
@@ -387,7 +396,7 @@ class DefaultSearch:
                 self._model.good(idea),
                 self._samples[idea],
             )
-            for idea in gone
+            for idea in [*opened[:_SHOWN_OPEN], *gone]
         ]
 
     def _add(self, patches: Sequence[Patch], context: Context) -> None:

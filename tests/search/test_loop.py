@@ -204,6 +204,17 @@ def test_analysts_are_shown_what_was_given_up(toy: ModuleType) -> None:
     assert "refuted" in last
 
 
+def test_analysts_are_shown_the_open_edits_and_asked_to_repeat_them(toy: ModuleType) -> None:
+    """Otherwise each analyst words the same rule anew."""
+    model = toy.ToyOptimizer(useful=0.3)
+    outcome, _ = train(toy, toy.make_world(weak=0.0), model)
+    opened = {row.content for row in outcome.edits if row.status in ("open", "accepted")}
+    later = [prompt for *_, prompt in model.asked if "word for word" in prompt]
+    listed = [prompt.partition("# Edits that were sampled")[2] for prompt in later]
+    assert any("- not decided (" in text for text in listed)
+    assert any(f"append {line}" in text for line in opened for text in listed)
+
+
 def test_nobody_is_asked_on_about_tasks_that_pass_with_the_kept_lines(toy: ModuleType) -> None:
     world = toy.make_world(tasks=16, rules=1, weak=0.0, strong=1.0)
     model = toy.ToyOptimizer(useful=1.0)
