@@ -5,28 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.gate.statistics import noise_floor
-from pytest_skillopt.modes.measure import joined_reasons, of_versions
 from pytest_skillopt.report import words
 from pytest_skillopt.run.result import Arm
 from pytest_skillopt.search.outcome import comparison, task_row
 
 if TYPE_CHECKING:
-    from pytest_skillopt import Result, Rollout
-    from pytest_skillopt.report.live import Display
+    from pytest_skillopt import Rollout
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import SkillResult, Status
+    from pytest_skillopt.run.result import SkillResult
 
 
-def aa(run: Run, display: Display) -> Result:
-    """Evaluate each skill twice, in the same version: any difference is noise."""
-    display.begin("comparison with itself")
-    skills = [_measure(run, skill) for skill in run.documents]
-    unmeasured = any(skill.status == "unmeasured" for skill in skills)
-    status: Status = "unmeasured" if unmeasured else "measured"
-    return run.result(status, joined_reasons(skills), skills)
-
-
-def _measure(run: Run, skill: str) -> SkillResult:
+def measure_noise(run: Run, skill: str) -> SkillResult:
+    """Evaluate a skill twice, in the same version."""
     document = run.documents[skill]
     version = run.sampler.add_version(skill, document.packed)
     tasks = run.tasks_of(skill)
@@ -53,8 +43,7 @@ def _measure(run: Run, skill: str) -> SkillResult:
         f"{words.plural(len(rows), 'task')} {'is' if flaky == 1 else 'are'} flaky"
     )
     measured = any(n for _, n in counts)
-    return of_versions(
-        run,
+    return run.skill_result(
         skill,
         document,
         document,

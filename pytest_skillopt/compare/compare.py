@@ -1,132 +1,121 @@
-"""Compare two skills, each named by a file, a git revision, a version of a run, or ``none``."""
+"""The modes that let a rule decide between two versions of a skill.
+
+``--skillopt-compare A B`` is given both versions, and the rule of the settings decides; the others
+fill in versions and rule: ``check``, ``try`` and ``drift``. ``aa`` compares a skill with itself.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from pytest_skillopt.compare.comparison import at_revision, compared, only_skill
-from pytest_skillopt.rollouts.rollout import Rollout
-from pytest_skillopt.run.directory import JOURNAL, Home, mode_of
-from pytest_skillopt.run.journal import entries_of
+from pytest_skillopt.compare.aa import measure_noise
+from pytest_skillopt.compare.check import ask_if_worse
+from pytest_skillopt.compare.comparison import Question, answer
+from pytest_skillopt.compare.drift import ask_if_it_helps
+from pytest_skillopt.compare.tries import ask_about_a_change
+from pytest_skillopt.compare.versions import NONE, Revision, find
+from pytest_skillopt.git import GitError
+from pytest_skillopt.run.directory import Home
+from pytest_skillopt.run.openrun import joined_reasons
 from pytest_skillopt.search.extensions import configured_gate, gate_tasks
-from pytest_skillopt.search.outcome import arm_of, suite_rate
 from pytest_skillopt.settings import Settings
-from pytest_skillopt.skill.document import NO_SKILL, SKILL_FILE, Document, SkillError
-from pytest_skillopt.skill.files import MAX_SKILL_BYTES, Trained, read_bounded
+from pytest_skillopt.skill.document import SkillError
+from pytest_skillopt.skill.files import Trained
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
     from pytest_skillopt import Result
+    from pytest_skillopt.mode import Mode
     from pytest_skillopt.report.live import Display
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import Arm, SkillResult
+    from pytest_skillopt.run.result import SkillResult, Status
 
-_SHORTEST_VERSION = 6
+_WORST_FIRST: tuple[Status, ...] = (
+    "rejected", "unmeasured", "measured", "accepted", "unchanged",
+)  # fmt: skip
 
 
 def compare(run: Run, display: Display) -> Result:
-    """Let the gate decide between two versions of the suite's only skill.
+    """Answer the mode's question about each skill of the suite.
 
     Raises:
-        pytest.UsageError: several skills, an unknown version, or twice the same one.
+        pytest.UsageError: several skills in a mode of one, or a version that cannot be read.
     """
-    skill = only_skill(run, "compares")
-    display.begin("comparison")
-    first, second = run.mode.argument
+    mode = COMPARISONS[run.mode.name]
+    skills = _only_skill(run, mode.does) if mode.does else run.documents
+    display.begin(mode.phase)
+    results = [_compare_skill(run, skill, mode.ask) for skill in skills]
+    status = next(s for s in _WORST_FIRST if any(result.status == s for result in results))
+    return run.result(status, joined_reasons(results), results)
+
+
+def _compare_skill(
+    run: Run, skill: str, ask: Callable[[Run, str], Question | SkillResult]
+) -> SkillResult:
     try:
-        before, after = (_named(run, skill, name) for name in (first, second))
-        if before.version == after.version:
-            same = f"{first} and {second} are the same; --skillopt-aa compares a skill with itself"
-            raise pytest.UsageError(same)
-    except pytest.UsageError as error:
-        raise pytest.UsageError(f"--skillopt-compare: {error}") from None
-    gate = configured_gate(run.settings, gate_tasks(run.tasks_of(skill)))
-    result = compared(run, skill, gate, before, after)
-    return run.result(result.status, result.reason, [result])
+        found = ask(run, skill)
+    except (SkillError, GitError, OSError) as error:
+        raise _refused(run.mode, error) from None
+    return answer(run, skill, found) if isinstance(found, Question) else found
 
 
-def _named(run: Run, skill: str, name: str) -> Document:
-    """Return the skill that a user names: by file, git revision, version of a run, or ``none``.
-
-    A version may be shortened; a named file replaces the SKILL.md on disk.
-
-    Raises:
-        pytest.UsageError: the name is none of them, or is ambiguous.
-    """
-    path = run.root / name
-    if path.is_file():
-        try:
-            new = Document.from_bytes(read_bounded(path, MAX_SKILL_BYTES))
-            return run.documents[skill].with_file(SKILL_FILE, new)
-        except SkillError as error:
-            raise pytest.UsageError(f"{name}: {error}") from error
-    kept = _kept_versions(run.home, name)
-    if len(kept) == 1:
-        return Document.unpack(kept[0].read_bytes())
-    if kept:
-        said = f"several versions of runs begin with {name!r}: write more characters"
-        raise pytest.UsageError(said)
-    document = _at_revision(run.root, run.home, skill, name, Trained.of(run.settings))
-    if document is None:
-        raise pytest.UsageError(f"{skill} did not exist at git revision {name!r}")
-    return document
+def _refused(mode: Mode, error: Exception) -> pytest.UsageError:
+    named = f"={mode.argument}" if isinstance(mode.argument, str) else ""
+    return pytest.UsageError(f"{mode.flag}{named}: {error}")
 
 
-def check_names(config: pytest.Config) -> None:
-    """Refuse a name under which ``compare`` finds no skill, whichever it is; UsageError."""
-    root = config.rootpath
+def _only_skill(run: Run, does: str) -> list[str]:
+    """Return the path of the suite's only skill; ``does`` is the mode's verb for the error."""
+    if len(run.documents) != 1:
+        raise pytest.UsageError(
+            f"{run.mode.flag} {does} one skill, but these tasks use several "
+            f"({', '.join(run.documents)}): select those of one with -k or a path"
+        )
+    return list(run.documents)
+
+
+def refuse_versions(config: pytest.Config, mode: Mode) -> None:
+    """Refuse unknown versions before a worker is started."""
+    root, named = config.rootpath, mode.argument
     home = Home(root / Settings.from_config(config).dir)
-    for name in config.option.skillopt_compare:
-        if not (root / name).is_file() and not _kept_versions(home, name):
-            _at_revision(root, home, "the project", name)  # no file is called so
-
-
-def _at_revision(
-    root: Path, home: Home, skill: str, name: str, trained: Trained | None = None
-) -> Document | None:
     try:
-        return at_revision(root, skill, name, trained)
-    except pytest.UsageError as error:
-        words = f"{name!r} is neither a file nor a version of a run in {home.runs}, and {error}"
-        raise pytest.UsageError(words) from None
+        if mode.name == "try" and not (root / named).exists():
+            raise SkillError("there is no such file or folder")
+        if mode.name == "check" and named != NONE:
+            Revision(root, named)
+        for name in named if mode.name == "compare" else ():
+            find(root, home, name)
+    except SkillError as error:
+        raise _refused(mode, error) from None
 
 
-def _kept_versions(home: Home, name: str) -> list[Path]:
-    plain = len(name) >= _SHORTEST_VERSION and all(c in "0123456789abcdef" for c in name)
-    found = home.runs.glob(f"*/skills/{name}*.md") if plain else ()
-    return list({path.name: path for path in found}.values())
+def _ask_about_two(run: Run, skill: str) -> Question:
+    """Compare the two versions that the user names by the rule of the settings."""
+    first, second = run.mode.argument
+    now, trained = run.documents[skill], Trained.of(run.settings)
+    before, after = (find(run.root, run.home, n)(skill, now, trained) for n in (first, second))
+    if before.version == after.version:
+        same = f"{first} and {second} are the same; --skillopt-aa compares a skill with itself"
+        raise SkillError(same)
+    gate = configured_gate(run.settings, gate_tasks(run.tasks_of(skill)))
+    return Question(before=before, after=after, gate=gate)
 
 
-def with_none(run: Run, result: SkillResult) -> SkillResult:
-    """Add the measurements without any skill to the result of a training."""
-    none, measured_by = _without_skill(run, result.path)
-    rows = [row.model_copy(update={"none": none.get(row.id)}) for row in result.tasks]
-    counts = [(row.none.passed, row.none.n) for row in rows if row.split != "test" and row.none]
-    whole = suite_rate(counts)
-    if whole and result.suite and whole.tasks < result.suite.before.tasks:
-        whole = None
-    added = {"tasks": rows, "none": whole, "none_from": measured_by}
-    return result.model_copy(update=added)
+class _Comparing(NamedTuple):
+    ask: Callable[[Run, str], Question | SkillResult]
+    """Returns the question about a skill, or the result if there is nothing to run."""
+    phase: str = "comparison"
+    does: str = ""
+    """Its verb, if it is about one skill only."""
 
 
-def _without_skill(run: Run, skill: str) -> tuple[dict[str, Arm], str]:
-    """Return the latest run that compared with ``none``: its results by task, and its name."""
-    sources = {task.id: task.source for task in run.tasks_of(skill)}
-    same = {"skill": skill, "version": NO_SKILL.version, "model": run.fingerprint}
-    for name in reversed(run.home.run_names()):
-        if mode_of(run.home.runs / name) == "train":
-            continue
-        found: dict[str, list[Rollout]] = {}
-        try:
-            for data in entries_of(run.home.runs / name / JOURNAL, "rollout"):
-                asked = data["request"]
-                if same.items() <= asked.items() and sources.get(asked["task"]) == asked["source"]:
-                    found.setdefault(asked["task"], []).append(Rollout.from_json(data))
-        except (OSError, KeyError, TypeError, AttributeError):
-            continue  # a journal in the form of another version of the package
-        if found:
-            return {task: arm_of(rollouts) for task, rollouts in found.items()}, name
-    return {}, ""
+COMPARISONS = {
+    "compare": _Comparing(_ask_about_two, does="compares"),
+    "check": _Comparing(ask_if_worse, phase="check"),
+    "try": _Comparing(ask_about_a_change, does="changes"),
+    "drift": _Comparing(ask_if_it_helps, does="measures"),
+    "aa": _Comparing(measure_noise, phase="comparison with itself"),
+}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.compare.comparison import compared, only_skill
+from pytest_skillopt.compare.comparison import Question
 from pytest_skillopt.compare.gates import HelpsGate
 from pytest_skillopt.report.words import percent
 from pytest_skillopt.run.past import load_runs
@@ -13,10 +14,8 @@ from pytest_skillopt.search.extensions import gate_options, gate_tasks
 from pytest_skillopt.skill.document import NO_SKILL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-    from pytest_skillopt import Result
-    from pytest_skillopt.report.live import Display
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import Comparison, SkillResult
 
@@ -24,18 +23,13 @@ _WORDS = {"accepted": "helps", "rejected": "not shown to help"}
 """Words of a verdict, by the status; a run with another status has no verdict."""
 
 
-def drift(run: Run, display: Display) -> Result:
+def ask_if_it_helps(run: Run, skill: str) -> Question:
     """Compare no skill with the skill on disk, and show what earlier runs have measured.
 
     The samples are named after the latest run with a verdict: a repeated command takes up what was
     paid for until there is a new verdict, and then draws afresh, since a model may change under its
     name.
-
-    Raises:
-        pytest.UsageError: several skills.
     """
-    skill = only_skill(run, "measures")
-    display.begin("comparison")
     earlier = [
         (stored.result, found)
         for stored in load_runs(run.home)
@@ -43,35 +37,36 @@ def drift(run: Run, display: Display) -> Result:
         for found in stored.result.skills
         if found.path == skill and found.status in _WORDS
     ]
+
+    def told(found: SkillResult) -> SkillResult:
+        found = found.model_copy(update={"patch": ""})
+        if found.status not in _WORDS:
+            reason = f"{found.reason}; repeat the same command to go on"
+            return found.model_copy(update={"reason": reason})
+        past = [row for each, one in earlier for row in _measured(each.started, each.models, one)]
+        if past:
+            run.notes.append(f"earlier, {past[-1].step}: {past[-1].reason}")
+        today = datetime.now(UTC).isoformat()
+        return found.model_copy(update={"history": [*past, *_measured(today, run.roles, found)]})
+
     gate = HelpsGate(
         gate_tasks(run.tasks_of(skill)),
         gate_options(run.settings),
         decision=earlier[-1][0].run if earlier else "first",
     )
-    found = compared(run, skill, gate, NO_SKILL, run.documents[skill])
-    found = found.model_copy(update={"patch": ""})
-    if found.status not in _WORDS:
-        reason = f"{found.reason}; repeat the same command to go on"
-        return run.result(found.status, reason, [found.model_copy(update={"reason": reason})])
-    result = run.result(found.status, found.reason, [found])
-    past = [row for each in [*earlier, (result, found)] for row in _measured(*each)]
-    notes = list(result.notes)
-    if len(past) > 1:
-        notes.append(f"earlier, {past[-2].step}: {past[-2].reason}")
-    found = found.model_copy(update={"history": past})
-    return result.model_copy(update={"notes": notes, "skills": [found]})
+    return Question(before=NO_SKILL, after=run.documents[skill], gate=gate, told=told)
 
 
-def _measured(result: Result, skill: SkillResult) -> Iterator[PastRow]:
+def _measured(day: str, models: Mapping[str, str], skill: SkillResult) -> Iterator[PastRow]:
     """Yield what a run has measured of the skill, if its result holds the pass rates."""
     suite: Comparison | None = skill.suite
     if suite is None or suite.after is None:
         return
     without, with_it = suite.before.rate, suite.after.rate
-    model = result.models.get("target", "the tests' own agent")
+    model = models.get("target", "the tests' own agent")
     said = f"{_WORDS[skill.status]} {model}: {percent(without)} to {percent(with_it)} with it"
     yield PastRow(
-        step=result.started[:10],
+        step=day[:10],
         train=without,
         before=without,
         after=with_it,

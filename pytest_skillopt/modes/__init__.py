@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from pytest_skillopt.compare.notes import notes_on_comparison
 from pytest_skillopt.model.types import CacheError, ModelConfigError
 from pytest_skillopt.modes.opening import opened
 from pytest_skillopt.modes.plan import expected, plan_entry
@@ -67,7 +66,6 @@ def conduct(
         finally:
             display.end()
         found.notes.extend(_notes_on_skips(found))
-        found.notes.extend(notes_on_comparison(config, found))
         config.hook.pytest_skillopt_result(config=config, result=found)
         folder = run.directory.path
         more = merged(config.hook.pytest_skillopt_report(config=config, result=found))

@@ -26,6 +26,7 @@ from pytest_skillopt.rollouts.internals import worker_count
 from pytest_skillopt.rollouts.rollout import IDLE
 from pytest_skillopt.run.directory import JOURNAL, Home
 from pytest_skillopt.run.journal import entries_of
+from pytest_skillopt.run.past import earlier_rollouts
 from pytest_skillopt.search.budget import FINAL
 from pytest_skillopt.search.estimate import smallest_gain
 from pytest_skillopt.search.extensions import notes_on_search
@@ -96,15 +97,11 @@ class Plan:
 
     def _refused(self) -> Iterator[str]:
         """Name the tasks that the provider has refused for good in an earlier run."""
-        home = self._home
-        tasks = {(task.id, task.source) for task in self.tasks}
         found: dict[str, str] = {}
-        for run in home.run_names():
-            with contextlib.suppress(OSError):
-                for data in entries_of(home.runs / run / JOURNAL, "rollout"):
-                    request = data["request"]
-                    if data.get("refused") and (request["task"], request["source"]) in tasks:
-                        found[request["task"]] = f"in run {run}: {data['message']}"
+        for run, rollouts in earlier_rollouts(self._home, self.tasks):
+            for rollout in rollouts:
+                if rollout.refused:
+                    found.setdefault(rollout.request.task, f"in run {run}: {rollout.message}")
         for task, said in found.items():
             yield f"{task} {said}; leave it out by --deselect={task}"
 

@@ -1,13 +1,14 @@
-"""The evaluation, and what other modes that only measure share."""
+"""Mode ``--skillopt``: measure every skill."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from pytest_skillopt.compare.baseline import save_baseline
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
-from pytest_skillopt.run.result import Comparison, SkillResult
+from pytest_skillopt.run.openrun import joined_reasons
+from pytest_skillopt.run.result import Comparison
 from pytest_skillopt.search.outcome import cost_of, suite_rate, task_row
-from pytest_skillopt.skill.files import patch_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.report.live import Display
     from pytest_skillopt.rollouts.rollout import Rollout, RolloutRequest
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import Result, Status
-    from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.run.result import Result, SkillResult, Status
 
 STREAM = "eval"
 
@@ -44,6 +44,10 @@ def evaluate(run: Run, display: Display) -> Result:
     status: Status = "measured" if all(s.status == "measured" for s in skills) else "unmeasured"
     if any(stop.kind is Stop.INTERRUPTED for stop in stops.values()):
         status = "interrupted"
+    rows = [row for skill in skills for row in skill.tasks]
+    wanted = display.config.option.skillopt_save_baseline and status == "measured"
+    if wanted and all(row.before.n or row.skipped for row in rows):
+        save_baseline(run, rollouts)
     return run.result(status, joined_reasons(skills), skills)
 
 
@@ -123,26 +127,4 @@ def _skill_result(run: Run, skill: str, rollouts: dict[str, list[Rollout]]) -> S
     suite = Comparison(before=rate) if rate else None
     cost = cost_of({task.id: rollouts[task.id] for task in tasks}, {})
     found = {"status": status, "reason": reason, "suite": suite, "tasks": rows, "cost": cost}
-    return of_versions(run, skill, document, document, **found)
-
-
-def of_versions(
-    run: Run, skill: str, before: Document, after: Document, **found: Any
-) -> SkillResult:
-    """Make the result of a skill from two versions of it, or from one, and what was found."""
-    return SkillResult(
-        path=skill,
-        name=after.name,
-        before=before.version,
-        after=after.version,
-        patch=patch_of(before, after, skill, run.root),
-        **found,
-    )
-
-
-def joined_reasons(results: Sequence[SkillResult]) -> str:
-    if len(results) == 1:
-        return results[0].reason
-    return "; ".join(
-        r.reason if r.reason.startswith(r.path) else f"{r.path}: {r.reason}" for r in results
-    )
+    return run.skill_result(skill, document, document, **found)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.compare.notes import refuse_versions
+from pytest_skillopt.compare.compare import refuse_versions
 from pytest_skillopt.model.cache import DiskCache, Replies
 from pytest_skillopt.model.config import PROVIDER, check_prices, model_config, provider_of
 from pytest_skillopt.model.limits import Meter

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.compare.aa import aa
-from pytest_skillopt.compare.check import check
-from pytest_skillopt.compare.compare import compare
-from pytest_skillopt.compare.drift import drift
-from pytest_skillopt.compare.tries import try_change
+from pytest_skillopt.compare.compare import COMPARISONS, compare
 from pytest_skillopt.modes.measure import evaluate
 from pytest_skillopt.modes.train import train
 
@@ -22,10 +18,6 @@ if TYPE_CHECKING:
 OWN: Mapping[str, Callable[[Run, Display], Result]] = {
     "evaluate": evaluate,
     "train": train,
-    "aa": aa,
-    "compare": compare,
-    "drift": drift,
-    "check": check,
-    "try": try_change,
+    **dict.fromkeys(COMPARISONS, compare),
 }
 """Functions by the names of their modes."""

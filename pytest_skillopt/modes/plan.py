@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pytest_skillopt.gate.sequential import most_samples
 from pytest_skillopt.model.config import model_config
 from pytest_skillopt.model.purse import Amounts, Usual
-from pytest_skillopt.model.types import ModelConfigError
+from pytest_skillopt.model.types import ModelConfigError, Usage
 from pytest_skillopt.modes.skills import judged, skills_of
-from pytest_skillopt.run.directory import JOURNAL, Home
-from pytest_skillopt.run.journal import entries_of
+from pytest_skillopt.run.past import earlier_rollouts
 from pytest_skillopt.search.budget import most_of_search
 from pytest_skillopt.search.extensions import added_search
 from pytest_skillopt.search.final_comparison import samples_of_test
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.mode import Mode
     from pytest_skillopt.model.types import Role
+    from pytest_skillopt.rollouts.rollout import Rollout
+    from pytest_skillopt.run.directory import Home
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.tasks.task import SkillTask
@@ -189,29 +190,20 @@ def usual_prices(
 
 def _measured(role: Role, tasks: Sequence[SkillTask], home: Home) -> Use | None:
     """Return the mean use of these tasks' paid rollouts in the latest run with enough."""
-    sources = {(task.id, task.source) for task in tasks}
-    for run in reversed(home.run_names()):
-        with contextlib.suppress(OSError, KeyError, TypeError):
-            found = [
-                _use_of(data, role)
-                for data in entries_of(home.runs / run / JOURNAL, "rollout")
-                if (data["request"]["task"], data["request"]["source"]) in sources
-                and data["usage"]["calls"]
-            ]
-            if len(found) >= _ENOUGH:
-                return _mean(found)
+    for _, rollouts in earlier_rollouts(home, tasks):
+        found = [_used(rollout, role) for rollout in rollouts if rollout.usage.calls]
+        if len(found) >= _ENOUGH:
+            return _mean(found)
     return None
 
 
-def _use_of(data: dict[str, Any], role: Role) -> Use:
-    """Return what a rollout in a journal took of a role's model."""
+def _used(rollout: Rollout, role: Role) -> Use:
+    """Return what a rollout took of a role's model."""
     if role == "target":
-        used, seconds = data["usage"], data["duration"]
+        usage, seconds = rollout.usage, rollout.duration
     else:
-        used, seconds = data["other_usage"].get(role), 0.0
-    if not used:
-        return Use()
-    return Use(used["input_tokens"], used["output_tokens"], used["calls"], seconds)
+        usage, seconds = rollout.other_usage.get(role, Usage()), 0.0
+    return Use(usage.input_tokens, usage.output_tokens, usage.calls, seconds)
 
 
 def _mean(found: Iterable[Use]) -> Use:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.compare.compare import with_none
-from pytest_skillopt.modes.measure import joined_reasons, of_versions
 from pytest_skillopt.modes.skills import judged
 from pytest_skillopt.report.hunks import attributed
 from pytest_skillopt.report.live import FINAL, SEARCH
@@ -14,14 +12,16 @@ from pytest_skillopt.report.openings import counted
 from pytest_skillopt.report.words import number, passes_with_nothing, plural, won
 from pytest_skillopt.rollouts.idle import passed_by_nothing
 from pytest_skillopt.rollouts.rollout import IDLE
-from pytest_skillopt.run.directory import write_skill
+from pytest_skillopt.run.directory import mode_of, write_skill
 from pytest_skillopt.run.journal import JournaledModel
+from pytest_skillopt.run.openrun import joined_reasons
+from pytest_skillopt.run.past import earlier_rollouts
 from pytest_skillopt.search.extensions import Stages, added_search
 from pytest_skillopt.search.final_comparison import BEGUN
 from pytest_skillopt.search.history import RATES, ROUND, Observer
-from pytest_skillopt.search.outcome import check_together
+from pytest_skillopt.search.outcome import arm_of, check_together, suite_rate
 from pytest_skillopt.search.trainer import Trainer
-from pytest_skillopt.skill.document import SkillError
+from pytest_skillopt.skill.document import NO_SKILL, SkillError
 from pytest_skillopt.skill.files import Trained, read_version
 
 if TYPE_CHECKING:
@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.model.purse import Purse
     from pytest_skillopt.report.live import Display
+    from pytest_skillopt.rollouts.rollout import Rollout
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import EditRow, Result, SkillResult, Status, StepRow
+    from pytest_skillopt.run.result import Arm, EditRow, Result, SkillResult, Status, StepRow
     from pytest_skillopt.search.outcome import TrainOutcome
     from pytest_skillopt.skill.document import Document
 
@@ -236,8 +237,7 @@ def _written(run: Run, outcome: TrainOutcome, lost: Sequence[str]) -> SkillResul
 
 
 def _skill_result(run: Run, outcome: TrainOutcome) -> SkillResult:
-    result = of_versions(
-        run,
+    result = run.skill_result(
         outcome.skill,
         outcome.before,
         outcome.after,
@@ -257,4 +257,30 @@ def _skill_result(run: Run, outcome: TrainOutcome) -> SkillResult:
         shared_train_val=outcome.shared_train_val,
         cost=outcome.cost,
     )
-    return counted(run, with_none(run, result))
+    return counted(run, _with_none(run, result))
+
+
+def _with_none(run: Run, result: SkillResult) -> SkillResult:
+    """Add the measurements without any skill to the result of a training."""
+    none, measured_by = _without_skill(run, result.path)
+    rows = [row.model_copy(update={"none": none.get(row.id)}) for row in result.tasks]
+    counts = [(row.none.passed, row.none.n) for row in rows if row.split != "test" and row.none]
+    whole = suite_rate(counts)
+    if whole and result.suite and whole.tasks < result.suite.before.tasks:
+        whole = None
+    added = {"tasks": rows, "none": whole, "none_from": measured_by}
+    return result.model_copy(update=added)
+
+
+def _without_skill(run: Run, skill: str) -> tuple[dict[str, Arm], str]:
+    """Return the latest run that compared with ``none``: its results by task, and its name."""
+    wanted = (skill, NO_SKILL.version, run.fingerprint)
+    for name, rollouts in earlier_rollouts(run.home, run.tasks_of(skill)):
+        found: dict[str, list[Rollout]] = {}
+        for rollout in rollouts:
+            asked = rollout.request
+            if (asked.skill, asked.version, asked.model) == wanted:
+                found.setdefault(asked.task, []).append(rollout)
+        if found and mode_of(run.home.runs / name) != "train":
+            return {task: arm_of(taken) for task, taken in found.items()}, name
+    return {}, ""

@@ -21,6 +21,7 @@ from pytest_skillopt.run.directory import Home, RunError, finished
 from pytest_skillopt.run.journal import JournalError, entries_of
 from pytest_skillopt.run.result import Result, SkillResult, UsageRow
 from pytest_skillopt.skill.document import Document
+from pytest_skillopt.skill.files import patch_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -92,6 +93,19 @@ class Run:
             return ""
         return shlex.join([*self.command, f"--skillopt-resume={self.directory.name}"])
 
+    def skill_result(
+        self, skill: str, before: Document, after: Document, **found: Any
+    ) -> SkillResult:
+        """Make the result of a skill from two versions of it, or from one, and what was found."""
+        return SkillResult(
+            path=skill,
+            name=after.name,
+            before=before.version,
+            after=after.version,
+            patch=patch_of(before, after, skill, self.root),
+            **found,
+        )
+
     def result(
         self, status: Status, reason: str, skills: Sequence[SkillResult], *, resume: str = ""
     ) -> Result:
@@ -151,6 +165,14 @@ class Run:
             took |= {"passed": passed, "samples": samples}
             rows.append(row.model_copy(update=took))
         return skill.model_copy(update={"tasks": rows})
+
+
+def joined_reasons(results: Sequence[SkillResult]) -> str:
+    if len(results) == 1:
+        return results[0].reason
+    return "; ".join(
+        r.reason if r.reason.startswith(r.path) else f"{r.path}: {r.reason}" for r in results
+    )
 
 
 def _notes_on_left_out(skills: Iterable[SkillResult]) -> Iterator[str]:

@@ -1,20 +1,25 @@
-"""The run that a command is about: its arguments, and the runs in a directory."""
+"""The runs in a directory: their results and rollouts, and the one that a command is about."""
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.report.files import RESULT
 from pytest_skillopt.report.words import one_line
-from pytest_skillopt.run.directory import Home, RunError
+from pytest_skillopt.rollouts.rollout import Rollout
+from pytest_skillopt.run.directory import JOURNAL, Home, RunError
+from pytest_skillopt.run.journal import entries_of
 from pytest_skillopt.run.result import Result
 from pytest_skillopt.skill.files import read_bounded
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Container, Iterable, Iterator
 
+    from pytest_skillopt.tasks.task import SkillTask
 
 HOME = ".skillopt"
 """Default name of the directory."""
@@ -72,6 +77,24 @@ def _load(path: Path) -> StoredRun:
     except ValueError as error:
         problem = one_line(str(error))
     return StoredRun(path.name, None, problem)
+
+
+def earlier_rollouts(home: Home, tasks: Iterable[SkillTask]) -> Iterator[tuple[str, list[Rollout]]]:
+    """Yield the runs, the latest first, each with its rollouts of tasks that are still the same.
+
+    A run is left out if its journal cannot be read, or has the form of another version of the
+    package.
+    """
+    same = {(task.id, task.source) for task in tasks}
+    for run in reversed(home.run_names()):
+        with contextlib.suppress(OSError, KeyError, TypeError, AttributeError):
+            yield run, list(_rollouts(home.runs / run / JOURNAL, same))
+
+
+def _rollouts(journal: Path, same: Container[tuple[str, str]]) -> Iterator[Rollout]:
+    for data in entries_of(journal, "rollout"):
+        if (data["request"]["task"], data["request"]["source"]) in same:
+            yield Rollout.from_json(data)
 
 
 def home_of(args: argparse.Namespace) -> Home:

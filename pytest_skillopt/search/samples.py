@@ -7,14 +7,15 @@ from dataclasses import replace
 from itertools import count, islice
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.gate.data import Sample, Verdict
+from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT, Sample
+from pytest_skillopt.gate.engine import run_gate
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.search.budget import require
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pytest_skillopt.gate.data import Draw
+    from pytest_skillopt.gate.data import Draw, Verdict
     from pytest_skillopt.gate.engine import Gate
     from pytest_skillopt.model.purse import Purse
     from pytest_skillopt.rollouts.rollout import Rollout, RolloutRequest
@@ -161,34 +162,56 @@ class Samples:
         Raises:
             OutOfBudget, StopRun: as ``take``.
         """
-        while not isinstance(asked := gate.ask(), Verdict):
-            require(self._purse, len(asked))
-            self._answer(gate, asked, before, after)
-        return asked
+
+        def take(draws: Sequence[Draw]) -> list[Rollout]:
+            require(self._purse, len(draws))
+            return self._take_drawn(draws, before, after)
+
+        return Evidence(take).decide(gate)
 
     def compare(
         self, gate: Gate, before: Document, after: Document
     ) -> tuple[Verdict, dict[str, list[Rollout]], dict[str, list[Rollout]]]:
         """Carry out a decision with the whole budget; return it with the rollouts by task."""
-        rollouts: dict[str, dict[str, list[Rollout]]] = {"incumbent": {}, "candidate": {}}
-        while not isinstance(asked := gate.ask(), Verdict):
-            for draw, rollout in self._answer(gate, asked, before, after):
-                rollouts[draw.arm].setdefault(draw.task, []).append(rollout)
-        return asked, rollouts["incumbent"], rollouts["candidate"]
+        evidence = Evidence(lambda draws: self._take_drawn(draws, before, after))
+        return evidence.decide(gate), evidence.before, evidence.after
 
-    def _answer(
-        self, gate: Gate, draws: Sequence[Draw], before: Document, after: Document
-    ) -> list[tuple[Draw, Rollout]]:
-        documents = {"incumbent": before, "candidate": after}
+    def _take_drawn(
+        self, draws: Sequence[Draw], before: Document, after: Document
+    ) -> list[Rollout]:
+        documents = {INCUMBENT: before, CANDIDATE: after}
         requests = [
             self._sampler.request(
                 draw.task, self._add(documents[draw.arm], draw.task), draw.stream, draw.index
             )
             for draw in draws
         ]
-        answers = list(zip(draws, self._take(requests), strict=True))
-        gate.tell(sample_of(draw, rollout) for draw, rollout in answers)
-        return answers
+        return self._take(requests)
+
+
+class Evidence:
+    """The rollouts that a decision is made of.
+
+    Args:
+        take: returns the rollout of each draw.
+    """
+
+    def __init__(self, take: Callable[[Sequence[Draw]], Sequence[Rollout]]) -> None:
+        self._take = take
+        self.before: dict[str, list[Rollout]] = {}
+        """By task, those of the incumbent."""
+        self.after: dict[str, list[Rollout]] = {}
+
+    def decide(self, gate: Gate) -> Verdict:
+        """Carry out a decision; a stop on the way leaves the rollouts that were taken before."""
+        return run_gate(gate, self._samples)
+
+    def _samples(self, draws: Sequence[Draw]) -> list[Sample]:
+        rollouts = self._take(draws)
+        sides = {INCUMBENT: self.before, CANDIDATE: self.after}
+        for draw, rollout in zip(draws, rollouts, strict=True):
+            sides[draw.arm].setdefault(draw.task, []).append(rollout)
+        return list(map(_sample, draws, rollouts))
 
 
 def _why_not(found: Mapping[str, Sequence[Rollout]]) -> str:
@@ -203,7 +226,7 @@ def _why_not(found: Mapping[str, Sequence[Rollout]]) -> str:
     return "; ".join(said)
 
 
-def sample_of(draw: Draw, rollout: Rollout) -> Sample:
+def _sample(draw: Draw, rollout: Rollout) -> Sample:
     """Return the sample that a rollout is for a gate."""
     measured = rollout.measured
     return Sample(

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.compare.comparison import at_revision
+from pytest_skillopt.compare.versions import Revision
+from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.files import Trained
 
 if TYPE_CHECKING:
@@ -38,12 +39,12 @@ def commit(root: Path, text: str) -> None:
 
 def test_the_skill_at_a_revision(root: Path) -> None:
     commit(root, "two")
-    then = at_revision(root, SKILL, "HEAD~1")
+    then = Revision(root, "HEAD~1").skill(SKILL, Trained())
     assert then is not None
     assert then.text == "one"
-    assert at_revision(root, "other/SKILL.md", "HEAD") is None
-    with pytest.raises(pytest.UsageError, match="there is no git revision 'nowhere'"):
-        at_revision(root, SKILL, "nowhere")
+    assert Revision(root, "HEAD").skill("other/SKILL.md", Trained()) is None
+    with pytest.raises(SkillError, match="there is no git revision 'nowhere'"):
+        Revision(root, "nowhere").skill(SKILL, Trained())
 
 
 def test_the_references_of_a_revision_are_those_of_then(root: Path) -> None:
@@ -55,7 +56,7 @@ def test_the_references_of_a_revision_are_those_of_then(root: Path) -> None:
     commit(root, "two")
     (folder / "a.md").write_text("new")
     commit(root, "three")
-    then = at_revision(root, SKILL, "HEAD~1", Trained("references/*.md"))
+    then = Revision(root, "HEAD~1").skill(SKILL, Trained("references/*.md"))
     assert then is not None
     assert then.text == "two"
     assert then.files == (("references/a.md", b"old"),)
@@ -72,13 +73,13 @@ def test_line_ends_that_the_checkout_changed_are_no_edit(root: Path) -> None:
         file.unlink()
         git(root, "checkout", "--", str(file))
     assert (root / SKILL).read_bytes() == b"one\r\ntwo\r\n"
-    then = at_revision(root, SKILL, "HEAD", Trained("references/*.md"))
+    then = Revision(root, "HEAD").skill(SKILL, Trained("references/*.md"))
     assert then is not None
     assert (then.data, dict(then.files)) == (
         b"one\r\ntwo\r\n",
         {"references/a.md": b"a\r\nb\r\n"},
     )
     (root / SKILL).write_bytes(b"one\ntwo\n")
-    then = at_revision(root, SKILL, "HEAD")
+    then = Revision(root, "HEAD").skill(SKILL, Trained())
     assert then is not None
     assert then.data == b"one\ntwo\n"

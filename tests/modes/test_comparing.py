@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_skillopt.modes.measure import joined_reasons
+from pytest_skillopt.run.openrun import joined_reasons
 from pytest_skillopt.run.result import SkillResult
 
 

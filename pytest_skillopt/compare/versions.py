@@ -1,0 +1,262 @@
+"""The versions of a skill that a user names: of a file, a run or a git revision, or none."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import os
+import posixpath
+import re
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.git import Clone, Git, GitError, Tree
+from pytest_skillopt.skill.document import NO_SKILL, SKILL_FILE, Document, SkillError
+from pytest_skillopt.skill.files import read_bounded, read_version, skill_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pytest_skillopt.run.directory import Home
+    from pytest_skillopt.skill.files import Trained
+
+_SKILL_LIMIT = 10_000_000
+_MOST_BYTES = 5_000_000
+"""Most bytes of a SKILL.md or a patch."""
+_SHORTEST_VERSION = 6
+_CHANGED = re.compile(r"^(?:---|\+\+\+) ([^\t\r\n]+)", re.MULTILINE)
+NONE = "none"
+"""Version name that stands for no skill at all."""
+
+
+def find(root: Path, home: Home, name: str) -> Callable[[str, Document, Trained], Document]:
+    """Find the version of a skill that a user names; return what reads it.
+
+    It is a SKILL.md, a skill's folder, a patch, a version of a run, which may be shortened,
+    ``none``, or a git revision. It is read for a skill, its version on disk, and the files that are
+    trained with it.
+
+    Raises:
+        SkillError: the name is none of them, or is ambiguous; also when it is read.
+    """
+    path = root / name
+    if path.is_file() or (path / SKILL_FILE).is_file():
+        return lambda skill, now, trained: changed(root, skill, now, name, trained)
+    if name == NONE:
+        return lambda skill, now, trained: NO_SKILL
+    kept = _kept_versions(home, name)
+    if len(kept) > 1:
+        raise SkillError(f"several versions of runs begin with {name!r}: write more characters")
+    if kept:
+        return lambda skill, now, trained: Document.unpack(kept[0].read_bytes())
+    try:
+        revision = Revision(root, name)
+    except SkillError as error:
+        words = f"{name!r} is neither a file nor a version of a run in {home.runs}, and {error}"
+        raise SkillError(words) from None
+
+    def read(skill: str, now: Document, trained: Trained) -> Document:
+        document = revision.skill(skill, trained)
+        if document is None:
+            raise SkillError(f"{skill} did not exist at git revision {name!r}")
+        return document
+
+    return read
+
+
+def _kept_versions(home: Home, name: str) -> list[Path]:
+    plain = len(name) >= _SHORTEST_VERSION and all(c in "0123456789abcdef" for c in name)
+    found = home.runs.glob(f"*/skills/{name}*.md") if plain else ()
+    return list({path.name: path for path in found}.values())
+
+
+class Revision:
+    """A git revision of the project.
+
+    Raises:
+        SkillError: no git, no repository, or no such revision.
+    """
+
+    def __init__(self, root: Path, ref: str) -> None:
+        self._root, self._ref = root, ref
+        with self._explained("the project"):
+            self._git = Clone(root)
+            commit = self._git.resolve(ref)
+            shallow = self._git.is_shallow()
+        if commit is None:
+            hint = " (in a shallow clone, fetch it first)" if shallow else ""
+            if (root / ref).exists():
+                hint = f"; {ref} is a path: write the revision before it"
+            raise SkillError(f"there is no git revision {ref!r}{hint}")
+        with self._explained("the project"):
+            self._tree = Tree(self._git, commit)
+
+    def skill(self, skill: str, trained: Trained) -> Document | None:
+        """Return a skill with the files ``trained`` with it, None if it did not exist.
+
+        Raises:
+            SkillError: a submodule holds it, or it cannot be read.
+        """
+        with self._explained(skill):
+            document = self._document(skill)
+            if document is None:
+                return None
+            folder = self._real(posixpath.dirname(skill))
+            assert folder is not None, "it holds the skill"
+            for name, real in self._tree.beneath(folder):
+                inside = real.startswith(f"{folder}/") and real != f"{folder}/{name}"
+                if trained.includes(name) and not inside and self._is_ours(real):
+                    text = Document.from_bytes(self._checked_out(real))
+                    document = document.with_file(name, text)
+            for name in trained.outside:
+                beside = self._document(posixpath.join(posixpath.dirname(skill), name))
+                document = document.with_file(name, beside) if beside else document
+            return document
+
+    def moved(self, skill: str, now: Document, trained: Trained) -> tuple[str, Document] | None:
+        """Return the former path of a skill that had another place, and its version, if any.
+
+        A link by which the skill is reached may have pointed to another one. Else it is a skill
+        whose file has gone since: the one with the same name, or with the most similar text.
+        """
+        return self._linked(skill, trained) or self._gone(skill, now, trained)
+
+    def _linked(self, skill: str, trained: Trained) -> tuple[str, Document] | None:
+        real = (self._root / skill).resolve()
+        for path, entry in self._tree.files.items():
+            if not (entry.is_link and self._is_ours(path)):
+                continue
+            place = path.removeprefix(self._git.prefix)
+            with contextlib.suppress(ValueError, OSError, RuntimeError):
+                rest = real.relative_to((self._root / place).resolve())
+                then = self.skill(posixpath.normpath(f"{place}/{rest.as_posix()}"), trained)
+                if then:
+                    return place, then
+        return None
+
+    def _gone(self, skill: str, now: Document, trained: Trained) -> tuple[str, Document] | None:
+        found = []
+        start = self._git.prefix
+        for path in self._tree.files:
+            place = path.removeprefix(start)
+            kept = os.path.realpath(self._root / place) == str(self._root.resolve() / place)
+            if posixpath.basename(place) != posixpath.basename(skill) or not self._is_ours(path):
+                continue
+            if not (kept and (self._root / place).exists()):
+                with contextlib.suppress(SkillError):
+                    then = self.skill(place, trained)
+                    found += [(place, then)] if then else []
+        same_name = [(place, then) for place, then in found if now.name and then.name == now.name]
+
+        def similarity(one: tuple[str, Document]) -> float:
+            return difflib.SequenceMatcher(None, one[1].text, now.text).quick_ratio()
+
+        return max(same_name or found, key=similarity, default=None)
+
+    def check_known(self, skill: str) -> None:
+        """Raise UsageError if no revision of this repository can hold a skill that is on disk."""
+        with self._explained(skill):
+            path = (self._root / skill).resolve()
+            place = Clone(path.parent).directory
+            if place != self._git.directory:
+                raise GitError(f"it lies in another repository, {place}: run the check in that one")
+            if self._git.ignores(path):
+                raise GitError("git ignores it, so that no revision holds it: remove it there")
+
+    def read(self, name: str, limit: int) -> bytes | None:
+        """Return a file of the project as it was, None if there was none.
+
+        Raises:
+            SkillError: it has more than ``limit`` bytes.
+        """
+        with self._explained(name):
+            real = self._real(name)
+            entry = self._tree.files.get(real) if real is not None else None
+            return self._git.read(entry.id, limit=limit) if entry else None
+
+    def _real(self, path: str) -> str | None:
+        real = self._tree.real(posixpath.normpath(self._git.prefix + path))
+        return real if real is not None and self._is_ours(f"{real}/") else None
+
+    def _is_ours(self, path: str) -> bool:
+        return path.startswith(self._git.prefix)
+
+    def _document(self, name: str) -> Document | None:
+        real = self._real(name)
+        if real is None or real not in self._tree.files:
+            return None
+        return Document.from_bytes(self._checked_out(real))
+
+    def _checked_out(self, path: str) -> bytes:
+        """Read a file, with CRLF if that on disk has it: ``core.autocrlf`` makes it so."""
+        data = self._git.read(self._tree.files[path].id, limit=_SKILL_LIMIT)
+        try:
+            there = read_bounded(self._git.directory / path, _SKILL_LIMIT)
+        except (OSError, SkillError):
+            return data
+        crlf = b"\r" not in data and there.count(b"\n") == there.count(b"\r\n") > 0
+        return data.replace(b"\n", b"\r\n") if crlf else data
+
+    @contextlib.contextmanager
+    def _explained(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except (GitError, SkillError) as error:
+            raise SkillError(f"{name} at {self._ref}: {error}") from error
+
+
+def changed(root: Path, skill: str, now: Document, name: str, trained: Trained) -> Document:
+    """Return the skill with a change: another SKILL.md, a skill's folder, or a patch.
+
+    Paths are relative to the project's root directory; that of the change, ``name``, may be
+    absolute. ``now`` is the skill on disk.
+
+    Raises:
+        SkillError: the change cannot be read or applied, or is in a file that is not trained.
+        GitError: git is needed for a patch and cannot be run.
+        OSError: a file cannot be read.
+    """
+    path = root / name
+    if path.is_dir():
+        if not (path / SKILL_FILE).is_file():
+            raise SkillError(f"the folder has no {SKILL_FILE}")
+        return _of_folder(path, root / skill, trained)
+    data = read_bounded(path, _MOST_BYTES)
+    if not re.match(rb"(?:diff --git |--- |Index: )(?!-)", data.lstrip()):
+        return now.with_file(SKILL_FILE, Document.from_bytes(data))
+    with tempfile.TemporaryDirectory(prefix="skillopt-try-") as folder:
+        copy = Path(folder, skill)
+        for file, content in skill_files(root / skill, root).items():
+            (copy.parent / file).parent.mkdir(parents=True, exist_ok=True)
+            (copy.parent / file).write_bytes(content)
+        git = Git(Path(folder), {**os.environ, "GIT_CEILING_DIRECTORIES": str(Path(folder).parent)})
+        git.run("apply", "--whitespace=nowarn", f"-p{_strip(data, skill)}", "-", input=data)
+        for path in Path(folder).rglob("*"):
+            if not path.is_dir() and not path.is_relative_to(copy.parent):
+                raise SkillError(f"it changes {path.relative_to(folder)}, outside of the skill")
+        return _of_folder(copy.parent, root / skill, trained, copy.name)
+
+
+def _of_folder(folder: Path, skill: Path, trained: Trained, name: str = SKILL_FILE) -> Document:
+    """Read a changed copy of a skill's folder; SkillError if it changes what is not trained."""
+    after = read_version(Path(name), folder, trained)
+    theirs, ours = skill_files(folder / name, folder), skill_files(skill, skill.parent)
+    untrained = sorted(
+        file
+        for file in theirs.keys() | ours.keys()
+        if theirs.get(file) != ours.get(file) and file not in (name, *after.names)
+    )
+    if untrained:
+        raise SkillError(f"it changes {', '.join(untrained[:3])}, outside of skillopt_files")
+    return after
+
+
+def _strip(patch: bytes, skill: str) -> int:
+    """Return the number of leading folders of the patch's paths that the skill's path lacks."""
+    parent = Path(skill).parent.as_posix()
+    for path in map(str, _CHANGED.findall(patch.decode(errors="replace"))):
+        where = f"/{path}".find(f"/{parent}/" if parent != "." else f"/{skill}")
+        if where > 0:
+            return path[:where].count("/")
+    raise SkillError(f"the patch does not change {skill}")
