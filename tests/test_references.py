@@ -16,6 +16,7 @@ from chat_server import Answer
 from patience import PATIENCE
 from sessions import clean_environment
 
+from pytest_skillopt import cli
 from pytest_skillopt.run.directory import Home, finish_writing, write_skill
 from pytest_skillopt.skill.document import Document, SkillError
 from pytest_skillopt.skill.files import Trained, write_version
@@ -153,7 +154,9 @@ def remembering(two_files: Project) -> Project:
     return two_files
 
 
-def test_a_memory_document_is_trained_with_the_skill(remembering: Project) -> None:
+def test_a_memory_document_is_trained_with_the_skill_and_taken_back(
+    remembering: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert remembering.train().ret == 0
     document = remembering.folder.parent.parent / "AGENTS.md"
     assert document.read_text() == f"# House\n\nBe kind.\n\n{RULE}\n"
@@ -169,6 +172,10 @@ def test_a_memory_document_is_trained_with_the_skill(remembering: Project) -> No
     assert told[0].startswith("# House\n\nBe kind.")
     (report,) = remembering.folder.parent.parent.glob(".skillopt/runs/*/report.html")
     assert f"in <code>{MEMORY}</code>" in report.read_text()
+    monkeypatch.chdir(document.parent)
+    assert cli.main(["adopt", "--undo"]) == 0
+    assert document.read_text() == "# House\n\nBe kind.\n"
+    assert remembering.read("SKILL.md") == SKILL
 
 
 def test_tests_are_handed_the_memory_document(remembering: Project) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.git import Clone, Git, GitError, Tree
-from pytest_skillopt.skill.document import NO_SKILL, SKILL_FILE, Document, SkillError
+from pytest_skillopt.skill.document import NO_SKILL, SKILL_FILE, Document, SkillError, place_of
 from pytest_skillopt.skill.files import read_bounded, read_version, skill_files
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Revision:
                     text = Document.from_bytes(self._checked_out(real))
                     document = document.with_file(name, text)
             for name in trained.outside:
-                beside = self._document(posixpath.join(posixpath.dirname(skill), name))
+                beside = self._document(place_of(skill, name))
                 document = document.with_file(name, beside) if beside else document
             return document
 

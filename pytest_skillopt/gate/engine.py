@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pytest_skillopt.gate.counts import Counts, named
@@ -98,6 +99,22 @@ class SequentialGate:
     """Whether it is the final comparison."""
     validated = True
     """False if nothing is tested."""
+    margin = 0.0
+    """Fall of the mean pass rate, in [0, 1), that it allows to a shorter skill."""
+
+    @classmethod
+    def recheck(cls, counts: Sequence[tuple[int, int, int, int]]) -> str:
+        """Return why the counts of a result do not show what the rule claims, or "".
+
+        Args:
+            counts: passed and n after, passed and n before, for each task; n > 0.
+        """
+        after = sum(Fraction(passed, n) for passed, n, _, _ in counts)
+        before = sum(Fraction(passed, n) for _, _, passed, n in counts)
+        if after > before:  # a tie is not an improvement
+            return ""
+        old, new = (f"{float(100 * rate / len(counts)):.1f} %" for rate in (before, after))
+        return f"the counts do not support the verdict: pass rate {old} before, {new} after"
 
     def __init__(
         self,

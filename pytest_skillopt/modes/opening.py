@@ -36,7 +36,7 @@ from pytest_skillopt.run.directory import (
     RunError,
     finish_writing,
     finished,
-    settings_of,
+    result_of,
 )
 from pytest_skillopt.run.journal import Journal, JournalLedger, entries_of
 from pytest_skillopt.run.openrun import (
@@ -243,7 +243,7 @@ def _notes(
     if mode.name == "train":
         yield from notes_on_search(settings)
     if mode.resume is not None:
-        kept = sum(entry.kind == "rollout" for entry in journal.entries)
+        kept = len(journal.kept("rollout"))
         yield f"continued with {kept} rollouts of earlier sessions; caps count this session only"
     yield from (f"journal line {n} was corrupt and is measured again" for n in journal.corrupt)
 
@@ -264,7 +264,11 @@ def _repeated(
     for name in reversed(home.run_names()):
         run = home.runs / name
         status = finished(run)
-        if status and can_continue(run / JOURNAL, about) and settings_of(run) == settings.to_json():
+        if (
+            status
+            and can_continue(run, about)
+            and result_of(run).get("settings") == settings.to_json()
+        ):
             anew = shlex.join([*command, "-o", f"skillopt_seed={settings.seed + 1}"])
             yield (
                 f"this repeats run {name}, which ended as {status}: the replies in the cache lead "
@@ -277,4 +281,4 @@ def _unfinished(home: Home, mode: Mode, directory: RunDirectory, about: dict[str
     if mode.name != "train" or mode.resume is not None:
         return ""
     earlier = home.unfinished(directory.name)
-    return earlier if earlier and can_continue(home.runs / earlier / JOURNAL, about) else ""
+    return earlier if earlier and can_continue(home.runs / earlier, about) else ""

@@ -16,8 +16,7 @@ from pytest_skillopt.model.purse import Amounts, Usual
 from pytest_skillopt.model.types import ModelConfigError, Usage
 from pytest_skillopt.modes.skills import judged, skills_of
 from pytest_skillopt.run.past import earlier_rollouts
-from pytest_skillopt.search.budget import most_of_search
-from pytest_skillopt.search.extensions import added_search
+from pytest_skillopt.search.extensions import search_of
 from pytest_skillopt.search.final_comparison import samples_of_test
 
 if TYPE_CHECKING:
@@ -94,9 +93,8 @@ def expected(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Expe
     rollouts = calls = typical = usual = 0
     if mode.name == "train":
         groups = [judged(tasks, skill, settings) for skill in skills_of(tasks)]
-        search = added_search(settings)
-        bound_of = search.most if search else most_of_search
-        bounds = [bound_of(group, settings) for group in groups]
+        search = search_of(settings)
+        bounds = [search.most(group, settings) for group in groups]
         rollouts = sum(bound[0] for bound in bounds)
         calls = sum(bound[1] for bound in bounds)
         tasks = [task for group in groups for task in group]

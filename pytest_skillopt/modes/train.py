@@ -16,7 +16,7 @@ from pytest_skillopt.run.directory import mode_of, write_skill
 from pytest_skillopt.run.journal import JournaledModel
 from pytest_skillopt.run.openrun import joined_reasons
 from pytest_skillopt.run.past import earlier_rollouts
-from pytest_skillopt.search.extensions import Stages, added_search
+from pytest_skillopt.search.extensions import Stages, search_of
 from pytest_skillopt.search.final_comparison import BEGUN
 from pytest_skillopt.search.history import RATES, ROUND, Observer
 from pytest_skillopt.search.outcome import arm_of, check_together, suite_rate
@@ -37,6 +37,11 @@ if TYPE_CHECKING:
     from pytest_skillopt.search.outcome import TrainOutcome
     from pytest_skillopt.skill.document import Document
 
+_SHARED = (
+    "status", "reason", "warnings", "suite", "gain", "need", "from_search", "val", "test", "steps",
+    "edits", "tasks", "shared_train_val", "cost",
+)  # fmt: skip
+"""Fields of an outcome that its result has, too."""
 _RANK: tuple[Status, ...] = ("interrupted", "unmeasured", "accepted", "rejected", "unchanged")
 """Status of a run by precedence: the first that any of its skills has."""
 
@@ -47,7 +52,6 @@ def train(run: Run, display: Display) -> Result:
     The skills are trained one after the other, each with an equal part of the budget that is left.
     """
     outcomes: list[TrainOutcome] = []
-    at_once = _at_once(run)
     _note_what_nothing_passes(run, display)
     for place, skill in enumerate(run.documents):
         start = replace(run.documents[skill], beside=_changed(run, outcomes))
@@ -55,16 +59,15 @@ def train(run: Run, display: Display) -> Result:
             display.line(f"skillopt: {skill}, skill {place + 1} of {len(run.documents)}")
         purse = run.limits.purse.share(len(run.documents) - place)
         rivals = {**run.documents, **{o.skill: o.after for o in outcomes}}
-        outcome = _unless_interrupted(
-            _train_skill(run, display, start, purse, at_once, skill, rivals)
-        )
+        outcome = _unless_interrupted(_train_skill(run, display, start, purse, skill, rivals))
         outcomes.append(_without_others(run, outcome))
         run.notes += outcome.notes
         if outcome.status == "interrupted":
             break
-    search = added_search(run.settings)
     together = bool(_changed(run, outcomes))
-    outcomes, whole = check_together(outcomes, search.margin if search else 0.0, together=together)
+    outcomes, whole = check_together(
+        outcomes, search_of(run.settings).rule.margin, together=together
+    )
     if whole:
         run.notes.append(whole)
     results: list[SkillResult] = []
@@ -82,15 +85,14 @@ def train(run: Run, display: Display) -> Result:
 
 def _note_what_nothing_passes(run: Run, display: Display) -> None:
     """Find the tasks that an agent passes which does nothing, and note them, once in a run."""
-    known = [entry.data["passed"] for entry in run.journal.entries if entry.kind == IDLE]
-    if known:
-        passed = known[0]
-    else:
+
+    def find() -> dict[str, Any]:
         documents = run.documents.items()
         versions = {path: run.sampler.add_version(path, one.packed) for path, one in documents}
         found = passed_by_nothing(run.sampler, run.tasks, versions)
-        passed = [[task.id, task.source] for task in found]
-        run.journal.write(IDLE, {"passed": passed})
+        return {"passed": [[task.id, task.source] for task in found]}
+
+    passed = run.journal.once(IDLE, find)["passed"]
     if said := passes_with_nothing([task for task, _ in passed]):
         run.notes.append(said)
         display.line(f"skillopt: {said}")
@@ -126,29 +128,17 @@ def _without_others(run: Run, outcome: TrainOutcome) -> TrainOutcome:
     return replace(outcome, **parts)
 
 
-def _at_once(run: Run) -> int:
-    """Return the number of rollouts that ran at once when the run began.
-
-    A run that is continued with another number of workers then asks for the same samples.
-    """
-    widths = (entry.data["rollouts"] for entry in run.journal.entries if entry.kind == "width")
-    at_once = next(widths, 0)
-    if not at_once:
-        at_once = run.sampler.at_once
-        run.journal.write("width", {"rollouts": at_once})
-    return at_once
-
-
 def _train_skill(
     run: Run,
     display: Display,
     start: Document,
     purse: Purse,
-    at_once: int,
     skill: str,
     rivals: Mapping[str, Document],
 ) -> TrainOutcome:
     display.begin(SEARCH)
+    # A run that is continued with another number of workers asks for the same samples.
+    width = run.journal.once("width", lambda: {"rollouts": run.sampler.at_once})
     outcome = Trainer(
         start,
         judged(run.tasks, skill, run.settings),
@@ -159,7 +149,7 @@ def _train_skill(
         root=run.root,
         stages=Stages.hooked(display.config, run.settings),
         observer=_Observer(run, display, skill),
-        at_once=at_once,
+        at_once=width["rollouts"],
         purse=purse,
         rivals={path: document for path, document in rivals.items() if path != skill},
     ).run()
@@ -173,10 +163,9 @@ class _Observer(Observer):
     """Observer that shows each step, calls the hook, and records decisions in the journal."""
 
     def __init__(self, run: Run, display: Display, skill: str) -> None:
-        entries = run.journal.entries
-        own = [entry for entry in entries if entry.data.get("skill") == skill]
-        self.begun = [entry.data for entry in own if entry.kind == BEGUN]
-        self.rounds = [entry.data for entry in own if entry.kind == ROUND]
+        journal = run.journal
+        self.begun = [data for data in journal.kept(BEGUN) if data["skill"] == skill]
+        self.rounds = [data for data in journal.kept(ROUND) if data["skill"] == skill]
         self._run = run
         self._display = display
         self._skill = skill
@@ -241,21 +230,8 @@ def _skill_result(run: Run, outcome: TrainOutcome) -> SkillResult:
         outcome.skill,
         outcome.before,
         outcome.after,
-        status=outcome.status,
-        reason=outcome.reason,
-        warnings=list(outcome.warnings),
-        suite=outcome.suite,
-        gain=outcome.gain,
-        need=outcome.need,
-        from_search=outcome.from_search,
-        val=outcome.val,
-        test=outcome.test,
         verdict=outcome.verdict.to_json() if outcome.verdict else None,
-        steps=list(outcome.steps),
-        edits=list(outcome.edits),
-        tasks=list(outcome.tasks),
-        shared_train_val=outcome.shared_train_val,
-        cost=outcome.cost,
+        **{name: getattr(outcome, name) for name in _SHARED},
     )
     return counted(run, _with_none(run, result))
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
+from pytest_skillopt.run.journal import entries_of
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
 from pytest_skillopt.skill.files import check_names, write_beside, write_version
 from pytest_skillopt.untrusted import parsed
@@ -158,31 +159,33 @@ class RunDirectory:
         self.lock.release()
 
 
-def mode_of(run: Path) -> str:
-    """Read the mode of a run from its journal's first line; empty if there is none."""
+def description_of(run: Path) -> dict[str, Any]:
+    """Return what a run's journal says of the run; empty if it cannot be read."""
     try:
-        with (run / JOURNAL).open("rb") as journal:
-            return str(parsed(journal.readline())["data"]["mode"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
+        found = next(entries_of(run / JOURNAL, "run"), None)
+    except OSError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def result_of(run: Path) -> dict[str, Any]:
+    """Return the result of a run, unchecked; empty if it is missing or broken."""
+    try:
+        found = parsed((run / "result.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def mode_of(run: Path) -> str:
+    """Return the mode of a run; empty if it is not known."""
+    return str(description_of(run).get("mode", ""))
 
 
 def finished(run: Path) -> str:
     """Return the status of a finished run; empty if its result is missing, broken or resumable."""
-    try:
-        result = parsed((run / "result.json").read_text(encoding="utf-8"))
-        return "" if result["resume"] else str(result.get("status", "ended"))
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
-
-
-def settings_of(run: Path) -> dict[str, Any]:
-    """Return the settings in a run's result; empty if it is missing or broken."""
-    try:
-        found = json.loads((run / "result.json").read_text(encoding="utf-8"))["settings"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    result = result_of(run)
+    return "" if result.get("resume", True) else str(result.get("status", "ended"))
 
 
 def is_held(run: Path) -> bool:

@@ -84,6 +84,18 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
             self._end += len(line)
             self._count += 1
 
+    def kept(self, kind: str) -> list[dict[str, Any]]:
+        """Return the data of the entries of a kind that were present when it was opened."""
+        return [entry.data for entry in self.entries if entry.kind == kind]
+
+    def once(self, kind: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Return the data of the run's only entry of a kind, which its first session writes."""
+        for data in self.kept(kind):
+            return data
+        made = make()
+        self.write(kind, made)
+        return made
+
     def _append(self, line: bytes) -> None:
         try:
             self._file.seek(self._end)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.types import Usage
 from pytest_skillopt.rollouts.sampler import OWN_AGENT
-from pytest_skillopt.run.directory import Home, RunError, finished
+from pytest_skillopt.run.directory import Home, RunError, description_of, finished
 from pytest_skillopt.run.journal import JournalError, entries_of
 from pytest_skillopt.run.result import Result, SkillResult, UsageRow
 from pytest_skillopt.skill.document import Document
@@ -250,18 +250,15 @@ def check_same_run(journal: Journal, description: dict[str, Any]) -> None:
     if not journal.entries:
         journal.write("run", description)
         return
-    earlier = next((e.data for e in journal.entries if e.kind == "run"), None)
+    earlier = next(iter(journal.kept("run")), None)
     difference = ": the line of its journal that describes it is damaged"
     if earlier is None or (difference := _difference(earlier, description)):
         raise RunError(f"run {journal.path.parent.name} cannot be continued{difference}")
 
 
-def can_continue(journal: Path, description: dict[str, Any]) -> bool:
-    try:
-        earlier = next(entries_of(journal, "run"), None)
-    except OSError:
-        return False
-    return earlier is not None and not _difference(earlier, description)
+def can_continue(run: Path, description: dict[str, Any]) -> bool:
+    earlier = description_of(run)
+    return bool(earlier) and not _difference(earlier, description)
 
 
 def _difference(earlier: dict[str, Any], description: dict[str, Any]) -> str:
@@ -284,8 +281,8 @@ def documents_at_start(
     journal: Journal, directory: RunDirectory, documents: Mapping[str, Document]
 ) -> dict[str, Document]:
     """Return the skills at the run's start: a killed run may have written them since."""
-    start: dict[str, str] = next((e.data["skills"] for e in journal.entries if e.kind == "run"), {})
-    ours = {(e.data["skill"], e.data["version"]) for e in journal.entries if e.kind == "writing"}
+    start: dict[str, str] = next((data["skills"] for data in journal.kept("run")), {})
+    ours = {(data["skill"], data["version"]) for data in journal.kept("writing")}
     return {
         skill: Document.unpack(directory.content(start[skill]))
         if (skill, document.version) in ours

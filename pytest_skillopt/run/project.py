@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_skillopt.errors import UserError
-from pytest_skillopt.skill.document import NO_SKILL, SKILL_FILE, Document, SkillError
+from pytest_skillopt.skill.document import NO_SKILL, Document, SkillError, place_of
 from pytest_skillopt.skill.files import check_kind
 
 if TYPE_CHECKING:
@@ -43,9 +43,7 @@ def change_of_run(home: Home, run: str, skill: SkillResult) -> tuple[Document, D
         UserError: one is missing, or one of their files is not a text document of the project.
     """
     before, after = (version_of_run(home, run, name) for name in (skill.before, skill.after))
-    folder = posixpath.dirname(skill.path)
-    names = {*before.names, *after.names} - {SKILL_FILE}
-    for place in (skill.path, *(posixpath.join(folder, name) for name in sorted(names))):
+    for place in sorted({place_of(skill.path, name) for name in (*before.names, *after.names)}):
         normal = posixpath.normpath(place)
         if normal.startswith(("/", "../")):
             raise UserError(f"{place} lies outside of the project")

@@ -48,17 +48,15 @@ def _most(tasks: Sequence[SkillTask], settings: Settings) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """A search that a plugin brings.
+    """A search: by default that of the package, else one that a plugin brings.
 
     Args:
         most: from the tasks to rollouts and optimizer calls at most; by default those of the
             default search.
         make: makes it over a ``search.state.TrainingState``; None for the default search.
         stages: returns the ``Stages`` that it takes.
-        gate: rule of its decisions and of its final comparison; None for those of the settings.
-        margin: fall of the mean pass rate, in [0, 1), that this rule allows to a shorter skill.
-        doubt: from passed and n after and before, for each task, to the reason for which they do
-            not show what the rule claims, or "".
+        rule: decides in it and in its final comparison; in place of the default one, which leaves
+            the decisions within a search to the gate of the settings.
         prompts: folder with its templates of optimizer prompts, ``NAME.md`` each.
         follow_up: called with an accepted skill: from the state, the ``FinalComparison``, its
             ``Measured`` and the most samples of a search to the ``Measured`` that counts.
@@ -67,16 +65,14 @@ class Search:
     most: Callable[[Sequence[SkillTask], Settings], tuple[int, int]] = _most
     make: Callable[..., RunsSearch] | None = None
     stages: Callable[[], Stages] = lambda: Stages()
-    gate: type[SequentialGate] | None = None
-    margin: float = 0.0
-    doubt: Callable[[Sequence[tuple[int, int, int, int]]], str] = lambda counts: ""
+    rule: type[SequentialGate] = DefaultGate
     follow_up: Callable[..., Any] | None = None
     prompts: Path | None = None
 
     @property
     def asks_the_gate(self) -> bool:
         """Whether the gate of the settings decides on its candidates."""
-        return self.make is not None and self.gate is None
+        return self.make is not None and self.rule is DefaultGate
 
 
 def added_searches() -> dict[str, Callable[[], Search]]:
@@ -84,14 +80,13 @@ def added_searches() -> dict[str, Callable[[], Search]]:
     return merged(hooks().pytest_skillopt_searches())
 
 
-def added_search(settings: Settings) -> Search | None:
-    """Return the search of the settings if a plugin brings it, None for the default search."""
-    if settings.search == "trials":
-        return None
-    known = added_searches()
+def search_of(settings: Settings) -> Search:
+    """Return the search of the settings; ValueError if there is none of this name."""
+    known = {"trials": Search, **added_searches()}
     if settings.search not in known:
-        names = ", ".join(["trials", *known])
-        raise ValueError(f"there is no search {settings.search!r}; the searches are {names}")
+        raise ValueError(
+            f"there is no search {settings.search!r}; the searches are {', '.join(known)}"
+        )
     return known[settings.search]()
 
 
@@ -168,8 +163,7 @@ class Stages:
     @classmethod
     def of(cls, settings: Settings) -> Stages:
         """Return the stages of the search that the settings choose."""
-        search = added_search(settings)
-        return search.stages() if search else cls()
+        return search_of(settings).stages()
 
     @classmethod
     def hooked(cls, config: pytest.Config, settings: Settings) -> Stages:

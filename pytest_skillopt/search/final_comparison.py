@@ -26,13 +26,13 @@ from pytest_skillopt.gate.data import GateOptions
 from pytest_skillopt.gate.sequential import DefaultGate, most_samples
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.search.budget import FINAL
-from pytest_skillopt.search.extensions import added_search, gate_options, gate_tasks
+from pytest_skillopt.search.extensions import gate_options, gate_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_skillopt.gate.data import Verdict
-    from pytest_skillopt.gate.engine import Gate, SequentialGate
+    from pytest_skillopt.gate.engine import Gate
     from pytest_skillopt.model.purse import Purse
     from pytest_skillopt.rollouts.rollout import Rollout
     from pytest_skillopt.search.state import TrainingState
@@ -321,12 +321,9 @@ class FinalComparison:
             agreement=math.inf if begun.agreement is None else begun.agreement,
             repeats=self._repeats,
             known=tuple(task.id for task in state.train),
+            rollouts=state.settings.final_rollouts,
         )
-        gate: type[SequentialGate] = DefaultGate
-        if (search := added_search(state.settings)) and search.gate:
-            gate = search.gate
-            options = replace(options, rollouts=state.settings.final_rollouts)
-        return gate(gate_tasks(state.suite), options, decision=decision)
+        return state.search.rule(gate_tasks(state.suite), options, decision=decision)
 
     def _is_held_out(self, task: SkillTask) -> bool:
         """Return whether a task should gain from the edits, and the search has not seen it.

@@ -18,10 +18,10 @@ from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.gate.data import VETTING, GateOptions, Verdict
 from pytest_skillopt.rollouts.sampler import StopRun
 from pytest_skillopt.search.extensions import (
-    added_search,
     gate_options,
     gate_tasks,
     make_gate,
+    search_of,
 )
 from pytest_skillopt.search.history import History
 from pytest_skillopt.search.samples import Samples
@@ -88,6 +88,7 @@ class TrainingState:
         rivals: Mapping[str, Document] = {},
     ) -> None:
         self.context = context
+        self.search = search_of(context.settings)
         self.skill = skill
         self.stages = stages
         self.purse = purse
@@ -134,8 +135,7 @@ class TrainingState:
     @functools.cached_property
     def at_the_end(self) -> bool:
         """Whether only the final comparison decides, and edits are adopted without a gate."""
-        search = added_search(self.settings)
-        return self.settings.gate == "sequential" and not (search and search.asks_the_gate)
+        return self.settings.gate == "sequential" and not self.search.asks_the_gate
 
     def set_prior(self, e_value: float) -> None:
         """Record what the search's own samples say against "no edit does anything"."""

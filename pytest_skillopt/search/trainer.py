@@ -21,7 +21,7 @@ from pytest_skillopt.rollouts.sampler import Sampler, Stop, StopRun
 from pytest_skillopt.run.result import NeedRow
 from pytest_skillopt.search.budget import samples_of, width_of
 from pytest_skillopt.search.estimate import Belief, estimate_gain, pairs_needed, tasks_needed
-from pytest_skillopt.search.extensions import Stages, added_search, notes_on_search
+from pytest_skillopt.search.extensions import Stages, notes_on_search
 from pytest_skillopt.search.final_comparison import (
     FinalComparison,
     option_for,
@@ -161,8 +161,8 @@ class Trainer:
     def _search(self) -> RunsSearch:
         """Make the search that the settings choose."""
         state = self._state
-        if (added := added_search(state.settings)) and added.make:
-            return added.make(state)
+        if state.search.make:
+            return state.search.make(state)
         # Imported only here: it needs numpy, which a session that trains nothing does not.
         from pytest_skillopt.search.loop import DefaultSearch
 
@@ -195,10 +195,10 @@ class Trainer:
                 self._state.history.end_early()
                 stopped, reason = end.kind, end.reason
             else:
-                added = added_search(self._state.settings)
-                if added and added.follow_up and measured.verdict.accepted:
+                follow_up = self._state.search.follow_up
+                if follow_up and measured.verdict.accepted:
                     most = samples_of(len(self._state.suite))
-                    measured = added.follow_up(self._state, self._final, measured, most)
+                    measured = follow_up(self._state, self._final, measured, most)
                 measured = self._final.open_test(measured)
                 if outlook := self._state.outlook:
                     self._believed = outlook.learn(measured.before, measured.after)

@@ -7,12 +7,11 @@ every style of line endings. A patch must be written to disk as UTF-8 with ``new
 from __future__ import annotations
 
 import difflib
-import posixpath
 import re
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_skillopt.skill.document import SKILL_FILE, to_lf
+from pytest_skillopt.skill.document import SKILL_FILE, place_of, to_lf
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,9 +42,7 @@ def unified(
     """
     parts: list[str] = []
     for name, found in groupby(hunks(before, after), key=lambda hunk: hunk.file):
-        beside = posixpath.normpath(posixpath.join(posixpath.dirname(path), name))
-        where = path if name == SKILL_FILE else beside
-        where = (places or {}).get(name, where)
+        where = (places or {}).get(name, place_of(path, name))
         old, new = _file_name(f"a/{where}"), _file_name(f"b/{where}")
         if name not in before.names:
             parts.append(f"diff --git {old} {new}\nnew file mode 100644\n")

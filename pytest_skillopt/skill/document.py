@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import posixpath
 import re
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -305,6 +306,13 @@ class Document:
     def fence_at(self, offset: int) -> Region | None:
         """Return the code block that holds the offset."""
         return _overlapped(self.fences, offset, offset)
+
+
+def place_of(skill: str, name: str) -> str:
+    """Return the path in the project of a file of the skill whose SKILL.md is at ``skill``."""
+    if name == SKILL_FILE:
+        return skill
+    return posixpath.normpath(posixpath.join(posixpath.dirname(skill), name))
 
 
 def _read_marker(match: re.Match[str]) -> tuple[str, bool]:

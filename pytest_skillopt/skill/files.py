@@ -14,7 +14,7 @@ from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.skill.diff import unified
-from pytest_skillopt.skill.document import SKILL_FILE, TEXTS, Document, SkillError
+from pytest_skillopt.skill.document import SKILL_FILE, TEXTS, Document, SkillError, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -139,8 +139,7 @@ def real_places(names: Iterable[str], skill: str, root: Path) -> dict[str, str]:
     """
     found = {}
     for name in names:
-        path = root / skill
-        place = (path if name == SKILL_FILE else path.parent / name).resolve()
+        place = (root / place_of(skill, name)).resolve()
         if place.is_relative_to(root.resolve()):
             found[name] = place.relative_to(root.resolve()).as_posix()
     return found

@@ -2,7 +2,8 @@
 
 A training that writes its skill leaves a receipt, too, so that it is undone by the same command.
 For a run with ``--skillopt-write=no``, or one from elsewhere, which is not trusted: its counts are
-added up again, its text passes the lint, and only text documents are written. The receipt,
+added up again, its text passes the lint with the settings of the project on disk, and only text
+documents are written. The receipt,
 ``.skillopt/adopted/RUN.json``, pins the versions before and after by their SHA-256; only what it
 pins is undone.
 """
@@ -18,14 +19,19 @@ from filelock import FileLock
 
 from pytest_skillopt.cli import add_run_arguments
 from pytest_skillopt.errors import UserError
+from pytest_skillopt.plugins.propose.base import settings_in
 from pytest_skillopt.plugins.propose.errors import Refused
-from pytest_skillopt.plugins.propose.validate import check_consistent, check_evidence, own_rule
+from pytest_skillopt.plugins.propose.validate import (
+    check_consistent,
+    check_evidence,
+    check_text,
+    own_rule,
+)
 from pytest_skillopt.run.directory import replace_file, write_skill
 from pytest_skillopt.run.past import home_of, pick_run
-from pytest_skillopt.run.project import version_of_run
-from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
+from pytest_skillopt.run.project import change_of_run
+from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError, place_of
 from pytest_skillopt.skill.files import Trained, read_bounded, skill_files
-from pytest_skillopt.skill.lint import lint, refused, warned
 from pytest_skillopt.untrusted import parsed, shown
 
 if TYPE_CHECKING:
@@ -46,7 +52,7 @@ def add_adopt(commands: argparse._SubParsersAction[Any]) -> None:
     text = "write the skills that a run accepted, unless they were changed since; keep a receipt"
     parser = commands.add_parser("adopt", help=text)
     add_run_arguments(parser)
-    text = "search whose own rule may have accepted it (default: the pass rate must rise)"
+    text = "search whose own rule may have accepted it (default: skillopt_search)"
     parser.add_argument("--search", metavar="SEARCH", default="", help=text)
     parser.add_argument("--undo", action="store_true", help="restore the versions before it")
     parser.set_defaults(handle=_adopt)
@@ -76,12 +82,15 @@ def _adopted(args: argparse.Namespace, home: Home) -> int:
     if args.undo:
         return _undone(home, run.id, accepted)
     check_consistent(result, accepted.values())
+    root = home.path.resolve().parent
+    settings = _settings(root)
+    searches = args.search or settings.get("search", "")
     changes = []
     for path, skill in accepted.items():
-        before, after = _versions(home, run.id, skill)
-        rule = own_rule(skill, args.search, "name it with --search if it may judge here")
-        check_evidence(skill, rule[1] if rule else None)
-        _check(home.path.resolve().parent / path, skill, before, after)
+        before, after = change_of_run(home, run.id, skill)
+        _, rule = own_rule(skill, searches, "name it with --search if it may judge here")
+        check_evidence(skill, rule)
+        _check(root / path, skill, before, after, settings)
         changes.append((path, before, after))
     _write(home, changes)
     leave_receipt(home, run.id, accepted.values())
@@ -99,24 +108,21 @@ def _undone(home: Home, run: str, accepted: Mapping[str, SkillResult]) -> int:
         raise UserError(f"{receipt} pins other versions than those of run {run}")
     changes = []
     for path, skill in written.items():
-        before, after = _versions(home, run, skill)
+        before, after = change_of_run(home, run, skill)
         changes.append((path, after, before))
     _write(home, changes)
     receipt.unlink()
     return 0
 
 
-def _versions(home: Home, run: str, skill: SkillResult) -> tuple[Document, Document]:
-    return version_of_run(home, run, skill.before), version_of_run(home, run, skill.after)
-
-
 def _write(home: Home, changes: Iterable[tuple[str, Document, Document]]) -> None:
     """Write the new versions of skills that are not on disk yet: path, old and new version."""
     root = home.path.resolve().parent
+    trained = _trained(_settings(root))
     due = [change for change in changes if not _is_done(root, *change)]
     for path, old, new in due:
         try:
-            write_skill(root, home, path, old, new)
+            write_skill(root, home, path, old, new, trained)
         except SkillError as error:
             raise UserError(str(error)) from None
         sys.stdout.write(shown(f"{path}: {old.version[:10]} -> {new.version[:10]}\n"))
@@ -159,22 +165,39 @@ def _pinned(receipt: Path, run: str) -> dict[str, Any]:
         raise UserError(f"{receipt} is not a receipt, and cannot be used") from None
 
 
-def _check(path: Path, skill: SkillResult, before: Document, after: Document) -> None:
+def _check(
+    path: Path, skill: SkillResult, before: Document, after: Document, settings: Mapping[str, str]
+) -> None:
     """Check the new text of a skill, as far as no base branch is needed."""
     try:
-        for name in (path.name, *({*before.names, *after.names} - {SKILL_FILE})):
-            Trained("*").check(name)
+        for name in {*before.names, *after.names} - {SKILL_FILE}:
+            _trained(settings).check(name)
         present = {*skill_files(path, path.parent), *after.names}
+        warnings = check_text(before, after, settings, present=present, description=True)
     except (SkillError, OSError) as error:
         raise Refused(f"{skill.path}: {error}") from None
-    found = lint(before, after, present=present, description=True)
-    if bad := refused(found):
+    except Refused as error:
         raise Refused(
-            f"{skill.path}: lint, {bad[0].rule}: {bad[0]}; if it is meant so, apply it "
-            "yourself: pytest-skillopt show --patch | git apply"
-        )
-    for finding in warned(found):
+            f"{skill.path}: {error}; if it is meant so, allow it by skillopt_lint_allow, or "
+            "apply it yourself: pytest-skillopt show --patch | git apply"
+        ) from None
+    for finding in warnings:
         sys.stdout.write(shown(f"look at this: {finding.rule}: {finding}\n"))
+
+
+def _settings(root: Path) -> dict[str, str]:
+    """Read the ini keys of the project on disk."""
+
+    def read(name: str) -> str | None:
+        path = root / name
+        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
+
+    return settings_in(read)
+
+
+def _trained(settings: Mapping[str, str]) -> Trained:
+    """Return what may be written: all in the skill's folder, and what the project trains beside."""
+    return Trained(f"*,{settings.get('files', '')}")
 
 
 def _is_done(root: Path, path: str, old: Document, new: Document) -> bool:
@@ -183,7 +206,7 @@ def _is_done(root: Path, path: str, old: Document, new: Document) -> bool:
     if not file.resolve().is_relative_to(root) or not file.is_file():
         raise UserError(f"{path}: there is no such file in {root}")
     names = sorted({*old.names, *new.names})
-    places = {name: file if name == SKILL_FILE else file.parent / name for name in names}
+    places = {name: root / place_of(path, name) for name in names}
     found = {name: place.read_bytes() if place.exists() else b"" for name, place in places.items()}
     if all(found[name] == new.file(name).data for name in names):
         return True

@@ -20,7 +20,7 @@ from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.skill.files import is_searched
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from pytest_skillopt.git import Entry, Git
 
@@ -75,7 +75,14 @@ def read_base(git: Git, commit: str) -> Base:
         UserError: its configuration cannot be read.
     """
     files = git.files(commit)
-    settings = _settings(git, files)
+
+    def read(name: str) -> str | None:
+        entry = files.get(git.prefix + name)
+        if entry is None or not entry.is_file:
+            return None
+        return git.read(entry.id, limit=_MAX_CONFIG).decode("utf-8", "replace")
+
+    settings = settings_in(read, " of the base branch")
     return Base(commit, settings, _allowed(settings, git.prefix, files), files, git)
 
 
@@ -94,23 +101,29 @@ def _allowed(settings: Mapping[str, str], prefix: str, files: Iterable[str]) -> 
     return frozenset(f"{prefix}{p}" for p in found) if len(found) == 1 else frozenset()
 
 
-def _settings(git: Git, files: Mapping[str, Entry]) -> dict[str, str]:
-    """Read the ini keys from the file that pytest would use."""
+def settings_in(read: Callable[[str], str | None], where: str = "") -> dict[str, str]:
+    """Read the ini keys, without ``skillopt_``, from the file that pytest would use.
+
+    Args:
+        read: returns the text of a file in the project's root directory, None if there is none.
+        where: tells for an error where the files are.
+
+    Raises:
+        UserError: the file cannot be read, or has a key that is gone.
+    """
     for name in _CONFIG_FILES:
-        path = git.prefix + name
-        entry = files.get(path)
-        if entry is None or not entry.is_file:
+        text = read(name)
+        if text is None:
             continue
-        text = git.read(entry.id, limit=_MAX_CONFIG).decode("utf-8", "replace")
         try:
             found = _from_toml(name, text) if name.endswith(".toml") else _from_ini(name, text)
         except (ValueError, TypeError, AttributeError, iniconfig.ParseError) as error:
-            raise UserError(f"{path} of the base branch cannot be read: {error}") from None
+            raise UserError(f"{name}{where} cannot be read: {error}") from None
         if found is not None:
             ours = {key: value for key, value in found.items() if key.startswith(_PREFIX)}
             settings = {key.removeprefix(_PREFIX): _text(ours[key]) for key in ours}
             for gone in REMOVED.keys() & settings.keys():
-                raise UserError(f"{path}: {_PREFIX}{gone} no longer exists: {REMOVED[gone]}")
+                raise UserError(f"{name}{where}: {_PREFIX}{gone} no longer exists: {REMOVED[gone]}")
             return settings
     return {}
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.errors import UserError
+from pytest_skillopt.gate.sequential import DefaultGate
 from pytest_skillopt.plugins.propose.base import MAX_SKILL
 from pytest_skillopt.plugins.propose.errors import Refused
 from pytest_skillopt.plugins.propose.git import LINK, mentions
@@ -26,17 +27,17 @@ from pytest_skillopt.report.words import percent
 from pytest_skillopt.run.result import Result
 from pytest_skillopt.search.extensions import added_searches
 from pytest_skillopt.settings import Settings
-from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
+from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError, place_of
 from pytest_skillopt.skill.files import Trained, check_kind, is_outside, slug, unnamed
 from pytest_skillopt.skill.lint import allowed, lint, refused, warned
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
+    from pytest_skillopt.gate.engine import SequentialGate
     from pytest_skillopt.git import Entry
     from pytest_skillopt.plugins.propose.base import Base
     from pytest_skillopt.run.result import SkillResult, TaskRow
-    from pytest_skillopt.search.extensions import Search
     from pytest_skillopt.skill.lint import Finding
 
 _MAX_ENTRIES = 200
@@ -101,7 +102,7 @@ class Checked:
 
     def place(self, name: str) -> str:
         """Return the path of one of its files on the base branch."""
-        return self.places.get(name) or _beside(self.path, name)
+        return self.places.get(name) or place_of(self.path, name)
 
     @property
     def changed(self) -> list[str]:
@@ -177,9 +178,8 @@ def _check(row: SkillResult, files: Mapping[str, bytes], base: Base) -> Checked:
     beside_it = sorted(set(files) - {SKILL_FILE})
     try:
         entry = _base_entry(path, base)
-        chosen = own_rule(row, base.settings.get("search", ""), _WAY)
-        rule, search = chosen or ("", None)
-        rates = check_evidence(row, search)
+        search, rule = own_rule(row, base.settings.get("search", ""), _WAY)
+        rates = check_evidence(row, rule)
         places = {name: _place(path, name, base) for name in beside_it} | {SKILL_FILE: path}
         before = Document(base.read(entry), tuple(_base_files(places, base)))
         after = Document(files[SKILL_FILE], tuple((file, files[file]) for file in beside_it))
@@ -197,15 +197,24 @@ def _check(row: SkillResult, files: Mapping[str, bytes], base: Base) -> Checked:
                     f"from ({row.before[:12]}): commit and push the skill first if it had local "
                     "changes, or train again on the base branch"
                 )
-            if search and search.margin and after.size >= before.size:
+            if rule.margin and after.size >= before.size:
                 raise Refused("the new skill is not shorter")
-            warnings = _check_document(before, after, base, path)
+            folder = posixpath.dirname(path) or "."
+            warnings = check_text(
+                before,
+                after,
+                base.settings,
+                present={posixpath.relpath(name, folder) for name in base.files},
+                description=base.settings.get("train_description", "").lower() in _YES,
+                # What occurs anywhere on the base branch is taken for the user's own.
+                known=lambda text: mentions(base.git, base.commit, text),
+            )
     except UserError as error:
         raise Refused(f"{path}: {error}") from None
     except UnicodeDecodeError:
         raise Refused(f"{path}: one of its files is not UTF-8") from None
     name = slug(before.name or unnamed(Path(row.path)))
-    return Checked(name, path, rates, before, after, row, places, rule, warnings)
+    return Checked(name, path, rates, before, after, row, places, search, warnings)
 
 
 def _with_ends(document: Document, old: bytes, new: bytes) -> Document:
@@ -238,7 +247,7 @@ def _base_entry(path: str, base: Base) -> Entry:
 
 def _place(path: str, name: str, base: Base) -> str:
     """Return the path of a trained file, which a link of the base branch may have elsewhere."""
-    place = base.place(_beside(path, name))
+    place = base.place(place_of(path, name))
     try:
         Trained(base.settings.get("files", Settings().files)).check(name)
         check_kind(place)
@@ -261,14 +270,8 @@ def _base_files(places: Mapping[str, str], base: Base) -> Iterator[tuple[str, by
             yield name, base.read(entry)
 
 
-def _beside(path: str, name: str) -> str:
-    """Return the path of a file in the folder of the SKILL.md at ``path``."""
-    there = posixpath.normpath(posixpath.join(posixpath.dirname(path), name))
-    return path if name == SKILL_FILE else there
-
-
-def own_rule(skill: SkillResult, searches: str, way: str) -> tuple[str, Search] | None:
-    """Return the search whose own rule judges a skill, with its name; None for the usual rule.
+def own_rule(skill: SkillResult, searches: str, way: str) -> tuple[str, type[SequentialGate]]:
+    """Return the rule that judges a skill, and the search that brings it; "" for the usual rule.
 
     Args:
         skill: the result, which only tells by which rule it was accepted.
@@ -280,22 +283,20 @@ def own_rule(skill: SkillResult, searches: str, way: str) -> tuple[str, Search] 
     """
     gate = (skill.verdict or {}).get("gate")
     for name, make in added_searches().items():
-        search = make()
-        if search.gate is None or search.gate.name != gate:
+        rule = make().rule
+        if rule is DefaultGate or rule.name != gate:
             continue
         if name not in map(str.strip, searches.split(",")):
             raise Refused(f"the rule of the search {name} accepted it: {way}")
-        return name, search
-    return None
+        return name, rule
+    return "", DefaultGate
 
 
-def check_evidence(skill: SkillResult, rule: Search | None) -> PassRates:
+def check_evidence(skill: SkillResult, rule: type[SequentialGate]) -> PassRates:
     """Recompute the pass rates on train and val from the counts.
 
-    ``rule`` is the search whose own rule judges, None for the usual rule.
-
     Raises:
-        Refused: they are not better, or do not show what the rule of a search claims.
+        Refused: they do not show what the rule claims.
     """
     known, told = {row.id for row in skill.tasks}, (skill.verdict or {}).get("tasks")
     rows = [row for row in told if isinstance(row, dict)] if isinstance(told, list) else []
@@ -312,17 +313,9 @@ def check_evidence(skill: SkillResult, rule: Search | None) -> PassRates:
         raise Refused(f"the evidence lacks {lost[0][:200]}, of which the verdict tells")
     if (whole := skill.suite and skill.suite.after) and whole.tasks != rates.tasks:
         raise Refused(f"the evidence has {rates.tasks} of the {whole.tasks} tasks of the suite")
-    if rule:
-        found = [
-            (r.after.passed, r.after.n, r.before.passed, r.before.n) for r in counted if r.after
-        ]
-        if doubt := rule.doubt(found):
-            raise Refused(doubt)
-    elif rates.after <= rates.before:  # a tie is not an improvement
-        raise Refused(
-            "the counts do not support the verdict: pass rate "
-            f"{percent(float(rates.before))} before, {percent(float(rates.after))} after"
-        )
+    found = [(r.after.passed, r.after.n, r.before.passed, r.before.n) for r in counted if r.after]
+    if doubt := rule.recheck(found):
+        raise Refused(doubt)
     for wanted, words in ((True, "should"), (False, "should not")):
         side = [row for row in counted if row.trigger is wanted]
         if side and (of_side := pass_rates(side)).after < of_side.before:
@@ -357,30 +350,44 @@ def pass_rates(rows: Sequence[TaskRow]) -> PassRates:
     return PassRates(**rates, rows=tuple(rows))
 
 
-def _check_document(old: Document, new: Document, base: Base, path: str) -> tuple[Finding, ...]:
-    """Run the lint; refuse its errors and return its warnings.
+def check_text(
+    old: Document,
+    new: Document,
+    settings: Mapping[str, str],
+    *,
+    present: Collection[str],
+    description: bool,
+    known: Callable[[str], bool] | None = None,
+) -> tuple[Finding, ...]:
+    """Run the lint by trusted settings; refuse its errors and return its warnings.
 
-    Changes of the frontmatter or of a protected region are never allowed. An address or command
-    that occurs anywhere on the base branch is taken for the user's own.
+    Changes of the frontmatter or of a protected region are never allowed.
+
+    Args:
+        old: the version on disk, or of the base branch.
+        new: the version to write.
+        settings: ini keys without ``skillopt_``.
+        present: paths of the files in the skill's folder.
+        description: whether the description may change.
+        known: checks if an address or a command is the user's own.
     """
     try:
-        allow = allowed(base.settings.get("lint_allow", "")) - {"frontmatter", "protected"}
+        allow = allowed(settings.get("lint_allow", "")) - {"frontmatter", "protected"}
         for name in new.names:
             Document.from_bytes(new.file(name).data)
     except SkillError as error:
         raise Refused(str(error)) from None
-    size = base.settings.get("max_skill_tokens") or "0"
+    size = settings.get("max_skill_tokens") or "0"
     if not size.isdecimal():
-        raise Refused(f"skillopt_max_skill_tokens of the base branch is not a number: {size!r}")
-    folder = posixpath.dirname(path)
+        raise Refused(f"skillopt_max_skill_tokens is not a number: {size!r}")
     found = lint(
         old,
         new,
         allow,
         max_tokens=int(size),
-        known=lambda text: mentions(base.git, base.commit, text),
-        present={posixpath.relpath(name, folder or ".") for name in base.files},
-        description=base.settings.get("train_description", "").lower() in _YES,
+        known=known,
+        present=present,
+        description=description,
     )
     if bad := refused(found):
         raise Refused(f"lint, {bad[0].rule}: {bad[0]}")

@@ -60,14 +60,6 @@ def non_inferior(strata: Sequence[tuple[int, int, int, int]]) -> float:
     return NormalDist().cdf(-(moved + MARGIN * len(strata)) / deviation)
 
 
-def not_shown(counts: Sequence[tuple[int, int, int, int]]) -> str:
-    """Return the reason for which counts do not show that a skill is no worse; else ""."""
-    if (p_value := non_inferior(counts)) <= _RECOMPUTED:
-        return ""
-    said = _worse_by_margin(p_value, _RECOMPUTED)
-    return f"the counts do not show that the shorter skill is no worse {said}"
-
-
 def _worse_by_margin(p_value: float, level: float) -> str:
     """Describe the test without statistical terms: its p-value and the allowed level."""
     return (
@@ -100,6 +92,15 @@ class ShorterGate(SequentialGate):
     """
 
     name = "shorten"
+    margin = MARGIN
+
+    @classmethod
+    def recheck(cls, counts: Sequence[tuple[int, int, int, int]]) -> str:
+        """Return why counts do not show that the shorter skill is no worse, or ""."""
+        if (p_value := non_inferior(counts)) <= _RECOMPUTED:
+            return ""
+        said = _worse_by_margin(p_value, _RECOMPUTED)
+        return f"the counts do not show that the shorter skill is no worse {said}"
 
     def decide(self) -> Plan:
         self.final = self.options.final
@@ -281,9 +282,7 @@ def shorten() -> Search:
     return Search(
         most=_most,
         make=ShortenSearch,
-        gate=ShorterGate,
-        margin=MARGIN,
-        doubt=not_shown,
+        rule=ShorterGate,
         prompts=_PROMPTS,
     )
 

@@ -88,7 +88,7 @@ def test_a_path_outside_of_the_project_is_refused(
     result["skills"][0]["path"] = "../SKILL.md"
     (run / "result.json").write_text(json.dumps(result))
     assert main(["adopt", RUN]) == 1
-    assert "there is no such file in" in capsys.readouterr().err
+    assert "lies outside of the project" in capsys.readouterr().err
     assert outside.read_bytes() == BEFORE
 
 
@@ -130,6 +130,18 @@ def test_hostile_text_is_refused_with_a_way_out(
     assert "lint, " in said
     assert "pytest-skillopt show --patch | git apply" in said
     assert project.skill.read_bytes() == BEFORE
+
+
+def test_what_the_settings_of_the_project_allow_is_adopted(
+    project: Project, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forge(run, linked := AFTER + b"See [the list](later.md).\n")
+    assert main(["adopt", RUN]) == 1
+    assert "allow it by skillopt_lint_allow" in " ".join(capsys.readouterr().err.split())
+    with (project.root / "pyproject.toml").open("a") as file:
+        file.write('skillopt_lint_allow = "links"\n')
+    assert main(["adopt", RUN]) == 0
+    assert project.skill.read_bytes() == linked
 
 
 def test_a_new_command_is_shown(
