@@ -14,6 +14,7 @@ import pytest
 
 from pytest_skillopt.cli import main
 from pytest_skillopt.run.directory import Home, finish_writing, finished, mode_of
+from pytest_skillopt.skill.files import Trained
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -159,7 +160,7 @@ def test_a_journal_or_note_that_is_too_deep_stops_nothing(home: Path) -> None:
     shutil.copytree(run, copied)
     (copied / "result.json").write_text(DEEP)
     assert (mode_of(run), finished(copied)) == ("", "")
-    notes = list(finish_writing(home.parent, Home(home), ["SKILL.md"]))
+    notes = list(finish_writing(home.parent, Home(home), ["SKILL.md"], Trained()))
     assert "stays half written" in notes[0]
     assert json.loads((run / "result.json").read_text())["mode"] == "compare"
 

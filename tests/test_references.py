@@ -396,7 +396,7 @@ def test_no_version_writes_a_program(project: Project) -> None:
     before = Document(SKILL.encode()).with_file("run.py", Document(b"print(1)\n"))
     after = before.with_file("run.py", Document(b"print(2)\n"))
     with pytest.raises(SkillError, match=r"run\.py: only text documents"):
-        write_version(project.folder / "SKILL.md", before, after)
+        write_version(project.folder, "SKILL.md", before, after, Trained())
     assert script.read_text() == "print(1)\n"
 
 
@@ -495,16 +495,16 @@ def test_what_a_kill_left_half_written_is_finished_by_the_next_run(
         patch.setattr(Path, "unlink", lambda self, missing_ok=False: None)
         if moves < 3:
             with pytest.raises(KeyboardInterrupt):
-                write_skill(tmp_path, home, "skills/SKILL.md", BEFORE, AFTER)
+                write_skill(tmp_path, home, "skills/SKILL.md", BEFORE, AFTER, Trained())
         else:
-            write_skill(tmp_path, home, "skills/SKILL.md", BEFORE, AFTER)
-    said = list(finish_writing(tmp_path, home, ["skills/SKILL.md"]))
+            write_skill(tmp_path, home, "skills/SKILL.md", BEFORE, AFTER, Trained())
+    said = list(finish_writing(tmp_path, home, ["skills/SKILL.md"], Trained()))
     assert [text[:40] for text in said] == ["skills/SKILL.md: a run that was killed w"] * (
         moves > 0
     )
     found = AFTER if moves else BEFORE  # A write that reached no file is made by the run.
     assert on_disk(skill.parent) == {name: found.file(name).data for name in found.names}
-    assert list(finish_writing(tmp_path, home, ["skills/SKILL.md"])) == []
+    assert list(finish_writing(tmp_path, home, ["skills/SKILL.md"], Trained())) == []
 
 
 def test_what_somebody_changed_after_the_kill_is_left_alone(tmp_path: Path) -> None:
@@ -515,7 +515,7 @@ def test_what_somebody_changed_after_the_kill_is_left_alone(tmp_path: Path) -> N
     home.path.mkdir()
     versions = [version.packed.decode() for version in (BEFORE, AFTER)]
     (home.path / "writing-1.json").write_text(json.dumps(["skills/SKILL.md", *versions]))
-    (said,) = finish_writing(tmp_path, home, ["skills/SKILL.md"])
+    (said,) = finish_writing(tmp_path, home, ["skills/SKILL.md"], Trained())
     assert "stays half written" in said
     assert "changed during the run" in said
     assert on_disk(skill.parent)["SKILL.md"] == b"by hand\n"
@@ -528,7 +528,7 @@ def test_a_note_writes_no_file_but_a_skill_of_the_suite(tmp_path: Path) -> None:
     home.path.mkdir()
     note = home.path / "writing-1.json"
     note.write_text(json.dumps(["conftest.py", "# mine\n", "# theirs\n"]))
-    assert list(finish_writing(tmp_path, home, ["skills/SKILL.md"])) == []
+    assert list(finish_writing(tmp_path, home, ["skills/SKILL.md"], Trained())) == []
     assert victim.read_bytes() == b"# mine\n"
     assert note.exists()
 
@@ -547,7 +547,7 @@ def test_a_move_that_fails_takes_those_before_it_back(
 
     monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(SkillError, match="No space left on device"):
-        write_version(skill, BEFORE, AFTER)
+        write_version(skill.parent, "SKILL.md", BEFORE, AFTER, Trained())
     assert on_disk(tmp_path) == {name: BEFORE.file(name).data for name in BEFORE.names}
 
 
@@ -558,6 +558,6 @@ def test_a_reference_that_has_become_a_link_out_of_the_folder_is_not_written(
     (tmp_path / "outside.md").write_bytes(b"old a\n")
     (skill.parent / "references/a.md").unlink()
     (skill.parent / "references/a.md").symlink_to(tmp_path / "outside.md")
-    with pytest.raises(SkillError, match="outside of the skill's folder"):
-        write_version(skill, BEFORE, AFTER)
+    with pytest.raises(SkillError, match="is now outside of the project"):
+        write_version(skill.parent, "SKILL.md", BEFORE, AFTER, Trained())
     assert (tmp_path / "outside.md").read_bytes() == b"old a\n"

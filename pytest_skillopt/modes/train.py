@@ -74,10 +74,7 @@ def train(run: Run, display: Display) -> Result:
     for outcome in outcomes:
         lost = [r.path for r in results if r.status == "accepted" and not r.written]
         results.append(_written(run, outcome, lost if together else []))
-    resumable = any(outcome.resumable for outcome in outcomes) or any(
-        result.status == "unmeasured" != outcome.status
-        for result, outcome in zip(results, outcomes, strict=True)
-    )
+    resumable = any(outcome.resumable for outcome in outcomes)
     status = next(s for s in _RANK if any(r.status == s for r in results))
     resume = run.resume_command if resumable else ""
     return run.result(status, joined_reasons(results), results, resume=resume)
@@ -197,7 +194,7 @@ class _Observer(Observer):
 
 
 def _written(run: Run, outcome: TrainOutcome, lost: Sequence[str]) -> SkillResult:
-    """Write an accepted skill, if the file is unchanged since the training began.
+    """Write an accepted skill, and note what stands in the way.
 
     ``lost`` are accepted skills that it was measured beside, and that were not written.
     """
@@ -205,24 +202,28 @@ def _written(run: Run, outcome: TrainOutcome, lost: Sequence[str]) -> SkillResul
     if outcome.status != "accepted":
         return result
     result = attributed(result, outcome.before, outcome.after)
+    hindered = _write(run, outcome, lost)
+    if hindered:
+        run.notes.append(f"{outcome.skill} was not written: {hindered}")
+    return result.model_copy(update={"written": not hindered})
+
+
+def _write(run: Run, outcome: TrainOutcome, lost: Sequence[str]) -> str:
+    """Write a skill, if the file is unchanged since the training began; else say why not."""
     if not run.settings.write:
-        run.notes.append(f"{outcome.skill} was not written: skillopt_write is no")
-        return result
+        return "skillopt_write is no"
     if lost:
-        beside = f"it was measured beside the new {lost[0]}, which was not written"
-        run.notes.append(f"{outcome.skill} was not written: {beside}")
-        return result
+        return f"it was measured beside the new {lost[0]}, which was not written"
     path, trained = run.root / outcome.skill, Trained.of(run.settings)
+    about = {"skill": outcome.skill, "version": outcome.after.version}
     try:
         if read_version(path, run.root, trained) != outcome.after:
-            run.journal.write("writing", {"skill": outcome.skill, "version": outcome.after.version})
+            run.journal.write("writing", about)
             write_skill(run.root, run.home, outcome.skill, outcome.before, outcome.after, trained)
     except SkillError as error:
-        patch = run.directory.path / "skill.patch"
-        run.notes.append(f"{outcome.skill} was not written: {error}; the change is in {patch}")
-        return result
-    run.journal.write("written", {"skill": outcome.skill, "version": outcome.after.version})
-    return result.model_copy(update={"written": True})
+        return f"{error}; the change is in {run.directory.path / 'skill.patch'}"
+    run.journal.write("written", about)
+    return ""
 
 
 def _skill_result(run: Run, outcome: TrainOutcome) -> SkillResult:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 
 from pytest_skillopt.run.journal import entries_of
-from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
+from pytest_skillopt.skill.document import Document, SkillError, place_of
 from pytest_skillopt.skill.files import check_names, write_beside, write_version
 from pytest_skillopt.untrusted import parsed
 
@@ -215,7 +215,7 @@ def write_skill(
     skill: str,
     before: Document,
     after: Document,
-    trained: Trained | None = None,
+    trained: Trained,
 ) -> None:
     """Write a version of a skill, all its files or none.
 
@@ -237,13 +237,13 @@ def write_skill(
     except OSError as error:
         raise SkillError(f"{note}: cannot be written ({error.strerror})") from None
     try:
-        write_version(root / skill, before, after, trained, root)
+        write_version(root, skill, before, after, trained)
     finally:
         note.unlink(missing_ok=True)
 
 
 def finish_writing(
-    root: Path, home: Home, skills: Container[str], trained: Trained | None = None
+    root: Path, home: Home, skills: Container[str], trained: Trained
 ) -> Iterator[str]:
     """Finish the writes of killed runs; yield notes about them.
 
@@ -262,19 +262,19 @@ def finish_writing(
                 continue
             before, after = (Document.unpack(version.encode()) for version in versions)
             check_names(after, trained)
-            begun = _half_written(root / skill, before, after)
+            begun = _half_written(root, skill, before, after)
             if begun != before:
-                write_version(root / skill, begun, after, trained, root)
+                write_version(root, skill, begun, after, trained)
                 yield f"{skill}: a run that was killed while it wrote the skill has been finished"
         except (SkillError, OSError, ValueError) as error:
             yield f"{note.name}: a skill stays half written, see git diff: {error}"
         note.unlink(missing_ok=True)
 
 
-def _half_written(path: Path, before: Document, after: Document) -> Document:
+def _half_written(root: Path, skill: str, before: Document, after: Document) -> Document:
     """Return ``before`` with the files that equal ``after`` already; remove temporary files."""
     for name in after.names:
-        file = path.resolve() if name == SKILL_FILE else path.parent / name
+        file = (root / place_of(skill, name)).resolve()
         for stray in file.parent.glob(f".{file.name}.*.tmp"):
             stray.unlink()
         if file.exists() and file.read_bytes() == after.file(name).data:

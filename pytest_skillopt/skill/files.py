@@ -303,38 +303,40 @@ def left_out(path: Path, root: Path) -> list[str]:
 
 
 def write_version(
-    path: Path,
-    before: Document,
-    after: Document,
-    trained: Trained | None = None,
-    root: Path | None = None,
+    root: Path, skill: str, before: Document, after: Document, trained: Trained
 ) -> None:
     """Replace the changed files of a skill, each atomically, and all of them or none.
 
     The new content is written beside the files and flushed to disk, then moved into place, the
-    SKILL.md last; a file's mode is kept. A link is followed inside of the project ``root``, or
-    without it of the skill's folder. Only a kill between two moves leaves some files unchanged: see
-    ``run.directory``. Only text documents are written, and outside of the skill's folder only what
-    ``trained`` names.
+    SKILL.md last; a file's mode is kept. A link is followed inside of the project ``root``. Only a
+    kill between two moves leaves some files unchanged: see ``run.directory``. Only text documents
+    are written, and outside of the skill's folder only what ``trained`` names.
 
     Raises:
         SkillError: a file differs from ``before``, or may not or cannot be written; no file was
             changed.
     """
-    targets = {
-        name: path.resolve() if name == SKILL_FILE else (path.parent / name).resolve()
-        for name in reversed(after.names)
-    }
-    changed = [name for name in targets if after.file(name) != before.file(name)]
     check_names(after, trained)
+    places = {name: root / place_of(skill, name) for name in reversed(after.names)}
+    targets = {name: place.resolve() for name, place in places.items()}
+    changed = [name for name in targets if after.file(name) != before.file(name)]
+
+    def check(name: str) -> None:
+        place, target = places[name], targets[name]
+        inside = place.parent if is_outside(name) else root
+        if not target.is_relative_to(inside.resolve()):
+            raise SkillError(f"{place}: not written, it is now outside of the project")
+        if (target.read_bytes() if target.exists() else b"") != before.file(name).data:
+            raise SkillError(f"{place}: not written, the file was changed during the run")
+
     written: dict[str, Path] = {}
     moved: list[str] = []
     try:
         for name in changed:
-            _check_unchanged(path.parent, name, targets[name], before, root)
+            check(name)
             written[name] = _write_beside(targets[name], after.file(name).data)
-        for name, target in targets.items():
-            _check_unchanged(path.parent, name, target, before, root)
+        for name in targets:
+            check(name)
         for name in changed:
             written[name].replace(targets[name])
             moved.append(name)
@@ -344,13 +346,14 @@ def write_version(
                 _write_beside(targets[name], data).replace(targets[name])
             else:
                 targets[name].unlink()
-        raise SkillError(f"{path.parent}: cannot be written ({error.strerror})") from None
+        folder = places[SKILL_FILE].parent
+        raise SkillError(f"{folder}: cannot be written ({error.strerror})") from None
     finally:
         for temporary in written.values():
             temporary.unlink(missing_ok=True)
 
 
-def check_names(version: Document, trained: Trained | None) -> None:
+def check_names(version: Document, trained: Trained) -> None:
     """Refuse (SkillError) a version with a file that may not be written.
 
     It is no text document, or lies outside of the skill's folder and is not trained.
@@ -359,7 +362,7 @@ def check_names(version: Document, trained: Trained | None) -> None:
     """
     for name in version.names:
         check_kind(name)
-        if not _stays_inside(name) and name not in (trained or Trained()).outside:
+        if not _stays_inside(name) and name not in trained.outside:
             raise SkillError(f"{name}: not written, it lies outside of the skill's folder")
 
 
@@ -385,18 +388,6 @@ def write_beside(target: Path, data: bytes, *, mode: int = 0o600, flush: bool = 
         temporary.unlink(missing_ok=True)
         raise
     return temporary
-
-
-def _check_unchanged(
-    folder: Path, name: str, target: Path, before: Document, root: Path | None
-) -> None:
-    shown = folder / name
-    place = (folder / name).parent if is_outside(name) else root or folder
-    if name != SKILL_FILE and not target.is_relative_to(place.resolve()):
-        where = "project" if root else "skill's folder"
-        raise SkillError(f"{shown}: not written, it is now outside of the {where}")
-    if (target.read_bytes() if target.exists() else b"") != before.file(name).data:
-        raise SkillError(f"{shown}: not written, the file was changed during the run")
 
 
 def skill_files(path: Path, root: Path) -> dict[str, bytes]:

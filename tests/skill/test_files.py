@@ -8,6 +8,7 @@ import pytest
 from pytest_skillopt.skill import files
 from pytest_skillopt.skill.document import Document, SkillError
 from pytest_skillopt.skill.files import (
+    Trained,
     find_skill,
     materialise,
     read_skill,
@@ -76,7 +77,7 @@ def test_a_link_inside_of_the_project_is_followed(tmp_path: Path) -> None:
     link = tmp_path / "SKILL.md"
     link.symlink_to(target)
     assert read_skill(link, tmp_path).data == b"old"
-    write_version(link, Document(b"old"), Document(b"new"))
+    write_version(tmp_path, "SKILL.md", Document(b"old"), Document(b"new"), Trained())
     assert link.is_symlink()
     assert target.read_bytes() == b"new"
     assert target.stat().st_mode & 0o777 == 0o640
@@ -114,7 +115,7 @@ def test_what_cannot_be_trained_is_named(tmp_path: Path, monkeypatch: pytest.Mon
 def test_the_write_is_complete_and_leaves_nothing_behind(tmp_path: Path) -> None:
     path = put(tmp_path / "SKILL.md", b"old")
     path.chmod(0o664)
-    write_version(path, Document(b"old"), Document(b"new\r\n"))
+    write_version(tmp_path, "SKILL.md", Document(b"old"), Document(b"new\r\n"), Trained())
     assert path.read_bytes() == b"new\r\n"
     assert path.stat().st_mode & 0o777 == 0o664
     assert list(tmp_path.iterdir()) == [path]
@@ -123,11 +124,11 @@ def test_the_write_is_complete_and_leaves_nothing_behind(tmp_path: Path) -> None
 def test_a_file_that_changed_is_not_written(tmp_path: Path) -> None:
     path = put(tmp_path / "SKILL.md", b"edited by hand")
     with pytest.raises(SkillError, match="changed during the run"):
-        write_version(path, Document(b"old"), Document(b"new"))
+        write_version(tmp_path, "SKILL.md", Document(b"old"), Document(b"new"), Trained())
     assert path.read_bytes() == b"edited by hand"
     path.unlink()
     with pytest.raises(SkillError, match="changed during the run"):
-        write_version(path, Document(b"old"), Document(b"new"))
+        write_version(tmp_path, "SKILL.md", Document(b"old"), Document(b"new"), Trained())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -139,7 +140,7 @@ def test_a_failing_write_leaves_the_file(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(SkillError, match="No space left on device"):
-        write_version(path, Document(b"old"), Document(b"new"))
+        write_version(tmp_path, "SKILL.md", Document(b"old"), Document(b"new"), Trained())
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 
