@@ -6,6 +6,7 @@ fill in versions and rule: ``check``, ``try`` and ``drift``. ``aa`` compares a s
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -19,7 +20,7 @@ from pytest_skillopt.compare.versions import NONE, Revision, find
 from pytest_skillopt.git import GitError
 from pytest_skillopt.run.directory import Home
 from pytest_skillopt.run.openrun import joined_reasons
-from pytest_skillopt.search.extensions import configured_gate, gate_tasks
+from pytest_skillopt.search.extensions import gate_options, gate_tasks, make_gate
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.files import Trained
@@ -100,7 +101,8 @@ def _ask_about_two(run: Run, skill: str) -> Question:
     if before.version == after.version:
         same = f"{first} and {second} are the same; --skillopt-aa compares a skill with itself"
         raise SkillError(same)
-    gate = configured_gate(run.settings, gate_tasks(run.tasks_of(skill)))
+    options = replace(gate_options(run.settings), budget=run.settings.max_rollouts or None)
+    gate = make_gate(run.settings.gate, gate_tasks(run.tasks_of(skill)), options)
     return Question(before=before, after=after, gate=gate)
 
 

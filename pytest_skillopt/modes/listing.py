@@ -144,9 +144,6 @@ class Plan:
                     "has won its bets"
                 )
 
-    def _use(self, role: Role) -> tuple[Use, str]:
-        return usual_use(role, self.tasks, self._home)
-
     @property
     def _home(self) -> Home:
         return Home(self._config.rootpath / self.settings.dir)
@@ -211,7 +208,7 @@ class Plan:
                 if model.price is None:
                     unpriced.add(model.model)
                 else:
-                    use, source = self._use(role)
+                    use, source = usual_use(role, self.tasks, self._home)
                     found[role] = _Each(model.price.cost(use.read, use.said), use, source)
         return found, unpriced
 

@@ -6,7 +6,7 @@ their place.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_skillopt.edits.combine import aggregate, select
@@ -15,6 +15,7 @@ from pytest_skillopt.edits.update import update
 from pytest_skillopt.gate.data import GateOptions, GateTask
 from pytest_skillopt.gate.sequential import DefaultGate
 from pytest_skillopt.plugins import hooks, merged
+from pytest_skillopt.search.budget import most_of_search
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,13 +40,6 @@ class RunsSearch(Protocol):
         ...
 
 
-def _most(tasks: Sequence[SkillTask], settings: Settings) -> tuple[int, int]:
-    """Return the bounds of the default search."""
-    from pytest_skillopt.search.budget import most_of_search
-
-    return most_of_search(tasks, settings)
-
-
 @dataclass(frozen=True, slots=True)
 class Search:
     """A search: by default that of the package, else one that a plugin brings.
@@ -62,7 +56,7 @@ class Search:
             ``Measured`` and the most samples of a search to the ``Measured`` that counts.
     """
 
-    most: Callable[[Sequence[SkillTask], Settings], tuple[int, int]] = _most
+    most: Callable[[Sequence[SkillTask], Settings], tuple[int, int]] = most_of_search
     make: Callable[..., RunsSearch] | None = None
     stages: Callable[[], Stages] = lambda: Stages()
     rule: type[SequentialGate] = DefaultGate
@@ -120,12 +114,6 @@ def gate_options(settings: Settings) -> GateOptions:
         most=settings.final_rollouts,
         max_error_rate=settings.max_error_rate,
     )
-
-
-def configured_gate(settings: Settings, tasks: Sequence[GateTask]) -> Gate:
-    """Make the gate of the settings for one decision on these tasks, within a cap on rollouts."""
-    options = replace(gate_options(settings), budget=settings.max_rollouts or None)
-    return make_gate(settings.gate, tasks, options)
 
 
 def make_gate(
