@@ -179,7 +179,7 @@ class Plan:
             calls = _of(round(judged * plan.typical), round(judged * plan.most))
             yield f"judge calls: {calls}, if a rollout of a task with skill_judge makes one"
         if any("user" in task.roles for task in tasks):
-            use, source = self._use("user")
+            use, source = usual_use("user", self.tasks, self._home)
             calls = _of(round(use.calls * plan.typical), round(use.calls * plan.most))
             each = f"{use.calls:.1f} a rollout of a mean task ({source})"
             yield f"calls of the simulated user: {calls}, if it makes {each}"
