@@ -274,6 +274,18 @@ def test_a_linked_reference_counts_now_and_then(project: Project) -> None:
     assert "references/style.md" in project.result["skills"][0]["patch"]
 
 
+def test_a_patch_is_compared_with_a_folder(project: Project) -> None:
+    project.commit()
+    project.write(REAL, SPOILED)
+    patch = subprocess.run(["git", "diff"], cwd=project.root, check=True, capture_output=True)
+    project.write("spoils.patch", patch.stdout.decode())
+    project.write(REAL, SKILL)
+    project.write("other/SKILL.md", SKILL)
+    status, shown = project.run("--skillopt-compare", "other", "spoils.patch")
+    assert (status, project.result["status"]) == (0, "rejected"), shown
+    assert "-End with a full stop." in project.result["skills"][0]["patch"]
+
+
 def test_the_baseline_of_the_revision_counts(project: Project) -> None:
     """A change that spoils the skill could write what it likes into the file."""
     project.commit()
