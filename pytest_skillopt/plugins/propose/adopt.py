@@ -173,7 +173,11 @@ def _check(
         for name in {*before.names, *after.names} - {SKILL_FILE}:
             _trained(settings).check(name)
         present = {*skill_files(path, path.parent), *after.names}
-        warnings = check_text(before, after, settings, present=present, description=True)
+        # Also the names of rules that only a conftest.py brings.
+        allow = frozenset(map(str.strip, settings.get("lint_allow", "").split(",")))
+        warnings = check_text(
+            before, after, settings, allow=allow, present=present, description=True
+        )
     except (SkillError, OSError) as error:
         raise Refused(f"{skill.path}: {error}") from None
     except Refused as error:

@@ -45,6 +45,8 @@ _MAX_RESULT = 16 * 1024 * 1024
 _MOST_ROLLOUTS = 1_000_000
 """Maximum rollouts of a task under one version, far above any training: limits forged counts."""
 _WAY = "set it as skillopt_search on the base branch if it may judge there"
+_NEVER_ALLOWED = frozenset({"frontmatter", "protected"})
+"""Rules of the lint that hold for a proposal whatever the base branch allows."""
 _YES = ("1", "yes", "true", "on")
 
 
@@ -204,12 +206,13 @@ def _check(row: SkillResult, files: Mapping[str, bytes], base: Base) -> Checked:
                 before,
                 after,
                 base.settings,
+                allow=allowed(base.settings.get("lint_allow", "")) - _NEVER_ALLOWED,
                 present={posixpath.relpath(name, folder) for name in base.files},
                 description=base.settings.get("train_description", "").lower() in _YES,
                 # What occurs anywhere on the base branch is taken for the user's own.
                 known=lambda text: mentions(base.git, base.commit, text),
             )
-    except UserError as error:
+    except (UserError, SkillError) as error:
         raise Refused(f"{path}: {error}") from None
     except UnicodeDecodeError:
         raise Refused(f"{path}: one of its files is not UTF-8") from None
@@ -355,28 +358,28 @@ def check_text(
     new: Document,
     settings: Mapping[str, str],
     *,
+    allow: frozenset[str],
     present: Collection[str],
     description: bool,
     known: Callable[[str], bool] | None = None,
 ) -> tuple[Finding, ...]:
     """Run the lint by trusted settings; refuse its errors and return its warnings.
 
-    Changes of the frontmatter or of a protected region are never allowed.
-
     Args:
         old: the version on disk, or of the base branch.
         new: the version to write.
         settings: ini keys without ``skillopt_``.
+        allow: names of lint rules that do not apply.
         present: paths of the files in the skill's folder.
         description: whether the description may change.
         known: checks if an address or a command is the user's own.
+
+    Raises:
+        Refused: an error of the lint.
+        SkillError: a file is not a text.
     """
-    try:
-        allow = allowed(settings.get("lint_allow", "")) - {"frontmatter", "protected"}
-        for name in new.names:
-            Document.from_bytes(new.file(name).data)
-    except SkillError as error:
-        raise Refused(str(error)) from None
+    for name in new.names:
+        Document.from_bytes(new.file(name).data)
     size = settings.get("max_skill_tokens") or "0"
     if not size.isdecimal():
         raise Refused(f"skillopt_max_skill_tokens is not a number: {size!r}")

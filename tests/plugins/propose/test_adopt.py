@@ -135,11 +135,12 @@ def test_hostile_text_is_refused_with_a_way_out(
 def test_what_the_settings_of_the_project_allow_is_adopted(
     project: Project, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    forge(run, linked := AFTER + b"See [the list](later.md).\n")
+    linked = AFTER.replace(b"name: invoices", b"name: bills") + b"See [the list](later.md).\n"
+    forge(run, linked)
     assert main(["adopt", RUN]) == 1
     assert "allow it by skillopt_lint_allow" in " ".join(capsys.readouterr().err.split())
     with (project.root / "pyproject.toml").open("a") as file:
-        file.write('skillopt_lint_allow = "links"\n')
+        file.write('skillopt_lint_allow = "links, frontmatter, rule-of-a-conftest"\n')
     assert main(["adopt", RUN]) == 0
     assert project.skill.read_bytes() == linked
 
