@@ -260,7 +260,8 @@ def test_no_link_of_the_readme_is_dead_on_the_page_of_a_package_index() -> None:
 
 
 def test_every_kind_of_journal_entry_is_documented() -> None:
-    writing = re.compile(r'(?:journal\.write|journal\.once|history\.record|observer\.record)\(\s*"(\w+)"')
+    writers = "journal.write|journal.once|history.record|observer.record".replace(".", r"\.")
+    writing = re.compile(rf'(?:{writers})\(\s*"(\w+)"')
     package = Path(pytest_skillopt.__file__).parent
     written = {kind for path in package.rglob("*.py") for kind in writing.findall(path.read_text())}
     assert {"run", "rollout", "verdict"} <= written
