@@ -191,15 +191,7 @@ def test_it_loads_where_the_plugin_is_switched_off(place: Place) -> None:
 
 @pytest.mark.parametrize("name", ["leaks", "shorten"])
 def test_a_built_in_plugin_works_from_a_package_of_its_own(place: Place, name: str) -> None:
-    """The same files: taken out of the tree, its lines no longer name its old place."""
-    skipped = shutil.ignore_patterns("*.pyc")
-    shutil.copytree(ROOT / "pytest_skillopt", place.site / "pytest_skillopt", ignore=skipped)
-    plugins = place.site / "pytest_skillopt" / "plugins"
-    shutil.move(plugins / name, place.site / name)
-    for file in (place.site / name).rglob("*.py"):
-        file.write_text(file.read_text().replace(f"pytest_skillopt.plugins.{name}", name))
-    names = (plugins / "__init__.py").read_text()
-    (plugins / "__init__.py").write_text(names.replace(f'    "{name}",\n', ""))
+    take_out(place, name)
     searches = place.pytest("--skillopt-train", "--skillopt-search=none", code=4)
     assert ("shorten" in searches) == (name != "shorten")
     place.install(name)
@@ -211,3 +203,34 @@ def test_a_built_in_plugin_works_from_a_package_of_its_own(place: Place, name: s
     assert "Accepted" in told
     assert RULE in (place.project / "SKILL.md").read_text()
     assert "an address that stands neither in the skill" in place.file("result.json")
+
+
+def test_the_fixture_of_a_plugin_works_from_a_package_of_its_own(place: Place) -> None:
+    take_out(place, "commands")
+    (place.project / "conftest.py").unlink()
+    (place.project / "test_it.py").write_text(STUBBED)
+    assert "fixture 'skill_commands' not found" in place.pytest(code=1)
+    place.install("commands")
+    assert "1 passed" in place.pytest()
+
+
+STUBBED = """
+import subprocess
+
+def test_it(skill_commands):
+    gh = skill_commands("gh", {"pr": "ok"})
+    assert subprocess.check_output("gh pr", shell=True, env=skill_commands.env) == b"ok"
+    assert gh.called("pr")
+"""
+
+
+def take_out(place: Place, name: str) -> None:
+    """Move a plugin out of the tree; its lines no longer name its old place."""
+    skipped = shutil.ignore_patterns("*.pyc")
+    shutil.copytree(ROOT / "pytest_skillopt", place.site / "pytest_skillopt", ignore=skipped)
+    plugins = place.site / "pytest_skillopt" / "plugins"
+    shutil.move(plugins / name, place.site / name)
+    for file in (place.site / name).rglob("*.py"):
+        file.write_text(file.read_text().replace(f"pytest_skillopt.plugins.{name}", name))
+    names = (plugins / "__init__.py").read_text()
+    (plugins / "__init__.py").write_text(names.replace(f'    "{name}",\n', ""))

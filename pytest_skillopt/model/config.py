@@ -349,6 +349,10 @@ def _split(named: str, role: Role, provider: str) -> tuple[str, str]:
             f"{role} model {named!r}: write provider:model, where provider is {PROVIDER} "
             "(any OpenAI-compatible server is openai:MODEL@URL), or one that a conftest.py serves"
         )
+    if "," in model:
+        raise ModelConfigError(
+            f"{role} model {named!r}: name one; only --skillopt takes several, for the target"
+        )
     return model, url
 
 

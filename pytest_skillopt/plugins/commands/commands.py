@@ -209,7 +209,7 @@ class Commands(Calls):
                 self.recorded.append(call)
             else:
                 call.refused = True
-                self._fail(AssertionError(f"commands were called more than {_MOST_CALLS:,} times"))
+                self.fail(AssertionError(f"commands were called more than {_MOST_CALLS:,} times"))
         return call
 
     def wants_input(self, call: Call) -> bool:
@@ -254,14 +254,15 @@ class Commands(Calls):
                 raise TypeError(f"{said!r} is neither a text nor Exit(...) with a code 0 to 255")
             return said
         except (Exception, pytest.fail.Exception) as error:
-            self._fail(error, f"the function that answers {call.name!r} failed")
+            if not isinstance(error, AssertionError | pytest.fail.Exception):
+                said = f"the function that answers {call.name!r} failed: {type(error).__name__}"
+                fault = ModelFault(f"skill_commands: {said}: {error}")
+                fault.__cause__, error = error, fault
+            self.fail(error)
             return Exit(_BROKEN, f"{call.name}: internal error\n")
 
-    def _fail(self, error: BaseException, what: str = "") -> None:
-        if not isinstance(error, AssertionError | pytest.fail.Exception):
-            fault = ModelFault(f"skill_commands: {what}: {type(error).__name__}: {error}")
-            fault.__cause__ = error
-            error = fault
+    def fail(self, error: BaseException) -> None:
+        """Have the first error raised in the test: what it asks about its calls has no answer."""
         self._failure = self._failure or error
 
     # For whoever starts programs, and for the fixture.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_skillopt.model.types import ModelFault
 from pytest_skillopt.plugins.commands import Exit, Unstubbed
 from pytest_skillopt.plugins.commands.stub import receive, send
 from pytest_skillopt.untrusted import encodable
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 _SERVER = pytest.StashKey["Server"]()
 _LOCK = threading.Lock()
 _MOST_AT_ONCE = 512
-"""Connections of all stubs; a further one is closed, so that its command fails."""
+"""Connections of all stubs; with a further one no test knows any more what it was not asked."""
+_PATIENCE = 10.0
+"""Seconds in which a connection has to say that it is a stub."""
 
 
 class Server(socketserver.ThreadingTCPServer):
@@ -68,8 +71,10 @@ class Server(socketserver.ThreadingTCPServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         if self._free.acquire(blocking=False):
             super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
+            return
+        self.shutdown_request(request)
+        for commands in [*self._served.values()]:
+            commands.fail(ModelFault(f"commands: more than {_MOST_AT_ONCE} calls at once"))
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
@@ -88,10 +93,12 @@ class _Handler(socketserver.BaseRequestHandler):
 
     def _answer(self) -> None:
         file = self.request.makefile("rb")
+        self.request.settimeout(_PATIENCE)
         token, *told = map(str, receive(file))
         commands = self.server.find(token)
         if commands is None:
             return
+        self.request.settimeout(None)
         called, folder, *arguments = map(encodable, told)
         call = commands.begin(called, arguments, folder)
         if commands.wants_input(call):

@@ -112,6 +112,12 @@ def test_other_modes_want_one_target(project: pytest.Pytester, mode: str) -> Non
     assert not (project.path / ".skillopt").exists()
 
 
+def test_an_ordinary_run_wants_one_target(project: pytest.Pytester) -> None:
+    done = project.runpytest_subprocess("--skillopt-target=openai:good,openai:half")
+    done.assert_outcomes(errors=2)
+    done.stdout.fnmatch_lines(["*only --skillopt takes several, for the target"])
+
+
 def test_a_plan_is_made_for_each_target(project: pytest.Pytester, chat_server: ChatServer) -> None:
     done = project.runpytest_subprocess(*BOTH, "--collect-only", "-q")
     assert done.ret == 0
