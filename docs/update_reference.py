@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from pytest_skillopt import options, plugins
-from pytest_skillopt.settings import FIELDS
 
 REFERENCE = Path(__file__).with_name("reference.md")
 BEFORE = "with their defaults:\n\n"
@@ -44,22 +43,14 @@ def declared() -> Declared:
 
 
 def rows() -> list[str]:
-    """The line of each setting, by its option if it has one, unless published.md has it."""
+    """The line of each ini key, by its option if it has one."""
     found = declared()
     made = []
-    for field in FIELDS:
-        flag, key = "--skillopt-" + field.name.replace("_", "-"), f"skillopt_{field.name}"
-        if flag in found.options:
-            made.append(f"- `{flag}`: {found.options[flag]}")
-        elif not published(field.name):
-            made.append(f"- `{key}`: {found.keys[key]}")
+    for key, text in found.keys.items():
+        flag = "--" + key.replace("_", "-")
+        shown = flag if flag in found.options else key
+        made.append(f"- `{shown}`: {found.options.get(flag, text)}")
     return made
-
-
-def published(name: str) -> bool:
-    """Whether ``published.md`` describes a setting."""
-    page = REFERENCE.with_name("published.md").read_text(encoding="utf-8")
-    return f"- `{name}` (" in page
 
 
 def main() -> None:

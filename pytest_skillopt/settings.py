@@ -1,4 +1,4 @@
-"""Every setting of the plugin: one frozen dataclass, made once from pytest's configuration.
+"""The settings that shape a run: one frozen dataclass, made once from pytest's configuration.
 
 Each is an ini key ``skillopt_<name>``; those that a run is often given by hand are an option
 ``--skillopt-<name>`` too, which wins. ``options.py`` and the plugins declare them to pytest.
@@ -165,8 +165,6 @@ class Settings:
     harness_env: str = _setting("", many=",")
     sandbox: str = _setting("auto")
     lanes: int = _free(1, low=1, high=256)
-    propose_skills: str = _setting("", many=",")
-    published: str = _setting("")
     epochs: int = _published(4, low=1)
     edit_budget: int = _published(4, low=1)
     patience: int = _batch(3, low=1)
@@ -259,7 +257,7 @@ def refuse_options(config: pytest.Config, args: Iterable[str]) -> None:
             continue
         if name in REMOVED:
             raise pytest.UsageError(f"{flag} no longer exists: {REMOVED[name]}")
-        if name in known and _is_declared(config, f"skillopt_{name}"):
+        if _is_declared(config, f"skillopt_{name}"):
             how = f"-o skillopt_{name}=VALUE, or skillopt_{name} in the configuration file"
             raise pytest.UsageError(f"{flag} is not an option: write {how}")
         if name in known:

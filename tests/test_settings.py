@@ -76,8 +76,6 @@ def other(field: dataclasses.Field[Any]) -> tuple[str, Any]:
     if field.name in ("search", "gate"):
         chosen = {"search": "batch", "gate": "strict"}[field.name]
         return chosen, chosen
-    if field.name == "published":
-        return "meta_skill: yes", "meta_skill: yes"
     if choices := field.metadata["choices"]:
         chosen = next(choice for choice in choices if choice != default)
         return chosen, chosen
@@ -129,13 +127,13 @@ def test_pyproject_takes_numbers_booleans_and_lists_as_such(project: pytest.Pyte
         skillopt_rollouts = 7
         skillopt_max_cost = 1
         skillopt_gate_alpha = 0.1
-        skillopt_evals = true
+        skillopt_write = false
         skillopt_lint_allow = ["size", "urls"]
         """
     )
     found = read(project, "-W", "error")
     assert (found["rollouts"], found["max_cost"], found["gate_alpha"]) == (7, 1.0, 0.1)
-    assert found["evals"] is True
+    assert found["write"] is False
     assert found["lint_allow"] == "size,urls"
 
 
@@ -146,13 +144,13 @@ def test_native_toml_has_types(project: pytest.Pytester) -> None:
         [tool.pytest]
         skillopt_rollouts = 7
         skillopt_max_cost = 1
-        skillopt_evals = true
+        skillopt_write = false
         skillopt_gate = "strict"
         skillopt_prices = ["a=1/2", "b=3/4"]
         """
     )
     found = read(project, "-W", "error")
-    assert (found["rollouts"], found["max_cost"], found["evals"]) == (7, 1.0, True)
+    assert (found["rollouts"], found["max_cost"], found["write"]) == (7, 1.0, False)
     assert (found["gate"], found["prices"]) == ("strict", "a=1/2,b=3/4")
 
 
@@ -215,6 +213,7 @@ def test_the_result_holds_every_setting(project: pytest.Pytester) -> None:
 
 
 REFUSED = [
+    ("--skillopt-propose-skills=a", "*-o skillopt_propose_skills=VALUE, or *"),
     ("--skillopt-final-rollouts=3", "*-o skillopt_final_rollouts=VALUE, or skillopt_final_roll*"),
     ("--skillopt-sandbox=none", "*-o skillopt_sandbox=VALUE, or skillopt_sandbox*"),
 ]
@@ -285,7 +284,8 @@ def test_the_help_names_every_option_and_key(pytester: pytest.Pytester) -> None:
 
 
 def test_every_setting_is_declared_and_every_key_is_a_setting() -> None:
-    assert {f"skillopt_{field.name}" for field in OWN} == DECLARED.keys.keys()
+    read_by_a_plugin = {"skillopt_published", "skillopt_propose_skills"}
+    assert {f"skillopt_{field.name}" for field in OWN} | read_by_a_plugin == DECLARED.keys.keys()
 
 
 _NOTHING = "no cap|no limit|per decision|fits the suite|the only SKILL.md|the optimizer|the skill"
