@@ -7,7 +7,7 @@ proposal may have changed.
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +83,10 @@ def read_base(git: Git, commit: str) -> Base:
         return git.read(entry.id, limit=_MAX_CONFIG).decode("utf-8", "replace")
 
     settings = settings_in(read, " of the base branch")
-    return Base(commit, settings, _allowed(settings, git.prefix, files), files, git)
+    named = _allowed(settings, git.prefix, files)
+    base = Base(commit, settings, named, files, git)
+    # A training names a skill by its path without links to folders.
+    return replace(base, allowed=named | {base.place(path) for path in named})
 
 
 def _allowed(settings: Mapping[str, str], prefix: str, files: Iterable[str]) -> frozenset[str]:

@@ -180,6 +180,22 @@ def test_a_skill_with_references_is_proposed_whole(project: Project) -> None:
     assert changed.split() == ["skills/references/more.md", "skills/references/style.md"]
 
 
+@pytest.mark.parametrize("setting", ["skillopt_skill", "skillopt_propose_skills"])
+def test_a_skill_that_the_base_branch_names_by_a_link_is_proposed(
+    project: Project, setting: str
+) -> None:
+    link = project.root / ".claude" / "skills" / "invoices"
+    link.parent.mkdir(parents=True)
+    link.symlink_to("../../skills")
+    named = f'{setting} = ".claude/skills/invoices/SKILL.md"\n'
+    config = project.root / "pyproject.toml"
+    config.write_text(f"[tool.pytest.ini_options]\n{named}")
+    project.commit("A link", ".claude", "pyproject.toml")
+    project.push()
+    project.propose()
+    assert go(project).action == "create"
+
+
 @pytest.mark.parametrize("folder", [False, True])
 def test_a_linked_reference_is_proposed_in_its_place(project: Project, folder: bool) -> None:
     shared = project.root / "shared" / "style.md"
