@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.report import words
+from pytest_skillopt.report import figures, words
 from pytest_skillopt.report.words import clip, one_line
 from pytest_skillopt.untrusted import no_command
 
@@ -64,15 +64,11 @@ def header_line(run: Run) -> str:
 
 
 def step_line(row: StepRow) -> str:
-    """Summarise a step at its end; the report has the whole reason."""
-    said = [] if row.train is None else [f"train tasks pass {words.rounded(row.train)}"]
-    if row.verdict != "none":
-        moved = f", val pass rate {words.percent(row.before)} -> {words.percent(row.after)}"
-        rated = row.before is not None and row.after is not None
-        said.append(f"{words.plural(row.edits, 'edit')} {row.verdict}" + (moved if rated else ""))
-    # The rates explain an accepted step.
-    said += [row.reason] if row.reason and row.verdict != "accepted" else []
-    return f"skillopt step {row.step}: {one_line('; '.join(said)) or 'nothing to do'}"
+    """Write the decision of a gate; the reason of one that accepts is in the rates."""
+    edits = words.plural(row.edits, "edit")
+    why = "" if row.verdict == "accepted" else f"; {one_line(row.reason)}"
+    moved = figures.move(row.before, row.after)
+    return f"skillopt step {row.step}: {edits} {row.verdict}, val pass rate {moved}{why}"
 
 
 def edit_line(row: EditRow, sign: str) -> str:
@@ -175,6 +171,8 @@ class Display:
         self._told = 0
         self._is_asked = False
         """Whether the optimizer was asked."""
+        self._is_timed = False
+        """Whether a timer will show the progress line."""
         self._joined: set[tuple[str, str, str]] = set()
         """Edits that were told and have not gone: file, target and content."""
 
@@ -227,6 +225,19 @@ class Display:
             self._progress.thinking += calls
             # Nothing else may come while it thinks, so that nobody wonders what is waited for.
             self._show(at_once=self._in_place or first)
+            if not self._is_timed:
+                self._time()
+
+    def _time(self) -> None:
+        """Show the progress line when it is due, as long as the optimizer thinks."""
+        with self._lock:
+            self._show()
+            self._is_timed = self._progress.thinking > 0
+            if self._is_timed:
+                due = self._shown + _EVERY_SECONDS - time.monotonic()
+                timer = threading.Timer(max(due, 0.01), self._time)
+                timer.daemon = True
+                timer.start()
 
     def step(self, row: StepRow) -> None:
         """Tell a step that a gate has decided about."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import pty
 import re
+import threading
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import warm_sessions
 from fault_project import play
+from patience import PATIENCE
 
 from pytest_skillopt.mode import mode_named
 from pytest_skillopt.modes.plan import forecast
@@ -83,15 +85,11 @@ def test_header_names_tasks_splits_models_and_simulation() -> None:
 
 
 def test_a_step_is_told_in_plain_sentences() -> None:
-    row = StepRow(step=1, train=0.4, reason="4 edits tried, 4 help, kept\nfor the gate")
-    said = "train tasks pass 40 %; 4 edits tried, 4 help, kept for the gate"
-    assert live.step_line(row) == f"skillopt step 1: {said}"
     row = StepRow(step=2, edits=1, before=0.4, after=0.6, verdict="accepted", reason="a\nb")
-    told = "skillopt step 2: 1 edit {}, val pass rate 40.0 % -> 60.0 %"
+    told = "skillopt step 2: 1 edit {}, val pass rate 40.0 -> 60.0 %"
     assert live.step_line(row) == told.format("accepted")
     refused = row.model_copy(update={"verdict": "rejected"})
     assert live.step_line(refused) == told.format("rejected") + "; a b"
-    assert live.step_line(StepRow(step=3)) == "skillopt step 3: nothing to do"
 
 
 @pytest.fixture
@@ -123,8 +121,32 @@ def test_only_edits_that_join_or_go_and_decisions_of_a_gate_are_told(
         "skillopt + " + " ".join(["word"] * 40) + " (+4 points, 99 % sure to help)",
         "skillopt - Put the year first. (-1 points, 31 % sure to help)",
         "skillopt + Put the year first. (+31 points, 97 % sure to help)",
-        "skillopt step 2: 1 edit accepted, val pass rate 40.0 % -> 60.0 %",
+        "skillopt step 2: 1 edit accepted, val pass rate 40.0 -> 60.0 %",
     ]
+
+
+def test_a_log_gets_lines_while_nothing_but_the_optimizer_works(
+    told: tuple[live.Display, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The optimizer answers only after some of them."""
+    monkeypatch.setattr(live, "_EVERY_SECONDS", 0.02)
+    display, lines = told
+    some = threading.Event()
+
+    class Log(list[str]):
+        def append(self, line: str) -> None:
+            super().append(line)
+            if len(self) == 4:
+                some.set()
+
+    log = Log()
+    monkeypatch.setattr(display._reporter, "write_line", log.append)
+    display.begin(live.SEARCH)
+    display.thinking(1)
+    assert some.wait(PATIENCE)
+    display.thinking(-1)
+    assert set(log[:4]) == {"skillopt search: 1 optimizer call under way"}
+    assert lines == []
 
 
 def test_progress_tells_rates_total_spending_and_time_as_far_as_they_fit() -> None:
