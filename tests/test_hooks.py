@@ -226,7 +226,8 @@ def test_reflect(project: Project) -> None:
     assert project.run("--skillopt-train").ret == 0
     assert project.result["status"] == "accepted"
     assert "\nAnswer with JSON only." in project.skill
-    assert project.result["skills"][0]["hunks"][0]["reasons"] == ["house rule"]
+    edits = project.result["skills"][0]["edits"]
+    assert [e["reason"] for e in edits if e["status"] == "accepted"] == ["house rule"]
     assert not [prompt for prompt in project.prompts("thinker") if "You improve a skill" in prompt]
 
 

@@ -118,6 +118,10 @@ def test_both_sides_of_a_check_have_their_references(project: Project) -> None:
     assert {row["after"]["passed"] for row in skill["tasks"]} == {0}
 
 
+def accepted(skill: dict[str, Any]) -> list[dict[str, Any]]:
+    return [edit for edit in skill["edits"] if edit["status"] == "accepted"]
+
+
 def test_a_reference_is_trained_and_the_skill_file_stays(project: Project) -> None:
     result = project.train()
     assert result.ret == 0
@@ -126,9 +130,7 @@ def test_a_reference_is_trained_and_the_skill_file_stays(project: Project) -> No
     (skill,) = project.result["skills"]
     assert skill["written"]
     assert "+++ b/skills/greeting/references/style.md" in skill["patch"]
-    assert [edit["file"] for hunk in skill["hunks"] for edit in hunk["edits"]] == [
-        "references/style.md"
-    ]
+    assert [edit["file"] for edit in accepted(skill)] == ["references/style.md"]
     result.stdout.fnmatch_lines(["*@@ references/style.md", f"+{RULE}*"])
     assert not list(project.folder.parent.parent.glob(".skillopt/writing-*"))
 
@@ -164,14 +166,14 @@ def test_a_memory_document_is_trained_with_the_skill_and_taken_back(
     (skill,) = remembering.result["skills"]
     assert skill["written"]
     assert "+++ b/AGENTS.md\n" in skill["patch"]
-    made = {edit["file"]: edit["content"] for hunk in skill["hunks"] for edit in hunk["edits"]}
+    made = {edit["file"]: edit["content"] for edit in accepted(skill)}
     assert made == {MEMORY: RULE, "SKILL.md": NAMED}
     (summary,) = remembering.folder.parent.parent.glob(".skillopt/runs/*/summary.md")
-    assert f"in `{MEMORY}`, `{RULE}`" in summary.read_text()
+    assert f"in {MEMORY}: `{RULE}`" in summary.read_text()
     told = [str(m["content"]) for m in remembering.server.bodies[-1]["messages"]]
     assert told[0].startswith("# House\n\nBe kind.")
     (report,) = remembering.folder.parent.parent.glob(".skillopt/runs/*/report.html")
-    assert f"in <code>{MEMORY}</code>" in report.read_text()
+    assert f"in {MEMORY}: <code>" in report.read_text()
     monkeypatch.chdir(document.parent)
     assert cli.main(["adopt", "--undo"]) == 0
     assert document.read_text() == "# House\n\nBe kind.\n"
@@ -276,7 +278,7 @@ def test_a_file_can_be_begun_with_the_link_to_it(project: Project) -> None:
     assert project.read("references/closing.md") == f"{RULE}\n"
     assert link in project.read("SKILL.md")
     (skill,) = project.result["skills"]
-    assert {hunk["edits"][0]["file"] for hunk in skill["hunks"]} == {"references/closing.md"}
+    assert {edit["file"] for edit in accepted(skill)} == {"references/closing.md"}
 
 
 @pytest.fixture

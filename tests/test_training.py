@@ -842,9 +842,10 @@ def test_a_new_command_is_shown_in_every_report(project: Project) -> None:
         [
             "Accepted, but look closer before merging.",
             "caution: The edits add text to look at, shown below (command).",
-            "  look at (command): rg -c '!' greeting.txt",
+            "caution: a shell command that stands neither in the skill nor in its train tasks",
+            "  (command): \"rg -c '!' greeting.txt\"",
         ]
     )
     for name in ("report.html", "summary.md"):
         text = (project.runs[-1] / name).read_text()
-        assert "Look at this before you merge" in text
+        assert "a shell command that stands neither in the skill nor in its train tasks" in text

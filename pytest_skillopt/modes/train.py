@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.modes.skills import judged
-from pytest_skillopt.report.hunks import attributed
 from pytest_skillopt.report.live import FINAL, SEARCH
 from pytest_skillopt.report.openings import counted
 from pytest_skillopt.report.words import number, passes_with_nothing, plural, won
@@ -19,7 +18,7 @@ from pytest_skillopt.run.past import earlier_rollouts
 from pytest_skillopt.search.extensions import Stages, search_of
 from pytest_skillopt.search.final_comparison import BEGUN
 from pytest_skillopt.search.history import RATES, ROUND, Observer
-from pytest_skillopt.search.outcome import arm_of, check_together, suite_rate
+from pytest_skillopt.search.outcome import arm_of, check_together
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.skill.document import NO_SKILL, SkillError
 from pytest_skillopt.skill.files import Trained, read_version
@@ -201,7 +200,6 @@ def _written(run: Run, outcome: TrainOutcome, lost: Sequence[str]) -> SkillResul
     result = _skill_result(run, outcome)
     if outcome.status != "accepted":
         return result
-    result = attributed(result, outcome.before, outcome.after)
     hindered = _write(run, outcome, lost)
     if hindered:
         run.notes.append(f"{outcome.skill} was not written: {hindered}")
@@ -241,12 +239,7 @@ def _with_none(run: Run, result: SkillResult) -> SkillResult:
     """Add the measurements without any skill to the result of a training."""
     none, measured_by = _without_skill(run, result.path)
     rows = [row.model_copy(update={"none": none.get(row.id)}) for row in result.tasks]
-    counts = [(row.none.passed, row.none.n) for row in rows if row.split != "test" and row.none]
-    whole = suite_rate(counts)
-    if whole and result.suite and whole.tasks < result.suite.before.tasks:
-        whole = None
-    added = {"tasks": rows, "none": whole, "none_from": measured_by}
-    return result.model_copy(update=added)
+    return result.model_copy(update={"tasks": rows, "none_from": measured_by})
 
 
 def _without_skill(run: Run, skill: str) -> tuple[dict[str, Arm], str]:

@@ -141,19 +141,15 @@ def _todo(skill: SkillResult) -> Iterator[str]:
         yield _what_decides(skill.gain, _need(skill))
     elif skill.suite and skill.suite.before.rate == 1:
         yield "There is nothing to learn from these tasks: add some that the skill still fails."
-    never, always = (figures.told_nothing(skill, why) for why in (figures.NEVER, figures.ALWAYS))
+    never = [row for row, why in figures.uninformative(skill) if why == figures.NEVER]
     for row in never[:_NAMED]:
         _, n = figures.all_samples(row)
         why = figures.failure(row)
         yield f"Never passed under any version, {n} times: {row.id}" + (f" ({why})" if why else "")
-    if len(never) > _NAMED:
-        yield f"{words.number(len(never) - _NAMED)} more tasks never passed."
     if never:
-        yield "Look whether they can be passed at all: the test may ask what no line can teach."
-    if always:
-        tasks = words.plural(len(always), "task").capitalize()
-        names = figures.some([row.id for row in always])
-        yield f"{tasks} always passed and told nothing: {names}."
+        more = f"{words.number(len(never) - _NAMED)} more never passed. "
+        look = "Look whether they can be passed at all: the test may ask what no line can teach."
+        yield (more if len(never) > _NAMED else "") + look
 
 
 def _need(skill: SkillResult) -> NeedRow | None:
@@ -204,12 +200,8 @@ def _next_attempt(result: Result, skill: SkillResult) -> str:
 def _sentence(result: Result, skill: SkillResult) -> str:
     measured = skill.suite or skill.val
     reason = full_stop(skill.reason)
-    if measured is None:
+    if measured is None or measured.after is None:
         return reason
-    if measured.after is None:
-        # The reason of a successful evaluation is the same figure.
-        said = mode_named(result.mode).judges_tasks and skill.status == "measured"
-        return _single(measured) if said else f"{_single(measured)} {reason}"
     mode = mode_named(result.mode)
     if skill.status == "accepted" and (mode.name == "train" or not mode.answers):
         fresh = mode.name == "train" and not skill.from_search
@@ -218,14 +210,6 @@ def _sentence(result: Result, skill: SkillResult) -> str:
         return f"{_change(measured, where)} {full_stop(counted)}"
     without = result.mode == "train" or mode.noise or words.percent(measured.after.rate) in reason
     return reason if without else f"{_change(measured, 'on')} {reason}"
-
-
-def _single(measured: Comparison) -> str:
-    rate = measured.before
-    return (
-        f"The suite's pass rate is {words.percent(rate.rate)} ({figures.interval(rate)}) "
-        f"over {words.plural(rate.tasks, 'task')}."
-    )
 
 
 def _change(measured: Comparison, where: str) -> str:

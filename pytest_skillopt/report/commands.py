@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.cli import fail
 from pytest_skillopt.report import figures
-from pytest_skillopt.report.terminal import diff, lines
+from pytest_skillopt.report.terminal import Layout, columns, lines
 from pytest_skillopt.report.words import money, number, one_line, percent
 from pytest_skillopt.run.past import ELSEWHERE, home_of, load_runs, pick_run
 from pytest_skillopt.run.project import change_of_run
@@ -54,7 +54,7 @@ def _show_patch(args: argparse.Namespace) -> int:
     elif args.output:
         args.output.write_bytes(patch.encode("utf-8", "surrogateescape"))
     elif sys.stdout.isatty():
-        _print(diff(patch, verbose=True))
+        _print(Layout(0, verbose=True).diff(patch))
     elif any(os.environ.get(name) for name in _CI) and no_command(patch) != patch:
         return fail("this CI would execute a line of the patch: write it with --output FILE")
     else:
@@ -72,7 +72,7 @@ def _show_list(args: argparse.Namespace) -> int:
     read = [run.result for run in found if run.result is not None]
     rows = [_row(result, skill) for result in read for skill in result.skills or (None,)]
     head = ("run", "date", "mode", "status", "skill", "before", "after", "calls", "tokens", "cost")
-    for line in figures.columns([head, *rows], "lllllrrrrr", indent="") if rows else ():
+    for line in columns([head, *rows], "lllllrrrrr", indent="") if rows else ():
         print(shown(line))
     for run in found:
         if run.result is None:

@@ -25,9 +25,6 @@ from pytest_skillopt.skill.document import NO_SKILL
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    Table = tuple[Sequence[str], Sequence[Sequence[str]]]
-    """Head and rows."""
-
     from pytest_skillopt.run.result import (
         Comparison,
         EditRow,
@@ -47,17 +44,6 @@ CHANGES = {
 }
 """Changes of a task, in the order of the reports."""
 _DIGITS = re.compile(r"(\d+)")
-
-
-def columns(rows: Sequence[Sequence[str]], align: str, *, indent: str = "  ") -> list[str]:
-    """Align rows in columns as wide as their widest cell; ``align`` has an l or r for each."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(align))]
-    laid = []
-    for row in rows:
-        cells = zip(row, widths, align, strict=True)
-        padded = [cell.rjust(n) if side == "r" else cell.ljust(n) for cell, n, side in cells]
-        laid.append((indent + "  ".join(padded)).rstrip())
-    return laid
 
 
 def move(before: float | None, after: float | None) -> str:
@@ -87,11 +73,6 @@ def gained(gain: GainRow) -> str:
 def pass_rate(arm: Arm) -> float | None:
     """Return the share of the measured rollouts that passed; None if none was measured."""
     return arm.passed / arm.n if arm.n else None
-
-
-def sides(mode: str) -> tuple[str, str]:
-    """Name the two versions of a comparison."""
-    return mode_named(mode).sides
 
 
 def comparisons(skill: SkillResult) -> dict[str, Comparison]:
@@ -164,29 +145,15 @@ def ordered(names: Iterable[str]) -> list[str]:
     return sorted(names, key=in_order)
 
 
-def targets(result: Result) -> Table:
-    """Return the pass rates of several targets, which are numbered from 1."""
-    rows = []
-    for place, row in enumerate(result.targets, 1):
-        rate = f"{percent(row.rate.rate)} ({interval(row.rate)})" if row.rate else "-"
-        rows.append((str(place), one_line(row.target), rate, row.run or one_line(row.reason)))
-    return ("", "target", "pass rate", "run"), rows
+def explained(skill: SkillResult, mode: str) -> str:
+    """Explain origin and precision of the pass rates, unless these are the result."""
+    said = ["Intervals: 95 %, over rollouts of the same tasks."] if comparisons(skill) else []
+    if not mode_named(mode).noise:
+        said += _precision(skill, mode)
+    return " ".join(said)
 
 
-def target_tasks(result: Result) -> Table:
-    """Return the passed and measured rollouts of each task, with a column for each target."""
-    ids = dict.fromkeys(id_ for row in result.targets for id_ in row.tasks)
-    rows = []
-    for id_ in ordered(ids):
-        counts = [row.tasks.get(id_) for row in result.targets]
-        rows.append((one_line(id_), *(f"{c[0]}/{c[1]}" if c else "-" for c in counts)))
-    return ("task", *(str(place + 1) for place in range(len(result.targets)))), rows
-
-
-def precision(skill: SkillResult, mode: str) -> Iterator[str]:
-    """Yield sentences on the origin and precision of the figures, unless these are the result."""
-    if mode_named(mode).noise:
-        return
+def _precision(skill: SkillResult, mode: str) -> Iterator[str]:
     if (gain := skill.gain) and gain.is_model:
         won = (skill.verdict or {}).get("e_value")
         # A stored verdict may be of others, or of their own gate.
@@ -198,7 +165,7 @@ def precision(skill: SkillResult, mode: str) -> Iterator[str]:
     if skill.from_search:
         tasks = plural(skill.from_search, "task")
         yield f"The rate before of {tasks} is that of the search; all else is fresh."
-    if skill.none is not None:
+    if skill.none_from:
         yield f"Without any skill: as run {skill.none_from} has measured it."
     if (suite := skill.suite) and (suite.before.k or 0) > 1 and mode != "train":
         yield (
@@ -209,7 +176,7 @@ def precision(skill: SkillResult, mode: str) -> Iterator[str]:
         took = _took(cost.tokens_before, cost.dollars_before, cost.seconds_before)
         if cost.tokens_after is not None and cost.seconds_after is not None:
             then = _took(cost.tokens_after, cost.dollars_after, cost.seconds_after)
-            one, other = sides(mode)
+            one, other = mode_named(mode).sides
             took += f" {one}, {then} {other} (tokens {cost.increase:+.0f} %)"
         yield f"A rollout took {took}."
     if skill.patch:
@@ -223,12 +190,6 @@ def _took(tokens: float, dollars: float | None, seconds: float) -> str:
     return f"{tokens:,.0f} tokens{paid} and {seconds:.2g} s"
 
 
-def explained(skill: SkillResult, mode: str) -> str:
-    """Explain the pass rates above."""
-    said = ["In brackets: 95 % interval over rollouts."] if comparisons(skill) else []
-    return " ".join([*said, *precision(skill, mode)])
-
-
 def marks(row: TaskRow) -> list[str]:
     """List the particular properties of a task, in a word or two each."""
     errors = row.before.errors + (row.after.errors if row.after else 0)
@@ -236,7 +197,6 @@ def marks(row: TaskRow) -> list[str]:
     said += ["must pass"] if row.must_pass else []
     said += ["flaky"] if row.flaky else []
     said += ["skipped"] if row.skipped else []
-    said += [f"no skill {row.none.passed} of {row.none.n}"] if row.none and row.none.n else []
     arm = row.after or row.before
     said += [f"skill read in {arm.read} of {arm.n}"] if arm.read is not None and arm.n else []
     return said + ([plural(errors, "error")] if errors else [])
@@ -277,11 +237,6 @@ def _of_training(row: TaskRow, *, compared: bool) -> TaskRow:
     return row.model_copy(update={"before": arm})
 
 
-def told_nothing(skill: SkillResult, why: str) -> list[TaskRow]:
-    """List the tasks of ``uninformative`` with this reason."""
-    return [row for row, reason in uninformative(skill) if reason == why]
-
-
 def failure(row: TaskRow) -> str:
     """Return the first line of the message of a failure of a task."""
     arms = [arm for arm in (row.after, row.start, row.before) if arm and arm.sample]
@@ -290,8 +245,10 @@ def failure(row: TaskRow) -> str:
 
 
 def candidate_lines(skill: SkillResult) -> list[EditRow]:
-    """List the edits of the new version, or of the best candidate, of which the search tells."""
-    fates = ("accepted",) if skill.status == "accepted" else ("rejected", "dropped")
+    """List the edits of the new version, or of the best candidate if the search tells of them."""
+    if skill.status == "accepted":
+        return [row for row in skill.edits if row.status == "accepted"]
+    fates = ("rejected", "dropped")
     return [row for row in skill.edits if row.status in fates and row.chance is not None]
 
 
@@ -326,7 +283,7 @@ def uninformative_listed(skill: SkillResult) -> str:
     by_reason: dict[str, list[str]] = {}
     for row, why in uninformative(skill):
         by_reason.setdefault(why, []).append(row.id)
-    compared = skill.none or any(row.after for row in skill.tasks)
+    compared = any(row.none or row.after for row in skill.tasks)
     said = "; ".join(f"{why} ({some(names)})" for why, names in by_reason.items())
     return f"Tasks that told nothing: {said}." if said and compared else ""
 

@@ -26,8 +26,8 @@ def write_reports(directory: Path, result: Result, more: Mapping[str, str] = {})
     """
     directory.mkdir(parents=True, exist_ok=True)
     replace_file(directory / RESULT, f"{result.dump()}\n".encode())
+    from pytest_skillopt.report.markdown import render_summary
     from pytest_skillopt.report.page import render_html
-    from pytest_skillopt.report.summary import render_summary
 
     texts = {
         **more,

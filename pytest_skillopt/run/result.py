@@ -231,15 +231,6 @@ class StepRow(_Record):
     gate: str = ""
 
 
-class Hunk(_Record):
-    """One hunk of the accepted diff with its edits and the union of their reasons and tasks."""
-
-    diff: str
-    reasons: list[str] = Field(default_factory=list)
-    tasks: list[str] = Field(default_factory=list)
-    edits: list[EditRow] = Field(default_factory=list)
-
-
 class WarningRow(_Record):
     """A warning for the reader of an allowed change."""
 
@@ -299,8 +290,6 @@ class SkillResult(_Record):
     written: bool = False
     patch: str = ""
     """Unified diff from before to after."""
-    hunks: list[Hunk] = Field(default_factory=list)
-    """Hunks of ``patch``, with their edits."""
     warnings: list[WarningRow] = Field(default_factory=list)
     """Warnings of the lint about text that the new version adds."""
     suite: Comparison | None = None
@@ -313,10 +302,8 @@ class SkillResult(_Record):
     """Estimated gain of the new version, or of the best candidate if it was rejected."""
     need: NeedRow | None = None
     """Evidence that the best candidate lacked, if it was rejected for that."""
-    none: Rate | None = None
-    """Without any skill, over the tasks of ``suite``; null if not all of them were measured."""
     none_from: str = ""
-    """The earlier run that measured it."""
+    """The run that measured the tasks without any skill; empty if none did."""
     val: Comparison | None = None
     test: Comparison | None = None
     test_openings: int = 0

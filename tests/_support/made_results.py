@@ -13,7 +13,6 @@ from pytest_skillopt.run.result import (
     Arm,
     Comparison,
     EditRow,
-    Hunk,
     Rate,
     Result,
     RolloutSample,
@@ -45,19 +44,15 @@ HOSTILE = [
 ]
 
 
-def patch(path: str = PATH) -> list[Hunk]:
-    hunks = []
-    for i, (rule, reason) in enumerate(RULES):
-        head = f"--- a/{path}\n+++ b/{path}\n" if i == 0 else ""
+def patch(path: str = PATH) -> str:
+    lines = [f"--- a/{path}\n+++ b/{path}\n"]
+    for i, (rule, _) in enumerate(RULES):
         line = 12 + 20 * i
-        diff = (
-            f"{head}@@ -{line},3 +{line},4 @@\n ## Section {i + 1}\n \n"
+        lines.append(
+            f"@@ -{line},3 +{line},4 @@\n ## Section {i + 1}\n \n"
             f"-Be careful with every field.\n+{rule}\n+Check it once before you answer.\n \n"
         )
-        task = f"tests/test_invoices.py::test_field[{i}-supplier-nordwind]"
-        edit = EditRow(op="replace", content=rule, reason=reason, tasks=[task], status="accepted")
-        hunks.append(Hunk(diff=diff, reasons=[reason], tasks=[task], edits=[edit]))
-    return hunks
+    return "".join(lines)
 
 
 def rate(tasks: list[TaskRow], side: str) -> Rate:
@@ -186,14 +181,10 @@ def build(
     compared = mode in ("train", "check", "compare") and status not in ("unmeasured",)
     rows = [task_row(rng, i, compared=compared, hostile=hostile) for i in range(tasks)]
     accepted = status == "accepted"
-    hunks = patch() if accepted else []
+    change = patch() if accepted else ""
+    if hostile and change:
+        change += "@@ -9 +9 @@\n" + "".join(f"+{t}\n" for t in HOSTILE)
     evil = " ".join(HOSTILE) if hostile else None
-    if hostile and hunks:
-        hunks = [
-            *hunks,
-            Hunk(diff="@@ -9 +9 @@\n" + "".join(f"+{t}\n" for t in HOSTILE),
-                 edits=[EditRow(op="append", reason=" ".join(HOSTILE), tasks=HOSTILE)]),
-        ]  # fmt: skip
     reason = (
         evil
         or {
@@ -213,8 +204,7 @@ def build(
         status=status,  # type: ignore[arg-type]
         reason=reason,
         written=accepted,
-        patch="".join(hunk.diff for hunk in hunks),
-        hunks=hunks,
+        patch=change,
         suite=comparison([row for row in rows if row.split != "test"]),
         val=comparison([row for row in rows if row.split == "val"]),
         test=comparison([row for row in rows if row.split == "test"]),

@@ -12,7 +12,7 @@ from pytest_skillopt.git import Clone
 from pytest_skillopt.plugins.propose.git import Repository, find_remote
 from pytest_skillopt.plugins.propose.proposal import leave_proposal
 from pytest_skillopt.run.directory import Home
-from pytest_skillopt.run.result import Arm, Result, SkillResult, TaskRow
+from pytest_skillopt.run.result import Arm, EditRow, Result, SkillResult, TaskRow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -131,7 +131,8 @@ class Project:
             before=sha256(before),
             after=sha256(after),
             status="accepted",
-            reason=reason,
+            reason="better",
+            edits=[EditRow(op="append", content="Take care.", reason=reason, status="accepted")],
             tasks=rows,
         )
         result = Result(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_skillopt.report import files
+from pytest_skillopt.report.markdown import render_summary
 from pytest_skillopt.report.page import render_html
-from pytest_skillopt.report.summary import render_summary
 from pytest_skillopt.run.result import Result
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from pytest_skillopt.report.markdown import render_summary
 from pytest_skillopt.report.page import render_html
-from pytest_skillopt.report.summary import render_summary
 from pytest_skillopt.report.terminal import lines
 from pytest_skillopt.run.result import Result
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from pytest_skillopt.report import markup
-from pytest_skillopt.report.summary import render_summary
+from pytest_skillopt.report.markdown import render_summary
 from pytest_skillopt.report.words import one_line
-from pytest_skillopt.run.result import EditRow, Hunk, Result, UsageRow
+from pytest_skillopt.run.result import EditRow, Result, UsageRow
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.untrusted import printable
 
@@ -123,7 +123,7 @@ def html(source: str) -> list[str]:
     return [t.content.split("<summary>")[0] for t in tokens(source) if t.type == "html_block"]
 
 
-def with_text(mode: str, text: str) -> Result:
+def with_text(mode: str, text: str, status: str = "accepted") -> Result:
     """A result with ``text`` wherever a model or a test could have put it."""
     result = made_results.build(mode=mode, tasks=4)
     skill = result.skills[0]
@@ -132,13 +132,13 @@ def with_text(mode: str, text: str) -> Result:
         for i, row in enumerate(skill.tasks)
     ]
     lines = "".join(f"+{part}\n" for part in text.split("\n"))
-    made = EditRow(op="append", reason=text or "x", tasks=[f"t::{text}"])
-    hunk = Hunk(diff="@@ -1 +1 @@\n" + lines, edits=[made])
+    made = EditRow(op="append", reason=text or "x", tasks=[f"t::{text}"], status="accepted")
     edit = EditRow(op="append", content=f"c{text}", why=f"w{text}", status="refused")
     steps = [step.model_copy(update={"reason": f"r{text}"}) for step in skill.steps]
     skill = skill.model_copy(
         update={"name": f"n{text}", "path": f"p{text}", "reason": text or "x", "tasks": rows,
-                "hunks": [hunk], "steps": steps, "edits": [edit], "status": "rejected"}
+                "patch": f"@@ -1 +1 @@\n{lines}", "steps": steps, "edits": [edit, made],
+                "status": status}
     )  # fmt: skip
     return result.model_copy(
         update={"skills": [skill], "notes": [f"n{text}"], "models": {"target": f"m{text}"},
@@ -153,14 +153,14 @@ def test_body_holds_verdict_diff_reasons_rates_cost_and_command(make_result: Mak
     )
     for part in (
         "> - A simulated model took part",
-        "```diff\n@@ -12,3 +12,4 @@\n",
+        "```diff\n--- a/skills/invoices/SKILL.md\n",
         "- `Write amounts with a point and two decimals.`: Amounts came back as '1.204,50'. "
-        "(called for by `tests/test_invoices.py::test_",
-        "| suite | 52.7 % (44.7 to 60.7) | **70.0 %** (62.7 to 77.3) | +17.3 | 30 |",
-        "<details><summary>1 task broken",
-        "- `tests/test_invoices.py::test_field[002-supplier-85]`: 5 of 5 to 0 of 5",
-        "- **step 1** accepted, val 52.0 -> 63.0 %, 2 edits: 3 tasks fixed, none broken",
-        "- refused in step 3: `insert_after` `Use euros.`: the target was not found",
+        "Called for by `tests/test_invoices.py::test_",
+        "| suite | 52.7 % (44.7 to 60.7) | 70.0 % (62.7 to 77.3) | \\+17.3 | 30 tasks |",
+        "| 5 of 5 | 0 of 5 | broken | `tests/test_invoices.py::test_field[002-supplier-85]` |",
+        "<details><summary>23 tasks about alike under both",
+        "| 1 | 55 % | 52\\.0 -&gt; 63.0 % | 2 | accepted | 3 tasks fixed, none broken |",
+        "- step 3, refused: insert\\_after `Use euros.` at `## Totals`: the target was not found",
         "- cost: \\$\u200b1.93",
         "```sh\npytest --skillopt-train -n 2 -k 'invoice and not slow'\n```",
         "report.html of run 20260102-030405-ab12",
@@ -184,12 +184,13 @@ def test_body_keeps_within_the_limit_and_points_to_the_rest(
 
 def test_a_huge_diff_is_cut(make_result: MakeResult) -> None:
     result = make_result()
-    skill = result.skills[0].model_copy(
-        update={"hunks": [Hunk(diff="@@ @@\n" + "+line\n" * 500)] * 3}
-    )
+    skill = result.skills[0].model_copy(update={"patch": "@@ @@\n" + "+line\n" * 20_000})
     body = render_summary(result.model_copy(update={"skills": [skill]}))
-    assert body.count("+line") == 299
-    assert "The rest of the diff is in `skill.patch`." in body
+    shown = body.count("+line")
+    assert 5_000 < shown < 20_000
+    assert (
+        f"{20_000 - shown:,} more lines of the change do not fit: read them in the patch." in body
+    )
 
 
 @pytest.mark.parametrize("tasks", [0, 1, 40])
@@ -208,9 +209,11 @@ def test_usage_tells_what_was_paid_and_what_the_cache_answered(make_result: Make
         UsageRow(role="optimizer", stage="reflect", calls=1, cost=0.5),
     ]
     body = render_summary(make_result().model_copy(update={"usage": rows}))
-    assert "- target, tape: 2 calls, 1 from the cache, 900 tokens in, 7 out, no price" in body
-    assert "- target, final: no calls, 1,200 from the cache\n" in body
-    assert "- optimizer, reflect: 1 call, 0 tokens in, 0 out, " in body
+    assert "| target | tape | 2 | 1 | 900 in, 7 out | - |" in body.replace("\\", "")
+    assert "| target | final | 0 | 1,200 | 0 in, 0 out | - |" in body.replace("\\", "")
+    assert "| optimizer | reflect | 1 | 0 | 0 in, 0 out | $0.50 |" in re.sub(
+        r"[\\\u200b]", "", body
+    )
 
 
 def test_a_step_without_a_verdict_says_what_happened(make_result: MakeResult) -> None:
@@ -224,7 +227,7 @@ def test_a_step_without_a_verdict_says_what_happened(make_result: MakeResult) ->
     )
     skill = result.skills[0].model_copy(update={"steps": [step]})
     body = render_summary(result.model_copy(update={"skills": [skill]}))
-    assert "- **step 1**: 2 edits proposed\n" in body
+    assert "| 1 | 55 % | 2 edits proposed |\n" in body
 
 
 def test_settings_read_as_they_are_written(make_result: MakeResult) -> None:
@@ -236,7 +239,8 @@ def test_settings_read_as_they_are_written(make_result: MakeResult) -> None:
 
 def test_a_request_lists_no_setting_that_has_its_default(make_result: MakeResult) -> None:
     given = {**Settings().to_json(), "patience": 7}
-    body = render_summary(make_result().model_copy(update={"settings": given}))
+    result = make_result().model_copy(update={"settings": given})
+    body = render_summary(result)
     listed = body[body.index("settings that are not the default") :]
     names = set(re.findall(r"^- `(\w+)`: ", listed, re.MULTILINE))
-    assert names == {"patience"}
+    assert names - {*result.models, *result.versions} == {"patience"}

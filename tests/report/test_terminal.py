@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_skillopt.report import terminal
+from pytest_skillopt.report.markdown import render_summary
 from pytest_skillopt.report.page import render_html
-from pytest_skillopt.report.summary import render_summary
 from pytest_skillopt.report.terminal import paragraph
 from pytest_skillopt.report.words import one_line
 from pytest_skillopt.run.result import Arm, Comparison, EditRow, Rate, Result, StepRow, WarningRow
@@ -35,11 +35,8 @@ def joined(result: Result, width: int = 80, **options: Any) -> str:
 def test_training_shows_verdict_rates_diff_cost_and_command(make_result: MakeResult) -> None:
     report = joined(make_result())
     assert "on fresh samples of 30 tasks. 6 fixed, 1 broken." in report
-    told = (
-        "skillopt step 1: train tasks pass 55 %; 2 edits accepted, val pass rate 52.0 % -> 63.0 %"
-    )
-    assert told in joined(make_result(), verbose=True)
-    assert "skillopt step" not in report, "they were told as they came"
+    assert "1 55 % 52.0 -> 63.0 % 2 accepted 3 tasks fixed" in joined(make_result(), verbose=True)
+    assert "55 %" not in report, "the steps were told as they came"
     assert re.search(r"suite 52\.7 % \([\d. to]+\) 70\.0 % \([\d. to]+\) \+17\.3 30 tasks", report)
     assert re.search(r" test 36\.0 % .* 10 tasks", report)
     assert "+Write amounts with a point and two decimals." in report
@@ -118,16 +115,14 @@ def test_every_mode_renders_at_any_size(make_result: MakeResult, mode: str, task
     assert rendered(result)[-1].startswith("pytest-skillopt show")
 
 
-def test_evaluation_lists_failing_tasks_with_flaky_marks(
+def test_evaluation_lists_the_tasks_that_did_not_always_pass(
     make_result: MakeResult,
 ) -> None:
     result = make_result(mode="evaluate", status="measured", tasks=10)
     rows = [line for line in rendered(result) if "::test_field" in line]
     shown = {task.id for task in result.skills[0].tasks if task.before.passed < task.before.n}
     assert {row.split("  ")[-1].strip() for row in rows} == shown
-    flaky = {task.id for task in result.skills[0].tasks if task.flaky}
-    assert {row.split("  ")[-1].strip() for row in rows if "flaky" in row} == flaky
-    assert any(re.match(r" +40\.0 %  2 of 5  flaky ", row) for row in rows)
+    assert any(re.match(r" +2 of 5 +tests/", row) for row in rows)
 
 
 def test_verbose_lists_every_task_edit_and_stage(make_result: MakeResult) -> None:
@@ -137,7 +132,7 @@ def test_verbose_lists_every_task_edit_and_stage(make_result: MakeResult) -> Non
     assert not all(task.id in quiet for task in result.skills[0].tasks)
     refused = 'step 3, refused: insert_after "Use euros." at "## Totals": the target was not found'
     assert refused in verbose
-    assert "optimizer reflect 24 0 90,000 18,000 $0.32" in verbose
+    assert "optimizer reflect 24 0 90,000 in, 18,000 out $0.32" in verbose
 
 
 def test_a_run_that_can_go_on_ends_with_that_command(make_result: MakeResult) -> None:
@@ -189,7 +184,9 @@ def test_prose_and_steps_keep_within_the_width(make_result: MakeResult, width: i
     result = result.model_copy(update={"skills": [skill]})
     lines = rendered(result, width)
     figures = re.compile(r"^  (pass rate|suite|val|test|calls|tokens|cost|time|step) |^ +\d+ ")
-    assert max(len(line) for line in lines if not figures.search(line)) <= width
+    assert (
+        max(len(line) for line in lines if not figures.search(line) and "::" not in line) <= width
+    )
 
 
 def test_hostile_text_reaches_no_terminal(make_result: MakeResult) -> None:

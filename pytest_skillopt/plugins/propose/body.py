@@ -10,22 +10,35 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.report.markup import code, fenced, inert, prose
+from pytest_skillopt.report.markdown import Layout
+from pytest_skillopt.report.markup import code, fenced, inert
+from pytest_skillopt.report.view import Code, Diff, Items, Section, Table, Text, arms, edit_line
 from pytest_skillopt.report.words import number, percent, plural
 from pytest_skillopt.skill.diff import unified
-from pytest_skillopt.untrusted import printable, redact
+from pytest_skillopt.untrusted import redact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_skillopt.plugins.propose.validate import Checked
-    from pytest_skillopt.run.result import Arm, EditRow, TaskRow
+    from pytest_skillopt.report.view import Block
+    from pytest_skillopt.run.result import TaskRow
 
 MAX_BODY = 60_000
 """Maximum bytes of a request's text; GitHub allows 65,536 characters."""
-_MOST_DIFF = 24_000
-_MOST_FILES, _MOST_WARNINGS, _MOST_TASKS, _MOST_EDITS = 3_000, 5_000, 4_000, 9_000
-"""Maximum bytes of the lists; the one of tasks is there for fewer, more and as many passes."""
+_MOST_DIFF, _MOST_ITEMS = 24_000, 5_000
+"""Maximum bytes of the change, and of each list."""
+_SIDES = ("base", "change")
+
+
+class _Inert(Layout):
+    """Layout without secrets, whose code acts nowhere either."""
+
+    def code(self, text: str) -> str:
+        return inert(code(text, 200))
+
+    def fence(self, text: str) -> str:
+        return inert(fenced(text, "diff"))
 
 
 def compose(skill: Checked, *, simulated: bool = False, run_url: str = "") -> str:
@@ -36,7 +49,14 @@ def compose(skill: Checked, *, simulated: bool = False, run_url: str = "") -> st
         simulated: whether a simulated model took part, as the training says.
         run_url: address of the CI run with the report, ``""`` outside of CI.
     """
-    return "\n\n".join([*_checked(skill), *_unchecked(skill, simulated, run_url)]) + "\n"
+    lay = _Inert(_MOST_ITEMS, _MOST_DIFF, "the branch")
+    parts = [marker(skill)]
+    for block in (*_checked(skill), *_unchecked(skill, simulated)):
+        parts += lay.block(block, 2)
+    if run_url:
+        run = f"[the run that proposed it]({run_url})"
+        parts.append(f"The full report is among the artifacts of {run}.")
+    return "\n\n".join(parts) + "\n"
 
 
 def title(skill: Checked) -> str:
@@ -50,95 +70,58 @@ def marker(skill: Checked) -> str:
     return f"<!-- skillopt-proposal: {hashlib.sha256(change.encode()).hexdigest()[:32]} -->"
 
 
-def _checked(skill: Checked) -> Iterator[str]:
-    yield marker(skill)
+def _checked(skill: Checked) -> Iterator[Block]:
     rates = skill.rates
-    yield (
+    yield Text(
         f"The pass rate of the suite goes from {_gain(skill)}: {plural(rates.tasks, 'task')}, "
-        f"{plural(rates.samples, 'rollout')}, computed from the counts of the training. "
-        "Only these files change:"
+        f"{plural(rates.samples, 'rollout')}, computed from the counts of the training."
     )
-    files = [inert(code(skill.place(name))) for name in skill.changed]
-    yield _listed(files, _MOST_FILES, "more file")
+    yield arms(rates.rows, _SIDES)
     if skill.rule:
-        yield (
-            f"The rule of the search {code(skill.rule)} judged it, as the base branch says: the "
+        yield Text(
+            f"The rule of the search {skill.rule} judged it, as the base branch says: the "
             f"skill gets shorter, from {number(skill.before.size)} to {number(skill.after.size)} "
             "characters, and may pass a little less often."
         )
+    yield Text("Only these files change:")
+    yield Items(tuple((Code(skill.place(name)),) for name in skill.changed))
     if skill.warnings:
-        yield "Look at this before you merge:"
-        warnings = [prose(str(warning), 400) for warning in skill.warnings]
-        yield _listed(warnings, _MOST_WARNINGS, "more warning")
-    patch = redact(unified(skill.before, skill.after, skill.path, skill.places))
-    lines, left = _fitting(inert(printable(patch)).rstrip("\n").split("\n"), _MOST_DIFF)
-    yield inert(fenced("\n".join(lines), "diff"))
-    if left:
-        yield f"**{plural(left, 'more line')} of the change do not fit: read them in the branch.**"
-    yield from _counts(rates.rows)
-    yield "Each training rebuilds this branch until somebody else pushes to it."
+        yield Text("Look at this before you merge:")
+        yield Items(tuple(str(warning) for warning in skill.warnings))
+    yield Diff(redact(unified(skill.before, skill.after, skill.path, skill.places)))
+    yield from _tasks(rates.rows)
+    yield Text("Each training rebuilds this branch until somebody else pushes to it.")
 
 
-def _counts(rows: Sequence[TaskRow]) -> Iterator[str]:
-    """Write the counts of each task, those that pass less often first."""
-    lists: dict[str, list[str]] = {"fewer": [], "more": [], "as many": []}
+def _tasks(rows: Sequence[TaskRow]) -> Iterator[Section]:
+    """Yield the counts of each task, those that pass less often first."""
+    lists: dict[str, list[TaskRow]] = {"fewer": [], "more": [], "as many": []}
     for row in rows:
-        before, after = row.before, row.after
-        if after is None:
-            continue
-        counts = f"{before.passed} of {before.n} to {after.passed} of {after.n}"
-        lists[_change(before, after)].append(f"{inert(code(redact(row.id)))}: {counts}")
-    for change, lines in lists.items():
-        if lines:
-            head = f"{plural(len(lines), 'task')} with {change} passes"
-            items = _listed(lines, _MOST_TASKS, "more task")
-            yield f"<details><summary>{head}</summary>\n\n{items}\n\n</details>"
+        lists[_change(row)].append(row)
+    for change, found in lists.items():
+        if found:
+            cells = [(r.none or "", r.before, r.after or "", Code(redact(r.id))) for r in found]
+            table = Table.filled(("no skill", *_SIDES, "task"), "rrrl", cells)
+            head = f"{plural(len(found), 'task')} with {change} passes"
+            yield Section(head, (table,), is_folded=True)
 
 
-def _change(before: Arm, after: Arm) -> str:
-    gain = after.passed * before.n - before.passed * after.n
+def _change(row: TaskRow) -> str:
+    before, after = row.before, row.after
+    gain = after.passed * before.n - before.passed * after.n if after else 0
     if gain == 0:
         return "as many"
     return "more" if gain > 0 else "fewer"
 
 
-def _unchecked(skill: Checked, simulated: bool, run_url: str) -> Iterator[str]:
-    yield "## Not checked: what the training says"
-    if simulated:
-        yield "**The model was simulated. The figures say nothing about a real one.**"
-    if skill.said.reason:
-        yield f"> {prose(redact(skill.said.reason))}"
-    edits = [_why(edit) for edit in skill.said.edits if edit.status == "accepted"]
+def _unchecked(skill: Checked, simulated: bool) -> Iterator[Section]:
+    edits = [edit_line(edit) for edit in skill.said.edits if edit.status == "accepted"]
+    said = "The model was simulated. The figures say nothing about a real one."
+    blocks: list[Block] = [Text(said, "bold")] if simulated else []
     if edits:
-        yield _listed(edits, _MOST_EDITS, "more edit")
-    if run_url:
-        yield f"The full report is among the artifacts of [the run that proposed it]({run_url})."
-
-
-def _why(edit: EditRow) -> str:
-    """Write an edit's text, its reason, and the number of tasks that led to it."""
-    text = inert(code(redact(edit.content or edit.target), 200))
-    asked = f" (called for by {plural(len(edit.tasks), 'task')})" if edit.tasks else ""
-    return f"{text}: {prose(redact(edit.reason))}{asked}"
-
-
-def _listed(items: Sequence[str], most: int, more: str) -> str:
-    """Make a list of at most ``most`` bytes, with the number of further items."""
-    lines, left = _fitting([f"- {item}" for item in items], most)
-    if left:
-        lines.append(f"- and {plural(left, more)}")
-    return "\n".join(lines)
-
-
-def _fitting(lines: Sequence[str], most: int) -> tuple[list[str], int]:
-    """Take lines from the beginning while ``most`` bytes hold them; count the others."""
-    kept: list[str] = []
-    for line in lines:
-        most -= len(line.encode()) + 1
-        if most < 0:
-            break
-        kept.append(line)
-    return kept, len(lines) - len(kept)
+        blocks.append(Items(tuple(edits)))
+    if blocks:
+        yield Section("Not checked: what the training says", tuple(blocks))
 
 
 def _gain(skill: Checked) -> str:

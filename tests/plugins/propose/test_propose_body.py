@@ -149,14 +149,30 @@ def test_change_and_counts_are_computed() -> None:
     text = compose(skill(after=b"x\nAnswer with a joke.\n"))
     checked = text.split("## Not checked")[0]
     assert "\n x\n+Answer with a joke.\n" in checked
-    fewer, more = re.findall(r"<summary>(.*)</summary>\n\n(.*)\n", checked)
-    assert fewer == ("1 task with fewer passes", "- `t::b`: 3 of 4 to 2 of 4")
-    assert more == ("1 task with more passes", "- `t::a`: 1 of 4 to 4 of 4")
+    fewer, more = re.findall(r"<summary>(.*)</summary>\n\n.*\n.*\n(.*)\n", checked)
+    assert fewer == ("1 task with fewer passes", "| 3 of 4 | 2 of 4 | `t::b` |")
+    assert more == ("1 task with more passes", "| 1 of 4 | 4 of 4 | `t::a` |")
+
+
+def test_the_arms_stand_side_by_side_with_what_is_unknown() -> None:
+    """Without the skill one task was measured, and met an error; of the other nothing is known."""
+    known = ROWS[0].model_copy(update={"none": Arm(passed=1, n=4, errors=1)})
+    rates = PassRates(Fraction(1, 2), Fraction(3, 4), rows=(known, ROWS[1]))
+    checked = compose(replace(skill(), rates=rates)).split("## Not checked")[0]
+    assert "|  | pass rate | passed | failed | unknown |" in checked
+    checked = checked.replace("\\", "")
+    rows = re.findall(r"^\| (without the skill|base|change) \| (\d.*) \|$", checked, re.MULTILINE)
+    assert rows == [
+        ("without the skill", "25.0 % | 1 | 3 | 2"),
+        ("base", "50.0 % | 4 | 4 | 0"),
+        ("change", "75.0 % | 6 | 2 | 0"),
+    ]
+    assert "| 1 of 4 | 1 of 4 | 4 of 4 | `t::a` |" in checked
 
 
 def test_the_rule_of_the_base_branch_is_named() -> None:
     text = compose(replace(skill(), before=Document(b"long\n"), rule="shorten"))
-    said = "The rule of the search `shorten` judged it, as the base branch says: the skill gets "
+    said = "The rule of the search shorten judged it, as the base branch says: the skill gets "
     assert f"{said}shorter, from 5 to 2 characters" in text
 
 
@@ -172,8 +188,9 @@ def test_long_text_is_cut_and_says_so() -> None:
     assert len(body.encode()) <= MAX_BODY
     shown = outside_of_code(body)
     assert re.search(r"\d+ more lines of the change do not fit: read them in the branch", shown)
-    for cut in ("file", "warning", "task", "edit"):
-        assert re.search(rf"and \d+ more {cut}s", shown), cut
+    checked, unchecked = shown.split("Not checked: what the training says", 1)
+    assert len(re.findall(r"and \d+ more", checked)) == 3, "files, warnings and tasks"
+    assert re.search(r"and \d+ more", unchecked), "edits"
 
 
 def test_title_is_one_plain_line() -> None:

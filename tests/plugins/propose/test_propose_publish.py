@@ -822,10 +822,10 @@ def test_a_request_shows_what_was_checked_not_what_the_result_says(
     rows = json.loads((project.proposal / "result.json").read_bytes())["skills"][0]["tasks"]
     project.tamper(
         patch="+Write dates as ISO.\n",
-        hunks=[{"diff": "@@ -1 +1 @@\n+Write dates as ISO.\n"}],
         suite={"before": rate, "after": rate | {"rate": 0.99}},
         tasks=[row | {"change": "fixed"} for row in rows],
-        reason="Accepted, ready to merge: 90.0 % to 99.0 %.",
+        edits=[{"op": "append", "status": "accepted", "content": "x", "reason": "Ready to merge."}],
+        reason="Accepted, fresh: 90.0 % to 99.0 %.",
         from_search=2,
     )
     assert main(["propose"]) == 0
@@ -833,12 +833,13 @@ def test_a_request_shows_what_was_checked_not_what_the_result_says(
     assert f"\n+{joke.decode()}" in checked
     assert "from 33.3 % to 88.9 %: 3 tasks, 18 rollouts" in checked
     assert (
-        "1 task with fewer passes</summary>\n\n- `test_invoice.py::test_2`: 3 of 3 to 2 of 3"
-        in checked
+        "1 task with fewer passes</summary>\n\n| base | change | task |\n| ---: | ---: | --- |\n"
+        "| 3 of 3 | 2 of 3 | `test_invoice.py::test_2` |" in checked
     )
-    for claim in ("99.0", "fixed", "ready to merge", "fresh"):
+    for claim in ("99.0", "fixed", "eady to merge", "fresh"):
         assert claim not in checked
-    assert "Accepted, ready to merge" in unchecked
+    assert "Ready to merge" in unchecked
+    assert "99.0" not in unchecked
 
 
 def test_hostile_body_is_inert(project: Project, github: FakeGitHub) -> None:
@@ -937,6 +938,6 @@ def test_gitlab_opens_the_request_with_the_push(
     assert "merge_request.draft" in options
     assert "merge_request.label=skillopt" in options
     (text,) = [line for line in options if line.startswith("merge_request.description=")]
-    assert "\\n\\n> Passes more tasks." in text
+    assert "Passes more tasks." in text
     assert "\\n+Write dates as ISO.\\n" in text
     assert "https://gitlab.example.com/a/b/-/merge_requests/5" in capsys.readouterr().out

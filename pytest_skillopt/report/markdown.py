@@ -1,0 +1,159 @@
+"""Markdown layout of a view, and ``summary.md``: the report of a job. All text in it is inert."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.report import words
+from pytest_skillopt.report.files import PAGE
+from pytest_skillopt.report.markup import code, fenced, prose
+from pytest_skillopt.report.view import (
+    Code,
+    Command,
+    Curve,
+    Diff,
+    Items,
+    Section,
+    Table,
+    Text,
+    advice_blocks,
+    cell,
+    plain,
+    view,
+)
+from pytest_skillopt.untrusted import redact
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pytest_skillopt.report.view import Block, Cell, Said
+    from pytest_skillopt.run.result import Result
+
+SUMMARY_LIMIT = 900_000
+"""Bytes; GitHub refuses a job summary above 1 MiB."""
+
+MOST_DIFF_LINE = 2_000
+
+
+def render_summary(result: Result, limit: int = SUMMARY_LIMIT) -> str:
+    """Write the report in at most ``limit`` bytes of UTF-8, at least 2,000.
+
+    Blocks that do not fit are left out.
+    """
+    said = view(result)
+    lay = Layout()
+    where = code(f"{PAGE} of run {result.run}", 200)
+    pointer = f"Transcripts and all figures: {where}; of a CI job, in its artifact.\n"
+    cut = f"_Shortened to fit._ {pointer}"
+    first = [*advice_blocks(said.advice), *([Command(c)] if (c := said.advice.command) else [])]
+    notes = [Section("Notes", (Items(said.notes),))] if said.notes else []
+    blocks = [f"## {said.advice.answer}"]
+    for block in (*first, *said.skills, said.cost, *notes, said.again):
+        blocks += lay.block(block)
+    kept, room = [], limit - len(cut.encode())
+    for part in blocks:
+        size = len(part.encode()) + 2
+        if size <= room:
+            kept.append(part)
+            room -= size
+    return "\n\n".join([*kept, pointer if len(kept) == len(blocks) else cut])
+
+
+def _fitting(parts: Sequence[str], room: int) -> tuple[list[str], int]:
+    """Keep those parts from the beginning that fit into ``room`` bytes; count the others."""
+    for place, part in enumerate(parts):
+        room -= len(part.encode()) + 2
+        if room < 0:
+            return list(parts[:place]), len(parts) - place
+    return list(parts), 0
+
+
+class Layout:
+    """Layout of blocks in Markdown."""
+
+    def __init__(
+        self, most_items: int = 12_000, most_diff: int = 60_000, rest: str = "the patch"
+    ) -> None:
+        """Take the maximum bytes of a list or table, and of a diff, and where its rest is."""
+        self._most_items = most_items
+        self._most_diff = most_diff
+        self._rest = rest
+
+    def block(self, block: Block, level: int = 3) -> Iterator[str]:
+        """Yield the parts of a block, each of which is kept or left out as a whole."""
+        match block:
+            case Text(said, look):
+                text = self.words(said)
+                yield f"**{text}**" if "bold" in look else text
+            case Items(rows, look):
+                mark = "> - " if look == "careful" else "- "
+                yield self._lines(f"{mark}{self.words(row)}" for row in rows)
+            case Command(text):
+                yield fenced(text[:4000], "sh")
+            case Table():
+                yield self._table(block)
+            case Diff(text):
+                yield from self._diff(text)
+            case Section(title, blocks, True):
+                inside = "\n\n".join(part for each in blocks for part in self.block(each))
+                head = html.escape(plain(title))
+                yield f"<details><summary>{head}</summary>\n\n{inside}\n\n</details>"
+            case Section(title, blocks):
+                yield f"{'#' * level} {self.words(title)}"
+                for each in blocks:
+                    yield from self.block(each, level + 1)
+            case Curve():
+                pass
+
+    def _table(self, table: Table) -> str:
+        if not table.head:
+            pairs = [[self.words(cell(value)) for value in row] for row in table.rows]
+            return self._lines(f"- {name}: {value}" for name, value in pairs)
+        rule = [{"l": "---", "r": "---:"}[side] for side in table.align]
+        head = f"{_row(table.head)}\n{_row(rule)}\n"
+        return head + self._lines(_row([self._cell(c) for c in row]) for row in table.rows)
+
+    def _cell(self, value: Cell) -> str:
+        said = cell(value)
+        if said is not value:
+            return plain(said)  # figures
+        # A bar ends a cell, also within code.
+        return self.code(said).replace("|", "\\|") if isinstance(said, Code) else self.words(said)
+
+    def _diff(self, text: str) -> Iterator[str]:
+        """Yield a block in which each line keeps its sign, so that GitLab runs none."""
+        rows = text.removesuffix("\n").replace("\r\n", "\n").split("\n")
+        kept, left = _fitting([row[:MOST_DIFF_LINE] for row in rows], self._most_diff)
+        yield self.fence("\n".join(kept))
+        if left:
+            more = words.plural(left, "more line")
+            yield f"**{more} of the change do not fit: read them in {self._rest}.**"
+
+    def fence(self, text: str) -> str:
+        """Make a code block of a diff."""
+        return fenced(text, "diff")
+
+    def _lines(self, lines: Iterable[str]) -> str:
+        """Join the lines that fit, with the number of the others."""
+        kept, left = _fitting(list(lines), self._most_items)
+        return "\n".join([*kept, f"\nand {words.number(left)} more"] if left else kept)
+
+    def words(self, said: Said) -> str:
+        """Write a text without markup and references."""
+        pieces = (said,) if isinstance(said, str) else said
+        return "".join(map(self._piece, pieces))
+
+    def _piece(self, text: str) -> str:
+        if isinstance(text, Code):
+            return self.code(redact(text))
+        before, after = " " * text.startswith(" "), " " * text.endswith(" ")
+        return f"{before}{prose(redact(text), 1200)}{after}" if text.strip() else ""
+
+    def code(self, text: str) -> str:
+        """Write a piece of code."""
+        return code(text)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"

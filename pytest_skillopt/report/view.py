@@ -1,0 +1,464 @@
+"""The view of a result: what a report says, as data. A terminal, Markdown and HTML lay it out."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from pytest_skillopt.mode import mode_named
+from pytest_skillopt.report import figures, words
+from pytest_skillopt.report.advice import advise, headline
+from pytest_skillopt.run.result import Arm, Rate
+from pytest_skillopt.settings import Settings, shown
+from pytest_skillopt.skill.document import SKILL_FILE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_skillopt.report.advice import Advice
+    from pytest_skillopt.run.result import (
+        EditRow,
+        Result,
+        RolloutSample,
+        SkillResult,
+        StepRow,
+        TaskRow,
+    )
+
+CHANGES = {"fixed": "good", "broken": "bad", "undecided": "careful"}
+"""Looks of the changes of a task."""
+_LEGEND = "Fixed, broken: beyond chance; undecided: it may be chance."
+
+
+class Code(str):
+    """Text that is shown as it is: a path, a task, a setting, a line of a skill."""
+
+    __slots__ = ()
+
+
+Said = str | tuple[str, ...]
+"""A text, or its pieces, some of which are ``Code``."""
+Cell = Said | Rate | Arm
+"""A cell of a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A paragraph."""
+
+    said: Said
+    look: str = ""
+    """``good``, ``careful``, ``bad``, ``bold``, or ``hint`` for an explanation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A list."""
+
+    rows: tuple[Said, ...]
+    look: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table; without a head, its rows are a name and a value each."""
+
+    head: tuple[str, ...]
+    align: str
+    """An ``l`` or ``r`` for each column."""
+    rows: tuple[tuple[Cell, ...], ...]
+    looks: tuple[str, ...] = ()
+    """One for each row, or none at all."""
+    samples: tuple[tuple[tuple[str, RolloutSample], ...], ...] = ()
+    """For each row its transcripts, each with the name of its side; or none at all."""
+
+    @classmethod
+    def filled(
+        cls, head: Sequence[str], align: str, rows: Sequence[Sequence[Cell]], **more: Any
+    ) -> Table:
+        """Make a table without the columns that no row fills."""
+        kept = [i for i in range(len(head)) if any(row[i] != "" for row in rows)]
+        return cls(
+            tuple(head[i] for i in kept),
+            "".join(align[i] for i in kept),
+            tuple(tuple(row[i] for i in kept) for row in rows),
+            **more,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """Lines of a unified diff."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command to copy."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Pass rates over steps or days; only a page draws them."""
+
+    rows: Sequence[Any]
+    """``StepRow`` or ``PastRow``."""
+    over_time: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Blocks under a title; of a folded one, a short layout has only the title."""
+
+    title: Said
+    blocks: tuple[Block, ...]
+    is_folded: bool = False
+
+
+Block = Text | Items | Table | Diff | Command | Curve | Section
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A report."""
+
+    advice: Advice
+    """The answer, its reason, cautions, what would help, and the command of the next attempt."""
+    skills: tuple[Section, ...]
+    cost: Section
+    notes: tuple[str, ...]
+    again: Section
+
+
+def view(result: Result) -> View:
+    """Return what a report says of a result."""
+    top = headline(result)
+    skills = [Section(_title(s), tuple(_skill(result, s, top))) for s in result.skills]
+    if result.targets:
+        skills.append(Section("Targets", (_targets(result), _target_tasks(result))))
+    cost, again = tuple(_cost(result)), tuple(_again(result))
+    return View(
+        top,
+        tuple(skills),
+        Section("What it cost", cost),
+        tuple(result.notes),
+        Section("How to do it again", again),
+    )
+
+
+def advice_blocks(said: Advice) -> Iterator[Block]:
+    """Yield what an advice says after its answer."""
+    yield Text(said.sentence)
+    if said.cautions:
+        yield Items(said.cautions, "careful")
+    if said.todo:
+        yield Items(said.todo)
+
+
+def moment(started: str) -> str:
+    """Write an ISO 8601 time in UTC to the minute; keep 25 characters of any other text."""
+    try:
+        return f"{datetime.fromisoformat(started).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    except (ValueError, OverflowError):
+        return started[:25]
+
+
+def _title(skill: SkillResult) -> Said:
+    now = figures.version(skill.before)
+    if skill.after != skill.before:
+        now += f" -> {figures.version(skill.after)}"
+    name = f" ({skill.name})" if skill.name else ""
+    return Code(skill.path), f"{name}, version {now}"
+
+
+def _skill(result: Result, skill: SkillResult, top: Advice) -> Iterator[Block]:
+    if len(result.skills) > 1:
+        said = advise(result, skill)
+        own = tuple(caution for caution in said.cautions if caution not in top.cautions)
+        yield Text(f"{said.answer}.", f"bold {said.tone}")
+        yield from advice_blocks(replace(said, cautions=own))
+        if said.command:
+            yield Command(said.command)
+    yield from _rates(skill, result.mode)
+    yield from _changes(skill, result)
+    yield from tasks(figures.shown_rows(skill, result.mode), result.mode)
+    if listed := figures.uninformative_listed(skill):
+        yield Text(listed, "hint")
+    if len(skill.history) > 1:
+        yield _history(skill)
+    if skill.steps:
+        yield _steps(skill.steps)
+    dropped = [row for row in skill.edits if row.status != "accepted"]
+    if dropped:
+        yield _edits(dropped)
+
+
+def _targets(result: Result) -> Table:
+    """Make a table of the pass rates of several targets, which are numbered from 1."""
+    rows: list[tuple[Cell, ...]] = []
+    for place, row in enumerate(result.targets, 1):
+        rows.append((str(place), row.target, row.rate or words.UNKNOWN, row.run or row.reason))
+    return Table(("", "target", "pass rate", "run"), "rlll", tuple(rows))
+
+
+def _target_tasks(result: Result) -> Table:
+    """Make a table of the counts of each task, with a column for each target."""
+    ids = {task: Code(task) for row in result.targets for task in row.tasks}
+    rows: list[tuple[Cell, ...]] = []
+    for task in figures.ordered(ids):
+        counts = [row.tasks.get(task) for row in result.targets]
+        arms = [Arm(passed=c[0], n=c[1]) if c else words.UNKNOWN for c in counts]
+        rows.append((*arms, ids[task]))
+    places = [str(place) for place in range(1, len(result.targets) + 1)]
+    return Table((*places, "task"), "r" * len(places) + "l", tuple(rows))
+
+
+def _rates(skill: SkillResult, mode: str) -> Iterator[Block]:
+    """Yield the table of pass rates, and what they are."""
+    measured = figures.comparisons(skill)
+    compared = any(value.after for value in measured.values())
+    first, second = mode_named(mode).sides if compared else ("", "")
+    rows: list[tuple[Cell, ...]] = []
+    if gain := skill.gain:
+        before, after = words.rounded(gain.before), words.rounded(gain.after)
+        moved = f"{100 * gain.gain:+.0f}"
+        rows.append(("estimate", before, after, moved, words.plural(gain.tasks, "task")))
+    for name, value in measured.items():
+        moved = figures.points(value.before.rate, value.after.rate) if value.after else ""
+        size = words.plural(value.before.tasks, "task")
+        size += "" if compared else f", {words.plural(value.before.samples, 'rollout')}"
+        rows.append((name, value.before, value.after or "", moved, size))
+    if rows:
+        yield Table.filled(("pass rate", first, second, "points", ""), "lllrl", rows)
+    suite = [row for row in skill.tasks if row.split != "test"]
+    if any(row.none for row in suite):
+        yield arms(suite, mode_named(mode).sides)
+    if said := figures.explained(skill, mode):
+        yield Text(said, "hint")
+
+
+def _changes(skill: SkillResult, result: Result) -> Iterator[Block]:
+    """Yield the diff with its edits, or else the best candidate."""
+    edits = Items(tuple(map(edit_line, figures.candidate_lines(skill))))
+    if skill.patch:
+        warned = [(f"{w.message} ({w.rule}): ", Code(w.excerpt)) for w in skill.warnings]
+        look = Items(tuple(warned), "careful")
+        blocks: list[Block] = [block for block in (edits, look) if block.rows]
+        if skill.written:
+            undo = Command(f"pytest-skillopt adopt {result.run} --undo")
+            blocks += [Text("The file is written. This restores what was there before:"), undo]
+        elif result.mode == "train":
+            blocks.append(Text("The file is NOT written; the notes below say why."))
+        yield Section("What changes", (*blocks, Diff(skill.patch)))
+    elif edits.rows:
+        yield Section("The best candidate", (edits,))
+
+
+def edit_line(edit: EditRow) -> Said:
+    """Write an edit: its text, what it brings, its reason, and the tasks that called for it."""
+    where = f"in {edit.file}: " if edit.file != SKILL_FILE else ""
+    text = Code(words.one_line(edit.content or edit.target).lstrip("-*# "))
+    facts = f" ({edit.figures})" if edit.figures else ""
+    if edit.reason:
+        facts += f": {words.full_stop(edit.reason)}"
+    effects = edit.effects or dict.fromkeys(edit.tasks, 0.0)
+    if not effects:
+        return where, text, facts
+    first = max(figures.ordered(effects), key=lambda task: effects[task])
+    most = f" ({100 * effects[first]:+.0f} points)" if edit.effects else ""
+    more = f" and {words.plural(len(effects) - 1, 'more task')}" if len(effects) > 1 else ""
+    return where, text, f"{facts} Called for by ", Code(first), f"{most}{more}."
+
+
+def tasks(rows: Sequence[TaskRow], mode: str) -> Iterator[Block]:
+    """Yield the tasks, those that tell something first."""
+    rows = sorted(rows, key=_rank)
+    compared = any(row.after is not None for row in rows)
+    test = [row for row in rows if row.split == "test"] if compared else []
+    rest = [row for row in rows if row not in test]
+    telling = [row for row in rest if _is_telling(row, compared)]
+    quiet = [row for row in rest if row not in telling]
+    if telling:
+        yield _tasks(telling, mode, compared)
+        if compared:
+            yield Text(_LEGEND, "hint")
+    if quiet:
+        yield Section(_alike(quiet, compared), (_tasks(quiet, mode, compared),), is_folded=True)
+    if test:
+        title = f"Test split, which no edit has seen: {figures.counted(test)}"
+        yield Section(title, (_tasks(test, mode, compared),), is_folded=True)
+
+
+def _tasks(rows: Sequence[TaskRow], mode: str, compared: bool) -> Table:
+    """Make a table of tasks, the node id last so that it can be copied whole."""
+    sides = mode_named(mode).sides if compared else ("passed", "")
+    body: list[tuple[Cell, ...]] = []
+    for row in rows:
+        after: Cell = row.after or (words.UNKNOWN if compared else "")
+        marks: list[str] = [row.change] if row.change != "same" else []
+        marks += [mark for mark in figures.marks(row) if mark != "flaky"]  # the counts say so
+        body.append((row.none or "", row.before, after, ", ".join(marks), Code(row.id)))
+    return Table.filled(
+        ("no skill", *sides, "change" if compared else " ", "task"),
+        "rrrll",
+        body,
+        looks=tuple(CHANGES.get(row.change, "") for row in rows),
+        samples=tuple(tuple(_samples(row, sides)) for row in rows),
+    )
+
+
+def _samples(row: TaskRow, sides: tuple[str, str]) -> Iterator[tuple[str, RolloutSample]]:
+    for side, arm in zip(sides, (row.before, row.after), strict=True):
+        if arm and arm.sample:
+            yield side, arm.sample
+
+
+def _alike(rows: Sequence[TaskRow], compared: bool) -> str:
+    """Say in what the tasks are alike."""
+    counted = words.plural(len(rows), "task")
+    if compared:
+        return f"{counted} {figures.CHANGES['same']}"
+    taken = sorted({row.before.n for row in rows})
+    often = " to ".join(str(n) for n in dict.fromkeys((taken[0], taken[-1])))
+    return f"{counted} passed every time ({often} rollouts)"
+
+
+def _is_telling(row: TaskRow, compared: bool) -> bool:
+    if compared:
+        return row.change != "same"
+    return row.skipped or row.before.errors > 0 or not 0 < row.before.n == row.before.passed
+
+
+def _rank(row: TaskRow) -> tuple[int, float, list[tuple[int, str]]]:
+    rate = figures.pass_rate(row.before)
+    place = list(figures.CHANGES).index(row.change)
+    return place, -1.0 if rate is None else rate, figures.in_order(row.id)
+
+
+def _history(skill: SkillResult) -> Section:
+    head = ("day", "without", "with", "verdict")
+    rows = [
+        (row.step, words.percent(row.before), words.percent(row.after), row.reason)
+        for row in skill.history
+    ]
+    blocks = Curve(skill.history, over_time=True), Table(head, "lrrl", tuple(rows))
+    return Section(f"{words.plural(len(rows), 'measurement')} over time", blocks, is_folded=True)
+
+
+def _steps(steps: Sequence[StepRow]) -> Section:
+    rows: list[tuple[Cell, ...]] = []
+    for step in steps:
+        train = "" if step.train is None else words.rounded(step.train)
+        known = step.before is not None or step.after is not None
+        val = figures.move(step.before, step.after) if known else ""
+        gated = step.verdict != "none"
+        edits, verdict = (str(step.edits), step.verdict) if gated else ("", "")
+        rows.append((str(step.step), train, val, edits, verdict, step.reason))
+    table = Table.filled(("step", "train", "val", "edits", "verdict", "reason"), "rrrrll", rows)
+    drawn = any(step.after is not None or step.train is not None for step in steps)
+    curve = (Curve(steps),) if drawn else ()
+    return Section(words.plural(len(rows), "step"), (*curve, table), is_folded=True)
+
+
+def _edits(rows: Sequence[EditRow]) -> Section:
+    """Count the edits that were not kept by outcome, and list each with its reason."""
+    counts: Counter[str] = Counter(row.status for row in rows)
+    said = ", ".join(f"{count} {status}" for status, count in counts.most_common())
+    return Section(f"Edits not kept: {said}", (Items(tuple(map(_fate, rows))),), is_folded=True)
+
+
+def _fate(row: EditRow) -> Said:
+    """Write an edit and its outcome: ``step 2, dropped: append "...": why``."""
+    said = [f"step {row.step}, {row.status}: {row.op} "]
+    if row.content:
+        said.append(Code(row.content))
+    if row.file != SKILL_FILE:
+        said.append(f" in {row.file}")
+    if row.target:
+        said += [" at ", Code(row.target)]
+    why = "; ".join(filter(None, (row.figures, row.why or row.reason)))
+    if row.again:
+        why += f"; proposed {row.again} times more" if row.again > 1 else "; proposed once more"
+    return (*said, f": {why}" if why else "")
+
+
+def _cost(result: Result) -> Iterator[Block]:
+    used = figures.total(result.usage)
+    about = "about " if used.estimated else ""
+    facts = {
+        "calls": figures.calls(result.usage),
+        "tokens": f"{about}{_tokens(used)}",
+        "cost": figures.cost(result.usage),
+        "time": f"{words.duration(result.seconds)}, {figures.rollouts(result)}",
+    }
+    if result.models:
+        models = ", ".join(f"{role} {model}" for role, model in result.models.items())
+        facts = {"models": models + (" (simulated)" if result.simulated else ""), **facts}
+    yield Table((), "ll", tuple(facts.items()))
+    if result.usage:
+        head = ("role", "stage", "calls", "cached", "tokens", "cost")
+        rows = []
+        for row in result.usage:
+            counts = words.number(row.calls), words.number(row.cached), _tokens(row)
+            rows.append((row.role, row.stage, *counts, words.money(row.cost)))
+        stages = Table(head, "llrrrr", tuple(rows))
+        yield Section("By role and stage", (stages,), is_folded=True)
+
+
+def _tokens(used: Any) -> str:
+    """Write the tokens of a ``Usage`` or ``UsageRow``."""
+    return f"{words.number(used.input_tokens)} in, {words.number(used.output_tokens)} out"
+
+
+def _again(result: Result) -> Iterator[Block]:
+    yield Command(shlex.join(result.command))
+    usual = Settings().to_json()
+    facts = [*result.models.items(), *result.versions.items()]
+    for name, value in result.settings.items():
+        if value not in ("", None) and (name not in usual or shown(value) != shown(usual[name])):
+            facts.append((name, shown(value)))
+    told = Table((), "ll", tuple((Code(name), Code(value)) for name, value in facts))
+    title = "Models, versions and settings that are not the default"
+    yield Section(title, (told,), is_folded=True)
+
+
+def arms(rows: Sequence[TaskRow], sides: tuple[str, str]) -> Table:
+    """Compare the arms of tasks: without any skill if that is known, and the two sides.
+
+    The rate is the mean over the tasks; unknown are infrastructure errors, and tasks without a
+    rollout.
+    """
+    names = ("without the skill", *sides)
+    body: list[tuple[Cell, ...]] = []
+    for name, arm in zip(names, ("none", "before", "after"), strict=True):
+        found = [getattr(row, arm) or Arm() for row in rows]
+        measured = [one for one in found if one.n]
+        if measured:
+            rates = [one.passed / one.n for one in measured]
+            passed, n = sum(one.passed for one in measured), sum(one.n for one in measured)
+            unknown = sum(one.errors for one in found) + len(found) - len(measured)
+            counts = (passed, n - passed, unknown)
+            rate = words.percent(fmean(rates))
+            body.append((name, rate, *map(words.number, counts)))
+    return Table(("", "pass rate", "passed", "failed", "unknown"), "lrrrr", tuple(body))
+
+
+def plain(said: Said) -> str:
+    """Return a text without what marks its pieces."""
+    return said if isinstance(said, str) else "".join(said)
+
+
+def cell(value: Cell) -> Said:
+    """Write a cell in words."""
+    if isinstance(value, Rate):
+        return f"{words.percent(value.rate)} ({figures.interval(value)})"
+    if isinstance(value, Arm):
+        return f"{value.passed} of {value.n}"
+    return value
