@@ -17,8 +17,10 @@ from pytest_skillopt.search.history import RATES
 from pytest_skillopt.untrusted import bound, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
+
+    from pytest_skillopt.report.view import View
 
 MOST_EDITS = 300
 MOST_FAULTS = 30
@@ -175,8 +177,10 @@ class Follower:
             ],
             "faults": self._faults.most_common(MOST_FAULTS),
             "stoppable": running and self.controller() is not None,
-            "said": result["said"] if result else None,
-            "history": result["history"] if result else [],
+            "said": None,
+            "measured": [],
+            "history": [],
+            **(result or {}),
         }
         return {**_clean(told), "samples": self._samples[since:]}
 
@@ -193,7 +197,7 @@ class Follower:
 
     def _result(self) -> dict[str, Any] | None:
         """Summarise ``result.json``, if it was written by the run's latest session."""
-        from pytest_skillopt.report.advice import headline
+        from pytest_skillopt.report.view import view
         from pytest_skillopt.run.result import Result
 
         path = self._run / "result.json"
@@ -203,12 +207,9 @@ class Follower:
             result = Result.load(path.read_bytes())
         except (OSError, ValueError):
             return None
-        said = headline(result)
+        shown = view(result)
         past = [row.model_dump() for skill in result.skills[:1] for row in skill.history]
-        return {
-            "said": [said.answer, said.sentence, said.tone, *said.cautions, *said.todo],
-            "history": past,
-        }
+        return {"said": asdict(shown.advice), "measured": list(_rates(shown)), "history": past}
 
     def transcript(self, offset: int) -> dict[str, Any] | None:
         """Return one rollout, by its offset in the journal."""
@@ -236,6 +237,17 @@ class Follower:
         pid = self._plan.get("pid")
         local = self._plan.get("host") == socket.gethostname() and is_held(self._run)
         return pid if local and isinstance(pid, int) and pid > 1 else None
+
+
+def _rates(shown: View) -> Iterator[list[list[str]]]:
+    """Yield the table of pass rates of each skill, as its head and its rows."""
+    from pytest_skillopt.report.view import Table, cell, plain
+
+    tables = [block for section in shown.skills for block in section.blocks[:1]]
+    for table in tables:
+        if isinstance(table, Table):
+            rows = [[plain(cell(value)) for value in row] for row in table.rows]
+            yield [list(table.head), *rows]
 
 
 def _clean(value: Any) -> Any:

@@ -202,7 +202,7 @@ def test_a_training_is_followed_and_stopped_from_the_page(
         assert json.loads(stopped.read()) == {"stopped": True}
         assert training.wait(PATIENCE) == 2
         state = next(state for state in page.events() if state["said"])
-        assert state["said"][0] == "Stopped early"
+        assert state["said"]["answer"] == "Stopped early"
     finally:
         training.kill()
         sys.stdout.write(training.communicate()[0])

@@ -7,10 +7,12 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+import screens
 from journals import write_journal
 from patience import PATIENCE
 
 from pytest_skillopt.plugins.watch.server import Watch
+from pytest_skillopt.report.view import Table, cell, plain, view
 from pytest_skillopt.run.result import PastRow, Result, SkillResult
 
 if TYPE_CHECKING:
@@ -150,3 +152,25 @@ def test_a_finished_measurement_shows_the_ones_before_it(
     assert browser.evaluate("document.querySelectorAll('main img, main script').length") == 0
     assert browser.evaluate("document.documentElement.scrollWidth") <= 390
     assert browser.complaints() == []
+
+
+def test_a_finished_training_begins_with_what_its_report_begins_with(
+    browser: Browser, watched: tuple[Path, Watch]
+) -> None:
+    """Answer, reason, advice, the next command and the pass rates."""
+    run, server = watched
+    write_journal(run).close()
+    _, result = screens.kept("refused", 8)
+    (run / "result.json").write_text(result.dump())
+    show(browser, server.url, width=1280)
+    wait_for(browser, "document.querySelectorAll('#measured td').length > 0")
+    said = view(result)
+    hero = " ".join(browser.evaluate("document.getElementById('hero').innerText").split())
+    (table, *_) = said.skills[0].blocks
+    assert isinstance(table, Table)
+    texts = [said.advice.answer, said.advice.sentence, *said.advice.todo, said.advice.command]
+    texts += [" ".join(plain(cell(value)) for value in row) for row in table.rows]
+    places = [hero.index(text) for text in texts]
+    assert places == sorted(places)
+    browser.show(width=390)
+    assert browser.evaluate("document.documentElement.scrollWidth") <= 390

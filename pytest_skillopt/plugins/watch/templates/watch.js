@@ -51,13 +51,20 @@ function head(state) {
   const said = state.said;
   $("run").textContent = state.run;
   $("mode").textContent = state.mode;
-  const title = said ? said[0] : state.state === "running" ? state.phase || "starting" : "Not running here";
+  const title = said ? said.answer : state.state === "running" ? state.phase || "starting" : "Not running here";
   if ($("title").textContent !== title) $("title").textContent = title;
   document.title = `${title} - skillopt`;
-  $("hero").className = `hero ${said ? said[2] : ""}`;
-  $("lead").textContent = said ? [said[1], ...said.slice(3)].join(" ")
+  $("hero").className = `hero ${said ? said.tone : ""}`;
+  $("lead").textContent = said ? said.sentence
     : state.state === "running" ? (skillsOf(state.steps).length > 1 ? "" : `Step ${state.steps.length + 1}. `) + Object.entries(state.models).map(([role, model]) => `${role} ${model}`).join(", ")
       : "It was interrupted, or runs on another machine; below is the content of its journal.";
+  for (const [name, texts] of [["cautions", said?.cautions ?? []], ["todo", said?.todo ?? []]]) {
+    $(name).hidden = !texts.length;
+    $(name).replaceChildren(...texts.map((text) => make("li", "", text)));
+  }
+  $("command").hidden = !said?.command;
+  $("command").textContent = said?.command ?? "";
+  $("measured").replaceChildren(...state.measured.map((rows) => filled(make("table"), rows[0], rows.slice(1))));
   $("stop").hidden = !state.stoppable;
   $("report").hidden = !said;
   $("faults").hidden = !state.faults.length;
@@ -202,9 +209,10 @@ $("tasks").addEventListener("keydown", (event) => {
   if (next) { next.tabIndex = 0; next.focus(); event.preventDefault(); }
 });
 
-function table(id, head, body) {
+function filled(table, head, body) {
   const line = (tag, values) => { const tr = make("tr"); tr.append(...values.map((value) => make(tag, "", value))); return tr; };
-  $(id).replaceChildren(line("th", head), ...body.map((values) => line("td", values)));
+  table.replaceChildren(line("th", head), ...body.map((values) => line("td", values)));
+  return table;
 }
 function show(state) {
   head(state);
@@ -213,8 +221,8 @@ function show(state) {
   else curve(state.steps);
   tree(state);
   grid(state);
-  table("workers", ["worker", "rollouts", "each", "last"], state.workers.map(([name, n, each, ago]) => [name, String(n), `${each.toFixed(1)} s`, ago < 2 ? "now" : `${duration(ago)} ago`]));
-  table("spent", ["role", "calls", "from the cache", "tokens in", "out", "cost"], Object.entries(state.spent).map(([role, used]) =>
+  filled($("workers"), ["worker", "rollouts", "each", "last"], state.workers.map(([name, n, each, ago]) => [name, String(n), `${each.toFixed(1)} s`, ago < 2 ? "now" : `${duration(ago)} ago`]));
+  filled($("spent"), ["role", "calls", "from the cache", "tokens in", "out", "cost"], Object.entries(state.spent).map(([role, used]) =>
     [role, ...[used.calls, used.cached, used.input_tokens, used.output_tokens].map((n) => n.toLocaleString("en")), money(used.cost)]));
 }
 
