@@ -231,9 +231,9 @@ class Display:
     def _time(self) -> None:
         """Show the progress line when it is due, as long as the optimizer thinks."""
         with self._lock:
-            self._show()
             self._is_timed = self._progress.thinking > 0
             if self._is_timed:
+                self._show()
                 due = self._shown + _EVERY_SECONDS - time.monotonic()
                 timer = threading.Timer(max(due, 0.01), self._time)
                 timer.daemon = True
