@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -60,11 +61,11 @@ def test_a_table_of_tasks_by_target(
     done.stdout.fnmatch_lines(
         [
             "Pass rates openai:good: 100.0 %; openai:half: 50.0 %.",
-            f"*1  openai:good *100.0 % (*)  {good.run}",
-            f"*2  openai:half *50.0 % (*)  {half.run}",
-            "*task * 1 * 2",
-            "*test_guests.py::test_greets[[]Ada[]]  2/2  2/2",
-            "*test_guests.py::test_greets[[]Ben[]]  2/2  0/2",
+            f"*1  openai:good *100.0 % (*) *{good.run}",
+            f"*2  openai:half *50.0 % (*) *{half.run}",
+            "* 1 * 2 *task",
+            "* 2 of 2  2 of 2  test_guests.py::test_greets[[]Ada[]]",
+            "* 2 of 2  0 of 2  test_guests.py::test_greets[[]Ben[]]",
         ]
     )
     names = [f"test_guests.py::test_greets[{guest}]" for guest in ("Ada", "Ben")]
@@ -74,10 +75,11 @@ def test_a_table_of_tasks_by_target(
     ]
     assert (matrix.status, matrix.rollouts) == ("measured", 8)
     page = (project.path / ".skillopt" / "runs" / matrix.run / "report.html").read_text()
-    for cell in ("openai:half", half.run, names[1], "0/2"):
-        assert f"<td>{cell}</td>" in page
+    page = re.sub("<[^>]*>", "", page)
+    for cell in ("openai:half", half.run, names[1], "0 of 2"):
+        assert cell in page
     assert main(["show"]) == 0
-    assert f"{names[1]}  2/2  0/2" in capsys.readouterr().out
+    assert f"2 of 2  0 of 2  {names[1]}" in capsys.readouterr().out
 
 
 def test_caps_hold_for_all_targets_together(
