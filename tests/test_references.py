@@ -55,7 +55,6 @@ class Project:
             "base_url": self.server.url,
             "rollouts": "1",
             "final_rollouts": "1",
-            "patience": "1",
             **settings,
         }
         ini = "\n".join(f"skillopt_{name} = {value}" for name, value in lines.items())

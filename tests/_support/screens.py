@@ -12,6 +12,7 @@ import json
 import sys
 import tempfile
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -23,6 +24,7 @@ from pytest_skillopt.report.live import Display
 from pytest_skillopt.report.terminal import lines
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.run.directory import Home
+from pytest_skillopt.run.openrun import Run
 from pytest_skillopt.run.result import SCHEMA, Arm, Result, UsageRow
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
@@ -106,13 +108,14 @@ def train(name: str, size: int) -> tuple[list[str], Result]:
     display = _display(printed)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        journal = SimpleNamespace(entries=[], write=lambda *_: None)
+        journal = SimpleNamespace(entries=[], write=lambda *_: None, kept=lambda kind: [])
         known = {"settings": settings, "fingerprint": "toy", "notes": [], "tasks": tasks}
         known["directory"] = SimpleNamespace(name="RUN")
         home = Home(root / ".skillopt")
         made = SimpleNamespace(
             root=root, journal=journal, home=home, tasks_of=lambda skill: tasks, **known
         )
+        made.skill_result = partial(Run.skill_result, cast("Any", made))
         run = cast("Any", made)
         sampler = toy.ToySampler(world, tasks, before_take=stop)
         optimizer = toy.ToyOptimizer(useful=situation.useful, harmful=0.0)
