@@ -19,6 +19,8 @@ from pytest_skillopt.skill.files import Trained
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from chat_server import ChatServer
+
 SKILL = "---\nname: s\ndescription: S.\n---\nBe kind.\n"
 TASK = "import pytest\n\n@pytest.mark.skill_task\ndef test_it(skill): assert skill.text\n"
 DEEP = "[" * 200_000
@@ -54,6 +56,50 @@ def test_a_change_that_is_no_small_file_is_refused(
     said = done.stdout.str() + done.stderr.str()
     assert "Traceback" not in said
     assert "change.md" in said
+
+
+@pytest.mark.parametrize("kind", ["pipe", "endless", "folder", "bytes"])
+def test_preferences_that_are_no_text_are_refused(
+    project: pytest.Pytester, chat_server: ChatServer, api_key: str, kind: str
+) -> None:
+    path = project.path / "rules.md"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "endless":
+        path.symlink_to("/dev/zero")
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.write_bytes(b"\xff\xfe")
+    models = [f"--skillopt-model=openai:m@{chat_server.url}", "-oskillopt_preferences=rules.md"]
+    done = project.runpytest_inprocess("--skillopt-train", *models)
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines(["*skillopt_preferences: *rules.md cannot be read*"])
+    assert chat_server.calls == 0
+
+
+def test_published_settings_that_are_too_deep_are_refused(project: pytest.Pytester) -> None:
+    (project.path / "config.yaml").write_text(DEEP)
+    done = project.runpytest_inprocess("--skillopt", "-oskillopt_published=config.yaml")
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines(["*skillopt_published: *config.yaml*"])
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder"])
+def test_a_baseline_that_cannot_be_saved_loses_no_measurement(
+    project: pytest.Pytester, kind: str
+) -> None:
+    path = project.path / ".skillopt-baseline.json"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+    done = project.runpytest_inprocess("--skillopt", "--skillopt-save-baseline")
+    assert done.ret == 0, done.stdout.str()
+    if kind == "pipe":
+        assert json.loads(path.read_text())["skills"], "replaced"
+    else:
+        done.stdout.fnmatch_lines(["*.skillopt-baseline.json could not be written*"])
 
 
 @pytest.mark.parametrize("kind", ["gone", "pipe"])

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pytest_skillopt.compare.versions import NONE, Revision
 from pytest_skillopt.model.structured import problems
 from pytest_skillopt.skill.document import SkillError
-from pytest_skillopt.skill.files import read_bounded
+from pytest_skillopt.skill.files import read_bounded, write_beside
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -71,8 +71,12 @@ def save_baseline(run: Run, rollouts: Mapping[str, Sequence[Rollout]]) -> None:
                 outcomes=[rollout.passed for rollout in found],
                 scores=[rollout.score or 0.0 for rollout in found],
             )
-    (run.root / BASELINE).write_text(f"{saved.model_dump_json(indent=1)}\n", encoding="utf-8")
-    run.notes.append(f"the counts were saved in {BASELINE}")
+    place, text = run.root / BASELINE, f"{saved.model_dump_json(indent=1)}\n"
+    try:
+        write_beside(place, text.encode(), mode=0o644).replace(place)
+        run.notes.append(f"the counts were saved in {BASELINE}")
+    except OSError as error:  # what was measured is kept
+        run.notes.append(f"{BASELINE} could not be written: {error.strerror}")
 
 
 def read_baseline(run: Run, skill: str, version: str) -> dict[str, list[tuple[bool, float]]]:

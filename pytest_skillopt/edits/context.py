@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.edits.calls import Edits, FormT, PlacedEdits, Question
 from pytest_skillopt.edits.records import describe_sampled
-from pytest_skillopt.skill.document import SKILL_FILE
+from pytest_skillopt.skill.document import SKILL_FILE, SkillError
+from pytest_skillopt.skill.files import read_bounded
 from pytest_skillopt.untrusted import bound, fence, redact, strip_invisible
 
 if TYPE_CHECKING:
@@ -128,6 +129,8 @@ class Context:
 
 _LIMIT = 8_000
 """Maximum characters of preferences in a prompt."""
+_MOST_BYTES = 1_000_000
+"""Maximum bytes of the file that holds them."""
 _FROM_DOCSTRINGS = 12
 """Maximum docstrings that count as contracts."""
 
@@ -136,16 +139,16 @@ def read_preferences(setting: str, root: Path | None = None) -> str:
     """Read the house rules: the setting itself, or the Markdown file that it names.
 
     Raises:
-        ValueError: it names a ``.md`` file that does not exist or is not UTF-8.
+        SkillError: it names a ``.md`` file that cannot be read, is too large or is not UTF-8.
     """
     text = setting.strip()
     if not text.endswith(".md") or "\n" in text:
         return text[:_LIMIT]
     path = (root or Path()) / text
     try:
-        return path.read_text(encoding="utf-8").strip()[:_LIMIT]
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"skillopt_preferences: {path} cannot be read: {error}") from None
+        return read_bounded(path, _MOST_BYTES).decode("utf-8").strip()[:_LIMIT]
+    except (OSError, UnicodeDecodeError, SkillError) as error:
+        raise SkillError(f"skillopt_preferences: {path} cannot be read: {error}") from None
 
 
 def contracts_of(train: Sequence[SkillTask]) -> tuple[str, ...]:

@@ -147,6 +147,8 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
 
 def entries_of(path: Path, kind: str) -> Iterator[dict[str, Any]]:
     """Yield the data of the intact entries of a kind; open the file read-only."""
+    if path.exists() and not path.is_file():
+        return  # a pipe would never end
     with path.open("rb") as file:
         for line in file:
             entry = unseal(line)

@@ -11,7 +11,9 @@ import pytest
 import yaml
 
 from pytest_skillopt.edits.combine import Patch
+from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.edits import Edit, Op
+from pytest_skillopt.skill.files import read_bounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -22,6 +24,8 @@ _SETTINGS, _PROMPTS = _NAMES["settings"], _NAMES["prompts"]
 _CHAT = (None, "openai_chat", "azure_openai")
 """Backends of models that are called here by the same name; the others are coding agents, or have
 servers of their own."""
+_MOST_BYTES = 1_000_000
+"""Maximum bytes of a configuration."""
 _OVERHEAD = 60
 """Seconds that SkillOpt adds to ``exec_timeout`` for a whole task."""
 
@@ -95,8 +99,8 @@ def _read_yaml(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     if path.resolve() in seen:
         raise pytest.UsageError(f"skillopt_published: {path} is its own _base_")
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
+        text = read_bounded(path, _MOST_BYTES).decode("utf-8")
+    except (OSError, ValueError, SkillError) as error:
         raise pytest.UsageError(f"skillopt_published: {path}: {error}") from None
     return _merged(text, path.parent, str(path), (*seen, path.resolve()))
 
@@ -112,7 +116,7 @@ def _merged(text: str, folder: Path, name: str, seen: tuple[Path, ...]) -> dict[
 def _parsed(text: str, name: str) -> dict[str, Any]:
     try:
         found = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise pytest.UsageError(f"skillopt_published: {name}: {error}") from None
     if not isinstance(found, dict):
         raise pytest.UsageError(f"skillopt_published: {name} is neither a mapping nor a file")
