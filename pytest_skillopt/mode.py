@@ -222,6 +222,7 @@ BUILTIN = (
         samples=lambda task, settings: 2 * settings.gate_kmax,
         rounds=lambda settings: settings.gate_k0,
         options=("check-strict",),
+        sides=("base", "change"),
         late_probe=True,
         answers={
             "accepted": ("No regression found", "good"),

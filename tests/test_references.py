@@ -257,7 +257,7 @@ FORBIDDEN = [
 def test_what_no_edit_may_do_is_said(project: Project) -> None:
     asked = [project.edit | edit for edit, _ in FORBIDDEN]
     project.edit, *project.more = asked
-    project.configure(edit_budget=str(len(asked)))
+    project.configure(published=f"edit_budget: {len(asked)}")
     project.train()
     assert (project.read("SKILL.md"), project.read("references/style.md")) == (SKILL, STYLE)
     rows = project.result["skills"][0]["edits"]

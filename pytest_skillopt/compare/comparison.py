@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT, TAPE, Verdict
 from pytest_skillopt.rollouts.rollout import Rollout
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
-from pytest_skillopt.search.outcome import comparison, cost_of, task_rows
+from pytest_skillopt.run.directory import mode_of
+from pytest_skillopt.run.past import earlier_rollouts
+from pytest_skillopt.search.outcome import arm_of, comparison, cost_of, task_rows
 from pytest_skillopt.search.samples import Evidence
+from pytest_skillopt.skill.document import NO_SKILL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.gate.data import Draw
     from pytest_skillopt.rollouts.rollout import RolloutRequest
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import SkillResult
+    from pytest_skillopt.run.result import Arm, SkillResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +80,8 @@ def answer(run: Run, skill: str, question: Question) -> SkillResult:
         tasks=rows,
         cost=cost_of(old, new) if old and new else None,
     )
+    if NO_SKILL not in (before, after):
+        result = with_none(run, result)
     return question.told(result)
 
 
@@ -87,3 +92,24 @@ def _recall(question: Question, draw: Draw, request: RolloutRequest) -> Rollout 
         return None
     passed, score = known[draw.index]
     return Rollout(request, "passed" if passed else "failed", score=score, worker="baseline")
+
+
+def with_none(run: Run, result: SkillResult) -> SkillResult:
+    """Add to a result what an earlier run has measured without any skill."""
+    none, measured_by = _without_skill(run, result.path)
+    rows = [row.model_copy(update={"none": none.get(row.id)}) for row in result.tasks]
+    return result.model_copy(update={"tasks": rows, "none_from": measured_by})
+
+
+def _without_skill(run: Run, skill: str) -> tuple[dict[str, Arm], str]:
+    """Return the latest run that compared with ``none``: its results by task, and its name."""
+    wanted = (skill, NO_SKILL.version, run.fingerprint)
+    for name, rollouts in earlier_rollouts(run.home, run.tasks_of(skill)):
+        found: dict[str, list[Rollout]] = {}
+        for rollout in rollouts:
+            asked = rollout.request
+            if (asked.skill, asked.version, asked.model) == wanted:
+                found.setdefault(asked.task, []).append(rollout)
+        if found and mode_of(run.home.runs / name) != "train":
+            return {task: arm_of(taken) for task, taken in found.items()}, name
+    return {}, ""

@@ -5,22 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from pytest_skillopt.compare.comparison import with_none
 from pytest_skillopt.modes.skills import judged
 from pytest_skillopt.report.live import FINAL, SEARCH
 from pytest_skillopt.report.openings import counted
 from pytest_skillopt.report.words import number, passes_with_nothing, plural, won
 from pytest_skillopt.rollouts.idle import passed_by_nothing
 from pytest_skillopt.rollouts.rollout import IDLE
-from pytest_skillopt.run.directory import mode_of, write_skill
+from pytest_skillopt.run.directory import write_skill
 from pytest_skillopt.run.journal import JournaledModel
 from pytest_skillopt.run.openrun import joined_reasons
-from pytest_skillopt.run.past import earlier_rollouts
 from pytest_skillopt.search.extensions import Stages, search_of
 from pytest_skillopt.search.final_comparison import BEGUN
 from pytest_skillopt.search.history import RATES, ROUND, Observer
-from pytest_skillopt.search.outcome import arm_of, check_together
+from pytest_skillopt.search.outcome import check_together
 from pytest_skillopt.search.trainer import Trainer
-from pytest_skillopt.skill.document import NO_SKILL, SkillError
+from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.files import Trained, read_version
 
 if TYPE_CHECKING:
@@ -30,9 +30,8 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.model.purse import Purse
     from pytest_skillopt.report.live import Display
-    from pytest_skillopt.rollouts.rollout import Rollout
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import Arm, EditRow, Result, SkillResult, Status, StepRow
+    from pytest_skillopt.run.result import EditRow, Result, SkillResult, Status, StepRow
     from pytest_skillopt.search.outcome import TrainOutcome
     from pytest_skillopt.skill.document import Document
 
@@ -232,25 +231,4 @@ def _skill_result(run: Run, outcome: TrainOutcome) -> SkillResult:
         verdict=outcome.verdict.to_json() if outcome.verdict else None,
         **{name: getattr(outcome, name) for name in _SHARED},
     )
-    return counted(run, _with_none(run, result))
-
-
-def _with_none(run: Run, result: SkillResult) -> SkillResult:
-    """Add the measurements without any skill to the result of a training."""
-    none, measured_by = _without_skill(run, result.path)
-    rows = [row.model_copy(update={"none": none.get(row.id)}) for row in result.tasks]
-    return result.model_copy(update={"tasks": rows, "none_from": measured_by})
-
-
-def _without_skill(run: Run, skill: str) -> tuple[dict[str, Arm], str]:
-    """Return the latest run that compared with ``none``: its results by task, and its name."""
-    wanted = (skill, NO_SKILL.version, run.fingerprint)
-    for name, rollouts in earlier_rollouts(run.home, run.tasks_of(skill)):
-        found: dict[str, list[Rollout]] = {}
-        for rollout in rollouts:
-            asked = rollout.request
-            if (asked.skill, asked.version, asked.model) == wanted:
-                found.setdefault(asked.task, []).append(rollout)
-        if found and mode_of(run.home.runs / name) != "train":
-            return {task: arm_of(taken) for task, taken in found.items()}, name
-    return {}, ""
+    return counted(run, with_none(run, result))

@@ -19,6 +19,8 @@ def properties(row: TaskRow) -> list[tuple[str, str]]:
     said = {"split": row.split, **_arm_properties(row.before, "")}
     if row.after is not None:
         said |= {**_arm_properties(row.after, "_after"), "change": row.change}
+    if row.none is not None:
+        said |= _arm_properties(row.none, "_none")
     said |= {
         "marks": ", ".join(figures.marks(row)),
         "calls": str(row.calls),
