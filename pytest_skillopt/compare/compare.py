@@ -18,19 +18,19 @@ from pytest_skillopt.compare.drift import ask_if_it_helps
 from pytest_skillopt.compare.tries import ask_about_a_change
 from pytest_skillopt.compare.versions import NONE, Revision, find
 from pytest_skillopt.git import GitError
-from pytest_skillopt.run.directory import Home
 from pytest_skillopt.run.openrun import joined_reasons
 from pytest_skillopt.search.extensions import gate_options, gate_tasks, make_gate
-from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.files import Trained
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from pytest_skillopt import Result
     from pytest_skillopt.mode import Mode
     from pytest_skillopt.report.live import Display
+    from pytest_skillopt.run.directory import Home
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import SkillResult, Status
 
@@ -78,10 +78,9 @@ def _only_skill(run: Run, does: str) -> list[str]:
     return list(run.documents)
 
 
-def refuse_versions(config: pytest.Config, mode: Mode) -> None:
+def refuse_versions(root: Path, home: Home, mode: Mode) -> None:
     """Refuse unknown versions before a worker is started."""
-    root, named = config.rootpath, mode.argument
-    home = Home(root / Settings.from_config(config).dir)
+    named = mode.argument
     try:
         if mode.name == "try" and not (root / named).exists():
             raise SkillError("there is no such file or folder")

@@ -186,9 +186,9 @@ def refuse_early(config: pytest.Config, mode: Mode, settings: Settings) -> None:
         pytest.UsageError: no such run to continue, no such version, or an optimizer that is not
             configured or has no key.
     """
-    refuse_versions(config, mode)
     root = config.rootpath
     home = Home(root / settings.dir)
+    refuse_versions(root, home, mode)
     try:
         if mode.resume is not None:
             home.find(mode.resume, "training")

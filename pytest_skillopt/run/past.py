@@ -37,9 +37,10 @@ class StoredRun:
     problem: str = ""
 
 
-def find_home(start: Path) -> Home:
-    """Find the nearest ``.skillopt`` in ``start`` or above it; it may not exist yet."""
-    folders = [folder / HOME for folder in (start, *start.parents)]
+def find_home() -> Home:
+    """Find the nearest ``.skillopt`` here or above; it may not exist yet."""
+    here = Path.cwd()
+    folders = [folder / HOME for folder in (here, *here.parents)]
     return Home(next((folder for folder in folders if folder.is_dir()), folders[0]))
 
 
@@ -99,4 +100,4 @@ def _rollouts(journal: Path, same: Container[tuple[str, str]]) -> Iterator[Rollo
 
 def home_of(args: argparse.Namespace) -> Home:
     """Return the folder given to a command, or the nearest one."""
-    return Home(args.dir) if args.dir else find_home(Path.cwd())
+    return Home(args.dir) if args.dir else find_home()

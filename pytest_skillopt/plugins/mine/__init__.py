@@ -45,7 +45,7 @@ def _handoff(args: argparse.Namespace) -> int:
     from pytest_skillopt.plugins.mine.handoff import command
     from pytest_skillopt.run.past import find_home
 
-    return command(find_home(Path.cwd()).path / "handoff", args.key, args.answer)
+    return command(find_home().path / "handoff", args.key, args.answer)
 
 
 def _add_drafting(commands: argparse._SubParsersAction[Any]) -> None:

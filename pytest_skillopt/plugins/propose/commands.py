@@ -79,7 +79,7 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
 
 
 def _propose(args: argparse.Namespace) -> int:
-    home = find_home(Path.cwd())
+    home = find_home()
     proposal = args.dir or home.path / FOLDER
     if not proposal.exists():
         sys.stdout.write(
@@ -109,7 +109,7 @@ def _report(outcome: Outcome, args: argparse.Namespace) -> None:
 
 def _job(args: argparse.Namespace) -> int:
     command = training_command(args)
-    home = find_home(Path.cwd())
+    home = find_home()
     there = set(home.run_names())
     code = subprocess.run(command).returncode
     new = [name for name in home.run_names() if name not in there]

@@ -8,7 +8,6 @@ import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.errors import UserError
@@ -16,6 +15,7 @@ from pytest_skillopt.run.past import find_home
 
 if TYPE_CHECKING:
     import argparse
+    from pathlib import Path
 
 CAPS = {
     "calls": ("N", "maximum number of paid model calls"),
@@ -50,7 +50,7 @@ def _schedule(args: argparse.Namespace) -> int:
     if match is None:
         raise UserError(f"{args.at!r} is not a time of day: write HH:MM, e.g. 03:17")
     hour, minute = int(match[1]), int(match[2])
-    home = find_home(Path.cwd()).path.resolve()
+    home = find_home().path.resolve()
     log = home / "runs" / "schedule.log"
     train = training_command(args, "--skillopt-write=no")
     options = split_arguments("--propose", args.propose)
@@ -73,7 +73,7 @@ def _schedule(args: argparse.Namespace) -> int:
 
 
 def _remove() -> int:
-    project = find_home(Path.cwd()).path.resolve().parent
+    project = find_home().path.resolve().parent
     if sys.stdin.isatty():
         way = "crontab -l | pytest-skillopt schedule --remove | crontab -"
         raise UserError(f"schedule --remove reads a crontab: {way}")
