@@ -6,43 +6,25 @@ Stubs are executables on the path of what a test starts, so they need Linux or m
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from enum import Enum
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pytest_skillopt.plugins.commands.answers import PASS, REFUSE, SPY, Exit
     from pytest_skillopt.plugins.commands.commands import Commands
 
 __all__ = ["PASS", "REFUSE", "SPY", "Exit"]
 
 
-@dataclass(frozen=True)
-class Exit:
-    """An answer with an exit code, from 0 to 255, and texts for standard error and output."""
-
-    code: int
-    err: str = ""
-    out: str = ""
-
-
-class Unstubbed(Enum):
-    """Answers without a text of the test's own."""
-
-    REFUSE = "refuse"
-    PASS = "pass"
-    SPY = "spy"
-
-
-REFUSE = Unstubbed.REFUSE
-"""Exit with 126 and a message; also done if no pattern matches."""
-PASS = Unstubbed.PASS
-"""Run the real program; its arguments are recorded, not its output."""
-SPY = Unstubbed.SPY
-"""Run the real program, and record its output, too."""
+def __getattr__(name: str) -> Any:
+    """Import a name when it is used: its classes would cost every session 2 ms."""
+    if name not in __all__:
+        raise AttributeError(name)
+    return getattr(import_module(f"{__name__}.answers"), name)
 
 
 def pytest_skillopt_task(item: pytest.Item, skill: str) -> None:

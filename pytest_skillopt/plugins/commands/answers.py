@@ -4,14 +4,40 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.plugins.commands import Exit, Unstubbed
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+
+@dataclass(frozen=True)
+class Exit:
+    """An answer with an exit code, from 0 to 255, and texts for standard error and output."""
+
+    code: int
+    err: str = ""
+    out: str = ""
+
+
+class Unstubbed(Enum):
+    """Answers without a text of the test's own."""
+
+    REFUSE = "refuse"
+    PASS = "pass"
+    SPY = "spy"
+
+
+REFUSE = Unstubbed.REFUSE
+"""Exit with 126 and a message; also done if no pattern matches."""
+PASS = Unstubbed.PASS
+"""Run the real program; its arguments are recorded, not its output."""
+SPY = Unstubbed.SPY
+"""Run the real program, and record its output, too."""
+
 
 Function = Callable[[list[str], str, Path], "str | Exit | None"]
 """Answers by arguments, standard input and working directory; None: the next pattern does."""

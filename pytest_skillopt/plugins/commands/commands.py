@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_skillopt.model.types import ModelFault, hide_frames
-from pytest_skillopt.plugins.commands import Exit, Unstubbed, stub
-from pytest_skillopt.plugins.commands.answers import Answers, in_order
+from pytest_skillopt.plugins.commands import stub
+from pytest_skillopt.plugins.commands.answers import Answers, Exit, Unstubbed, in_order
 from pytest_skillopt.rollouts.folders import TemporaryFolder
 from pytest_skillopt.rollouts.rollout import shorten
 

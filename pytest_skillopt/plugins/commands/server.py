@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_skillopt.model.types import ModelFault
-from pytest_skillopt.plugins.commands import Exit, Unstubbed
+from pytest_skillopt.plugins.commands.answers import Exit, Unstubbed
 from pytest_skillopt.plugins.commands.stub import receive, send
 from pytest_skillopt.untrusted import encodable
 
