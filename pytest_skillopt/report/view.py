@@ -326,8 +326,8 @@ def _alike(rows: Sequence[TaskRow], compared: bool) -> str:
     if compared:
         return f"{counted} {figures.CHANGES['same']}"
     taken = sorted({row.before.n for row in rows})
-    often = " to ".join(str(n) for n in dict.fromkeys((taken[0], taken[-1])))
-    return f"{counted} passed every time ({often} rollouts)"
+    least = f"{taken[0]} to " if len(taken) > 1 else ""
+    return f"{counted} passed every time ({least}{words.plural(taken[-1], 'rollout')})"
 
 
 def _is_telling(row: TaskRow, compared: bool) -> bool:
