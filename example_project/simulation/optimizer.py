@@ -32,6 +32,7 @@ _COMPARED = (
 )
 _FIELD = re.compile(r"\b([a-z]\w*)(?: of a[^:\n]*| is not[^:\n]*)?: expected")
 _ASKED = re.compile(r"`(\w+)` (?:from|of) this")
+_SAMPLED = re.compile(r"^- not decided \(.*\): .*$", re.MULTILINE)
 _TOOL = re.compile(r"\b([a-z]+_[a-z_]+)`? tool|\bwith `([a-z]+_[a-z_]+)`")
 
 
@@ -86,7 +87,8 @@ class _Editor:
 
     def _missing(self, rules: dict[str, str]) -> list[dict[str, str]]:
         """Propose the rules that the failures shown ask for and the skill's body lacks."""
-        shown = [rule for said, rule in rules.items() if re.search(said, self._text)]
+        failures = "\n".join(self._tasks)
+        shown = [rule for said, rule in rules.items() if re.search(said, failures)]
         return [_appended(rule) for rule in shown if rule not in self._body]
 
     def _edit(self, cause: Cause) -> dict[str, str]:
@@ -111,10 +113,13 @@ class _Editor:
         return tool in self._body if tool != name else read(self._body)[name] == {value}
 
     def _worded(self, cause: Cause) -> str:
-        """Word a rule as the prompt has not shown it yet; empty if no wording is left."""
+        """Word a rule as an open edit does, else as the prompt has not shown it; may be empty."""
         name, value = cause
         field, tool = value.replace("_", " "), name.removeprefix("tool ")
         ways = RULES.get(cause) or [rule.format(field=field, tool=tool) for rule in TOOL_RULES]
+        sampled = "\n".join(_SAMPLED.findall(self._text))
+        if open_ones := [wording for wording in ways if wording in sampled]:
+            return open_ones[0]
         fresh = [wording for wording in ways if wording not in self._text]
         # Asked twice, a model often says the same.
         if fresh and self._request.uniform(f"favourite/{cause}") < 0.6:
