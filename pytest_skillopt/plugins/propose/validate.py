@@ -344,11 +344,11 @@ def pass_rates(rows: Sequence[TaskRow]) -> PassRates:
         if row.id in seen:
             raise Refused(f"the evidence lists {row.id} twice")
         seen.add(row.id)
+        if any(not 0 <= arm.passed <= arm.n for arm in (row.none, row.before, row.after) if arm):
+            raise Refused(f"the evidence of {row.id} counts more passes than samples")
         for side, arm in (("before", row.before), ("after", row.after)):
             if arm is None or arm.n < 1:
                 raise Refused(f"the evidence has no sample of {row.id} {side} the change")
-            if not 0 <= arm.passed <= arm.n:
-                raise Refused(f"the evidence of {row.id} counts more passes than samples")
             rates[side] += Fraction(arm.passed, arm.n) / len(rows)
     return PassRates(**rates, rows=tuple(rows))
 
