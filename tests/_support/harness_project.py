@@ -11,6 +11,16 @@ if TYPE_CHECKING:
     import pytest
     from model_server import ModelServer
 
+QUICK = """\
+from pytest_skillopt.model import client
+
+
+def pytest_configure(config):
+    usual = client.FIRST_DELAY
+    client.FIRST_DELAY = 0.001
+    config.add_cleanup(lambda: setattr(client, "FIRST_DELAY", usual))
+"""
+"""Its tests also run in the process of other tests."""
 KEY = "sk-test-0123456789abcdefghij"
 SKILL = """\
 ---
@@ -99,7 +109,7 @@ class Project:
             "skillopt_base_url": provider.url(),
             "skillopt_target": "openai:fake-model",
         }
-        self.conftest = "from pytest_skillopt.model import client\nclient.FIRST_DELAY = 0.001\n"
+        self.conftest = QUICK
         """Nobody waits long between two tries. (See the fixture, too: workers are processes.)"""
         folder = pytester.path / "skills" / "house-greeting"
         folder.mkdir(parents=True)

@@ -319,10 +319,10 @@ class SignedIn(Client):
         return _signed_in(harness, how, self.model)
 
     def complete(self, *messages: Any, **options: Any) -> Completion:
-        raise ModelFault(self._no_chat, fatal=True)
+        raise ModelFault(self.no_chat, fatal=True)
 
     def probe(self) -> str:
-        raise ModelConfigError(self._no_chat)
+        raise ModelConfigError(self.no_chat)
 
     def agent_calls(
         self, harness: Harness, skill: str, prompt: str, is_document: bool, **how: Any
@@ -359,7 +359,8 @@ class SignedIn(Client):
         return Completion("", usage=agent_calls.usage)
 
     @property
-    def _no_chat(self) -> str:
+    def no_chat(self) -> str:
+        """Reason why it answers no messages."""
         return (
             f"{self.config.name} is an agent's own sign-in and serves skill_harness only: "
             "skill_agent needs skillopt_target = openai:MODEL"

@@ -27,7 +27,6 @@ import pytest
 
 from pytest_skillopt.plugins.agents.adapters import Ended, bundled_path
 from pytest_skillopt.plugins.agents.proxy import AgentCalls
-from pytest_skillopt.plugins.agents.tree import Tree
 from pytest_skillopt.rollouts.folders import TemporaryFolder
 from pytest_skillopt.untrusted import logger
 
@@ -196,6 +195,8 @@ class Runner:
         Without ``env``, only the path, the locale and the shared variables of the user's
         environment are kept: no key and no proxy.
         """
+        from pytest_skillopt.plugins.agents.tree import Tree  # needs what Windows lacks
+
         ours = {"executable": harness.executable, "home": str(home), "python": sys.executable}
         values = {"key": "skillopt", "session": "", **values, **ours}
         filled = functools.partial(harness.filled, values=values)

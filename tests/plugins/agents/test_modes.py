@@ -125,7 +125,7 @@ def test_workers_of_tx_and_the_words_of_the_report(greeter: Project) -> None:
     (summary,) = (greeter.path / ".skillopt" / "runs").glob("*/summary.md")
     assert "was read in no rollout" in summary.read_text()
     (report,) = (greeter.path / ".skillopt" / "runs").glob("*/report.html")
-    assert f"<dt>stub</dt><dd>{VERSION}</dd>" in report.read_text()
+    assert f"<dt>stub</dt><dd><code><bdi>{VERSION}</bdi></code></dd>" in report.read_text()
 
 
 def test_a_training_that_was_interrupted_continues(greeter: Project) -> None:
