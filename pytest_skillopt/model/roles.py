@@ -10,7 +10,7 @@ import pytest
 
 from pytest_skillopt.model.config import Server, model_config, provider_of, secret_names
 from pytest_skillopt.model.limits import Meter
-from pytest_skillopt.model.types import CapReached
+from pytest_skillopt.model.types import CapReached, ModelConfigError
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.untrusted import protect
 
@@ -84,6 +84,10 @@ class Models:
             KeyboardInterrupt: ``ended`` returned the reason why the session ends.
         """
         found = {self.get(role).fingerprint: self.get(role) for role in roles}
+        for model in found.values():
+            if refusal := getattr(model, "no_chat", ""):
+                # Before another model is asked, which may cost.
+                raise ModelConfigError(refusal)
         probes = [model.probe for model in found.values() if hasattr(model, "probe")]
         errors: list[Exception] = []
 

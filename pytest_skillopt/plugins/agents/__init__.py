@@ -29,8 +29,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_skillopt_task(item: pytest.Item, skill: str) -> Mapping[str, Any] | None:
     """Name the agent that a task of ``skill_harness`` runs, with its version."""
     fixtures = getattr(item, "fixturenames", ())
-    if "skill_agent" in fixtures:
-        _check_target(item.config)
     if "skill_harness" not in fixtures:
         return {"proxied": True} if "skill_proxy" in fixtures else None
     check_system()
@@ -38,14 +36,6 @@ def pytest_skillopt_task(item: pytest.Item, skill: str) -> Mapping[str, Any] | N
     from pytest_skillopt.plugins.agents.binding import identify
 
     return {"agent": identify(item, Models.of(item.config).settings, skill)}
-
-
-def _check_target(config: pytest.Config) -> None:
-    """Refuse a target that cannot be asked, before anything is asked of another model."""
-    from pytest_skillopt.plugins.agents.binding import own_sign_in
-
-    if signed_in := own_sign_in(config):
-        raise pytest.UsageError(signed_in.no_chat)
 
 
 def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model | None:
