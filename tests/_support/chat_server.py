@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import socket
 import threading
 import time
 from collections import deque
@@ -166,11 +168,12 @@ class ChatServer:
         threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True).start()
 
     def stop(self) -> None:
-        """Go down: further connections are refused."""
+        """Go down, as a process that ends: no more connections, and those that are open end."""
         self.release()
         if self._http is not None:
             self._http.shutdown()
             self._http.server_close()
+            self._http.end_connections()
             self._http = None
 
     def _take(self, request: Request) -> Answer:
@@ -201,7 +204,23 @@ class _Http(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], owner: ChatServer) -> None:
         self.owner = owner
+        self._connections: set[socket.socket] = set()
         super().__init__(address, _Handler)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        connection, address = super().get_request()
+        self._connections.add(connection)
+        return connection, address
+
+    def shutdown_request(self, request: Any) -> None:
+        self._connections.discard(request)
+        super().shutdown_request(request)
+
+    def end_connections(self) -> None:
+        """End all connections, those that clients keep for their next requests included."""
+        for connection in tuple(self._connections):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore a client that went away."""
