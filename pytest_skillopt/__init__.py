@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.types import Usage as Usage
     from pytest_skillopt.rollouts.context import Recorder as Recorder
     from pytest_skillopt.rollouts.context import Skill as Skill
-    from pytest_skillopt.rollouts.folders import SkillVersions as SkillVersions
     from pytest_skillopt.rollouts.interrupts import Watchdog as Watchdog
     from pytest_skillopt.rollouts.rollout import InfraError as InfraError
     from pytest_skillopt.rollouts.rollout import Rollout as Rollout
@@ -71,7 +70,6 @@ _NAMES = {
     "skill.edits": "Edit",
     "skill.lint": "LintRule",
     "rollouts.context": "Recorder Skill",
-    "rollouts.folders": "SkillVersions",
     "rollouts.interrupts": "Watchdog",
     "rollouts.rollout": "InfraError Rollout",
     "rollouts.runner": "ConcurrentRunner RolloutRunner",

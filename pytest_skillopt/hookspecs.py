@@ -25,11 +25,11 @@ if TYPE_CHECKING:
         Result,
         Role,
         Rollout,
+        RolloutRunner,
         Search,
         SequentialGate,
         Settings,
         SkillTask,
-        SkillVersions,
         StepRow,
         TaskRecord,
         Update,
@@ -127,14 +127,12 @@ def pytest_skillopt_modes() -> Sequence[Mode] | None:
 
 @pytest.hookspec(firstresult=True)
 def pytest_skillopt_runner(
-    session: pytest.Session,
+    runner: RolloutRunner,
     settings: Settings,
-    versions: SkillVersions,
     watchdog: Watchdog,
-    worker: str,
     deliver: Callable[[Rollout], None],
 ) -> ConcurrentRunner | None:
-    """Return what runs the rollouts of a worker, if it is to run several at once."""
+    """Return a runner in place of a worker's own one, to run several rollouts at once."""
 
 
 @pytest.hookspec

@@ -32,7 +32,7 @@ _BEFORE = {
     "blocker": ("gh pr list --label blocker --state open", r"#\d"),
     "checks": ("gh run list --branch main --limit 1", "failure"),
 }
-"""What a rule has the agent look at, and what keeps it from a release."""
+"""The command that a rule has the agent run first, and what in its result prevents a release."""
 _UNTOLD, _LAPSES = 0.15, 0.01
 """Chances that the agent does what no rule says, and that it forgets a rule."""
 

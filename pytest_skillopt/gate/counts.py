@@ -105,9 +105,11 @@ class Counts:
         """Return the number of measurements of the arm."""
         return sum(self[arm, task].n for task in self.all_tasks)
 
-    def covers(self, arm: Arm) -> bool:
-        """Return whether the arm was measured on every task that counts."""
-        return bool(self.tasks) and all(self[arm, task].n for task in self.tasks)
+    def rate(self, arm: Arm) -> float | None:
+        """Return the mean of the metric if every task that counts was measured, else None."""
+        if self.tasks and all(self[arm, task].n for task in self.tasks):
+            return self.mean(arm)
+        return None
 
     def mean(self, arm: Arm, tasks: Sequence[str] = ()) -> float:
         """Return the mean of the metric over the tasks (default: all), with equal weights."""

@@ -263,11 +263,14 @@ class SequentialGate:
 
     def verdict(self, decision: Decision, reason: str, *, log_e: float | None = None) -> Verdict:
         """Return the verdict with all counts; ``log_e`` is the evidence over the suite."""
-        before, after = (self.counts.mean(arm) if self.counts.covers(arm) else None for arm in ARMS)
-        if left_out := self.counts.left_out:
-            reason += (
-                f"; left out: {named(left_out)}, with nothing but infrastructure errors under both"
-            )
+        counts = self.counts
+        if counts.left_out:
+            left_out = named(counts.left_out)
+            reason += f"; left out: {left_out}, with nothing but infrastructure errors under both"
+        e_value = None
+        if log_e is not None:
+            e_value = math.exp(min(log_e, 700.0))
+        tasks = [counts.evidence(task) for task in counts.all_tasks]
         return Verdict(
             decision=decision,
             reason=reason,
@@ -275,13 +278,13 @@ class SequentialGate:
             final=self.final,
             validated=self.validated,
             metric=self.options.metric,
-            before=before,
-            after=after,
-            tasks=tuple(map(self.counts.evidence, self.counts.all_tasks)),
-            e_value=None if log_e is None else math.exp(min(log_e, 700.0)),
+            before=counts.rate(INCUMBENT),
+            after=counts.rate(CANDIDATE),
+            tasks=tuple(tasks),
+            e_value=e_value,
             alpha=self.alpha,
-            incumbent_samples=self.counts.samples(INCUMBENT),
-            candidate_samples=self.counts.samples(CANDIDATE),
+            incumbent_samples=counts.samples(INCUMBENT),
+            candidate_samples=counts.samples(CANDIDATE),
         )
 
     def _go_on(self) -> None:

@@ -93,20 +93,28 @@ class Usage:
         return PromptCache(self.read_tokens, self.written_tokens)
 
     def __add__(self, other: Usage) -> Usage:
-        known = [u.cost for u in (self, other) if u.cost is not None]
-        return Usage(
-            self.calls + other.calls,
-            self.cached + other.cached,
-            self.input_tokens + other.input_tokens,
-            self.output_tokens + other.output_tokens,
-            sum(known) if known else None,
-            self.estimated or other.estimated,
-            self.kept_tokens + other.kept_tokens,
-            self.kept_cost + other.kept_cost,
-            self.read_tokens + other.read_tokens,
-            self.written_tokens + other.written_tokens,
-            self.full_price or other.full_price,
-        )
+        cost = self.cost
+        if cost is None:
+            cost = other.cost
+        elif other.cost is not None:
+            cost += other.cost
+        sums = {name: getattr(self, name) + getattr(other, name) for name in _ADDED}
+        estimated = self.estimated or other.estimated
+        full_price = self.full_price or other.full_price
+        return Usage(cost=cost, estimated=estimated, full_price=full_price, **sums)
+
+
+_ADDED = (
+    "calls",
+    "cached",
+    "input_tokens",
+    "output_tokens",
+    "kept_tokens",
+    "kept_cost",
+    "read_tokens",
+    "written_tokens",
+)
+"""Names of the figures of a usage that are plain sums."""
 
 
 @dataclass(frozen=True, slots=True)

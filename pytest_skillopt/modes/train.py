@@ -134,11 +134,12 @@ def _train_skill(
     display.begin(SEARCH)
     # A run that is continued with another number of workers asks for the same samples.
     width = run.journal.once("width", lambda: {"rollouts": run.sampler.at_once})
-    outcome = Trainer(
+    optimizer = JournaledModel(run.models.get("optimizer"), run.journal, display.thinking)
+    trainer = Trainer(
         start,
         judged(run.tasks, skill, run.settings),
         run.sampler,
-        JournaledModel(run.models.get("optimizer"), run.journal, display.thinking),
+        optimizer,
         run.settings,
         skill=skill,
         root=run.root,
@@ -147,7 +148,8 @@ def _train_skill(
         at_once=width["rollouts"],
         purse=purse,
         rivals={path: document for path, document in rivals.items() if path != skill},
-    ).run()
+    )
+    outcome = trainer.run()
     if outcome.verdict is not None:
         about = {"skill": skill, "candidate": outcome.proposal.version}
         run.journal.write("verdict", {**about, **outcome.verdict.to_json()})

@@ -5,29 +5,17 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.report import words
+from pytest_skillopt.report import blocks, words
+from pytest_skillopt.report.blocks import Code, cell, plain
 from pytest_skillopt.report.files import PAGE
 from pytest_skillopt.report.markup import code, fenced, prose
-from pytest_skillopt.report.view import (
-    Code,
-    Command,
-    Curve,
-    Diff,
-    Items,
-    Section,
-    Table,
-    Text,
-    advice_blocks,
-    cell,
-    plain,
-    view,
-)
+from pytest_skillopt.report.view import advice_blocks, view
 from pytest_skillopt.untrusted import redact
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_skillopt.report.view import Block, Cell, Said
+    from pytest_skillopt.report.blocks import Block, Cell, Said, Table
     from pytest_skillopt.run.result import Result
 
 SUMMARY_LIMIT = 900_000
@@ -46,18 +34,24 @@ def render_summary(result: Result, limit: int = SUMMARY_LIMIT) -> str:
     where = code(f"{PAGE} of run {result.run}", 200)
     pointer = f"Transcripts and all figures: {where}; of a CI job, in its artifact.\n"
     cut = f"_Shortened to fit._ {pointer}"
-    first = [*advice_blocks(said.advice), *([Command(c)] if (c := said.advice.command) else [])]
-    notes = [Section("Notes", (Items(said.notes),))] if said.notes else []
-    blocks = [f"## {said.advice.answer}"]
-    for block in (*first, *said.skills, said.cost, *notes, said.again):
-        blocks += lay.block(block)
+    advice = said.advice
+    told: list[Block] = list(advice_blocks(advice))
+    if advice.command:
+        told.append(blocks.Command(advice.command))
+    told += [*said.skills, said.cost]
+    if said.notes:
+        told.append(blocks.Section("Notes", (blocks.Items(said.notes),)))
+    told.append(said.again)
+    parts = [f"## {advice.answer}"]
+    for block in told:
+        parts += lay.block(block)
     kept, room = [], limit - len(cut.encode())
-    for part in blocks:
+    for part in parts:
         size = len(part.encode()) + 2
         if size <= room:
             kept.append(part)
             room -= size
-    return "\n\n".join([*kept, pointer if len(kept) == len(blocks) else cut])
+    return "\n\n".join([*kept, pointer if len(kept) == len(parts) else cut])
 
 
 def _fitting(parts: Sequence[str], room: int) -> tuple[list[str], int]:
@@ -83,27 +77,28 @@ class Layout:
     def block(self, block: Block, level: int = 3) -> Iterator[str]:
         """Yield the parts of a block, each of which is kept or left out as a whole."""
         match block:
-            case Text(said, look):
+            case blocks.Text(said, look):
                 text = self.words(said)
                 yield f"**{text}**" if "bold" in look else text
-            case Items(rows, look):
+            case blocks.Items(rows, look):
                 mark = "> - " if look == "careful" else "- "
                 yield self._lines(f"{mark}{self.words(row)}" for row in rows)
-            case Command(text):
+            case blocks.Command(text):
                 yield fenced(text[:4000], "sh")
-            case Table():
+            case blocks.Table():
                 yield self._table(block)
-            case Diff(text):
+            case blocks.Diff(text):
                 yield from self._diff(text)
-            case Section(title, blocks, True):
-                inside = "\n\n".join(part for each in blocks for part in self.block(each))
+            case blocks.Section(title, inner, True):
+                parts = [part for each in inner for part in self.block(each)]
+                inside = "\n\n".join(parts)
                 head = html.escape(plain(title))
                 yield f"<details><summary>{head}</summary>\n\n{inside}\n\n</details>"
-            case Section(title, blocks):
+            case blocks.Section(title, inner):
                 yield f"{'#' * level} {self.words(title)}"
-                for each in blocks:
+                for each in inner:
                     yield from self.block(each, level + 1)
-            case Curve():
+            case blocks.Curve():
                 pass
 
     def _table(self, table: Table) -> str:

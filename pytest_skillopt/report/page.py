@@ -14,14 +14,15 @@ from markupsafe import Markup, escape
 
 from pytest_skillopt.report import figures, words
 from pytest_skillopt.report.advice import headline
+from pytest_skillopt.report.blocks import Code
 from pytest_skillopt.report.markup import policy, short, style
-from pytest_skillopt.report.view import Code, advice_blocks, moment, view
+from pytest_skillopt.report.view import advice_blocks, moment, view
 from pytest_skillopt.untrusted import printable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_skillopt.report.view import Block, Cell, Said
+    from pytest_skillopt.report.blocks import Block, Cell, Said
     from pytest_skillopt.run.result import Result
 
 TRANSCRIPT_BUDGET = 1_200_000

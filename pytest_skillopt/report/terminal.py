@@ -7,22 +7,11 @@ import textwrap
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.report import words
+from pytest_skillopt.report import blocks, words
+from pytest_skillopt.report.blocks import Code, cell
 from pytest_skillopt.report.files import PAGE
 from pytest_skillopt.report.live import TOLD
-from pytest_skillopt.report.view import (
-    Code,
-    Command,
-    Curve,
-    Diff,
-    Items,
-    Section,
-    Table,
-    Text,
-    advice_blocks,
-    cell,
-    view,
-)
+from pytest_skillopt.report.view import advice_blocks, view
 from pytest_skillopt.report.words import clip, one_line
 from pytest_skillopt.untrusted import shown
 
@@ -31,7 +20,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from pytest_skillopt.report.view import Block, Said
+    from pytest_skillopt.report.blocks import Block, Said, Section, Table
     from pytest_skillopt.run.result import Result
 
 NARROWEST = 40
@@ -146,33 +135,34 @@ class Layout:
     def block(self, block: Block) -> Iterator[Line]:
         """Lay out a block; a table, a diff and a section begin with an empty line."""
         match block:
-            case Text(said, look):
+            case blocks.Text(said, look):
                 indent = "  " if look == "hint" else ""
                 yield from paragraph(_words(said), self._width, look, indent=indent)
-            case Items(rows, look):
+            case blocks.Items(rows, look):
                 mark = "caution: " if look == "careful" else "- "
                 for row in rows:
                     yield from paragraph(f"{mark}{_words(row)}", self._width, look, hang="  ")
-            case Command(text):
+            case blocks.Command(text):
                 yield Line(one_line(text))
-            case Table():
+            case blocks.Table():
                 yield Line()
                 yield from self._table(block)
-            case Diff(text):
+            case blocks.Diff(text):
                 yield Line()
                 yield from self.diff(text)
-            case Section(title, blocks, is_folded):
-                yield from self._section(title, blocks, is_folded)
-            case Curve():
+            case blocks.Section():
+                yield from self._section(block)
+            case blocks.Curve():
                 pass
 
-    def _section(self, title: Said, blocks: tuple[Block, ...], is_folded: bool) -> Iterator[Line]:
-        if is_folded and not self._verbose:
-            yield from paragraph(f"{_words(title)}.", self._width, indent="  ", hang="  ")
+    def _section(self, section: Section) -> Iterator[Line]:
+        title = _words(section.title)
+        if section.is_folded and not self._verbose:
+            yield from paragraph(f"{title}.", self._width, indent="  ", hang="  ")
             return
         yield Line()
-        yield from paragraph(_words(title), self._width, "bold", hang="  ")
-        inside = [line for block in blocks for line in self.block(block)]
+        yield from paragraph(title, self._width, "bold", hang="  ")
+        inside = [line for block in section.blocks for line in self.block(block)]
         yield from inside[1:] if inside and not inside[0].text else inside
 
     def _table(self, table: Table) -> Iterator[Line]:

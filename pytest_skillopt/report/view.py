@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Any
 from pytest_skillopt.mode import mode_named
 from pytest_skillopt.report import figures, words
 from pytest_skillopt.report.advice import advise, headline
-from pytest_skillopt.run.result import Arm, Rate
+from pytest_skillopt.report.blocks import (
+    Code,
+    Command,
+    Curve,
+    Diff,
+    Items,
+    Section,
+    Table,
+    Text,
+)
+from pytest_skillopt.run.result import Arm
 from pytest_skillopt.settings import Settings, shown
 from pytest_skillopt.skill.document import SKILL_FILE
 
@@ -20,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_skillopt.report.advice import Advice
+    from pytest_skillopt.report.blocks import Block, Cell, Said
     from pytest_skillopt.run.result import (
         EditRow,
         Result,
@@ -32,97 +43,6 @@ if TYPE_CHECKING:
 CHANGES = {"fixed": "good", "broken": "bad", "undecided": "careful"}
 """Looks of the changes of a task."""
 _LEGEND = "Fixed, broken: beyond chance; undecided: it may be chance."
-
-
-class Code(str):
-    """Text that is shown as it is: a path, a task, a setting, a line of a skill."""
-
-    __slots__ = ()
-
-
-Said = str | tuple[str, ...]
-"""A text, or its pieces, some of which are ``Code``."""
-Cell = Said | Rate | Arm
-"""A cell of a table."""
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """A paragraph."""
-
-    said: Said
-    look: str = ""
-    """``good``, ``careful``, ``bad``, ``bold``, or ``hint`` for an explanation."""
-
-
-@dataclass(frozen=True, slots=True)
-class Items:
-    """A list."""
-
-    rows: tuple[Said, ...]
-    look: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table; without a head, its rows are a name and a value each."""
-
-    head: tuple[str, ...]
-    align: str
-    """An ``l`` or ``r`` for each column."""
-    rows: tuple[tuple[Cell, ...], ...]
-    looks: tuple[str, ...] = ()
-    """One for each row, or none at all."""
-    samples: tuple[tuple[tuple[str, RolloutSample], ...], ...] = ()
-    """For each row its transcripts, each with the name of its side; or none at all."""
-
-    @classmethod
-    def filled(
-        cls, head: Sequence[str], align: str, rows: Sequence[Sequence[Cell]], **more: Any
-    ) -> Table:
-        """Make a table without the columns that no row fills."""
-        kept = [i for i in range(len(head)) if any(row[i] != "" for row in rows)]
-        return cls(
-            tuple(head[i] for i in kept),
-            "".join(align[i] for i in kept),
-            tuple(tuple(row[i] for i in kept) for row in rows),
-            **more,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Diff:
-    """Lines of a unified diff."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """A command to copy."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """Pass rates over steps or days; only a page draws them."""
-
-    rows: Sequence[Any]
-    """``StepRow`` or ``PastRow``."""
-    over_time: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """Blocks under a title; of a folded one, a short layout has only the title."""
-
-    title: Said
-    blocks: tuple[Block, ...]
-    is_folded: bool = False
-
-
-Block = Text | Items | Table | Diff | Command | Curve | Section
 
 
 @dataclass(frozen=True, slots=True)
@@ -448,17 +368,3 @@ def arms(rows: Sequence[TaskRow], sides: tuple[str, str]) -> Table:
             rate = words.percent(fmean(rates))
             body.append((name, rate, *map(words.number, counts)))
     return Table(("", "pass rate", "passed", "failed", "unknown"), "lrrrr", tuple(body))
-
-
-def plain(said: Said) -> str:
-    """Return a text without what marks its pieces."""
-    return said if isinstance(said, str) else "".join(said)
-
-
-def cell(value: Cell) -> Said:
-    """Write a cell in words."""
-    if isinstance(value, Rate):
-        return f"{words.percent(value.rate)} ({figures.interval(value)})"
-    if isinstance(value, Arm):
-        return f"{value.passed} of {value.n}"
-    return value

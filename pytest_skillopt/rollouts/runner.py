@@ -81,7 +81,7 @@ class RolloutRunner:
         self, session: pytest.Session, versions: SkillVersions, *, worker: str = "main"
     ) -> None:
         internals.probe()
-        self._session = session
+        self.session = session
         self._versions = versions
         self._worker = worker
         self.items = {item.nodeid: item for item in session.items}
@@ -89,6 +89,10 @@ class RolloutRunner:
         self._skills: list[pytest.FixtureRequest] = []
         """Requests for which the fixture ``skill`` is set up."""
         self._stray: list[str] = []
+
+    def beside(self, session: pytest.Session) -> RolloutRunner:
+        """Make a runner of the same versions for another session of this process."""
+        return RolloutRunner(session, self._versions, worker=self._worker)
 
     def run(self, request: RolloutRequest, running: Running | None = None) -> Rollout:
         """Run one rollout; exceptions of the test and of this package become part of it."""
@@ -100,7 +104,7 @@ class RolloutRunner:
 
     def close(self) -> list[str]:
         """Tear down all fixtures; return the errors that occurred between rollouts."""
-        self._between(internals.tear_down_to, self._session, None)
+        self._between(internals.tear_down_to, self.session, None)
         return self._stray
 
     def _run(self, request: RolloutRequest, running: Running) -> Rollout:
@@ -116,7 +120,7 @@ class RolloutRunner:
             said = f"the skill could not be written to a temporary folder: {error}"
             rollout = Rollout.of_error(request, "internal", said)
         else:
-            recorder = Recorder(request, self._session.config, directory, content)
+            recorder = Recorder(request, self.session.config, directory, content)
             rollout = self._run_item(internals.fresh_copy(collected), running, recorder)
         stray, self._stray = self._stray, []
         score = recorder.soft_score if rollout.measured else None
@@ -158,7 +162,7 @@ class RolloutRunner:
                 return Rollout.of_error(request, "internal", said)
             raise
         finally:
-            stop = internals.take_stop(self._session)
+            stop = internals.take_stop(self.session)
             RUNNING.reset(token)
             internals.prune_finalizers(item)
             internals.forget_subtests(item)
@@ -180,7 +184,7 @@ class RolloutRunner:
                 self._between(internals.finish_fixture, asked)
             self._skills.clear()
             self._shown = shown
-        self._between(internals.tear_down_to, self._session, item)
+        self._between(internals.tear_down_to, self.session, item)
 
     def _between(self, step: Callable[..., object], *arguments: object) -> None:
         """Run a step between two rollouts; its failure belongs to neither, but is reported."""
@@ -194,8 +198,8 @@ class RolloutRunner:
     def _start_over(self) -> None:
         """Discard half-done set-up before the next rollout."""
         self._skills.clear()
-        self._between(internals.tear_down_to, self._session, None)
-        internals.forget_setup(self._session)
+        self._between(internals.tear_down_to, self.session, None)
+        internals.forget_setup(self.session)
 
 
 def _stopped(request: RolloutRequest, reason: object) -> Rollout:

@@ -278,15 +278,14 @@ class WorkerLoop:
             _later(_LINGER, os._exit, 0)
 
     def _engine(self, session: pytest.Session) -> RolloutRunner | ConcurrentRunner:
-        made: ConcurrentRunner | None = self._config.hook.pytest_skillopt_runner(
-            session=session,
+        runner = RolloutRunner(session, self._versions, worker=self._worker)
+        concurrent: ConcurrentRunner | None = self._config.hook.pytest_skillopt_runner(
+            runner=runner,
             settings=self._settings,
-            versions=self._versions,
             watchdog=self._watchdog,
-            worker=self._worker,
             deliver=self._deliver,
         )
-        return made or RolloutRunner(session, self._versions, worker=self._worker)
+        return concurrent or runner
 
     def _obey(self, engine: RolloutRunner | ConcurrentRunner, kind: str, *told: Any) -> bool:
         """Carry out a message of the controller; return False on ``stop``."""

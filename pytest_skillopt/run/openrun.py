@@ -120,18 +120,19 @@ class Run:
             words = "their usage may be missing in the counts"
             self.notes.append(f"rollouts under way when the session ended: {lost}; {words}")
         self.notes += _notes_on_left_out(skills)
-        took = timedelta(seconds=time.monotonic() - self.began)
-        started = datetime.now(UTC) - took
-        notes = [*self.notes, *self.sampler.notes, *self.models.notes]
+        seconds = time.monotonic() - self.began
+        started = datetime.now(UTC) - timedelta(seconds=seconds)
+        notes = dict.fromkeys([*self.notes, *self.sampler.notes, *self.models.notes])
+        rows = [self._with_usage(skill) for skill in skills]
         return Result(
             mode=self.mode.name,
             run=self.directory.name,
             started=started.isoformat(timespec="seconds"),
-            seconds=round(took.total_seconds(), 3),
+            seconds=round(seconds, 3),
             status=status,
             reason=reason,
             command=list(self.command),
-            skills=[self._with_usage(skill) for skill in skills],
+            skills=rows,
             models=self.roles,
             simulated=self.simulated,
             versions=_versions(self.tasks),
@@ -139,7 +140,7 @@ class Run:
             usage=self._usage(),
             rollouts=self.sampler.taken,
             errors=self.sampler.errors,
-            notes=list(dict.fromkeys(notes)),
+            notes=list(notes),
             resume=resume,
         )
 

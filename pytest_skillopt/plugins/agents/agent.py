@@ -404,18 +404,23 @@ class HarnessAgent:
             """Replace paths that differ in every run, so that optimizer calls can be cached."""
             return _SCRATCH.sub("~", text.replace(root, "workspace"))
 
+        turns = [(role, placeless(text)) for role, text in trace.turns]
+        skill_used = trace.used(self.skill.name)
+        if self.is_document:
+            skill_used = agent_calls.skill_read
+        commands = stubs.told()[before:] if stubs else ()
         return Run(
             text=trace.text,
-            turns=tuple((role, placeless(text)) for role, text in trace.turns),
+            turns=tuple(turns),
             tools=tuple(trace.tools),
             problem=placeless(problem),
-            skill_used=agent_calls.skill_read if self.is_document else trace.used(self.skill.name),
+            skill_used=skill_used,
             skill_read=agent_calls.skill_read,
             exit_status=ended.status,
             seconds=round(ended.seconds, 3),
             usage=agent_calls.usage,
             model=agent_calls.answered,
-            commands=tuple(stubs.told()[before:]) if stubs else (),
+            commands=tuple(commands),
         )
 
 
@@ -436,7 +441,7 @@ class Session:
 
     @property
     def home(self) -> Path:
-        """Where the home of the agent is kept between two turns."""
+        """Folder that keeps the home of the agent between two turns."""
         return self._folder.path / "home"
 
     def __call__(self, prompt: str, **options: Any) -> HarnessReply:

@@ -87,7 +87,7 @@ class _Handler(socketserver.BaseRequestHandler):
     server: Server
 
     def handle(self) -> None:
-        # What is there may not be a stub, or has been killed.
+        # The client may be no stub, or a stub that was killed.
         with contextlib.suppress(OSError, ValueError, TypeError):
             self._answer()
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from pytest_skillopt import (
         ConcurrentRunner,
         Rollout,
+        RolloutRunner,
         Settings,
-        SkillVersions,
         Watchdog,
     )
 
@@ -27,11 +27,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_skillopt_runner(
-    session: pytest.Session,
+    runner: RolloutRunner,
     settings: Settings,
-    versions: SkillVersions,
     watchdog: Watchdog,
-    worker: str,
     deliver: Callable[[Rollout], None],
 ) -> ConcurrentRunner | None:
     """Return the lanes of a worker, if there are several."""
@@ -39,7 +37,7 @@ def pytest_skillopt_runner(
         return None
     from pytest_skillopt.plugins.lanes.lanes import Lanes
 
-    return Lanes(session, versions, deliver, watchdog, settings.lanes, worker)
+    return Lanes(runner, settings.lanes, watchdog, deliver)
 
 
 @pytest.hookimpl(wrapper=True)

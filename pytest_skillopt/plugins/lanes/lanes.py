@@ -32,7 +32,6 @@ from pytest_skillopt.rollouts.runner import RUNNING, RolloutRunner, Running
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
 
-    from pytest_skillopt.rollouts.folders import SkillVersions
     from pytest_skillopt.rollouts.interrupts import Watchdog
     from pytest_skillopt.rollouts.rollout import RolloutRequest
 
@@ -173,14 +172,13 @@ class Lanes:
 
     def __init__(
         self,
-        session: pytest.Session,
-        versions: SkillVersions,
-        deliver: Callable[[Rollout], None],
-        watchdog: Watchdog,
+        runner: RolloutRunner,
         slots: int,
-        worker: str,
+        watchdog: Watchdog,
+        deliver: Callable[[Rollout], None],
     ) -> None:
         probe(NAMES, ("pytest",))
+        session = runner.session
         self._config = session.config
         self._deliver = deliver
         self._watchdog = watchdog
@@ -190,8 +188,8 @@ class Lanes:
         self._exclusive = {item.nodeid for item in session.items if needs_process(item)}
         """Tasks that cannot share the process."""
         self._stray: list[str] = []
-        sessions = [session, *more_sessions(session, slots - 1)]
-        self._runners = [RolloutRunner(s, versions, worker=worker) for s in sessions]
+        others = [runner.beside(other) for other in more_sessions(session, slots - 1)]
+        self._runners = [runner, *others]
         self._threads: list[threading.Thread] = []
         self._open = contextlib.ExitStack()
 

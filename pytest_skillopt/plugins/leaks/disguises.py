@@ -29,17 +29,9 @@ _LEAST_ENCODED = 12
 _LETTER_SHARE = 0.5
 """Share of letters, in (0, 1], from which decoded bytes count as text."""
 
-_ENCODINGS: tuple[tuple[re.Pattern[str], Callable[[str], bytes]], ...] = (
-    (re.compile(r"(?<![0-9A-Za-z])(?:[0-9A-Fa-f]{2}){12,}(?![0-9A-Za-z])"), bytes.fromhex),
-    (
-        re.compile(r"(?<![\w+/=-])[A-Za-z0-9+/_-]{16,}={0,2}(?![\w+/=])"),
-        lambda run: base64.b64decode(_padded(run.replace("-", "+").replace("_", "/"), 4)),
-    ),
-    (
-        re.compile(r"(?<![\w=])[A-Z2-7]{20,}={0,6}(?![\w=])"),
-        lambda run: base64.b32decode(_padded(run, 8)),
-    ),
-)
+_BASE16 = re.compile(r"(?<![0-9A-Za-z])(?:[0-9A-Fa-f]{2}){12,}(?![0-9A-Za-z])")
+_BASE64 = re.compile(r"(?<![\w+/=-])[A-Za-z0-9+/_-]{16,}={0,2}(?![\w+/=])")
+_BASE32 = re.compile(r"(?<![\w=])[A-Z2-7]{20,}={0,6}(?![\w=])")
 _ESCAPES = re.compile(r"(?:(?<!\\)\\++(?:x|u00)[0-9a-f]{2}|%[0-9a-f]{2}|&#x[0-9a-f]{2};){6,}", re.I)
 _ESCAPE = re.compile(r"(?:x|u00|%)([0-9a-f]{2})|#x([0-9a-f]{2});", re.IGNORECASE)
 _BLOB = re.compile(
@@ -122,13 +114,24 @@ def _is_drawn(word: str) -> bool:
 
 def encoded_texts(text: str) -> Iterator[str]:
     """Yield parts that decode to plain text, runs of escapes that do, and large encoded blobs."""
-    for pattern, decode in _ENCODINGS:
+    decoders = {_BASE16: bytes.fromhex, _BASE64: _from_base64, _BASE32: _from_base32}
+    for pattern, decode in decoders.items():
         yield from (run for run in pattern.findall(text) if _is_text(decode, run))
     for match in _ESCAPES.finditer(text):
         codes = [int(first or second, 16) for first, second in _ESCAPE.findall(match[0])]
         if all(0x20 <= code < 0x7F for code in codes):
             yield match[0]
     yield from _BLOB.findall(text)
+
+
+def _from_base64(run: str) -> bytes:
+    """Decode either alphabet: the usual one, or that of URLs."""
+    usual = run.replace("-", "+").replace("_", "/")
+    return base64.b64decode(_padded(usual, 4))
+
+
+def _from_base32(run: str) -> bytes:
+    return base64.b32decode(_padded(run, 8))
 
 
 def _padded(run: str, size: int) -> str:

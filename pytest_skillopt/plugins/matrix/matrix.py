@@ -6,7 +6,7 @@ import itertools
 import shutil
 import sys
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -22,10 +22,8 @@ from pytest_skillopt.search.outcome import suite_rate
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_skillopt.run.result import Status
+    from pytest_skillopt.run.result import Status, UsageRow
     from pytest_skillopt.settings import Settings
-
-_CAPS = ("max_rollouts", "max_calls", "max_tokens", "max_cost", "max_time")
 
 
 @dataclass(eq=False)  # pytest keeps its plugins in sets
@@ -49,16 +47,27 @@ class _Matrix:
 
     def left(self) -> dict[str, float]:
         """Return what is left of each cap that is set."""
-        rows = [row for result in self.results for row in result.usage]
-        used = (
-            sum(result.rollouts for result in self.results),
-            sum(row.calls for row in rows),
-            sum(row.input_tokens + row.output_tokens for row in rows),
-            sum(row.cost or 0.0 for row in rows),
-            sum(result.seconds for result in self.results),
-        )
-        caps = [(name, getattr(self.settings, name)) for name in _CAPS]
-        return {name: cap - n for (name, cap), n in zip(caps, used, strict=True) if cap}
+        used = {
+            "max_rollouts": self.rollouts,
+            "max_calls": sum(row.calls for row in self.usage),
+            "max_tokens": sum(row.input_tokens + row.output_tokens for row in self.usage),
+            "max_cost": sum(row.cost or 0.0 for row in self.usage),
+            "max_time": self.seconds,
+        }
+        caps = {name: getattr(self.settings, name) for name in used}
+        return {name: cap - used[name] for name, cap in caps.items() if cap}
+
+    @property
+    def rollouts(self) -> int:
+        return sum(result.rollouts for result in self.results)
+
+    @property
+    def seconds(self) -> float:
+        return sum(result.seconds for result in self.results)
+
+    @property
+    def usage(self) -> list[UsageRow]:
+        return [row for result in self.results for row in result.usage]
 
     def add(self, target: str, result: Result) -> None:
         counts = [row for skill in result.skills for row in skill.tasks]
@@ -129,27 +138,25 @@ def _listed(text: str) -> list[str]:
 
 
 def _report(config: pytest.Config, matrix: _Matrix) -> None:
-    first = matrix.results[0]
-    said = [f"{row.target}: {percent(row.rate.rate)}" for row in matrix.rows if row.rate]
+    results, first = matrix.results, matrix.results[0]
+    rates = [f"{row.target}: {percent(row.rate.rate)}" for row in matrix.rows if row.rate]
     directory = Home(config.rootpath / matrix.settings.dir).new_run()
-    command = command_line(config.invocation_params.args)
-    found: dict[str, Any] = {
-        "mode": "matrix",
-        "run": directory.name,
-        "started": first.started,
-        "seconds": round(sum(result.seconds for result in matrix.results), 3),
-        "status": matrix.status,
-        "reason": "pass rates " + "; ".join(said),
-        "command": command,
-        "simulated": any(result.simulated for result in matrix.results),
-        "versions": first.versions,
-        "settings": matrix.settings.to_json(),
-        "usage": [row for result in matrix.results for row in result.usage],
-        "rollouts": sum(result.rollouts for result in matrix.results),
-        "errors": sum(result.errors for result in matrix.results),
-        "targets": matrix.rows,
-    }
-    result = Result(**found)
+    result = Result(
+        mode="matrix",
+        run=directory.name,
+        started=first.started,
+        seconds=round(matrix.seconds, 3),
+        status=matrix.status,
+        reason=f"pass rates {'; '.join(rates)}",
+        command=command_line(config.invocation_params.args),
+        simulated=any(one.simulated for one in results),
+        versions=first.versions,
+        settings=matrix.settings.to_json(),
+        usage=matrix.usage,
+        rollouts=matrix.rollouts,
+        errors=sum(one.errors for one in results),
+        targets=matrix.rows,
+    )
     with Journal(directory.journal) as journal:
         journal.write("run", {"mode": "matrix", "runs": [row.run for row in matrix.rows]})
     write_reports(directory.path, result)

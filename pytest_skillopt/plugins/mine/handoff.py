@@ -65,15 +65,14 @@ class Handoff:
         sample: str,
         stage: str = "",
         task: str = "",
-        tools: Sequence[dict[str, Any]] = (),
-        response_format: dict[str, Any] | None = None,
+        **asked: Any,
     ) -> Completion:
         """Write the prompt and wait for its answer, without a time limit.
 
         Raises:
             ModelConfigError: tools are requested.
         """
-        if tools:
+        if asked.get("tools"):
             raise ModelConfigError("handoff only answers prompts; it cannot be an agent with tools")
         digest = hashlib.sha256(json.dumps([sample, list(messages)]).encode()).hexdigest()
         key = digest[:12]
@@ -83,7 +82,7 @@ class Handoff:
             usage = Usage(calls=1)
             self._home.make()
             self._folder.mkdir(exist_ok=True)
-            prompt = _prompt(key, stage, messages, response_format)
+            prompt = _prompt(key, stage, messages, asked.get("response_format"))
             replace_file(self._folder / f"{key}.md", prompt.encode("utf-8", "replace"))
             if not self._told:
                 self._told = True

@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.report.blocks import Code, Diff, Items, Section, Table, Text
 from pytest_skillopt.report.markdown import Layout
 from pytest_skillopt.report.markup import code, fenced, inert
-from pytest_skillopt.report.view import Code, Diff, Items, Section, Table, Text, arms, edit_line
+from pytest_skillopt.report.view import arms, edit_line
 from pytest_skillopt.report.words import number, percent, plural
 from pytest_skillopt.skill.diff import unified
 from pytest_skillopt.untrusted import redact
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_skillopt.plugins.propose.validate import Checked
-    from pytest_skillopt.report.view import Block
+    from pytest_skillopt.report.blocks import Block
     from pytest_skillopt.run.result import TaskRow
 
 MAX_BODY = 60_000

@@ -209,7 +209,7 @@ def _check(row: SkillResult, files: Mapping[str, bytes], base: Base) -> Checked:
                 allow=allowed(base.settings.get("lint_allow", "")) - _NEVER_ALLOWED,
                 present={posixpath.relpath(name, folder) for name in base.files},
                 description=base.settings.get("train_description", "").lower() in _YES,
-                # What occurs anywhere on the base branch is taken for the user's own.
+                # A text that occurs anywhere on the base branch is taken for the user's own.
                 known=lambda text: mentions(base.git, base.commit, text),
             )
     except (UserError, SkillError) as error:

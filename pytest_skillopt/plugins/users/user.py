@@ -45,7 +45,7 @@ class Conversing(Protocol):
     """An agent that can hold several conversations, such as ``skill_agent``."""
 
     def new(self) -> Callable[..., Any]:
-        """Return what continues a conversation of its own: called with a prompt, it replies."""
+        """Begin a conversation: return a function that is called with a prompt and replies."""
 
 
 @dataclass(frozen=True)

@@ -241,7 +241,7 @@ class Follower:
 
 def _rates(shown: View) -> Iterator[list[list[str]]]:
     """Yield the table of pass rates of each skill, as its head and its rows."""
-    from pytest_skillopt.report.view import Table, cell, plain
+    from pytest_skillopt.report.blocks import Table, cell, plain
 
     tables = [block for section in shown.skills for block in section.blocks[:1]]
     for table in tables:

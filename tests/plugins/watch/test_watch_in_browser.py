@@ -12,7 +12,8 @@ from journals import write_journal
 from patience import PATIENCE
 
 from pytest_skillopt.plugins.watch.server import Watch
-from pytest_skillopt.report.view import Table, cell, plain, view
+from pytest_skillopt.report.blocks import Table, cell, plain
+from pytest_skillopt.report.view import view
 from pytest_skillopt.run.result import PastRow, Result, SkillResult
 
 if TYPE_CHECKING:
