@@ -34,10 +34,11 @@ from model_server import ModelServer
 from pytest_skillopt.model.cache import DiskCache, Replies
 from pytest_skillopt.model.config import ModelConfig
 from pytest_skillopt.model.limits import Meter
-from pytest_skillopt.plugins.agents.adapters import KNOWN, Harness, bundled_path
-from pytest_skillopt.plugins.agents.agent import HarnessAgent
-from pytest_skillopt.plugins.agents.processes import Runner, resolve
+from pytest_skillopt.plugins.agents.harness import HarnessAgent
+from pytest_skillopt.plugins.agents.known import KNOWN, Harness, bundled_path
 from pytest_skillopt.plugins.agents.proxy import Proxy
+from pytest_skillopt.plugins.agents.run import Runner
+from pytest_skillopt.plugins.agents.sandbox import Sandbox, resolve
 from pytest_skillopt.rollouts.context import Recorder, Skill
 from pytest_skillopt.rollouts.rollout import RolloutRequest
 from pytest_skillopt.skill.document import Document
@@ -70,7 +71,8 @@ class Bench:
         self.server = server
         config = ModelConfig("target", "openai", "fake-model", server.url())
         self.proxy = Proxy(config, Meter())
-        self.runner = Runner(resolve("auto"), folder / "project", {})
+        project = folder / "project"
+        self.runner = Runner(Sandbox(resolve("auto"), project), project, {})
         home = folder / "skill" / "house-greeting"
         home.mkdir(parents=True)
         (home / "SKILL.md").write_text(SKILL)

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from pytest_skillopt.settings import Settings
+
     IniType = Literal["linelist", "bool", "int", "float", "string"]
 
 
@@ -19,6 +21,15 @@ def is_used(options: argparse.Namespace) -> bool:
     """
     given = (name for name, value in vars(options).items() if value not in (None, False))
     return any(name.startswith("skillopt_") for name in given)
+
+
+def rollouts_at_once(config: pytest.Config, settings: Settings) -> int:
+    """Return how many rollouts this session runs at once: its workers times their lanes."""
+    specs = config.getoption("tx", None) or ["popen"]
+    workers = sum(int(spec.partition("*")[0]) if "*" in spec else 1 for spec in specs)
+    if hasattr(config, "workerinput"):
+        workers = config.workerinput["workercount"]
+    return workers * settings.lanes
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -157,6 +157,11 @@ def bound(text: str, head: int, tail: int) -> str:
     return f"{text[:head]}\n[... {gap} characters left out ...]\n{text[len(text) - tail :]}"
 
 
+def shorten(text: str, limit: int) -> str:
+    """Keep the head and the tail of a text that is longer than ``limit`` characters."""
+    return encodable(bound(text, limit // 2, limit // 2))
+
+
 def fence(text: str, nonce: str | None = None) -> str:
     """Wrap the text as a block of data whose end marker the text cannot contain.
 

@@ -21,8 +21,8 @@ from pytest_skillopt.modes.skills import (
     skills_of,
     split_tasks,
 )
+from pytest_skillopt.options import rollouts_at_once
 from pytest_skillopt.report import words
-from pytest_skillopt.rollouts.internals import worker_count
 from pytest_skillopt.rollouts.rollout import IDLE
 from pytest_skillopt.run.directory import JOURNAL, Home
 from pytest_skillopt.run.journal import entries_of
@@ -122,7 +122,7 @@ class Plan:
         caps = Amounts.caps_of(settings)
         if not any(caps):
             return
-        width = worker_count(self._config) * settings.lanes
+        width = rollouts_at_once(self._config, settings)
         usual = usual_prices(wanted_roles(self.mode, tasks), tasks, settings, self._home)
         purse = Purse(caps, usual=usual, at_once=lambda: width)
         if self.mode.name != "train":

@@ -23,9 +23,10 @@ from pytest_skillopt.model.types import (
     Usage,
     hide_frames,
 )
-from pytest_skillopt.rollouts.rollout import IDLE, Message, RolloutRequest, shorten
+from pytest_skillopt.rollouts.rollout import IDLE, Message, RolloutRequest
 from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.skill.files import is_outside
+from pytest_skillopt.untrusted import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -246,11 +246,3 @@ def _clone_patiently(
             time.sleep(_RESTART_PAUSE)
     tell(f"{node.gateway.id} cannot be started again ({error}); the others go on without it")
     return None
-
-
-def worker_count(config: pytest.Config) -> int:
-    """Return the number of workers of this session, from its options; 1 without any."""
-    specs = config.getoption("tx", None) or ["popen"]
-    many = sum(int(spec.partition("*")[0]) if "*" in spec else 1 for spec in specs)
-    count: int = getattr(config, "workerinput", {"workercount": many})["workercount"]
-    return count

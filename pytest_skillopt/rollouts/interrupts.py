@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from pytest_skillopt.rollouts.rollout import shorten
+from pytest_skillopt.untrusted import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

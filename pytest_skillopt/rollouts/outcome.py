@@ -17,8 +17,9 @@ import pytest
 
 from pytest_skillopt.model import faults
 from pytest_skillopt.model.types import ModelError
-from pytest_skillopt.rollouts.rollout import InfraError, Rollout, shorten
+from pytest_skillopt.rollouts.rollout import InfraError, Rollout
 from pytest_skillopt.tasks.surroundings import Surroundings
+from pytest_skillopt.untrusted import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_skillopt.model.types import Usage
-from pytest_skillopt.untrusted import bound, encodable
+from pytest_skillopt.untrusted import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -201,8 +201,3 @@ def _plain(value: Any) -> Any:
         return {name: _plain(part) for name, part in value.items()}
     names = getattr(value, "__dataclass_fields__", ())
     return {name: _plain(getattr(value, name)) for name in names} if names else value
-
-
-def shorten(text: str, limit: int) -> str:
-    """Keep the head and the tail of a text that is longer than ``limit`` characters."""
-    return encodable(bound(text, limit // 2, limit // 2))

@@ -39,8 +39,8 @@ from pytest_skillopt.rollouts.outcome import (
     conclude,
     line_in_test,
 )
-from pytest_skillopt.rollouts.rollout import Rollout, shorten
-from pytest_skillopt.untrusted import redact, secret_variables
+from pytest_skillopt.rollouts.rollout import Rollout
+from pytest_skillopt.untrusted import redact, secret_variables, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator

@@ -31,10 +31,10 @@ import pytest
 from pytest_skillopt.model import types
 from pytest_skillopt.rollouts import interrupts
 from pytest_skillopt.rollouts.folders import SkillVersions
-from pytest_skillopt.rollouts.rollout import Rollout, RolloutRequest, shorten
+from pytest_skillopt.rollouts.rollout import Rollout, RolloutRequest
 from pytest_skillopt.rollouts.runner import RolloutRunner, rollouts_only
 from pytest_skillopt.tasks.task import LeftOut, describe_tasks, keep_tasks
-from pytest_skillopt.untrusted import logger, printable, redact
+from pytest_skillopt.untrusted import logger, printable, redact, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable

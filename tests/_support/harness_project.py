@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.plugins.agents.adapters import installed
+from pytest_skillopt.plugins.agents.known import installed
 
 if TYPE_CHECKING:
     import pytest
@@ -38,7 +38,7 @@ STUB = '''\
 import sys
 from pathlib import Path
 
-from pytest_skillopt.plugins.agents.adapters import Harness
+from pytest_skillopt.plugins.agents.known import Harness
 
 
 def read(event, trace):

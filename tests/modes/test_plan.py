@@ -78,7 +78,7 @@ def test_a_judge_is_in_the_plan_too(project: pytest.Pytester) -> None:
 
 def test_an_agents_run_is_priced_by_its_calls(project: pytest.Pytester) -> None:
     (project.path / "own.py").write_text(
-        "import sys\nfrom pytest_skillopt.plugins.agents.adapters import Harness\n"
+        "import sys\nfrom pytest_skillopt.plugins.agents.known import Harness\n"
         "AGENT = Harness('own', '{executable} {prompt}', lambda event, trace: None, '', "
         "executable=sys.executable, tested='1')\n"
     )

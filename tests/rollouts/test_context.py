@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from pytest_skillopt.model.types import Usage
 from pytest_skillopt.rollouts.context import Recorder, current
-from pytest_skillopt.rollouts.rollout import RolloutRequest, shorten
+from pytest_skillopt.rollouts.rollout import RolloutRequest
+from pytest_skillopt.untrusted import shorten
 
 REQUEST = RolloutRequest("a.py::t", "source", "SKILL.md", "v", "model", "train", 0)
 

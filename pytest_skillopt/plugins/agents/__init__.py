@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from pytest_skillopt import Model, Result, Role, Settings, Skill, SkillTask
-    from pytest_skillopt.plugins.agents.agent import HarnessAgent
+    from pytest_skillopt import Model, Result, Role, Skill, SkillTask
+    from pytest_skillopt.plugins.agents.harness import HarnessAgent
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,7 +50,7 @@ def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model | None:
     if provider_of(models.settings, role) != "cli":
         return None
     if role == "target":
-        from pytest_skillopt.plugins.agents.login import make_target
+        from pytest_skillopt.plugins.agents.sign_in import make_target
 
         return make_target(models)
     from pytest_skillopt.plugins.agents.binding import shared_variables
@@ -61,7 +61,7 @@ def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model | None:
 
 def pytest_skillopt_result(config: pytest.Config, result: Result) -> None:
     """Report the skills that were not read."""
-    from pytest_skillopt.plugins.agents.reading import notes_on_reading
+    from pytest_skillopt.plugins.agents.notes import notes_on_reading
 
     if said := "; ".join(notes_on_reading(result.skills)):
         result.notes.append(said)
@@ -69,40 +69,14 @@ def pytest_skillopt_result(config: pytest.Config, result: Result) -> None:
 
 def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) -> str | None:
     """Warn of agents that are not confined or signed in, and of too long a catalogue of skills."""
-    from pytest_skillopt.model.roles import Models
-
     if not any(task.agent for task in tasks):
         return None
-    notes = [_confinement(config, Models.of(config).settings)]
+    from pytest_skillopt.plugins.agents.notes import notes_on_catalogue, notes_on_confinement
+
+    notes = [*notes_on_confinement(config)]
     if any(task.trigger is not None for task in tasks):
-        from pytest_skillopt.skill.files import catalogue
-        from pytest_skillopt.skill.lint import CATALOGUE, listed
-
-        skills = catalogue(config.rootpath).values()
-        if (size := listed(skills)) > CATALOGUE:
-            notes.append(
-                f"the names and descriptions of the {len(skills)} skills have {size:,} characters: "
-                f"agents load about {CATALOGUE:,} and cut or leave out some (lint rule catalogue)"
-            )
-    return "\n".join(filter(None, notes)) or None
-
-
-def _confinement(config: pytest.Config, settings: Settings) -> str | None:
-    from pytest_skillopt.plugins.agents.binding import own_sign_in
-    from pytest_skillopt.plugins.agents.processes import resolve
-
-    said = list[str]()
-    confined = resolve(settings.sandbox)
-    if confined == "none":
-        said.append("ran without a sandbox, with all your permissions (skillopt_sandbox)")
-    elif config.option.collectonly:
-        said.append(f"are confined by {confined} (skillopt_sandbox)")
-    if signed_in := own_sign_in(config):
-        said.append(
-            f"use your own sign-in and its plan ({signed_in.config.name}): no price is known, and "
-            "their commands can reach the sign-in and the network"
-        )
-    return f"coding agents {'; they '.join(said)}" if said else None
+        notes += notes_on_catalogue(config.rootpath)
+    return "\n".join(notes) or None
 
 
 @pytest.fixture

@@ -14,26 +14,20 @@ import pytest
 from pytest_skillopt.model.config import provider_of
 from pytest_skillopt.model.roles import Models
 from pytest_skillopt.model.types import ModelConfigError
-from pytest_skillopt.plugins.agents.adapters import (
-    MEMORY,
-    NAMES,
-    Harness,
-    installed,
-    memory_name,
-)
-from pytest_skillopt.plugins.agents.login import PROVIDER, SignedIn, sign_in
-from pytest_skillopt.plugins.agents.processes import Runner, resolve
+from pytest_skillopt.options import rollouts_at_once
+from pytest_skillopt.plugins.agents.known import MEMORY, NAMES, Harness, installed, memory_name
 from pytest_skillopt.plugins.agents.proxy import AgentCalls, Proxy, marks_of
-from pytest_skillopt.rollouts.internals import worker_count
+from pytest_skillopt.plugins.agents.run import Runner
+from pytest_skillopt.plugins.agents.sandbox import Sandbox, resolve
+from pytest_skillopt.plugins.agents.sign_in import PROVIDER, SignedIn, sign_in
 from pytest_skillopt.rollouts.interrupts import before_the_end
 from pytest_skillopt.skill.document import SKILL_FILE, Document
 from pytest_skillopt.skill.files import catalogue, unnamed
-from pytest_skillopt.tasks.task import chosen_skill
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_skillopt.plugins.agents.agent import HarnessAgent
+    from pytest_skillopt.plugins.agents.harness import HarnessAgent
     from pytest_skillopt.rollouts.context import Recorder, Skill
     from pytest_skillopt.settings import Settings
 
@@ -69,7 +63,7 @@ def make_agent(
         pytest.UsageError: no usable harness is set.
         ModelConfigError: no usable model is set.
     """
-    from pytest_skillopt.plugins.agents.agent import HarnessAgent
+    from pytest_skillopt.plugins.agents.harness import HarnessAgent
 
     models, (provider, runner) = Models.of(request.config), _opened(request.config)
 
@@ -89,7 +83,7 @@ def make_agent(
         rivals=functools.partial(
             _rivals,
             request.config.rootpath,
-            recorder.request.skill or chosen_skill(request.node),
+            skill.file,
             recorder.content,
         ),
     )
@@ -145,13 +139,11 @@ def _check_streams(config: pytest.Config, settings: Settings, name: str) -> None
     Raises:
         pytest.UsageError: there are several workers or lanes.
     """
-    how = sign_in(name)
-    workers = worker_count(config)
-    if how is not None and how.home and workers * settings.lanes > 1:
+    how, many = sign_in(name), rollouts_at_once(config, settings)
+    if how is not None and how.home and many > 1:
         raise pytest.UsageError(
             f"skillopt_target = {PROVIDER}:{name}: one sign-in serves one run at a time, so "
-            f"{workers} workers with {settings.lanes} lanes cannot share it; leave out -n and "
-            "--skillopt-lanes"
+            f"{many} rollouts at once cannot share it; leave out -n and --skillopt-lanes"
         )
 
 
@@ -228,12 +220,12 @@ def _opened(config: pytest.Config) -> tuple[Proxy | SignedIn, Runner]:
 
 def _open_runner(config: pytest.Config, settings: Settings) -> Runner:
     """Make a runner in the sandbox that is set; it ends its agents with the session."""
-    sandbox = resolve(settings.sandbox)
     # Beside a worker's temporary folder are those of others, with their tasks' workspaces.
     base = config.getoption("basetemp", None)
     base = Path(base).parent if base and hasattr(config, "workerinput") else base
     more = filter(None, (base, os.environ.get("PYTEST_DEBUG_TEMPROOT")))
-    runner = Runner(sandbox, config.rootpath, shared_variables(settings), *map(Path, more))
+    sandbox = Sandbox(resolve(settings.sandbox), config.rootpath, *map(Path, more))
+    runner = Runner(sandbox, config.rootpath, shared_variables(settings))
     config.add_cleanup(runner.close)
     before_the_end(runner.close)
     return runner

@@ -11,25 +11,18 @@ import json
 import os
 import shutil
 import tempfile
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.client import ChatModel
 from pytest_skillopt.model.faults import estimate_tokens
-from pytest_skillopt.model.prompt_cache import PromptCache
 from pytest_skillopt.model.types import Completion, ModelConfigError, ModelFault
-from pytest_skillopt.plugins.agents.adapters import (
-    KNOWN,
-    Tokens,
-    Trace,
-    add_up,
-    as_text,
-    bundled_path,
-    missing_program,
-)
-from pytest_skillopt.plugins.agents.login import (
+from pytest_skillopt.plugins.agents.events import Trace
+from pytest_skillopt.plugins.agents.known import KNOWN, bundled_path, missing_program, read_tables
+from pytest_skillopt.plugins.agents.run import KEPT, Runner, Start
+from pytest_skillopt.plugins.agents.sandbox import Sandbox
+from pytest_skillopt.plugins.agents.sign_in import (
     PROVIDER,
     PROXIES,
     SignIn,
@@ -40,7 +33,6 @@ from pytest_skillopt.plugins.agents.login import (
     stream,
     without_key,
 )
-from pytest_skillopt.plugins.agents.processes import KEPT, Runner
 from pytest_skillopt.untrusted import protect, redact
 
 if TYPE_CHECKING:
@@ -49,34 +41,17 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.config import ModelConfig
     from pytest_skillopt.model.roles import Models
     from pytest_skillopt.model.types import Role
-    from pytest_skillopt.plugins.agents.adapters import Ended, Harness
-
-
-def _read_opencode(event: dict[str, Any], trace: Trace) -> None:
-    """Read an event of ``opencode run``."""
-    kind, part = event["type"], event.get("part") or {}
-    if kind == "text":
-        trace.say(part["text"])
-    elif kind == "step_finish":
-        trace.done, told = part["reason"] != "tool-calls", part.get("tokens") or {}
-        asked = add_up(told, "input") + add_up(told.get("cache"), "read", "write")
-        said = add_up(told, "output", "reasoning")
-        trace.spent[str(part.get("id"))] = Tokens(asked, said, *PromptCache.of(told))
-    elif kind == "error":
-        error = event.get("error") or {}
-        trace.error = as_text(error.get("data") or error.get("name") or "error")
+    from pytest_skillopt.plugins.agents.known import Harness
+    from pytest_skillopt.plugins.agents.run import Ended
 
 
 _ASK = "You answer one prompt with one text, and nothing else is done with it."
 _KEPT = (*KEPT, "HOME", "USER", "TMPDIR", "XDG_CONFIG_HOME", *PROXIES)
 _KNOWN: dict[str, Harness] = {}
 _SIGN_INS: dict[str, SignIn] = {}
-for _name, _table in tomllib.loads(
-    Path(__file__).with_name("command_lines.toml").read_text(encoding="utf-8")
-).items():
+for _name, _table in read_tables("command_lines.toml").items():
     _SIGN_INS[_name] = SignIn(_table.pop("sign_in"), tuple(_table.pop("variables")))
     _KNOWN[_name] = replace(KNOWN[_name], **{"env": {}, "files": {}, **_table})
-_KNOWN["opencode"] = replace(_KNOWN["opencode"], read=_read_opencode)
 _REFUSED = {
     "qwen": "Qwen Code turns its tools off only with --bare, which ignores your sign-in. Its plans "
     "give a key: set openai:MODEL@URL",
@@ -111,7 +86,7 @@ class CommandLineModel(ChatModel):
         kept = (*_KEPT, *self._sign_in.variables)
         self._env = {name: os.environ[name] for name in kept if name in os.environ} | dict(shared)
         protect(name for name in self._sign_in.variables if name.endswith("_TOKEN"))
-        self._runner = Runner("none", Path(), {})
+        self._runner = Runner(Sandbox("none"), Path(), {})
 
     def check(self) -> None:
         """Raise ModelConfigError if the sign-in is known to be missing, or paid for by the call."""
@@ -151,8 +126,8 @@ class CommandLineModel(ChatModel):
         values = {"prompt": _ASK, "model": self._model, "key": ""}
         given, env = prompt.encode(errors="replace"), self._env
         with tempfile.TemporaryDirectory(prefix="skillopt-cli-") as name:
-            folder, run = Path(name), self._runner.run
-            ended = run(harness, values, folder, limit, given=given, env=env)
+            start = Start(harness, values, Path(name), given=given, env=env)
+            ended = self._runner.run(start, limit)
         if ended.why == "start":
             raise ModelFault(f"{harness.executable} cannot be run: {ended.err}", fatal=True)
         if ended.why == "time":

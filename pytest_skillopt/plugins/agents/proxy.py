@@ -29,7 +29,7 @@ from pytest_skillopt.model.types import (
     ModelFault,
     Usage,
 )
-from pytest_skillopt.plugins.agents.adapters import installed
+from pytest_skillopt.plugins.agents.known import installed
 from pytest_skillopt.plugins.agents.protocols import read_reply
 from pytest_skillopt.untrusted import encodable, logger, parsed
 
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.cache import Replies
     from pytest_skillopt.model.config import ModelConfig
     from pytest_skillopt.model.limits import Throttle
-    from pytest_skillopt.plugins.agents.adapters import Ended, Harness
+    from pytest_skillopt.plugins.agents.known import Harness
+    from pytest_skillopt.plugins.agents.run import Ended
 
 _LOG = logger(__name__)
 _LARGEST_REQUEST, _LEAST_CHUNK = 64 << 20, 1_000  # bytes; a smaller chunk counts as that many

@@ -1,7 +1,4 @@
-"""Prepare the folder in which an agent works, find what a run changed, and repeat it.
-
-A run is cached as a text, with its changes to files.
-"""
+"""Prepare the folder in which an agent works, and find what a run changed."""
 
 from __future__ import annotations
 
@@ -9,40 +6,28 @@ import contextlib
 import difflib
 import hashlib
 import io
-import itertools
-import json
 import os
 import posixpath
 import stat
-import uuid
-import zlib
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pydantic import BaseModel
-
-from pytest_skillopt.model.agent import ToolRun  # noqa: TC001 - pydantic reads it
-from pytest_skillopt.model.types import Usage
 from pytest_skillopt.plugins.agents.tree import Entry, Tree, is_git
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
 from pytest_skillopt.skill.files import AGENT_FOLDERS, MAX_SKILL_BYTES
-from pytest_skillopt.untrusted import encodable, redact
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
-
-    Changes = dict[str, Entry | None]
 
 _UNASKED = (
     *(f"{place}/{name}" for place in (*AGENT_FOLDERS, ".copilot") for name in ("skills", "skill")),
     *(f"{name}.md" for name in ("CLAUDE", "CLAUDE.local", "AGENTS", "GEMINI", "QWEN", "COPILOT")),
 )
 """Files and folders that harnesses read by themselves, also in parent folders."""
-_ROOM = 20_000_000
+ROOM = 20_000_000
 """Maximum bytes of changed content, and characters of all, with which a run is cached."""
 _DIFFED_BYTES, _MOST_DIFF = 200_000, 100_000
-_ABSENT = Entry(0)
-_KINDS = (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
+ABSENT = Entry(0)
 
 
 class Workspace:
@@ -124,7 +109,7 @@ class Workspace:
         self.changed = [
             name
             for name in sorted(self.before.keys() | self.after.keys())
-            if self.before.get(name, _ABSENT)[:2] != self.after.get(name, _ABSENT)[:2]
+            if self.before.get(name, ABSENT)[:2] != self.after.get(name, ABSENT)[:2]
         ]
         for name, kind in self._kinds():
             with contextlib.suppress(OSError):
@@ -234,7 +219,7 @@ class Workspace:
         return found
 
     def _snapshot(self) -> dict[str, Entry]:
-        return self.tree.entries(left_out=self.placed, room=_ROOM)
+        return self.tree.entries(left_out=self.placed, room=ROOM)
 
 
 def leaking(workspace: Path, hidden: Collection[Path]) -> Path | None:
@@ -268,170 +253,3 @@ def _lines(entry: Entry) -> list[str] | None:
     if lines and not lines[-1].endswith("\n"):
         lines[-1] += "\n\\ No newline at end of file\n"
     return lines
-
-
-class Run(BaseModel, frozen=True):
-    """Record of one run of an agent, without its changes to files."""
-
-    text: str
-    """Last message of the agent."""
-    turns: tuple[tuple[str, str], ...]
-    """Role and content of each turn after the prompt."""
-    tools: tuple[ToolRun, ...]
-    problem: str
-    """Reason for a missing answer that the agent is to blame for; empty if it answered."""
-    skill_used: bool
-    skill_read: bool
-    exit_status: int
-    seconds: float
-    usage: Usage
-    model: str = ""
-    """Model that answered, as the provider tells."""
-    commands: tuple[dict[str, Any], ...] = ()
-    """Calls of commands that the test answered."""
-
-    @classmethod
-    def of_nothing(cls) -> Run:
-        """Return the record of an agent that did nothing."""
-        return cls(
-            text="",
-            turns=(),
-            tools=(),
-            problem="",
-            skill_used=False,
-            skill_read=False,
-            exit_status=0,
-            seconds=0.0,
-            usage=Usage(),
-        )
-
-
-class _Change(BaseModel):
-    mode: int
-    text: str
-
-
-class _Kept(BaseModel):
-    mark: str
-    run: Run
-    changes: dict[str, _Change | None]
-
-
-def pack(run: Run, laid: Workspace) -> str | None:
-    """Write a run and its changes to files as a text.
-
-    Returns None if the changes are too large, cannot be repeated, or could hide a secret. The
-    workspace's path, which differs next time, is replaced by a mark. Names and contents of files
-    are decoded as Latin-1, so that secrets in them are found and never cached.
-    """
-    told, changes = run.model_dump(), dict[str, Any]()
-    root = os.fsencode(laid.root)
-    is_committed = any(map(is_git, laid.changed))
-    for name in laid.changed:
-        entry = laid.after.get(name)
-        data = b"" if entry is None else entry.data
-        if data is None or _may_hide(name, data):
-            return None
-        if root in data and (b"\0" in data or is_committed):
-            return None  # Replacing the path would break a binary file or a committed one.
-        kept = entry and {"mode": entry.mode, "text": data.decode("latin-1")}
-        changes[os.fsencode(name).decode("latin-1")] = kept
-    plain = json.dumps([told, changes], ensure_ascii=False)
-    marks = (f"{{skillopt-workspace{number or ''}}}" for number in itertools.count())
-    mark = next(mark for mark in marks if mark not in plain)
-    text = (
-        f'{{"mark": {json.dumps(mark)}, "run": {_placeless(told, str(laid.root), mark)}, '
-        f'"changes": {_placeless(changes, root.decode("latin-1"), mark)}}}'
-    )
-    return text if len(text) <= _ROOM and encodable(text) == text else None
-
-
-def replay(text: str, laid: Workspace) -> Run:
-    """Return a run written by ``pack``, and repeat its changes in an equal workspace.
-
-    Raises:
-        ValueError: it cannot be repeated here; the workspace is unchanged.
-        OSError: it failed halfway.
-    """
-    kept = _Kept.model_validate_json(text)
-    whole, root = str(laid.root), os.fsencode(laid.root).decode("latin-1")
-    run = Run.model_validate_json(_placeless(kept.run.model_dump(), kept.mark, whole))
-    changes: Changes = {}
-    for name, change in kept.changes.items():
-        path = os.fsdecode(name.replace(kept.mark, root).encode("latin-1"))
-        data = "" if change is None else change.text.replace(kept.mark, root)
-        content = data.encode("latin-1")
-        changes[path] = None if change is None else Entry(change.mode, "", content)
-    _check(changes, laid)
-    _apply(changes, laid)
-    laid.look()
-    made = {name: laid.after.get(name) for name in changes}
-    if laid.changed != sorted(changes) or any(
-        new and old and (new.mode, new.data) != (old.mode, old.data)
-        for new, old in zip(made.values(), changes.values(), strict=True)
-    ):
-        raise OSError(f"{laid.root}: repeating a cached run gave other files")
-    return run
-
-
-def _check(changes: Changes, laid: Workspace) -> None:
-    """Raise ValueError unless the result is a valid tree of folders, files and links."""
-    modes = {name: entry.mode for name, entry in laid.before.items()}
-    modes |= dict.fromkeys(laid.placed, stat.S_IFREG)  # What is under test stays in its folders.
-    for name, entry in changes.items():
-        if "\0" in name or any(part in ("", ".", "..") for part in name.split("/")):
-            raise ValueError(f"{name!r} is not a path in a workspace")
-        if any(f"{name}/".startswith(f"{place}/") for place in laid.placed):
-            raise ValueError(f"{name!r} is inside the skill")
-        if entry is None and name not in modes:
-            raise ValueError(f"{name!r} should be removed but does not exist")
-        if entry is not None and stat.S_IFMT(entry.mode) not in _KINDS:
-            raise ValueError(f"{name!r} has the invalid mode {entry.mode}")
-        modes[name] = 0 if entry is None else entry.mode
-    for name, mode in modes.items():
-        above = name.rpartition("/")[0]
-        if mode and above and not stat.S_ISDIR(modes.get(above, 0)):
-            raise ValueError(f"{name!r} is not in a folder")
-
-
-def _apply(changes: Changes, laid: Workspace) -> None:
-    """Apply the changes; all new content is first written to a temporary folder."""
-    tree, aside = laid.tree, f".skillopt-{uuid.uuid4().hex}"
-    new = [(name, entry) for name, entry in sorted(changes.items()) if entry is not None]
-    files = [(name, entry) for name, entry in new if not stat.S_ISDIR(entry.mode)]
-    folders = [(name, entry) for name, entry in new if stat.S_ISDIR(entry.mode)]
-    places = {name: f"{aside}/{n}/{posixpath.basename(name)}" for n, (name, _) in enumerate(files)}
-    try:
-        tree.make_folder(aside, 0o700)
-        for name, entry in files:
-            tree.write(places[name], entry.data or b"", entry.mode)
-    except OSError as error:
-        tree.remove(aside)
-        raise ValueError(str(error)) from None
-    stay = {name for name, _ in folders if stat.S_ISDIR(laid.before.get(name, _ABSENT).mode)}
-    for name in sorted(laid.before.keys() & changes.keys() - stay, reverse=True):
-        tree.remove(name)
-    for name, _ in folders:
-        tree.make_folder(name, 0o700)
-    for name, place in places.items():
-        tree.move(place, name)
-    for name, entry in reversed(folders):
-        tree.make_folder(name, entry.mode)
-    tree.remove(aside)
-
-
-def _may_hide(name: str, data: bytes) -> bool:
-    """Return whether a git object holds a secret, or cannot be read (e.g. a pack)."""
-    if not is_git(name) or "/objects/" not in name or not data:
-        return False
-    try:
-        whole = zlib.decompressobj().decompress(data, _ROOM).decode("latin-1")
-    except zlib.error:
-        return True
-    return redact(whole) != whole
-
-
-def _placeless(value: Any, old: str, new: str) -> str:
-    """Write a value as JSON, with a text replaced in all its strings."""
-    written, *texts = (json.dumps(part, ensure_ascii=False) for part in (value, old, new))
-    return written.replace(texts[0][1:-1], texts[1][1:-1])

@@ -21,7 +21,7 @@ from pytest_skillopt.model.types import ModelFault, hide_frames
 from pytest_skillopt.plugins.commands import stub
 from pytest_skillopt.plugins.commands.answers import Answers, Exit, Unstubbed, in_order
 from pytest_skillopt.rollouts.folders import TemporaryFolder
-from pytest_skillopt.rollouts.rollout import shorten
+from pytest_skillopt.untrusted import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

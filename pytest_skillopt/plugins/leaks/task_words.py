@@ -18,7 +18,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.edits.vetting import Refusal
+from pytest_skillopt import Refusal
 from pytest_skillopt.untrusted import strip_invisible
 
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ def project(
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     monkeypatch.setattr("pytest_skillopt.model.client.FIRST_DELAY", 0.001)
-    monkeypatch.setattr("pytest_skillopt.plugins.agents.processes._LOOK_MS", 20)
-    monkeypatch.setattr("pytest_skillopt.plugins.agents.processes._PATIENCE", PATIENCE)
+    monkeypatch.setattr("pytest_skillopt.plugins.agents.run._LOOK_MS", 20)
+    monkeypatch.setattr("pytest_skillopt.plugins.agents.run._PATIENCE", PATIENCE)
     return Project(pytester, provider)
 
 

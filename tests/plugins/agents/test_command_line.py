@@ -16,9 +16,9 @@ from patience import PATIENCE, is_alive, wait_until
 from pytest_skillopt.model.cache import Replies
 from pytest_skillopt.model.config import ModelConfig
 from pytest_skillopt.model.types import CapReached, ModelFault
-from pytest_skillopt.plugins.agents.adapters import KNOWN, bundled_path
 from pytest_skillopt.plugins.agents.command_line import _KNOWN, CommandLineModel
-from pytest_skillopt.plugins.agents.login import _status
+from pytest_skillopt.plugins.agents.known import KNOWN, bundled_path
+from pytest_skillopt.plugins.agents.sign_in import _status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

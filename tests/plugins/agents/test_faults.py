@@ -19,9 +19,11 @@ import warm_sessions
 from harness_project import KEY
 from patience import PATIENCE, wait_until
 
-from pytest_skillopt.plugins.agents import processes
-from pytest_skillopt.plugins.agents.adapters import Harness
+from pytest_skillopt.plugins.agents import run
+from pytest_skillopt.plugins.agents.known import Harness
 from pytest_skillopt.plugins.agents.proxy import AgentCalls
+from pytest_skillopt.plugins.agents.run import Runner, Start
+from pytest_skillopt.plugins.agents.sandbox import Sandbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +56,7 @@ def processes_with(word: str, *ids: str) -> list[int]:
 def jump(monkeypatch: pytest.MonkeyPatch, when: Callable[[], bool]) -> None:
     """Let no time pass for a run until something has happened, and then much."""
     clock = SimpleNamespace(monotonic=lambda: 1000.0 if when() else 0.0)
-    monkeypatch.setattr(processes, "time", clock)
+    monkeypatch.setattr(run, "time", clock)
 
 
 def test_an_agent_that_answers(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,11 +74,11 @@ def test_an_agent_that_answers(project: Project, monkeypatch: pytest.MonkeyPatch
 
 def test_guards_that_were_killed_are_replaced(tmp_path: Path) -> None:
     """By a rollout's time-out, which ends all that was started in it."""
-    runner = processes.Runner("none", tmp_path, {})
+    runner = Runner(Sandbox("none"), tmp_path, {})
     harness = Harness("shell", "/bin/sh -c {prompt}", lambda event, trace: None, "")
     for _ in range(2):
         ended = runner.run(
-            harness, {"prompt": "echo hi; cut -d' ' -f4 /proc/$PPID/stat >&2"}, tmp_path, 0
+            Start(harness, {"prompt": "echo hi; cut -d' ' -f4 /proc/$PPID/stat >&2"}, tmp_path), 0
         )
         assert (ended.status, ended.why, ended.out) == (0, "exit", "hi\n")
         guards = int(ended.err)
@@ -89,15 +91,15 @@ def test_a_guard_that_was_killed_is_no_answer(tmp_path: Path) -> None:
     """And the agent, with what it has started, does not outlive it; other runs go on."""
     word = f"skillopt-orphan-{os.getpid()}"
     sleep = f"{sys.executable} -c 'import time; time.sleep(1000)' {word}"
-    runner = processes.Runner("none", tmp_path, {})
+    runner = Runner(Sandbox("none"), tmp_path, {})
     harness = Harness("shell", "/bin/sh -c {prompt}", lambda event, trace: None, "")
     go_on = tmp_path / "go-on"
     with ThreadPoolExecutor() as pool:
         wait = f"touch began; until [ -e {go_on} ]; do sleep 0.01; done; echo hi"
-        other = pool.submit(runner.run, harness, {"prompt": wait}, tmp_path, 0)
+        other = pool.submit(runner.run, Start(harness, {"prompt": wait}, tmp_path), 0)
         wait_until((tmp_path / "began").exists, "the other run never began")
         prompt = f"setsid {sleep} & {sleep} & kill -9 $PPID; {sleep}"
-        ended = runner.run(harness, {"prompt": prompt}, tmp_path, 0)
+        ended = runner.run(Start(harness, {"prompt": prompt}, tmp_path), 0)
         assert (ended.status, ended.why) == (1, "guard")
         wait_until(lambda: not processes_with(word), "the agent was left")
         go_on.touch()
@@ -108,14 +110,14 @@ def test_a_guard_that_was_killed_is_no_answer(tmp_path: Path) -> None:
 def test_a_guard_that_was_killed_together_with_its_parent_leaves_no_agent(tmp_path: Path) -> None:
     word = f"skillopt-unguarded-{os.getpid()}"
     sleep = f"{sys.executable} -c 'import time; time.sleep(1000)' {word}"
-    runner = processes.Runner("none", tmp_path, {})
+    runner = Runner(Sandbox("none"), tmp_path, {})
     harness = Harness("shell", "/bin/sh -c {prompt}", lambda event, trace: None, "")
     both = "$(cut -d' ' -f4 /proc/$PPID/stat) $PPID"
     prompt = f"(setsid {sleep} &) ; {sleep} & kill -9 {both}; {sleep}"
-    ended = runner.run(harness, {"prompt": prompt}, tmp_path, 0)
+    ended = runner.run(Start(harness, {"prompt": prompt}, tmp_path), 0)
     assert (ended.status, ended.why) == (1, "guard")
     wait_until(lambda: not processes_with(word), "the agent was left")
-    assert runner.run(harness, {"prompt": "echo hi"}, tmp_path, 0).out == "hi\n"
+    assert runner.run(Start(harness, {"prompt": "echo hi"}, tmp_path), 0).out == "hi\n"
     runner.close()
 
 
@@ -123,23 +125,23 @@ def test_guards_that_are_stopped_are_not_left_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stopped process answers nobody, and outlives whoever waits for it."""
-    monkeypatch.setattr(processes, "_LOOK_MS", 20)
-    runner = processes.Runner("none", tmp_path, {})
+    monkeypatch.setattr(run, "_LOOK_MS", 20)
+    runner = Runner(Sandbox("none"), tmp_path, {})
     harness = Harness("shell", "/bin/sh -c {prompt}", lambda event, trace: None, "")
     calls, began = AgentCalls(), tmp_path / "began"
     prompt = "parent=$(cut -d' ' -f4 /proc/$PPID/stat); kill -STOP $PPID $parent; "
     prompt += "echo $PPID $parent > new; mv new began; sleep 1000"
     with ThreadPoolExecutor() as pool:
-        given = (harness, {"prompt": prompt}, tmp_path, 0, (), calls)
-        stopped = pool.submit(runner.run, *given)
+        start = Start(harness, {"prompt": prompt}, tmp_path)
+        stopped = pool.submit(runner.run, start, 0, calls)
         wait_until(began.exists, "the agent never began")
-        monkeypatch.setattr(processes, "_PATIENCE", 0.2)
+        monkeypatch.setattr(run, "_PATIENCE", 0.2)
         calls.stopped = True
         assert stopped.result()[:2] == (1, "guard")
-    monkeypatch.setattr(processes, "_PATIENCE", PATIENCE)
+    monkeypatch.setattr(run, "_PATIENCE", PATIENCE)
     guard = began.read_text(encoding="ascii").split()[0]
     wait_until(lambda: not processes_with("guard.py", guard), "the stopped guard was left")
-    assert runner.run(harness, {"prompt": "echo hi"}, tmp_path, 0).out == "hi\n"
+    assert runner.run(Start(harness, {"prompt": "echo hi"}, tmp_path), 0).out == "hi\n"
     runner.close()
 
 
@@ -147,7 +149,7 @@ def test_processes_that_live_on_in_new_children_are_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each is gone, with a new child in a new session, before it can be found and killed."""
-    monkeypatch.setattr(processes, "_PATIENCE", PATIENCE)
+    monkeypatch.setattr(run, "_PATIENCE", PATIENCE)
     word = f"skillopt-hopper-{os.getpid()}"
     (tmp_path / "hop.py").write_text(
         "import os, sys\n"
@@ -159,11 +161,11 @@ def test_processes_that_live_on_in_new_children_are_ended(
         "    if os.fork(): os._exit(0)\n"
         "    os.setsid()\n"
     )
-    runner = processes.Runner("none", tmp_path, {})
+    runner = Runner(Sandbox("none"), tmp_path, {})
     harness = Harness("shell", "/bin/sh -c {prompt}", lambda event, trace: None, "")
     prompt = f"{sys.executable} -IS hop.py {word}; "
     prompt += "until [ $(ls | grep -c begun) = 20 ]; do sleep 0.1; done"
-    runner.run(harness, {"prompt": prompt}, tmp_path, 0)
+    runner.run(Start(harness, {"prompt": prompt}, tmp_path), 0)
     left = [pid for _ in range(5) for pid in processes_with(word)]
     runner.close()
     while any(processes_with(word) for _ in range(5)):
@@ -175,13 +177,13 @@ def test_processes_that_live_on_in_new_children_are_ended(
 
 def test_an_agent_is_ended_before_others_and_forks_within_a_limit(tmp_path: Path) -> None:
     """The system ends it first if memory is short; a machine of Linux tells both."""
-    runner = processes.Runner("none", tmp_path, {})
+    runner = Runner(Sandbox("none"), tmp_path, {})
     harness = Harness("shell", "/bin/sh -c {prompt}", lambda event, trace: None, "")
     own = Path("/proc/self/oom_score_adj").read_text(encoding="ascii").strip()
     # The guard has the agent's score until the agent has started.
     asked = f"until [ $(cat /proc/$PPID/oom_score_adj) = {own} ]; do sleep 0.01; done; "
     asked += "cat /proc/self/oom_score_adj; grep 'Max processes' /proc/self/limits"
-    said = runner.run(harness, {"prompt": asked}, tmp_path, PATIENCE).out.split()
+    said = runner.run(Start(harness, {"prompt": asked}, tmp_path), PATIENCE).out.split()
     runner.close()
     assert said[0] == "1000"
     threads = int(Path("/proc/loadavg").read_text(encoding="ascii").split()[3].partition("/")[2])
@@ -213,9 +215,9 @@ def test_a_check_whose_guard_is_killed_is_no_wrong_answer(project: Project) -> N
 def test_an_agent_that_cannot_be_started_is_told_from_one_whose_guard_was_killed(
     tmp_path: Path,
 ) -> None:
-    runner = processes.Runner("none", tmp_path, {})
+    runner = Runner(Sandbox("none"), tmp_path, {})
     harness = Harness("none", "/no/such/program", lambda event, trace: None, "")
-    ended = runner.run(harness, {}, tmp_path, 0)
+    ended = runner.run(Start(harness, {}, tmp_path), 0)
     assert (ended.status, ended.why) == (1, "start")
     assert "/no/such/program" in ended.err
     runner.close()
@@ -255,7 +257,7 @@ def test_a_harness_that_fails_is_no_wrong_answer(project: Project) -> None:
 def test_a_harness_that_prints_without_end(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "MOST_PRINTED", 1_000_000)
+    monkeypatch.setattr(run, "MOST_PRINTED", 1_000_000)
     project.use_stub("while True: print('x' * 1000)")
     assert "printed more than 1000000 bytes" in message(project)
 
@@ -577,9 +579,9 @@ def test_a_process_that_ignores_the_polite_signal(tmp_path: Path) -> None:
     ringer = threading.Thread(target=ring)
     ringer.start()
     (tmp_path / "stubborn.py").write_text(script)
-    runner = processes.Runner("none", tmp_path, {})
+    runner = Runner(Sandbox("none"), tmp_path, {})
     harness = Harness("stubborn", "{python} stubborn.py", lambda event, trace: None, "")
-    ended = runner.run(harness, {}, tmp_path, 0, agent_calls=agent_calls)
+    ended = runner.run(Start(harness, {}, tmp_path), 0, agent_calls=agent_calls)
     runner.close()
     ringer.join()
     assert (ended.why, ended.status) == ("exit", -signal.SIGKILL)

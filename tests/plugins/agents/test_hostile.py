@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.plugins.agents import adapters, processes
+from pytest_skillopt.plugins.agents import run
+from pytest_skillopt.plugins.agents.sandbox import find_bwrap
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,17 +71,17 @@ def test_root_of_a_container_is_confined_as_everybody_is(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    found = processes.find_bwrap()
+    found = find_bwrap()
     assert found[0] == str(program)
     assert {"--unshare-user", "--cap-drop"} <= {*found}
 
 
 def test_a_search_path_without_commands_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = processes.find_bwrap()
+    found = find_bwrap()
     with monkeypatch.context() as patch:
         patch.setenv("PATH", "/nowhere")
-        assert processes.find_bwrap() == ()
-    assert processes.find_bwrap() == found
+        assert find_bwrap() == ()
+    assert find_bwrap() == found
 
 
 def test_sockets_and_tokens_of_the_machine_are_hidden(project: Project) -> None:
@@ -129,7 +130,7 @@ def test_the_workspaces_of_other_tasks_are_hidden(project: Project, workers: str
     """Also if they are not among the temporary files, which are hidden anyway."""
     project.use_stub(ANSWER)
     base = project.path / "elsewhere"
-    body = "keep(hidden=list(map(str, skill_harness.runner.hidden)))"
+    body = "keep(hidden=list(map(str, skill_harness.runner.sandbox.hidden)))"
     project.run(body, "--skillopt", workers, f"--basetemp={base}")
     assert str(base) in project.kept["hidden"]
 
@@ -182,7 +183,7 @@ def test_an_agent_that_removes_the_folders_around_it(project: Project) -> None:
     project.settings["skillopt_sandbox"] = "none"
     project.use_stub(
         "import shutil\nhere = os.getcwd()\nshutil.rmtree(os.path.dirname(here))\n"
-        f"time.sleep({2.5 * processes._LOOK_MS / 1000})\n" + ANSWER
+        f"time.sleep({2.5 * run._LOOK_MS / 1000})\n" + ANSWER
     )
     project.run("skill_harness('Hello.')", "--skillopt", "-p", "no:xdist")
     (error,) = project.errors
@@ -193,7 +194,7 @@ def test_an_agent_that_removes_the_folders_around_it(project: Project) -> None:
 def test_whichever_stream_is_flooded(
     project: Project, monkeypatch: pytest.MonkeyPatch, stream: int
 ) -> None:
-    monkeypatch.setattr(processes, "MOST_PRINTED", 1_000_000)
+    monkeypatch.setattr("pytest_skillopt.plugins.agents.run.MOST_PRINTED", 1_000_000)
     project.use_stub(f"while True: os.write({stream}, b'\\xff\\n' * 1000)")
     project.run("skill_harness('Hello.')", "--skillopt", "-p", "no:xdist")
     (error,) = project.errors
@@ -204,7 +205,7 @@ def test_turns_without_end_are_neither_kept_nor_judged(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Short events would fill the memory long before too much is printed."""
-    monkeypatch.setattr(adapters, "_MOST_TURNS", 100)
+    monkeypatch.setattr("pytest_skillopt.plugins.agents.events._MOST_TURNS", 100)
     project.use_stub("call()\nfor _ in range(60): say(ran='ls')\n" + ANSWER)
     project.run("skill_harness('Hello.')", "--skillopt", "-p", "no:xdist")
     (error,) = project.errors

@@ -271,7 +271,7 @@ def test_what_is_too_large_is_not_kept(
     project: Project, monkeypatch: pytest.MonkeyPatch, size: int, started: int
 ) -> None:
     """An answer and results of tools count like files: a cache is not for all that is printed."""
-    monkeypatch.setattr("pytest_skillopt.plugins.agents.workspace._ROOM", 50_000)
+    monkeypatch.setattr("pytest_skillopt.plugins.agents.kept_runs.ROOM", 50_000)
     project.use_stub(f"call(); say(text='x' * {size})")
     body = "keep(size=len(skill_harness('Hello.')))"
     for number in range(2):

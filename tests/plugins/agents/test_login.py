@@ -18,10 +18,10 @@ from harness_project import WRITTEN
 from patience import PATIENCE
 
 from pytest_skillopt.cli import main
-from pytest_skillopt.plugins.agents import login, processes
-from pytest_skillopt.plugins.agents.adapters import KNOWN, bundled_path
-from pytest_skillopt.plugins.agents.login import _status
-from pytest_skillopt.plugins.agents.processes import find_bwrap
+from pytest_skillopt.plugins.agents import run, sign_in
+from pytest_skillopt.plugins.agents.known import KNOWN, bundled_path
+from pytest_skillopt.plugins.agents.sandbox import find_bwrap
+from pytest_skillopt.plugins.agents.sign_in import _status
 
 if TYPE_CHECKING:
     from harness_project import Project
@@ -350,8 +350,8 @@ def test_a_vendor_that_does_not_answer_is_no_wrong_answer(
     """No time passes until it has said its first word, and then 2 s at each look at the clock."""
     silent, ticks = fakes.folder / "silent", itertools.count(0.0, 2.0)
     clock = SimpleNamespace(monotonic=lambda: next(ticks) if silent.exists() else 0.0)
-    monkeypatch.setattr(processes, "time", clock)
-    monkeypatch.setattr(login, "time", clock)
+    monkeypatch.setattr(run, "time", clock)
+    monkeypatch.setattr(sign_in, "time", clock)
     signed_in.settings |= {"skillopt_target": "cli:claude", "skillopt_request_timeout": 0.2}
     fakes.plan(silent=True)
     done = signed_in.run("skill_harness('Greet Ada.', timeout=1.5)")
@@ -406,9 +406,9 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...], dict[str, str], str]] = [
     ),
     ({}, (), {"GITHUB_ACTIONS": "true"}, "it is refused in CI"),
     ({}, (), {"CLAUDE_CODE_OAUTH_TOKEN": ""}, "needs CLAUDE_CODE_OAUTH_TOKEN; run `claude setup-"),
-    ({"skillopt_target": "cli:codex"}, ("-n", "2"), {}, "2 workers with 1 lanes cannot share it"),
-    ({"skillopt_target": "cli:codex"}, ("-d", "--tx", "3*popen"), {}, "3 workers with 1 lanes"),
-    ({"skillopt_target": "cli:codex"}, ("--skillopt-lanes=4",), {}, "1 workers with 4 lanes"),
+    ({"skillopt_target": "cli:codex"}, ("-n", "2"), {}, "2 rollouts at once cannot share it"),
+    ({"skillopt_target": "cli:codex"}, ("-d", "--tx", "3*popen"), {}, "3 rollouts at once"),
+    ({"skillopt_target": "cli:codex"}, ("--skillopt-lanes=4",), {}, "4 rollouts at once"),
     ({"skillopt_target": "cli:gemini"}, (), {}, "cli:gemini: this is for claude and codex only"),
     ({"skillopt_harness": "codex"}, (), {}, "is for claude, and a test uses codex"),
     ({"skillopt_harness_login": "yes"}, (), {}, "set skillopt_target = cli:claude or cli:codex"),

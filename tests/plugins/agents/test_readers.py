@@ -1,4 +1,4 @@
-"""The adapters' readings of events that the agents printed on loopback; see ``trim.py`` there."""
+"""The readings of events that the agents printed on loopback; see ``trim.py`` there."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.plugins.agents.adapters import _ACP, KNOWN, Trace, find_harness
 from pytest_skillopt.plugins.agents.command_line import _KNOWN
+from pytest_skillopt.plugins.agents.events import Trace
+from pytest_skillopt.plugins.agents.known import _ACP, KNOWN, find_harness
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 from patience import PATIENCE, wait_until
 
-from pytest_skillopt.plugins.agents.adapters import KNOWN, MEMORY, bundled_path, memory_name
-from pytest_skillopt.plugins.agents.processes import find_bwrap
+from pytest_skillopt.plugins.agents.known import KNOWN, MEMORY, bundled_path, memory_name
+from pytest_skillopt.plugins.agents.sandbox import find_bwrap
 
 if TYPE_CHECKING:
     from harness_project import Project

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.plugins.agents.adapters import KNOWN, bundled_path
+from pytest_skillopt.plugins.agents.known import KNOWN, bundled_path
 
 if TYPE_CHECKING:
     from harness_project import Project

@@ -10,8 +10,8 @@ import pytest
 from harness_project import Project
 from model_server import ModelServer
 
-from pytest_skillopt.plugins.agents.adapters import KNOWN, bundled_path
-from pytest_skillopt.plugins.agents.processes import find_bwrap
+from pytest_skillopt.plugins.agents.known import KNOWN, bundled_path
+from pytest_skillopt.plugins.agents.sandbox import find_bwrap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

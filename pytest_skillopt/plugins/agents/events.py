@@ -1,33 +1,21 @@
-"""Supported harnesses: the data to start each, and a function to read its events."""
+"""Read the events that an agent prints: its messages, its tool calls and their tokens."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import importlib.util
 import json
-import os
 import re
-import shutil
-import subprocess
-import tomllib
-from dataclasses import dataclass, field, replace
-from importlib import import_module
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-import pytest
 
 from pytest_skillopt.model.agent import ToolRun
 from pytest_skillopt.model.prompt_cache import PromptCache
-from pytest_skillopt.rollouts.rollout import shorten
-from pytest_skillopt.untrusted import parsed
+from pytest_skillopt.untrusted import parsed, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from pytest_skillopt.model.config import ModelConfig
     from pytest_skillopt.model.types import Usage
+    from pytest_skillopt.plugins.agents.known import Harness
 
 _SHOWN = 2_000
 """Maximum characters of a tool's result in the transcript: agents print whole files."""
@@ -35,10 +23,6 @@ _MOST_TURNS = 20_000
 """Maximum turns of a run: each takes many times the memory of what was printed."""
 _EVENTS = re.compile(r"(?m)^[^\S\n]*\{.*")
 """Lines that may be JSON objects, whose texts may hold all line ends but this one."""
-_VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
-_STARTS = 300.0
-"""Seconds for a program to tell its version: some need a minute on a busy machine."""
-_BLANK = re.compile(r"\{(executable|python|prompt|model|workspace|home|url|key|session)\}")
 
 
 class Tokens(NamedTuple):
@@ -48,90 +32,6 @@ class Tokens(NamedTuple):
     said: int = 0
     read: int = 0
     written: int = 0
-
-
-class Ended(NamedTuple):
-    """End of a run.
-
-    ``status`` is the exit status, or the negative number of the signal that ended it. ``why`` is
-    ``exit`` (also on request), ``time``, ``printed``, ``disk``, ``guard`` (its guard was killed) or
-    ``start`` (it never ran).
-    """
-
-    status: int
-    why: str
-    seconds: float
-    out: str = ""
-    err: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Harness:
-    """Command line of a coding agent. A project's own harness is named ``module:object``.
-
-    ``argv``, ``env`` and ``files`` are templates with the variables ``{executable}``, ``{python}``
-    (this interpreter), ``{prompt}``, ``{model}``, ``{workspace}``, ``{home}`` (an empty folder,
-    removed after the run), ``{url}`` (the proxy's, without ``/v1``), ``{key}`` (a dummy: only the
-    proxy has the real key) and ``{session}`` (the one to continue; empty for a new one).
-
-    Args:
-        name: value of ``skillopt_harness``.
-        argv: command line, split at blanks.
-        read: called with each JSON line of the output; its exceptions are ignored.
-        package: command that installs the harness, for the error if it is missing.
-        executable: command, if it differs from ``name``; its absolute path once it is found.
-        version: version of the executable, once it is found.
-        env: environment variables.
-        files: contents by path relative to the home.
-        skills: folder in a project where the harness looks for skills.
-        memory: documents of a project's folder that it reads by itself, the usual one first.
-        speaks: model API: ``messages`` (Anthropic), ``chat``, ``responses`` or ``gemini``.
-        explicit: prompt that forces a skill, with ``{name}`` and ``{prompt}``; empty: impossible.
-        bundled: ``package/path`` of the executable in an installed Python package.
-        folder: folder of the user that it may read and write in bubblewrap.
-        unpacks: folder in the user's cache into which it unpacks itself at ``--version``.
-        tested: latest version that was tested.
-        once: part of ``argv`` that keeps no session, which a conversation of several turns omits.
-        resume: what stands in its place in a further turn, with ``{session}``; empty: impossible,
-            unless ``argv`` itself has ``{session}``.
-    """
-
-    name: str
-    argv: str
-    read: Callable[[dict[str, Any], Trace], None]
-    package: str
-    executable: str = ""
-    version: str = ""
-    env: Mapping[str, str] = field(default_factory=dict)
-    files: Mapping[str, str] = field(default_factory=dict)
-    skills: str = ".agents/skills"
-    memory: Sequence[str] = ()
-    speaks: str = "chat"
-    explicit: str = ""
-    bundled: str = ""
-    folder: str = ""
-    unpacks: str = ""
-    tested: str = ""
-    once: str = ""
-    resume: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.version}"
-
-    @property
-    def keeps_sessions(self) -> bool:
-        """Whether a further run can continue the session of another."""
-        return bool(self.resume) or "{session}" in self.argv
-
-    def in_session(self, session: str) -> Harness:
-        """Return the harness for a turn of a session, the first turn if its name is empty."""
-        if not self.once:
-            return self
-        return replace(self, argv=self.argv.replace(self.once, self.resume if session else ""))
-
-    def filled(self, text: str, values: Mapping[str, str]) -> str:
-        """Fill in a template of ``argv``, ``env`` or ``files`` for one run."""
-        return _BLANK.sub(lambda blank: values[blank[1]], text)
 
 
 @dataclass(slots=True)
@@ -401,126 +301,28 @@ def _tool_name(call: dict[str, Any]) -> str:
     return str(name or call["title"] or call.get("kind") or "?")
 
 
-_READERS = {
+def _read_opencode(event: dict[str, Any], trace: Trace) -> None:
+    """Read an event of ``opencode run``."""
+    kind, part = event["type"], event.get("part") or {}
+    if kind == "text":
+        trace.say(part["text"])
+    elif kind == "step_finish":
+        trace.done, told = part["reason"] != "tool-calls", part.get("tokens") or {}
+        asked = add_up(told, "input") + add_up(told.get("cache"), "read", "write")
+        said = add_up(told, "output", "reasoning")
+        trace.spent[str(part.get("id"))] = Tokens(asked, said, *PromptCache.of(told))
+    elif kind == "error":
+        error = event.get("error") or {}
+        trace.error = as_text(error.get("data") or error.get("name") or "error")
+
+
+READERS = {
     "acp": _read_acp,
     "claude": _read_claude,
     "codex": _read_codex,
     "copilot": _read_copilot,
     "gemini": _read_gemini,
+    "opencode": _read_opencode,
     "pi": _read_pi,
 }
-
-
-def _known() -> dict[str, Harness]:
-    tables = tomllib.loads(Path(__file__).with_name("known.toml").read_text(encoding="utf-8"))
-    found = {}
-    for name, table in tables.items():
-        read = _READERS[table.pop("read")]
-        harness = Harness(name, read=read, **table)
-        found[name] = _over_acp(harness) if read is _read_acp else harness
-    return found
-
-
-def _over_acp(harness: Harness) -> Harness:
-    """Have our client run the command line of a harness, which speaks ACP."""
-    script = Path(__file__).with_name("acp.py").read_text(encoding="utf-8")
-    argv = f"{{python}} -I -S {{home}}/acp.py {{session}} {{prompt}} {{workspace}} {harness.argv}"
-    return replace(harness, argv=argv, files={**harness.files, "acp.py": script})
-
-
-KNOWN = _known()
-_ACP = KNOWN.pop("acp")
-MEMORY = tuple(dict.fromkeys(name for known in KNOWN.values() for name in known.memory))
-"""Names of documents that some harness reads by itself, such as AGENTS.md."""
-NAMES = f"{', '.join(KNOWN)}, acp:COMMAND or module:object"
-
-
-def find_harness(name: str) -> Harness:
-    """Find a harness by name; UsageError, listing the possible names, if there is none."""
-    module, _, rest = name.partition(":")
-    if name in KNOWN:
-        return KNOWN[name]
-    if not rest.strip():
-        raise pytest.UsageError(f"skillopt_harness: {name!r} is not one of {NAMES}")
-    if module == "acp":
-        program, _, arguments = rest.strip().partition(" ")
-        return replace(
-            _ACP,
-            name=name,
-            argv=f"{_ACP.argv} {arguments}",
-            executable=program,
-            package=f"the package that provides the command {program!r}",
-        )
-    try:
-        found = getattr(import_module(module), rest)
-    except (ImportError, AttributeError) as error:
-        raise pytest.UsageError(f"skillopt_harness: {name!r} cannot be loaded: {error}") from None
-    if not isinstance(found, Harness):
-        raise pytest.UsageError(f"skillopt_harness: {name!r} is not a Harness")
-    return found
-
-
-def bundled_path(place: str) -> str:
-    """Find a file in an installed package by ``package/path``; empty if it is missing."""
-    package, _, rest = place.partition("/")
-    spec = importlib.util.find_spec(package) if package else None
-    paths = [Path(folder) / rest for folder in (spec and spec.submodule_search_locations) or ()]
-    return next((str(path) for path in paths if path.is_file()), "")
-
-
-def missing_program(name: str, harness: Harness) -> str:
-    """Say that a harness is not installed, and what installs it."""
-    return (
-        f"{name} needs the command {harness.executable or harness.name!r}, which is not "
-        f"installed; install it with: {harness.package}"
-    )
-
-
-@functools.cache
-def installed(name: str, own: bool = False) -> Harness:
-    """Find a harness with the path and version of its executable.
-
-    With ``own`` the user's program comes before the one in a Python package.
-
-    Raises:
-        pytest.UsageError: it is unknown, not installed, or prints no version.
-    """
-    harness = find_harness(name)
-    command = harness.executable or harness.name
-    found, ours = shutil.which(command) or "", bundled_path(harness.bundled)
-    path = (found or ours) if own else (ours or found)
-    if not path:
-        raise pytest.UsageError(f"skillopt_harness: {missing_program(name, harness)}")
-    # Its fixed variables keep it from updating or starting itself again.
-    env = os.environ | {name: text for name, text in harness.env.items() if "{" not in text}
-    ask = functools.partial(subprocess.run, stdin=subprocess.DEVNULL, capture_output=True, env=env)
-    try:
-        done = ask([path, "--version"], text=True, timeout=_STARTS)
-    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        raise pytest.UsageError(f"{path} cannot be run: {error}") from None
-    said = done.stdout + done.stderr
-    version = _VERSION.search(said)
-    if version is None and not name.startswith("acp:"):
-        words = said.strip()[:200] or "nothing"
-        raise pytest.UsageError(f"{path} --version prints no version, but: {words}")
-    return replace(harness, executable=path, version=version[0] if version else "0")
-
-
-def memory_name(harness: Harness, path: str) -> str:
-    """Return the part of a path that is a document's name, known or a harness's own, or ""."""
-    names = (*MEMORY, *harness.memory)
-    return next((name for name in names if f"/{path}".endswith(f"/{name}")), "")
-
-
-def placed(harness: Harness, path: str) -> tuple[str, list[str]]:
-    """Return where a harness reads a document of the project, and all that it takes the place of.
-
-    Only that document is in its folder then: most harnesses read several, or another one instead.
-    Paths are relative to the project, with ``/``.
-    """
-    name = memory_name(harness, path)
-    if not name:
-        return path, [path]
-    folder = path.removesuffix(name)
-    read = name if name in harness.memory else next(iter(harness.memory), name)
-    return folder + read, [folder + other for other in dict.fromkeys([*MEMORY, *harness.memory])]
+"""Readers of events, by the names that stand in ``known.toml``."""

@@ -32,7 +32,8 @@ from pytest_skillopt.model.types import (
     ModelFault,
     Usage,
 )
-from pytest_skillopt.plugins.agents.adapters import KNOWN, Ended, Harness, Trace, installed
+from pytest_skillopt.plugins.agents.events import Trace
+from pytest_skillopt.plugins.agents.known import KNOWN, Harness, installed
 from pytest_skillopt.plugins.agents.proxy import AgentCalls
 from pytest_skillopt.untrusted import protect, redact
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.config import ModelConfig
     from pytest_skillopt.model.roles import Models
     from pytest_skillopt.model.types import Role
+    from pytest_skillopt.plugins.agents.run import Ended
     from pytest_skillopt.settings import Settings
 
 PROVIDER = "cli"

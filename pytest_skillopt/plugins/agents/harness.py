@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.agent import Reply, ReplyError, ToolRun
 from pytest_skillopt.model.types import CacheMiss, Completion, ModelFault
-from pytest_skillopt.plugins.agents import processes
-from pytest_skillopt.plugins.agents.adapters import Ended, Harness, Trace, memory_name, placed
+from pytest_skillopt.plugins.agents.events import Trace
+from pytest_skillopt.plugins.agents.kept_runs import Run, pack, replay
+from pytest_skillopt.plugins.agents.known import Harness, memory_name, placed
 from pytest_skillopt.plugins.agents.proxy import MARKS, marks_of
-from pytest_skillopt.plugins.agents.workspace import Run, Workspace, leaking, pack, replay
+from pytest_skillopt.plugins.agents.run import Start
+from pytest_skillopt.plugins.agents.workspace import Workspace, leaking
 from pytest_skillopt.rollouts.folders import TemporaryFolder
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
 from pytest_skillopt.skill.files import is_outside, skill_files
@@ -29,9 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pytest_skillopt.model.cache import Replies
-    from pytest_skillopt.plugins.agents.login import SignedIn
-    from pytest_skillopt.plugins.agents.processes import Runner
     from pytest_skillopt.plugins.agents.proxy import AgentCalls, Proxy
+    from pytest_skillopt.plugins.agents.run import Ended, Runner
+    from pytest_skillopt.plugins.agents.sign_in import SignedIn
     from pytest_skillopt.rollouts.context import Recorder, Skill, Stubs
 
     Folder = str | os.PathLike[str]
@@ -89,8 +91,8 @@ class HarnessReply(Reply):
             ModelError: it could not be run.
         """
         __tracebackhide__ = True
-        given = {"prompt": command}
-        done = self._runner.run(_SHELL, given, self.workspace, timeout, stubs=self._stubs)
+        start = Start(_SHELL, {"prompt": command}, self.workspace, stubs=self._stubs)
+        done = self._runner.run(start, timeout)
         output = f"{done.out}{done.err}".strip()[-4_000:]
         if done.why in ("start", "guard", "disk"):
             raise ModelFault(f"`{command}` could not be run: {output}")
@@ -203,6 +205,7 @@ class HarnessAgent:
         said = self._forced(prompt) if explicit else prompt
         self._check_surroundings(root)
         tested = "" if self.is_document else self._own_name
+        sandbox = self.runner.sandbox
         with _reached(root):
             files = self._skills(tested, others)
             copied = None if copy is None else self.runner.project / copy
@@ -227,7 +230,7 @@ class HarnessAgent:
                 run = self._make(laid, *given, rivals, session)
             with _reached(root):
                 laid.look()
-                out = [p for p in laid.links if self.runner.leads_out(p, root, self.harness)]
+                out = [p for p in laid.links if sandbox.leads_out(p, root, self.harness)]
                 packed = pack(run, laid) if is_new and replies is not None else None
             if replies is not None and packed is not None:
                 replies.keep(key, Completion(packed))
@@ -298,7 +301,7 @@ class HarnessAgent:
                 "skill are removed there; do not let it work in the project, use copy=",
                 fatal=True,
             )
-        leak = leaking(here, self.runner.hidden)
+        leak = leaking(here, self.runner.sandbox.hidden)
         if leak is not None:
             raise ModelFault(
                 f"{leak} is above the workspace {root}, so the agent would read it. Move pytest's "
@@ -309,7 +312,8 @@ class HarnessAgent:
     def _key(self, laid: Workspace, *parts: Any) -> str:
         """Return the cache key of a run: a hash of everything it depends on."""
         before = [laid.digest, self.recorder.request.sample]
-        given = [self.provider.config.fingerprint, self.runner.sandbox, dict(self.runner.passed)]
+        runner = self.runner
+        given = [self.provider.config.fingerprint, runner.sandbox.kind, dict(runner.passed)]
         stubs = self.recorder.commands
         given += filter(None, [self._folder, stubs.digest() if stubs else ""])
         text = json.dumps([REVISION, str(self.harness), *parts, *before, *given], sort_keys=True)
@@ -372,16 +376,20 @@ class HarnessAgent:
             stop_when_read=only_trigger,
             on_usage=self.recorder.add_usage,
         )
-        fixed = [laid.root / path for path in laid.placed]
-
         stubs = self.recorder.commands
         before = len(stubs.told()) if stubs else 0
 
         def start(url: str) -> Ended:
-            given = {"prompt": prompt, "model": self.provider.model, "url": url, "session": name}
-            how = limit, fixed, agent_calls, self._folder
-            kept = session.home if session else None
-            return self.runner.run(harness, given, laid.root, *how, kept=kept, stubs=stubs)
+            start = Start(
+                harness,
+                {"prompt": prompt, "model": self.provider.model, "url": url, "session": name},
+                laid.root,
+                self._folder,
+                fixed=[laid.root / path for path in laid.placed],
+                home=session.home if session else None,
+                stubs=stubs,
+            )
+            return self.runner.run(start, limit, agent_calls)
 
         ended = self.provider.serve(agent_calls, prompt, start)
         if not laid.is_intact:
@@ -471,17 +479,11 @@ def judged(
     """
     trace = Trace()
     told = trace.read(harness, ended.out)
-    said = " ".join(ended.err.split())[-300:]
+    words, said = ended.fault, ended.said
     how = f"ended after {limit:g} s" if ended.why == "time" else f"exit status {ended.status}"
     if not told:
         tested = harness.tested or "no version"
         how += f", no event recognised in its output (tested with {tested})"
-    words = {
-        "start": f"could not be started: {said}",
-        "guard": "the process that guards the agent was killed, so its result is unknown",
-        "printed": f"printed more than {processes.MOST_PRINTED} bytes",
-        "disk": "the disk is full, so the run was ended",
-    }.get(ended.why, "")
     if failure := agent_calls.failure or (None if words else agent_calls.fault):
         raise failure
     if agent_calls.stop_when_read and agent_calls.skill_read:
