@@ -58,26 +58,26 @@ def test_no_page_installs_what_is_on_no_index() -> None:
     assert [page for page in pages if named.search(page.read_text())] == []
 
 
-@pytest.mark.parametrize("mode", [(), ("--skillopt", "--skillopt-rollouts=1")])
-def test_the_examples_of_the_fixtures(
-    pytester: pytest.Pytester, chat_server: ChatServer, mode: tuple[str, ...]
+def run_examples(
+    pytester: pytest.Pytester, server: ChatServer, document: str, *, count: int
 ) -> None:
-    chat_server.reply = play
+    """Run the examples of a document as ordinary tests and as rollouts; each has to pass."""
     (pytester.path / "SKILL.md").write_text(SKILL)
-    examples = blocks("reference.md", "python")
-    assert len(examples) == 4
+    examples = blocks(document, "python")
+    assert len(examples) == count
     for number, code in enumerate(examples):
         (pytester.path / f"test_{number}.py").write_text(code)
-    result = pytester.runpytest_inprocess(
-        "--skillopt-model=openai:m", f"-oskillopt_base_url={chat_server.url}", *mode
-    )
-    result.assert_outcomes(passed=4)
+    model = ("--skillopt-model=openai:m", f"-oskillopt_base_url={server.url}")
+    for mode in ((), ("--skillopt", "--skillopt-rollouts=1")):
+        pytester.runpytest_inprocess(*model, *mode).assert_outcomes(passed=count)
 
 
-@pytest.mark.parametrize("mode", [(), ("--skillopt", "--skillopt-rollouts=1")])
-def test_the_examples_of_conversations(
-    pytester: pytest.Pytester, chat_server: ChatServer, mode: tuple[str, ...]
-) -> None:
+def test_the_examples_of_the_fixtures(pytester: pytest.Pytester, chat_server: ChatServer) -> None:
+    chat_server.reply = play
+    run_examples(pytester, chat_server, "reference.md", count=4)
+
+
+def test_the_examples_of_conversations(pytester: pytest.Pytester, chat_server: ChatServer) -> None:
     """An agent that asks, remembers and refunds, and a user that tells what it is asked for."""
 
     def reply(body: dict[str, Any]) -> str | Answer:
@@ -93,21 +93,10 @@ def test_the_examples_of_conversations(
         return "You are Ada." if "name" in said else "Which order number?"
 
     chat_server.reply = reply
-    (pytester.path / "SKILL.md").write_text(SKILL)
-    examples = blocks("conversations.md", "python")
-    assert len(examples) == 3
-    for number, code in enumerate(examples):
-        (pytester.path / f"test_{number}.py").write_text(code)
-    result = pytester.runpytest_inprocess(
-        "--skillopt-model=openai:m", f"-oskillopt_base_url={chat_server.url}", *mode
-    )
-    result.assert_outcomes(passed=3)
+    run_examples(pytester, chat_server, "conversations.md", count=3)
 
 
-@pytest.mark.parametrize("mode", [(), ("--skillopt", "--skillopt-rollouts=1")])
-def test_the_examples_of_commands(
-    pytester: pytest.Pytester, chat_server: ChatServer, mode: tuple[str, ...]
-) -> None:
+def test_the_examples_of_commands(pytester: pytest.Pytester, chat_server: ChatServer) -> None:
     def reply(body: dict[str, Any]) -> Any:
         results = [m["content"] for m in body["messages"] if m["role"] == "tool"]
         if results[1:] == ["conflict\n\n[exit code 1]"]:
@@ -117,15 +106,7 @@ def test_the_examples_of_commands(
         return chat_server.answer.tool("run", command=command)
 
     chat_server.reply = reply
-    (pytester.path / "SKILL.md").write_text(SKILL)
-    examples = blocks("commands.md", "python")
-    assert len(examples) == 2
-    for number, code in enumerate(examples):
-        (pytester.path / f"test_{number}.py").write_text(code)
-    result = pytester.runpytest_inprocess(
-        "--skillopt-model=openai:m", f"-oskillopt_base_url={chat_server.url}", *mode
-    )
-    result.assert_outcomes(passed=2)
+    run_examples(pytester, chat_server, "commands.md", count=2)
 
 
 CASES = "id,prompt,total,split\na,Add 1 and 2,3,train\nb,Add 2 and 2,5,val\n"

@@ -8,8 +8,10 @@ import shutil
 import threading
 from typing import TYPE_CHECKING, Any
 
+import compared_project
 import pytest
 import warm_sessions
+from compared_project import PLACE, ComparedProject, has_rule
 from patience import PATIENCE, wait_until
 
 from pytest_skillopt import cli
@@ -33,8 +35,7 @@ import pytest
 def test_greeting(skill_agent, name):
     assert skill_agent(f"Greet {{name}}.").endswith("!"), "it should end with !"
 """
-SKILL = "---\nname: greet\ndescription: Greets.\n---\n# Greeting\n\nEnd with an exclamation mark.\n"
-PLACE = "skills/greet/SKILL.md"
+SKILL = compared_project.SKILL.format("End with an exclamation mark.")
 WHOLE = 2 * 5 * len(NAMES)
 """Rollouts of one look."""
 BRIEFLY = ("-o", "skillopt_final_rollouts=2")
@@ -42,35 +43,23 @@ BRIEF = 2 * 2 * len(NAMES)
 """Rollouts of one look with these arguments."""
 
 
-class Project:
+class Project(ComparedProject):
     """Models: ``old`` needs the skill, ``new`` does not, ``bad`` is confused by it."""
 
     def __init__(self, pytester: pytest.Pytester, server: ChatServer) -> None:
-        self.pytester, self.server, self.root = pytester, server, pytester.path
+        prices = "skillopt_prices = old=1/2, new=1/2, bad=1/2\n"
+        super().__init__(pytester, server, text=SKILL, tests=TESTS, keys=prices)
         self.asked: list[str] = []
         server.reply = self.reply
-        self.skill = self.root / PLACE
-        self.skill.parent.mkdir(parents=True)
-        self.skill.write_text(SKILL)
-        pytester.makepyfile(test_greeting=TESTS)
-        pytester.makeini(
-            f"[pytest]\naddopts = -p no:xdist -p no:cacheprovider\nskillopt_skill = {PLACE}\n"
-            f"skillopt_base_url = {server.url}\nskillopt_prices = old=1/2, new=1/2, bad=1/2\n"
-        )
 
     def reply(self, body: dict[str, Any]) -> str:
         self.asked.append(body["model"])
-        has_skill = "exclamation" in body["messages"][0]["content"]
-        passes = {"old": has_skill, "new": True, "bad": not has_skill}[body["model"]]
+        passes = {"old": has_rule(body), "new": True, "bad": not has_rule(body)}[body["model"]]
         return "Hello!" if passes else "Hello."
 
     def measure(self, model: str, *arguments: str) -> tuple[int, str]:
         """Run the mode; exit status and what the terminal shows."""
-        done = self.pytester.runpytest_inprocess(
-            "--skillopt-drift", f"--skillopt-model=openai:{model}", *arguments
-        )
-        assert self.skill.read_text() == SKILL
-        return int(done.ret), " ".join((done.stdout.str() + done.stderr.str()).split())
+        return self.compare("--skillopt-drift", f"--skillopt-model=openai:{model}", *arguments)
 
     def results(self) -> list[dict[str, Any]]:
         """Results of all runs, the latest last."""
@@ -193,12 +182,7 @@ def test_after_a_kill_nothing_that_was_paid_is_asked_again(project: Project) -> 
 
 
 def test_several_skills_are_refused(project: Project) -> None:
-    project.pytester.makepyfile(
-        test_other="import pytest\n@pytest.mark.skill_task(skill='other/SKILL.md')\n"
-        "def test_it(skill_agent): skill_agent('Hi')\n"
-    )
-    (project.root / "other").mkdir()
-    (project.root / "other" / "SKILL.md").write_text(SKILL)
+    project.add_skill()
     status, shown = project.measure("old")
     assert status == pytest.ExitCode.USAGE_ERROR
     assert "--skillopt-drift measures one skill" in shown

@@ -10,7 +10,9 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import compared_project
 import pytest
+from compared_project import PLACE, ComparedProject, has_rule
 
 from pytest_skillopt import cli
 from pytest_skillopt.compare import tries as measure
@@ -38,50 +40,36 @@ TASKS = [
 def test_greeting(skill_agent, name):
     assert skill_agent(f"Greet {{name}}.").endswith("!"), "it should end with !"
 """
-SKILL = "---\nname: greet\ndescription: Greets.\n---\n# Greeting\n\nSay hello.\n"
+SKILL = compared_project.SKILL.format("Say hello.")
 RULE = "Greetings end with an exclamation mark.\n"
-PLACE = "skills/greet/SKILL.md"
 BRIEFLY = ("--skillopt-max-calls=2",)
 """A probe and a rollout, which are enough for a try to have its number."""
 
 
-class Project:
+class Project(ComparedProject):
     def __init__(self, pytester: pytest.Pytester, server: ChatServer) -> None:
-        self.pytester, self.server, self.root = pytester, server, pytester.path
+        keys = "skillopt_model = openai:m\n"
+        super().__init__(pytester, server, text=SKILL, tests=TESTS, keys=keys)
         self.asked: list[str] = []
         server.reply = self.reply
-        self.skill = self.root / PLACE
-        self.skill.parent.mkdir(parents=True)
-        self.skill.write_text(SKILL)
-        pytester.makepyfile(test_greeting=TESTS)
-        pytester.makeini(
-            "[pytest]\nskillopt_model = openai:m\naddopts = -p no:xdist -p no:cacheprovider\n"
-            f"skillopt_base_url = {server.url}\nskillopt_skill = {PLACE}\n"
-        )
 
     def reply(self, body: dict[str, Any]) -> str:
         self.asked.append(body["messages"][-1]["content"])
-        return "Hello!" if "exclamation" in body["messages"][0]["content"] else "Hello."
+        return "Hello!" if has_rule(body) else "Hello."
 
-    def write(self, text: str, name: str = "better.md") -> str:
-        (self.root / name).parent.mkdir(exist_ok=True, parents=True)
-        (self.root / name).write_text(text)
+    def propose(self, text: str, name: str = "better.md") -> str:
+        """Write a change outside of the skill, and return its name."""
+        self.write(text, name)
         return name
 
     def attempt(self, name: str, *arguments: str) -> tuple[int, dict[str, Any], str]:
         """Run a try; exit status, the result of its skill, and what the terminal shows."""
         before = set(self.runs())
-        done = self.pytester.runpytest_inprocess(f"--skillopt-try={name}", *arguments)
-        results = [run / "result.json" for run in set(self.runs()) - before]
+        status, shown = self.compare(f"--skillopt-try={name}", *arguments)
         found: dict[str, Any] = {"skills": [{}]}
-        for path in results if done.ret in (0, 1) else ():
-            found = json.loads(path.read_text())
-        assert self.skill.read_text() == SKILL, "a try writes nothing"
-        shown = " ".join((done.stdout.str() + done.stderr.str()).split())
-        return int(done.ret), found["skills"][0], shown
-
-    def runs(self) -> list[Path]:
-        return sorted(self.root.glob(".skillopt/runs/*"))
+        for run in set(self.runs()) - before if status in (0, 1) else ():
+            found = json.loads((run / "result.json").read_text())
+        return status, found["skills"][0], shown
 
 
 @pytest.fixture
@@ -103,7 +91,7 @@ def git(root: Path, *arguments: str) -> str:
 def test_a_gain_is_accepted_on_train_and_val_tasks_only(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = project.write(SKILL + RULE)
+    name = project.propose(SKILL + RULE)
     status, found, shown = project.attempt(name)
     assert (status, found["status"]) == (0, "accepted"), shown
     assert "Accepted" in shown
@@ -125,10 +113,10 @@ def test_a_gain_is_accepted_on_train_and_val_tasks_only(
 
 def test_the_same_change_is_one_try_in_whatever_form(project: Project) -> None:
     """As a file, a folder, a patch of git and one of another tool, of a folder above."""
-    better = project.write(SKILL + RULE)
+    better = project.propose(SKILL + RULE)
     _, first, _ = project.attempt(better)
     calls = len(project.asked)
-    folder = project.write(SKILL + RULE, "elsewhere/SKILL.md").removesuffix("/SKILL.md")
+    folder = project.propose(SKILL + RULE, "elsewhere/SKILL.md").removesuffix("/SKILL.md")
     git(project.root, "init", "-q")
     git(project.root, "add", PLACE)
     git(project.root, "commit", "-qm", "Begin")
@@ -137,7 +125,7 @@ def test_the_same_change_is_one_try_in_whatever_form(project: Project) -> None:
     project.skill.write_text(SKILL)
     plain = "\n".join(line for line in patch.split("\n") if not line.startswith(("diff", "index")))
     deeper = plain.replace("a/skills", "a/monorepo/skills").replace("b/skills", "b/monorepo/skills")
-    forms = [folder, project.write(patch, "1.patch"), project.write(deeper, "2.patch")]
+    forms = [folder, project.propose(patch, "1.patch"), project.propose(deeper, "2.patch")]
     for form in forms:
         status, found, shown = project.attempt(form)
         assert status == 0, shown
@@ -149,13 +137,13 @@ def test_the_same_change_is_one_try_in_whatever_form(project: Project) -> None:
 def test_all_tries_of_a_day_share_one_alpha(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    polite, kind = (project.write(f"{SKILL}\nBe {w}.\n", f"{w}.md") for w in ("polite", "kind"))
+    polite, kind = (project.propose(f"{SKILL}\nBe {w}.\n", f"{w}.md") for w in ("polite", "kind"))
     status, found, shown = project.attempt(polite)
     assert (status, found["status"]) == (1, "rejected")
     assert "Keep the skill as it is" in shown
     assert found["verdict"]["alpha"] == pytest.approx(0.05 / 2)
     _, second, _ = project.attempt(kind, *BRIEFLY)
-    better = project.write(SKILL + RULE)
+    better = project.propose(SKILL + RULE)
     _, third, _ = project.attempt(better, *BRIEFLY)
     _, again, _ = project.attempt(polite, *BRIEFLY)
     for number, alpha, tried in (
@@ -179,14 +167,14 @@ def test_all_tries_of_a_day_share_one_alpha(
 
 
 def test_another_selection_of_tasks_is_another_try(project: Project) -> None:
-    name = project.write(SKILL + RULE)
+    name = project.propose(SKILL + RULE)
     project.attempt(name, *BRIEFLY)
     _, found, _ = project.attempt(name, *BRIEFLY, "-k", " or ".join(NAMES[:9]))
     assert "try 2 of " in found["reason"]
 
 
 def test_a_cap_leaves_it_open_and_the_same_command_goes_on(project: Project) -> None:
-    name = project.write(SKILL + RULE)
+    name = project.propose(SKILL + RULE)
     status, found, _ = project.attempt(name, "--skillopt-max-calls=10")
     assert (status, found["status"]) == (1, "unmeasured")
     assert "repeat the same command" in found["reason"]
@@ -204,17 +192,17 @@ def test_a_cap_leaves_it_open_and_the_same_command_goes_on(project: Project) -> 
 
 
 def test_what_changes_nothing_is_free(project: Project) -> None:
-    status, found, _ = project.attempt(project.write(SKILL))
+    status, found, _ = project.attempt(project.propose(SKILL))
     assert (status, found["status"], project.asked) == (0, "unchanged", [])
 
 
 def test_what_the_lint_refuses_is_refused_before_anything_is_run(project: Project) -> None:
     key = "sk-proj-" + "a1B2c3D4" * 4
-    status, found, _ = project.attempt(project.write(f"{SKILL}\nUse {key}.\n"))
+    status, found, _ = project.attempt(project.propose(f"{SKILL}\nUse {key}.\n"))
     assert (status, found["status"], project.asked) == (1, "rejected", [])
     assert "(secret)" in found["reason"]
     assert key not in found["reason"]
-    _, found, _ = project.attempt(project.write(SKILL + RULE), *BRIEFLY)
+    _, found, _ = project.attempt(project.propose(SKILL + RULE), *BRIEFLY)
     assert "try 1 of " in found["reason"], "it spent no alpha"
 
 
@@ -222,8 +210,8 @@ def test_a_description_that_agents_would_cut_is_refused_before_anything_is_run(
     project: Project,
 ) -> None:
     other = f"---\nname: other\ndescription: {'x' * 8_000}\n---\n# Other\n"
-    project.write(other, "skills/other/SKILL.md")
-    better = project.write(SKILL.replace("Greets.", "Greets people."))
+    project.propose(other, "skills/other/SKILL.md")
+    better = project.propose(SKILL.replace("Greets.", "Greets people."))
     wanted = ("-o", "skillopt_train_description=yes")
     status, found, _ = project.attempt(better, *wanted)
     assert (status, found["status"], project.asked) == (1, "rejected", [])
@@ -241,37 +229,33 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("name", "text", "said"), WRONG)
-def test_a_wrong_change_is_said(project: Project, name: str, text: str, said: str) -> None:
-    if text:
-        project.write(text, name)
-    status, _, shown = project.attempt(name.partition("/")[0])
-    assert status == pytest.ExitCode.USAGE_ERROR
-    assert said in shown
+def test_a_wrong_change_is_said(project: Project) -> None:
+    for name, text, said in WRONG:
+        if text:
+            project.propose(text, name)
+        status, _, shown = project.attempt(name.partition("/")[0])
+        assert status == pytest.ExitCode.USAGE_ERROR, said
+        assert said in shown
     assert project.asked == []
 
 
 def test_a_folder_may_not_change_what_is_not_trained(project: Project) -> None:
-    project.write(SKILL + RULE, "dir/SKILL.md")
-    project.write("x", "dir/scripts/run.sh")
+    project.propose(SKILL + RULE, "dir/SKILL.md")
+    project.propose("x", "dir/scripts/run.sh")
     status, _, shown = project.attempt("dir")
     assert status == pytest.ExitCode.USAGE_ERROR
     assert "it changes scripts/run.sh, outside of skillopt_files" in shown
 
 
 def test_several_skills_are_refused(project: Project) -> None:
-    project.pytester.makepyfile(
-        test_other="import pytest\n@pytest.mark.skill_task(skill='other/SKILL.md')\n"
-        "def test_it(skill_agent): skill_agent('Hi')\n"
-    )
-    project.write(SKILL, "other/SKILL.md")
-    status, _, shown = project.attempt(project.write(SKILL + RULE))
+    project.add_skill()
+    status, _, shown = project.attempt(project.propose(SKILL + RULE))
     assert status == pytest.ExitCode.USAGE_ERROR
     assert "--skillopt-try changes one skill" in shown
 
 
 def test_the_plan_counts_no_test_task(project: Project) -> None:
-    name = project.write(SKILL + RULE)
+    name = project.propose(SKILL + RULE)
     done = project.pytester.runpytest_inprocess(f"--skillopt-try={name}", "--collect-only")
     done.stdout.fnmatch_lines(["rollouts: about *, at most 450;*"])
     assert project.asked == []
@@ -279,7 +263,7 @@ def test_the_plan_counts_no_test_task(project: Project) -> None:
 
 def test_a_model_that_is_refused_ends_a_try_before_its_first_rollout(project: Project) -> None:
     project.server.probe = project.server.answer.error(404, "Model Not Exist")
-    status, _, shown = project.attempt(project.write(SKILL + RULE))
+    status, _, shown = project.attempt(project.propose(SKILL + RULE))
     assert status == pytest.ExitCode.USAGE_ERROR
     assert "the target model cannot be used" in shown
     assert not project.asked
@@ -293,7 +277,7 @@ def test_a_secret_in_pieces_is_refused_before_anything_is_run(
 ) -> None:
     monkeypatch.setenv("DEPLOY_TOKEN", KEY)
     text = f"{SKILL}{RULE}Log in with **{KEY[:9]}** `{KEY[9:]}`\n"
-    status, found, shown = project.attempt(project.write(text))
+    status, found, shown = project.attempt(project.propose(text))
     assert (status, found["status"]) == (1, "rejected"), shown
     assert "the value of DEPLOY_TOKEN" in found["reason"]
     assert not project.asked
@@ -306,41 +290,38 @@ def why_refused(toy: ModuleType, before: str, after: str) -> str:
     return found.why if isinstance(found, Refusal) else ""
 
 
-@pytest.mark.parametrize(
-    "form",
-    [
-        KEY,
-        f"{KEY[:9]}\n{KEY[9:]}",
-        " ".join(KEY),
-        f"**{KEY[:9]}** `{KEY[9:]}`",
-        f"- {KEY[:9]}\n- {KEY[9:]}",
-        f"> {KEY[:5]}\n> {KEY[5:]}",
-        f"| {KEY[:9]} | {KEY[9:]} |",
-        f"{KEY[:9]}<b>{KEY[9:]}</b>",
-        f'<i title="{KEY[:9]} {KEY[9:]}">x</i>',
-        f"{KEY[:9]}\u200b{KEY[9:]}",
-        f"{KEY[:9]}&#8203;{KEY[9:]}",
-        f"{KEY[:9]}\u3164{KEY[9:]}",
-    ],
-    ids=ascii,
-)
-def test_the_pieces_of_a_secret_are_found(
-    toy: ModuleType, monkeypatch: pytest.MonkeyPatch, form: str
-) -> None:
+PIECES = [
+    KEY,
+    f"{KEY[:9]}\n{KEY[9:]}",
+    " ".join(KEY),
+    f"**{KEY[:9]}** `{KEY[9:]}`",
+    f"- {KEY[:9]}\n- {KEY[9:]}",
+    f"> {KEY[:5]}\n> {KEY[5:]}",
+    f"| {KEY[:9]} | {KEY[9:]} |",
+    f"{KEY[:9]}<b>{KEY[9:]}</b>",
+    f'<i title="{KEY[:9]} {KEY[9:]}">x</i>',
+    f"{KEY[:9]}\u200b{KEY[9:]}",
+    f"{KEY[:9]}&#8203;{KEY[9:]}",
+    f"{KEY[:9]}\u3164{KEY[9:]}",
+]
+
+
+def test_the_pieces_of_a_secret_are_found(toy: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEPLOY_TOKEN", KEY)
-    why = why_refused(toy, SKILL, f"{SKILL}{RULE}Log in with {form}\n")
-    assert "the value of DEPLOY_TOKEN" in why
+    refusals = {
+        form: why_refused(toy, SKILL, f"{SKILL}{RULE}Log in with {form}\n") for form in PIECES
+    }
+    missed = [form for form, why in refusals.items() if "the value of DEPLOY_TOKEN" not in why]
+    assert missed == []
 
 
-@pytest.mark.parametrize(
-    "value", ["exclamation-mark-at-the-end", "2026-01-31-2026-01-31", "a1b2c3d4"]
-)
 def test_words_and_figures_are_no_secret_in_pieces(
-    toy: ModuleType, monkeypatch: pytest.MonkeyPatch, value: str
+    toy: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DEPLOY_TOKEN", value)
-    text = f"{SKILL}{RULE}Write {' '.join(value.split('-'))}, or a1 b2 c3 d4.\n"
-    assert why_refused(toy, SKILL, text) == ""
+    for value in ("exclamation-mark-at-the-end", "2026-01-31-2026-01-31", "a1b2c3d4"):
+        monkeypatch.setenv("DEPLOY_TOKEN", value)
+        text = f"{SKILL}{RULE}Write {' '.join(value.split('-'))}, or a1 b2 c3 d4.\n"
+        assert why_refused(toy, SKILL, text) == "", value
 
 
 def test_a_value_that_the_skill_had_is_its_own(

@@ -173,7 +173,7 @@ def test_text_is_legible_in_both_themes(browser: Any, report: Path) -> None:
 
 
 def test_the_first_screen_holds_the_answer(browser: Any, report: Path) -> None:
-    """That is the cautions, and on a desktop the pass rates."""
+    """The cautions stand on it, and on a desktop the pass rates too."""
     browser.open(report, width=WIDTHS[0], height=844)
     for width, last in zip(WIDTHS, ("table", ".cautions"), strict=True):
         browser.show(width=width, height=844)

@@ -121,7 +121,7 @@ def test_a_bet_on_a_new_document_is_fair(model: Model, step: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_bet_is_fair_where_lines_need_each_other(seed: int) -> None:
-    """What it is about may not depend on the draw."""
+    """The question that it is asked may not depend on the draw."""
     require_fair_bets(learned(lambda t, ideas: 0.9 if {0, 1} <= ideas else 0.1, ideas=4, seed=seed))
 
 

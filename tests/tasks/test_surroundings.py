@@ -1,4 +1,4 @@
-"""What belongs to the key of a sample: changed files, and only those that a test uses."""
+"""Parts of the key of a sample: changed files, and only those that a test uses."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def move(next: str, text: str = "", *asked_for: str) -> str:
 
 
 def conversation(body: dict[str, Any]) -> list[dict[str, str]]:
-    """What the model of the user is shown of the conversation."""
+    """Return the part of the conversation that the model of the user is shown."""
     prompt = body["messages"][-1]["content"]
     found = re.search(r"\[data (\w+)\]\n(.*)\n\[end of data \1\]", prompt, re.DOTALL)
     read: list[dict[str, str]] = json.loads(found[2]) if found else []
@@ -77,9 +77,6 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
         """
     )
     return pytester
-
-
-Run = "Callable[..., pytest.RunResult]"
 
 
 @pytest.fixture
