@@ -12,7 +12,7 @@ from pytest_skillopt.search.outcome import comparison, task_row
 if TYPE_CHECKING:
     from pytest_skillopt import Rollout
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import SkillResult
+    from pytest_skillopt.run.result import SkillResult, Status
 
 
 def measure_noise(run: Run, skill: str) -> SkillResult:
@@ -21,16 +21,12 @@ def measure_noise(run: Run, skill: str) -> SkillResult:
     version = run.sampler.add_version(skill, document.packed)
     tasks = run.tasks_of(skill)
     rollouts = run.settings.rollouts
-    taken = run.sampler.take(
-        [
-            run.sampler.request(task.id, version, stream, index)
-            for index in range(rollouts)
-            for stream in ("aa/1", "aa/2")
-            for task in tasks
-        ]
-    )
+    requests = []
+    for index in range(rollouts):
+        for stream in ("aa/1", "aa/2"):
+            requests += [run.sampler.request(task.id, version, stream, index) for task in tasks]
     of: dict[tuple[str, str], list[Rollout]] = {}
-    for rollout in taken:
+    for rollout in run.sampler.take(requests):
         of.setdefault((rollout.request.task, rollout.request.stream), []).append(rollout)
     rows = [task_row(task, of[task.id, "aa/1"], of[task.id, "aa/2"]) for task in tasks]
     arms = [(row.before, row.after or Arm()) for row in rows]
@@ -42,13 +38,15 @@ def measure_noise(run: Run, skill: str) -> SkillResult:
         f"{100 * floor:.1f} points (one standard deviation) by chance; {flaky} of "
         f"{words.plural(len(rows), 'task')} {'is' if flaky == 1 else 'are'} flaky"
     )
-    measured = any(n for _, n in counts)
+    status: Status = "measured"
+    if not any(n for _, n in counts):
+        status, reason = "unmeasured", f"{skill}: nothing could be measured"
     return run.skill_result(
         skill,
         document,
         document,
-        status="measured" if measured else "unmeasured",
-        reason=reason if measured else f"{skill}: nothing could be measured",
+        status=status,
+        reason=reason,
         suite=comparison(rows),
         noise_floor=floor,
         tasks=rows,

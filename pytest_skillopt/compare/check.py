@@ -14,6 +14,7 @@ from pytest_skillopt.skill.files import Trained
 
 if TYPE_CHECKING:
     from pytest_skillopt import Document
+    from pytest_skillopt.compare.comparison import Fields
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import SkillResult, Status
 
@@ -38,8 +39,8 @@ def ask_if_worse(run: Run, skill: str) -> Question | SkillResult:
     return run.skill_result(skill, now, now, status=status, reason=reason)
 
 
-def _as_val(found: SkillResult) -> SkillResult:
-    return found.model_copy(update={"val": found.suite})
+def _as_val(found: Fields) -> Fields:
+    return {"val": found["suite"]}
 
 
 def _then(run: Run, skill: str) -> tuple[Document | None, str]:

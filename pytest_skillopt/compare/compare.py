@@ -49,7 +49,8 @@ def compare(run: Run, display: Display) -> Result:
     skills = _only_skill(run, mode.does) if mode.does else run.documents
     display.begin(mode.phase)
     results = [_compare_skill(run, skill, mode.ask) for skill in skills]
-    status = next(s for s in _WORST_FIRST if any(result.status == s for result in results))
+    found = {result.status for result in results}
+    status = next(status for status in _WORST_FIRST if status in found)
     return run.result(status, joined_reasons(results), results)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT, TAPE, Verdict
 from pytest_skillopt.rollouts.rollout import Rollout
@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 
     from pytest_skillopt import Document, Gate
     from pytest_skillopt.gate.data import Draw
-    from pytest_skillopt.rollouts.rollout import RolloutRequest
+    from pytest_skillopt.rollouts.rollout import Outcome, RolloutRequest
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import Arm, SkillResult
+    from pytest_skillopt.run.result import Arm, SkillResult, TaskRow
+
+    Fields = Mapping[str, Any]
+    """Fields of a ``SkillResult``, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,10 +35,10 @@ class Question:
     after: Document
     gate: Gate
     stored: Mapping[str, Sequence[tuple[bool, float]]] = field(default_factory=dict)
-    """By task, (passed, score) of the first samples of ``before`` that the committed baseline has
-    already measured."""
-    told: Callable[[SkillResult], SkillResult] = lambda result: result
-    """Adds to the result what the mode tells besides."""
+    """Results (passed, score) of the first samples of ``before``, by task: those that the committed
+    baseline has already measured."""
+    told: Callable[[Fields], Fields] = lambda found: {}
+    """Returns what the mode tells besides, or in place of what the comparison has found."""
 
 
 def answer(run: Run, skill: str, question: Question) -> SkillResult:
@@ -69,20 +72,18 @@ def answer(run: Run, skill: str, question: Question) -> SkillResult:
     rows = task_rows(run.tasks_of(skill), old, new, verdict)
     # A gate may skip tasks: compare only those that were measured under both versions.
     both = [row for row in rows if row.before.n and row.after and row.after.n]
-    result = run.skill_result(
-        skill,
-        before,
-        after,
-        status=verdict.decision,
-        reason=verdict.reason,
-        suite=comparison(both or rows),
-        verdict=verdict.to_json(),
-        tasks=rows,
-        cost=cost_of(old, new) if old and new else None,
-    )
+    found: dict[str, Any] = {
+        "status": verdict.decision,
+        "reason": verdict.reason,
+        "suite": comparison(both or rows),
+        "verdict": verdict.to_json(),
+        "tasks": rows,
+        "cost": cost_of(old, new) if old and new else None,
+    }
     if NO_SKILL not in (before, after):
-        result = with_none(run, result)
-    return question.told(result)
+        found |= with_none(run, skill, rows)
+    found |= question.told(found)
+    return run.skill_result(skill, before, after, **found)
 
 
 def _recall(question: Question, draw: Draw, request: RolloutRequest) -> Rollout | None:
@@ -91,14 +92,15 @@ def _recall(question: Question, draw: Draw, request: RolloutRequest) -> Rollout 
     if draw.stream != TAPE or draw.index >= len(known):
         return None
     passed, score = known[draw.index]
-    return Rollout(request, "passed" if passed else "failed", score=score, worker="baseline")
+    outcome: Outcome = "passed" if passed else "failed"
+    return Rollout(request, outcome, score=score, worker="baseline")
 
 
-def with_none(run: Run, result: SkillResult) -> SkillResult:
-    """Add to a result what an earlier run has measured without any skill."""
-    none, measured_by = _without_skill(run, result.path)
-    rows = [row.model_copy(update={"none": none.get(row.id)}) for row in result.tasks]
-    return result.model_copy(update={"tasks": rows, "none_from": measured_by})
+def with_none(run: Run, skill: str, rows: Sequence[TaskRow]) -> Fields:
+    """Return the rows with what an earlier run has measured without any skill, and its name."""
+    none, measured_by = _without_skill(run, skill)
+    tasks = [row.model_copy(update={"none": none.get(row.id)}) for row in rows]
+    return {"tasks": tasks, "none_from": measured_by}
 
 
 def _without_skill(run: Run, skill: str) -> tuple[dict[str, Arm], str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pytest_skillopt.compare.comparison import Question
 from pytest_skillopt.compare.gates import HelpsGate
@@ -16,8 +16,9 @@ from pytest_skillopt.skill.document import NO_SKILL
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from pytest_skillopt.compare.comparison import Fields
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import Comparison, SkillResult
+    from pytest_skillopt.run.result import Comparison
 
 _WORDS = {"accepted": "helps", "rejected": "not shown to help"}
 """Words of a verdict, by the status; a run with another status has no verdict."""
@@ -38,38 +39,35 @@ def ask_if_it_helps(run: Run, skill: str) -> Question:
         if found.path == skill and found.status in _WORDS
     ]
 
-    def told(found: SkillResult) -> SkillResult:
-        found = found.model_copy(update={"patch": ""})
-        if found.status not in _WORDS:
-            reason = f"{found.reason}; repeat the same command to go on"
-            return found.model_copy(update={"reason": reason})
-        past = [row for each, one in earlier for row in _measured(each.started, each.models, one)]
+    def told(found: Fields) -> Fields:
+        status, suite = found["status"], found["suite"]
+        if status not in _WORDS:
+            reason = f"{found['reason']}; repeat the same command to go on"
+            return {"patch": "", "reason": reason}
+        past: list[PastRow] = []
+        for result, one in earlier:
+            past += _measured(result.started, result.models, one.status, one.suite)
         if past:
             run.notes.append(f"earlier, {past[-1].step}: {past[-1].reason}")
         today = datetime.now(UTC).isoformat()
-        return found.model_copy(update={"history": [*past, *_measured(today, run.roles, found)]})
+        return {"patch": "", "history": [*past, *_measured(today, run.roles, status, suite)]}
 
-    gate = HelpsGate(
-        gate_tasks(run.tasks_of(skill)),
-        gate_options(run.settings),
-        decision=earlier[-1][0].run if earlier else "first",
-    )
+    latest = earlier[-1][0].run if earlier else "first"
+    tasks = gate_tasks(run.tasks_of(skill))
+    gate = HelpsGate(tasks, gate_options(run.settings), decision=latest)
     return Question(before=NO_SKILL, after=run.documents[skill], gate=gate, told=told)
 
 
-def _measured(day: str, models: Mapping[str, str], skill: SkillResult) -> Iterator[PastRow]:
+def _measured(
+    day: str, models: Mapping[str, str], status: str, suite: Comparison | None
+) -> Iterator[PastRow]:
     """Yield what a run has measured of the skill, if its result holds the pass rates."""
-    suite: Comparison | None = skill.suite
     if suite is None or suite.after is None:
         return
     without, with_it = suite.before.rate, suite.after.rate
     model = models.get("target", "the tests' own agent")
-    said = f"{_WORDS[skill.status]} {model}: {percent(without)} to {percent(with_it)} with it"
+    said = f"{_WORDS[status]} {model}: {percent(without)} to {percent(with_it)} with it"
+    verdict: Literal["accepted", "rejected"] = "accepted" if status == "accepted" else "rejected"
     yield PastRow(
-        step=day[:10],
-        train=without,
-        before=without,
-        after=with_it,
-        verdict="accepted" if skill.status == "accepted" else "rejected",
-        reason=said,
+        step=day[:10], train=without, before=without, after=with_it, verdict=verdict, reason=said
     )

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from pytest_skillopt.compare.comparison import Fields
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import SkillResult, Status, WarningRow
     from pytest_skillopt.skill.document import Document
@@ -77,15 +78,13 @@ def _question(
     cap = run.settings.max_rollouts or None
     options = replace(options, final=True, alpha=alpha, budget=cap)
 
-    def told(found: SkillResult) -> SkillResult:
-        verdict = f"{found.reason} (try {number} of {day}, alpha {alpha:.2g})"
-        return found.model_copy(
-            update={
-                "reason": f"{verdict}; {_NEXT.get(found.status, _NEXT['rejected'])}",
-                "warnings": warnings,
-                "tasks": [row for row in found.tasks if row.split != "test"],
-            }
-        )
+    def told(found: Fields) -> Fields:
+        verdict = f"{found['reason']} (try {number} of {day}, alpha {alpha:.2g})"
+        return {
+            "reason": f"{verdict}; {_NEXT.get(found['status'], _NEXT['rejected'])}",
+            "warnings": warnings,
+            "tasks": [row for row in found["tasks"] if row.split != "test"],
+        }
 
     gate = DefaultGate(gate_tasks(tasks), options, decision=f"{day}-{digest}")
     return Question(before=before, after=after, gate=gate, told=told)

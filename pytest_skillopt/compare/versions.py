@@ -255,8 +255,9 @@ def _of_folder(folder: Path, skill: Path, trained: Trained, name: str = SKILL_FI
 def _strip(patch: bytes, skill: str) -> int:
     """Return the number of leading folders of the patch's paths that the skill's path lacks."""
     parent = Path(skill).parent.as_posix()
+    wanted = f"/{parent}/" if parent != "." else f"/{skill}"
     for path in map(str, _CHANGED.findall(patch.decode(errors="replace"))):
-        where = f"/{path}".find(f"/{parent}/" if parent != "." else f"/{skill}")
+        where = f"/{path}".find(wanted)
         if where > 0:
             return path[:where].count("/")
     raise SkillError(f"the patch does not change {skill}")

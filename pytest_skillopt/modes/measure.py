@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.report.live import Display
     from pytest_skillopt.rollouts.rollout import Rollout, RolloutRequest
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import Result, SkillResult, Status
+    from pytest_skillopt.run.result import Rate, Result, SkillResult, Status, TaskRow
 
 STREAM = "eval"
 
@@ -37,8 +37,7 @@ def evaluate(run: Run, display: Display) -> Result:
     rollouts: dict[str, list[Rollout]] = {task.id: [] for task in run.tasks}
     for rollout in taken:
         rollouts[rollout.request.task].append(rollout)
-    skills = [_skill_result(run, skill, rollouts) for skill in run.documents]
-    skills = [_ended_early(s, stops[s.path]) if s.path in stops else s for s in skills]
+    skills = [_skill_result(run, skill, rollouts, stops.get(skill)) for skill in run.documents]
     for reason in dict.fromkeys(stop.reason for stop in stops.values()):
         run.notes.append(f"after {len(taken)} of {len(requests)} rollouts: {reason}")
     status: Status = "measured" if all(s.status == "measured" for s in skills) else "unmeasured"
@@ -97,34 +96,42 @@ def _take_each(run: Run, requests: Sequence[RolloutRequest]) -> dict[str, StopRu
     return stops
 
 
-def _ended_early(skill: SkillResult, stop: StopRun) -> SkillResult:
-    """Restrict the result to the measured tasks after a cap; discard it after a fault."""
-    if stop.kind is not Stop.CAP:
-        return skill.model_copy(update={"status": "unmeasured", "reason": stop.reason})
-    measured = [row for row in skill.tasks if row.before.n]
-    if not measured:
-        return skill
-    reason = f"{skill.path}: {len(measured)} of {len(skill.tasks)} tasks were measured"
-    return skill.model_copy(update={"status": "measured", "reason": reason})
-
-
-def _skill_result(run: Run, skill: str, rollouts: dict[str, list[Rollout]]) -> SkillResult:
+def _skill_result(
+    run: Run, skill: str, rollouts: dict[str, list[Rollout]], stop: StopRun | None
+) -> SkillResult:
     document, tasks = run.documents[skill], run.tasks_of(skill)
     rows = [task_row(task, rollouts[task.id], []) for task in tasks]
     rate = suite_rate((row.before.passed, row.before.n) for row in rows)
-    unmeasured = [row for row in rows if not row.before.n and not row.skipped]
-    status: Status = "unmeasured"
-    if unmeasured:
-        first = unmeasured[0]
-        sample = first.before.sample
-        met = f": {sample.message}" if sample and sample.message else ""
-        missed = f"{len(unmeasured)} of {len(rows)} tasks could not be measured"
-        reason = f"{skill}: {missed}, the first {first.id}{met}"
-    elif rate is None:
-        reason = f"{skill}: every task was skipped"
-    else:
-        status, reason = "measured", f"{skill}: pass rate {rate.rate:.1%} over {rate.tasks} tasks"
+    status, reason = _answer(skill, rows, rate, stop)
+    measured = {task.id: rollouts[task.id] for task in tasks}
     suite = Comparison(before=rate) if rate else None
-    cost = cost_of({task.id: rollouts[task.id] for task in tasks}, {})
-    found = {"status": status, "reason": reason, "suite": suite, "tasks": rows, "cost": cost}
-    return run.skill_result(skill, document, document, **found)
+    return run.skill_result(
+        skill,
+        document,
+        document,
+        status=status,
+        reason=reason,
+        suite=suite,
+        tasks=rows,
+        cost=cost_of(measured, {}),
+    )
+
+
+def _answer(
+    skill: str, rows: Sequence[TaskRow], rate: Rate | None, stop: StopRun | None
+) -> tuple[Status, str]:
+    """Return status and reason; after a cap the measured tasks count, after a fault none."""
+    if stop is not None and stop.kind is not Stop.CAP:
+        return "unmeasured", stop.reason
+    measured = [row for row in rows if row.before.n]
+    if stop is not None and measured:
+        return "measured", f"{skill}: {len(measured)} of {len(rows)} tasks were measured"
+    missed = [row for row in rows if not row.before.n and not row.skipped]
+    if missed:
+        sample = missed[0].before.sample
+        met = f": {sample.message}" if sample and sample.message else ""
+        many = f"{len(missed)} of {len(rows)} tasks could not be measured"
+        return "unmeasured", f"{skill}: {many}, the first {missed[0].id}{met}"
+    if rate is None:
+        return "unmeasured", f"{skill}: every task was skipped"
+    return "measured", f"{skill}: pass rate {rate.rate:.1%} over {rate.tasks} tasks"

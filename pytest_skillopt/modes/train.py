@@ -70,10 +70,13 @@ def train(run: Run, display: Display) -> Result:
         run.notes.append(whole)
     results: list[SkillResult] = []
     for outcome in outcomes:
-        lost = [r.path for r in results if r.status == "accepted" and not r.written]
-        results.append(_written(run, outcome, lost if together else []))
+        lost: list[str] = []
+        if together:
+            lost = [r.path for r in results if r.status == "accepted" and not r.written]
+        results.append(_written(run, outcome, lost))
     resumable = any(outcome.resumable for outcome in outcomes)
-    status = next(s for s in _RANK if any(r.status == s for r in results))
+    found = {result.status for result in results}
+    status = next(status for status in _RANK if status in found)
     resume = run.resume_command if resumable else ""
     return run.result(status, joined_reasons(results), results, resume=resume)
 
@@ -198,13 +201,13 @@ def _written(run: Run, outcome: TrainOutcome, lost: Sequence[str]) -> SkillResul
 
     ``lost`` are accepted skills that it was measured beside, and that were not written.
     """
-    result = _skill_result(run, outcome)
-    if outcome.status != "accepted":
-        return result
-    hindered = _write(run, outcome, lost)
-    if hindered:
-        run.notes.append(f"{outcome.skill} was not written: {hindered}")
-    return result.model_copy(update={"written": not hindered})
+    written = False
+    if outcome.status == "accepted":
+        hindered = _write(run, outcome, lost)
+        written = not hindered
+        if hindered:
+            run.notes.append(f"{outcome.skill} was not written: {hindered}")
+    return _skill_result(run, outcome, written=written)
 
 
 def _write(run: Run, outcome: TrainOutcome, lost: Sequence[str]) -> str:
@@ -225,12 +228,16 @@ def _write(run: Run, outcome: TrainOutcome, lost: Sequence[str]) -> str:
     return ""
 
 
-def _skill_result(run: Run, outcome: TrainOutcome) -> SkillResult:
-    result = run.skill_result(
+def _skill_result(run: Run, outcome: TrainOutcome, *, written: bool = False) -> SkillResult:
+    found: dict[str, Any] = {name: getattr(outcome, name) for name in _SHARED}
+    found |= with_none(run, outcome.skill, outcome.tasks)
+    if outcome.verdict:
+        found["verdict"] = outcome.verdict.to_json()
+    return run.skill_result(
         outcome.skill,
         outcome.before,
         outcome.after,
-        verdict=outcome.verdict.to_json() if outcome.verdict else None,
-        **{name: getattr(outcome, name) for name in _SHARED},
+        written=written,
+        test_openings=counted(run, outcome.skill, measured=outcome.test is not None),
+        **found,
     )
-    return counted(run, with_none(run, result))

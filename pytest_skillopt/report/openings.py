@@ -11,7 +11,6 @@ from pytest_skillopt.skill.files import read_bounded
 if TYPE_CHECKING:
     from pytest_skillopt.run.directory import Home
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import SkillResult
 
 _FILE = "openings.txt"
 """File with a line for each measurement of a test split: the skill, as JSON, and the run."""
@@ -19,16 +18,15 @@ _MOST_BYTES = 20_000_000
 """Most bytes of that file."""
 
 
-def counted(run: Run, result: SkillResult) -> SkillResult:
-    """Count the measurement of this run, and add the count to its result."""
-    count = openings(run.home, result.path)
-    if result.test is not None:
-        try:
-            count = count_opening(run.home, result.path, run.directory.name)
-        except OSError as error:
-            count += 1
-            run.notes.append(f"the measurement of the test split could not be counted: {error}")
-    return result.model_copy(update={"test_openings": count})
+def counted(run: Run, skill: str, *, measured: bool) -> int:
+    """Return how often a skill's test split was measured; count this run, if it has."""
+    if not measured:
+        return openings(run.home, skill)
+    try:
+        return count_opening(run.home, skill, run.directory.name)
+    except OSError as error:
+        run.notes.append(f"the measurement of the test split could not be counted: {error}")
+        return openings(run.home, skill) + 1
 
 
 def openings(home: Home, skill: str) -> int:

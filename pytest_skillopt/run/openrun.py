@@ -102,8 +102,7 @@ class Run:
             name=after.name,
             before=before.version,
             after=after.version,
-            patch=patch_of(before, after, skill, self.root),
-            **found,
+            **{"patch": patch_of(before, after, skill, self.root), **found},
         )
 
     def result(
@@ -150,10 +149,11 @@ class Run:
         for key, usage in self.limits.accounts.items():
             used[key] = used.get(key, Usage()) + usage
         names = UsageRow.model_fields.keys() - {"role", "stage"}
-        return [
-            UsageRow(role=role, stage=stage, **{name: getattr(one, name) for name in names})
-            for (role, stage), one in sorted(used.items())
-        ]
+        rows = []
+        for (role, stage), one in sorted(used.items()):
+            figures = {name: getattr(one, name) for name in names}
+            rows.append(UsageRow(role=role, stage=stage, **figures))
+        return rows
 
     def _with_usage(self, skill: SkillResult) -> SkillResult:
         """Add each task's usage and outcomes in the whole run, for any purpose."""
@@ -171,9 +171,11 @@ class Run:
 def joined_reasons(results: Sequence[SkillResult]) -> str:
     if len(results) == 1:
         return results[0].reason
-    return "; ".join(
-        r.reason if r.reason.startswith(r.path) else f"{r.path}: {r.reason}" for r in results
-    )
+    reasons = []
+    for result in results:
+        is_named = result.reason.startswith(result.path)
+        reasons.append(result.reason if is_named else f"{result.path}: {result.reason}")
+    return "; ".join(reasons)
 
 
 def _notes_on_left_out(skills: Iterable[SkillResult]) -> Iterator[str]:
@@ -186,9 +188,13 @@ def _notes_on_left_out(skills: Iterable[SkillResult]) -> Iterator[str]:
 
 def _versions(tasks: Iterable[SkillTask]) -> dict[str, str]:
     """Return the versions of Python, the packages and the coding agents in use."""
-    found = {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}
-    named = {agent for task in tasks for agent in task.agent.split(", ") if agent}
-    return found | {name: number for name, _, number in (a.rpartition(" ") for a in sorted(named))}
+    found = {"python": platform.python_version()}
+    found |= {name: version(name) for name in _PACKAGES}
+    agents = {agent for task in tasks for agent in task.agent.split(", ") if agent}
+    for agent in sorted(agents):
+        name, _, number = agent.rpartition(" ")
+        found[name] = number
+    return found
 
 
 def earlier_usage(journal: Path) -> dict[tuple[str, str], Usage]:

@@ -8,7 +8,6 @@ import pytest
 
 from pytest_skillopt.report.openings import count_opening, counted, openings
 from pytest_skillopt.run.directory import Home
-from pytest_skillopt.run.result import Comparison, Rate, SkillResult
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,19 +40,18 @@ def test_openings_that_are_counted_at_once_all_count(home: Home) -> None:
 
 def test_the_result_of_a_training_has_the_count(home: Home) -> None:
     home.make()
-    rate = Rate(rate=0.5, low=0.1, high=0.9, tasks=2, samples=6)
-    about: dict[str, Any] = {"path": "SKILL.md", "name": "s", "before": "a", "after": "b"}
-    plain = SkillResult(**about, status="rejected", reason="r")
-    measured = plain.model_copy(update={"test": Comparison(before=rate)})
     names = ("run-1", "run-2")
     runs: list[Any] = [
         SimpleNamespace(home=home, directory=SimpleNamespace(name=name), notes=[]) for name in names
     ]
     first, second = runs
-    found = [(first, plain), (first, measured), (second, plain), (second, measured)]
-    counts = [counted(run, result).test_openings for run, result in found]
+    counts = [
+        counted(run, "SKILL.md", measured=measured)
+        for run in (first, second)
+        for measured in (False, True)
+    ]
     assert counts == [0, 1, 1, 2]
     (home.path / "openings.txt").unlink()
     (home.path / "openings.txt").mkdir()
-    assert counted(first, measured).test_openings == 1
+    assert counted(first, "SKILL.md", measured=True) == 1
     assert "could not be counted" in first.notes[0]
