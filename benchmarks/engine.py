@@ -161,7 +161,7 @@ def _tell(value: Any) -> None:
 
 
 def pytest_configure(config: Any) -> None:
-    """As a plugin (``-p engine``): measure the sampler of the mode that this session is in."""
+    """Measure, as a plugin (``-p engine``), the sampler of the mode that this session is in."""
     if "ENGINE_TASKS" in os.environ and not hasattr(config, "workerinput"):
         _measure_large()
     if "ENGINE_CALLS" in os.environ and not hasattr(config, "workerinput"):
@@ -394,7 +394,7 @@ def _calls_row(what: str, taken: Taken, in_flight: int, bound: str) -> Row:
 
 
 def _in_a_child(function: Callable[..., Any], *args: Any) -> Any:
-    """In a new process, whose memory and imports are its own."""
+    """Call a function in a new process, whose memory and imports are its own."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *args).result()
 
@@ -453,7 +453,7 @@ def _plain_worker_pages() -> int:
 
 
 def measure_interrupts(shapes: list[Shape]) -> Iterator[Row]:
-    """From the interrupt to the end of the controller, with calls that are never answered."""
+    """Measure from the interrupt to the end of the controller, with calls never answered."""
     for shape in shapes:
         server = serving(latency=3_600.0)
         with server as url, tempfile.TemporaryDirectory() as folder:

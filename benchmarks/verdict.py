@@ -181,7 +181,7 @@ WORLDS: dict[str, Callable[[random.Random], Case]] = {
 }
 """Gains of 3 to 6 and of 5 to 12 points."""
 TRAINED = (("nearly", 380), ("nearly", 250), ("mature", 230))
-"""These gains, with the samples that a cap of 700, or of 350, leaves for the decision."""
+"""Gains with the samples that a cap of 700, or of 350, leaves for the decision."""
 BARS = (
     ("8 by 22", 105, ">=", 0.75),
     ("8 by 22", 150, ">=", 0.95),

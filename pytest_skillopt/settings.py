@@ -367,8 +367,10 @@ def _read(
     if option is not None:
         return _converted(field, option, "--skillopt-" + name.replace("_", "-"))
     place = f"skillopt_published: {name}" if field.metadata["published"] else f"skillopt_{name}"
-    key = ini(config, name)
-    return _converted(field, told.get(name) if key is None else key, place)
+    value = ini(config, name)
+    if value is None:
+        value = told.get(name)
+    return _converted(field, value, place)
 
 
 def _converted(field: dataclasses.Field[Any], value: Any, where: str) -> Any:

@@ -208,7 +208,7 @@ def environment() -> dict[str, str]:
 
 
 def protect(variables: Iterable[str] = (), *, value: str = "") -> None:
-    """From now on redact the values of these variables, whatever their names, and this value."""
+    """Redact from now on the values of these variables, whatever their names, and this value."""
     _PROTECTED_NAMES.update(filter(None, variables))
     if value:
         _PROTECTED_VALUES.add(value)

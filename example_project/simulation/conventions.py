@@ -41,7 +41,7 @@ _READ = r"\b(?:read|interpret|treat|pars|numeric|slash|input|mean|assum|printed)
 _DAY_FIRST = (
     r"\bday[- ]first|\bday (?:comes |is |stands )?before the month|day/month|\beuropean\b|"
     r"\bday,? then the month|first (?:number|part|figure)\b.{0,20}\bday|"
-    # By example: 03/04/2025 is 3 April, or becomes 2025-04-03.
+    # An example: 03/04/2025 is 3 April, or becomes 2025-04-03.
     r"\b0?(?P<d>\d\d?)/0?(?P<m>\d\d?)(?:/\d+)? (?:is|means|becomes) "
     r"(?:0?(?P=d) [a-z]|\d{4}-0?(?P=m)-0?(?P=d)\b)"
 )

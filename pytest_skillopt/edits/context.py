@@ -175,23 +175,23 @@ def material(context: Context, *sections: Section) -> str:
     contracts = "\n".join(f"- {' '.join(words.split())}" for words in context.contracts)
     sampled = describe_sampled(context.sampled)
     others = context.memory.render(but={known.edit.key for known in context.sampled})
-    sampled, tried, advice = (
-        quote(text) if text.strip() else "" for text in (sampled, others, context.memory.advice)
-    )
-    parts = [
-        ("The document", fence(redact(context.document.text))),
-        *(
-            (f"The file {name} of the skill", fence(redact(data.decode())))
-            for name, data in context.document.files
-        ),
+    parts = [("The document", fence(redact(context.document.text)))]
+    for name, data in context.document.files:
+        parts.append((f"The file {name} of the skill", fence(redact(data.decode()))))
+    parts += [
         ("House rules", context.preferences),
         ("What the tasks ask for, and no edit may change", contracts),
-        ("Edits that were sampled, and what they did", sampled),
-        ("Tried before", tried),
-        ("Advice from earlier epochs", advice),
+        ("Edits that were sampled, and what they did", _quoted(sampled)),
+        ("Tried before", _quoted(others)),
+        ("Advice from earlier epochs", _quoted(context.memory.advice)),
         *sections,
     ]
     return "\n\n".join(f"# {title}\n\n{text}" for title, text in parts if text.strip())
+
+
+def _quoted(text: str) -> str:
+    """Quote a text, unless it is empty."""
+    return quote(text) if text.strip() else ""
 
 
 def quote(text: str, limit: int = _TRANSCRIPT_CHARS) -> str:
@@ -270,10 +270,11 @@ def _describe_failure(rollout: Rollout) -> list[str]:
 
 
 def _describe_edit(number: int, edit: Edit) -> str:
+    place = f" in {edit.file}" if edit.file != SKILL_FILE else ""
+    if edit.field == "description":
+        place += " of the description"
     lines = [
-        f"## Edit {number}: {edit.op}"
-        + (f" in {edit.file}" if edit.file != SKILL_FILE else "")
-        + (" of the description" if edit.field == "description" else ""),
+        f"## Edit {number}: {edit.op}{place}",
         f"From {edit.origin} analysts, support {edit.support}, "
         f"asked for by {len(edit.tasks)} tasks.",
     ]

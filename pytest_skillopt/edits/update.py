@@ -50,9 +50,10 @@ def update(patch: Patch, context: Context) -> Update:
         ("Edits", numbered([refusal.edit for refusal in leaking])),
         ("Terms to do without", "\n".join(named)),
     )
+    forms = answer.edits if answer else ()
     rules = [
         replace(refusal.edit, op=form.op, target=form.target, content=form.content)
-        for refusal, form in zip(leaking, answer.edits if answer else (), strict=False)
+        for refusal, form in zip(leaking, forms, strict=False)
     ]
     again = apply_each(first.document, rules, context)
     kept = [refusal for refusal in first.refused if not (rules and refusal.terms)]

@@ -256,13 +256,10 @@ class Agent:
         with self._asking:
             before = self._asked[digest]
             self._asked[digest] += 1
+        # A request that is repeated within one rollout is another draw.
+        sample = f"{self.sample}#{before}" if before else self.sample
         completion = self.model.complete(
-            messages,
-            # A request that is repeated within one rollout is another draw.
-            sample=f"{self.sample}#{before}" if before else self.sample,
-            stage=self.stage,
-            task=self.task,
-            tools=tools,
+            messages, sample=sample, stage=self.stage, task=self.task, tools=tools
         )
         self.on_usage(completion.usage)
         return completion
@@ -309,7 +306,9 @@ def as_message(completion: Completion) -> dict[str, Any]:
 def as_turn(completion: Completion) -> str:
     """Return a reply as a turn of a transcript."""
     calls = [f"[calls {call.name}({call.arguments})]" for call in completion.tool_calls]
-    return "\n".join([completion.text, *calls] if completion.text else calls)
+    if completion.text:
+        calls.insert(0, completion.text)
+    return "\n".join(calls)
 
 
 def _run_awaitable(awaitable: Any) -> Any:

@@ -66,7 +66,9 @@ class _Function(BaseModel):
 
     def text(self) -> str:
         given = self.arguments
-        return encodable(given if isinstance(given, str) else json.dumps(given or {}))
+        if not isinstance(given, str):
+            given = json.dumps(given or {})
+        return encodable(given)
 
 
 class _Call(BaseModel):

@@ -12,8 +12,8 @@ import subprocess
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from pytest_skillopt.model.faults import estimate_tokens
@@ -276,16 +276,18 @@ def used(
 ) -> Usage:
     """Return the usage of calls at a price, None if it is not known."""
     cache = cache.within(asked)
-    return Usage(
+    usage = Usage(
         calls,
         input_tokens=asked,
         output_tokens=said,
-        cost=None if price is None else price.cost(asked, said, cache),
         estimated=estimated,
         read_tokens=cache.read,
         written_tokens=cache.written,
-        full_price=bool(price and price.input and cache.read and price.cached is None),
     )
+    if price is None:
+        return usage
+    full_price = price.cached is None and price.input > 0 and cache.read > 0
+    return replace(usage, cost=price.cost(asked, said, cache), full_price=full_price)
 
 
 def is_local(base_url: str) -> bool:
@@ -371,26 +373,35 @@ def _are_headers(value: Any) -> bool:
     )
 
 
-_LINES: dict[str, tuple[Callable[[str], Any], Callable[[Any], object], str]] = {
-    "temperature": (float, lambda v: 0 <= v <= 2, "a number from 0 to 2"),
-    "top_p": (float, lambda v: 0 <= v <= 1, "a number from 0 to 1"),
-    "reasoning_effort": (str, re.compile(r"\w+").fullmatch, "a word such as low"),
-    "max_output_tokens": (int, lambda v: v >= 1, "a whole number of at least 1"),
-    "system_role": (str, ("system", "developer", "user").__contains__, "system, developer or user"),
-    "extra_body": (
-        json.loads,
-        lambda v: isinstance(v, dict) and not _OURS & v.keys(),
-        f"a JSON object without {', '.join(sorted(_OURS))}",
-    ),
-    "headers_env": (
+def _is_body(value: Any) -> bool:
+    return isinstance(value, dict) and not _OURS & value.keys()
+
+
+class _Line(NamedTuple):
+    """Form of the values of one field of ``ModelConfig``."""
+
+    read: Callable[[str], Any]
+    is_fine: Callable[[Any], object]
+    words: str
+    """The form in words."""
+
+
+_ROLES_OF_SYSTEM = ("system", "developer", "user")
+_LINES = {
+    "temperature": _Line(float, lambda v: 0 <= v <= 2, "a number from 0 to 2"),
+    "top_p": _Line(float, lambda v: 0 <= v <= 1, "a number from 0 to 1"),
+    "reasoning_effort": _Line(str, re.compile(r"\w+").fullmatch, "a word such as low"),
+    "max_output_tokens": _Line(int, lambda v: v >= 1, "a whole number of at least 1"),
+    "system_role": _Line(str, _ROLES_OF_SYSTEM.__contains__, "system, developer or user"),
+    "extra_body": _Line(json.loads, _is_body, f"a JSON object without {', '.join(sorted(_OURS))}"),
+    "headers_env": _Line(
         json.loads,
         _are_headers,
         'a JSON object of environment variables, such as {"X-Team": "MY_TEAM"}',
     ),
-    "key_env": (str, _VARIABLE.fullmatch, f"an environment variable, or {NO_KEY}"),
-    "key_command": (str, shlex.split, "a command that prints a key"),
+    "key_env": _Line(str, _VARIABLE.fullmatch, f"an environment variable, or {NO_KEY}"),
+    "key_command": _Line(str, shlex.split, "a command that prints a key"),
 }
-"""By field of ``ModelConfig``: reader of a value, check of the value, the check in words."""
 
 
 def read_requests(text: str, role: Role) -> dict[str, Any]:
@@ -413,16 +424,18 @@ def read_requests(text: str, role: Role) -> dict[str, Any]:
                 f"{where}: write NAME = VALUE or ROLE.NAME = VALUE, where ROLE is one of "
                 f"{', '.join(ROLES)} and NAME one of {', '.join(_LINES)}"
             )
-        read, is_fine, words = _LINES[name]
+        form = _LINES[name]
         try:
-            found = read(value)
-            fine = is_fine(found)
+            found = form.read(value)
+            fine = form.is_fine(found)
         except (ValueError, TypeError):
             fine = False
         if not fine:
-            raise ModelConfigError(f"{where}: the value must be {words}")
-        if owner in ("", role):
-            (own if owner else common)[name] = found
+            raise ModelConfigError(f"{where}: the value must be {form.words}")
+        if owner == role:
+            own[name] = found
+        elif not owner:
+            common[name] = found
     if "key_env" in own:
         common.pop("key_command", None)
     return common | own

@@ -174,7 +174,9 @@ def _told(found: re.Match[str] | None) -> list[tuple[str, str]]:
 
 def judge_status(status: int, body: Any, headers: Mapping[str, str]) -> ModelFault:
     """Turn a refusal into a fault: its HTTP status, body (parsed, or a text) and headers."""
-    code = str(body.get("code") or body.get("type") or "") if isinstance(body, dict) else ""
+    code = ""
+    if isinstance(body, dict):
+        code = str(body.get("code") or body.get("type") or "")
     fatal = status in _FATAL_STATUS or code in _FATAL_CODES
     passing = status in _PASSING_STATUS or status >= 500
     words = provider_words(body)
@@ -186,15 +188,15 @@ def judge_status(status: int, body: Any, headers: Mapping[str, str]) -> ModelFau
         target = brief(headers.get("location") or "another place")
         words, fatal = f"redirects to {target}, which is not followed", True
         hint = "; set skillopt_base_url to where the model is"
-    return ModelFault(
-        f"HTTP {status}: {words}{hint}",
-        fatal=fatal,
-        retry=passing and not fatal,
-        retry_after=retry_after(headers, body) if passing and not fatal else 0.0,
-        status=status,
-        filtered=filtered,
-        refused=400 <= status < 500 and not (fatal or passing),
+    fault = ModelFault(
+        f"HTTP {status}: {words}{hint}", fatal=fatal, status=status, filtered=filtered
     )
+    if passing and not fatal:
+        fault.retry = True
+        fault.retry_after = retry_after(headers, body)
+    elif not fatal:
+        fault.refused = 400 <= status < 500
+    return fault
 
 
 def provider_words(body: Any) -> str:
@@ -203,7 +205,9 @@ def provider_words(body: Any) -> str:
         said = body.get("message") or body.get("detail") or body.get("error") or body
         code = body.get("code") or ""
         text = said if isinstance(said, str) else json.dumps(said, default=str)
-        return brief(f"{text} [{code}]" if code and str(code) not in text else text)
+        if code and str(code) not in text:
+            text += f" [{code}]"
+        return brief(text)
     return brief(str(body))
 
 

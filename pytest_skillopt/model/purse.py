@@ -45,7 +45,7 @@ _ERRORS = 2.0
 
 
 class Amounts(NamedTuple):
-    """What a rollout, a call or a run takes; or caps, where zero means no cap."""
+    """Consumption of a rollout, a call or a run; or caps, where zero means no cap."""
 
     rollouts: float = 0
     calls: float = 0
@@ -100,7 +100,7 @@ Reserve = float | Callable[[float], float]
 
 
 class Purse:
-    """What may be spent, what is reserved and why, for a run or for the share of one skill.
+    """Room that the caps leave, and what is reserved of it, for a run or the share of one skill.
 
     Args:
         caps: the caps; zero means no cap.
@@ -137,7 +137,7 @@ class Purse:
         self.begun = 0
         """Rollouts that were started in this session."""
 
-    # What was taken.
+    # Methods that count what was taken.
 
     @property
     def samples(self) -> int:
@@ -171,7 +171,7 @@ class Purse:
         spent = self._prices.sum.plus(Amounts.taken_by(self._optimizer + self._lost))
         return spent._replace(rollouts=self.samples, seconds=self._clock() - self._start)
 
-    # What may still be taken.
+    # Methods that tell what may still be taken.
 
     def affordable(self) -> float:
         """Return how many further rollouts can be paid after the reserves; infinity without cap."""
@@ -184,7 +184,8 @@ class Purse:
         each, usual = self.price.times(held), self._price_of_call
         for left, reserved, price in zip(self._rests(), each, usual, strict=True):
             if left < math.inf and (price or left <= 0):
-                bounds.append(math.floor((left - reserved) / price) if price else 0)
+                fitting = math.floor((left - reserved) / price) if price else 0
+                bounds.append(fitting)
         return max(0.0, min(bounds))
 
     def total(self) -> float:
@@ -237,7 +238,7 @@ class Purse:
         """The purse whose rollouts tell the prices: this one, or the whole before its first."""
         return self if self.samples else self._whole and self._whole._seen
 
-    # In words.
+    # Descriptions.
 
     @property
     def binding(self) -> str:
@@ -301,7 +302,7 @@ class Purse:
             return f"the search has had its {self.samples} samples{kept}"
         return f"skillopt_{name} leaves no more for the search after {self.samples} samples{kept}"
 
-    # What is paid in this session.
+    # Methods that tell what this session pays.
 
     @property
     def is_capped(self) -> bool:
@@ -391,7 +392,8 @@ class Purse:
             yield self._own - self.samples - held, OWN_LIMIT
         for left, name in self._payable():
             unsure = self._seen is None and name != CAPS[0] and left > 0
-            yield max(left - held, FIRST_LOOK if unsure else -math.inf), name
+            least = FIRST_LOOK if unsure else -math.inf
+            yield max(left - held, least), name
 
 
 OWN_LIMIT = "the search's own limit"

@@ -31,19 +31,20 @@ _NAMES = (
     *("think", "thinking", "antthinking", "seed:think", "thought", "thoughts", "reasoning"),
     *("reflection", "scratchpad"),
 )
+_TAGS = {
+    **{f"<{name}>": f"</{name}>" for name in _NAMES},
+    r"\[THINK\]": r"\[/THINK\]",
+    "◁think▷": "◁/think▷",
+    r"<\|think\|>": r"<\|/think\|>",
+    r"<\|begin_of_thought\|>": r"<\|end_of_thought\|>",
+    r"<\|channel>thought": r"<channel\|>",
+    r"<\|START_THINKING\|>": r"<\|END_THINKING\|>",
+    r"<\|channel\|>analysis": r"<\|channel\|>final<\|message\|>",
+    r"(?!)": "assistantfinal",  # the same by a server that drops the special tokens
+}
 _THOUGHTS = [
     re.compile(f"(?P<opening>{opening})|(?P<closing>{closing})", re.IGNORECASE)
-    for opening, closing in [
-        *((f"<{name}>", f"</{name}>") for name in _NAMES),
-        (r"\[THINK\]", r"\[/THINK\]"),
-        ("◁think▷", "◁/think▷"),
-        (r"<\|think\|>", r"<\|/think\|>"),
-        (r"<\|begin_of_thought\|>", r"<\|end_of_thought\|>"),
-        (r"<\|channel>thought", r"<channel\|>"),
-        (r"<\|START_THINKING\|>", r"<\|END_THINKING\|>"),
-        (r"<\|channel\|>analysis", r"<\|channel\|>final<\|message\|>"),
-        (r"(?!)", "assistantfinal"),  # the same by a server that drops the special tokens
-    ]
+    for opening, closing in _TAGS.items()
 ]
 """Tags around the thoughts of models, each kind by itself."""
 _OPENING = re.compile(r"[{\[]")

@@ -73,12 +73,15 @@ class Usage:
 
     def minus(self, part: Usage) -> Usage:
         """Return this usage without ``part``."""
+        cost = self.cost
+        if cost is not None:
+            cost -= part.cost or 0.0
         return dataclasses.replace(
             self,
             calls=self.calls - part.calls,
             input_tokens=self.input_tokens - part.input_tokens,
             output_tokens=self.output_tokens - part.output_tokens,
-            cost=None if self.cost is None else self.cost - (part.cost or 0.0),
+            cost=cost,
             read_tokens=self.read_tokens - part.read_tokens,
             written_tokens=self.written_tokens - part.written_tokens,
         )
@@ -203,13 +206,13 @@ class ModelError(Exception):
     """Base of the errors of ``Model.complete``. None is a wrong answer of the model."""
 
     kind = "provider"
-    """As in ``InfraError``."""
+    """Kind of fault, as in ``InfraError``."""
     fatal = False
     refused = False
 
 
 hide_frames = methodcaller("errisinstance", (ModelError, AssertionError))
-"""As ``__tracebackhide__`` of a module: a failed test shows its own line, not those of a call."""
+"""Value of ``__tracebackhide__`` in a module: a failed test shows its own line, not a call's."""
 
 
 @dataclass(eq=False, repr=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections import Counter
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -141,20 +141,25 @@ def task_reports(run: Run, result: Result) -> Iterator[pytest.TestReport]:
         outcome: Outcome = "passed"
         said = ""
         if judged:
-            own = least.get(row.id)
-            outcome, said = _judge(row, run.settings.min_pass_rate if own is None else own)
+            wanted = least.get(row.id)
+            if wanted is None:
+                wanted = run.settings.min_pass_rate
+            outcome, said = _judge(row, wanted)
             if result.status == "measured" and not row.before.n and not row.before.errors:
                 outcome, said = "skipped", "not measured: a cap ended the run before that"
         path, _, rest = row.id.partition("::")
         ends: dict[Literal["call", "teardown"], Outcome]
         ends = {"call": outcome, "teardown": "passed"}
         for when, ended in ends.items():
+            longrepr: Any = said or None
+            if ended == "skipped":
+                longrepr = (path, 0, said)
             yield pytest.TestReport(
                 nodeid=row.id,
                 location=(path, None, rest.replace("::", ".")),
                 keywords={},
                 outcome=ended,
-                longrepr=(path, 0, said) if ended == "skipped" else said or None,
+                longrepr=longrepr,
                 when=when,
                 user_properties=properties(row),
                 skillopt_measured=not judged,

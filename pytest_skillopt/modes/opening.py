@@ -124,6 +124,25 @@ def opened(
         if "user" in fingerprints:
             both = f"{fingerprint} {fingerprints['user']}"
             fingerprint = hashlib.sha256(both.encode()).hexdigest()
+        command = command_line(config.invocation_params.args)
+        sampler = Sampler(
+            executor,
+            tasks,
+            JournalLedger(journal),
+            model=fingerprint,
+            settings=settings,
+            meter=limits,
+            on_rollout=on_rollout,
+            on_version=directory.keep_version,
+            decides=not mode.judges_tasks,
+        )
+        notes = [
+            *_repeated(home, mode, settings, about, command),
+            *notes,
+            *_notes(mode, settings, documents, journal, root),
+            *told,
+        ]
+        earlier = earlier_usage(journal.path) if resumed else {}
         yield Run(
             mode=mode,
             settings=settings,
@@ -132,32 +151,15 @@ def opened(
             journal=journal,
             limits=limits,
             models=models,
-            sampler=Sampler(
-                executor,
-                tasks,
-                JournalLedger(journal),
-                model=fingerprint,
-                settings=settings,
-                meter=limits,
-                on_rollout=on_rollout,
-                on_version=directory.keep_version,
-                decides=not mode.judges_tasks,
-            ),
+            sampler=sampler,
             tasks=tasks,
             documents=documents,
-            command=command_line(config.invocation_params.args),
+            command=command,
             fingerprint=fingerprint,
             probe=probe,
-            notes=[
-                *_repeated(
-                    home, mode, settings, about, command_line(config.invocation_params.args)
-                ),
-                *notes,
-                *_notes(mode, settings, documents, journal, root),
-                *told,
-            ],
+            notes=notes,
             used=found,
-            earlier=earlier_usage(journal.path) if resumed else {},
+            earlier=earlier,
             unfinished=_unfinished(home, mode, directory, about),
         )
 

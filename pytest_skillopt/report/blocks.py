@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -54,20 +55,17 @@ class Table:
     looks: tuple[str, ...] = ()
     """One for each row, or none at all."""
     samples: tuple[tuple[tuple[str, RolloutSample], ...], ...] = ()
-    """For each row its transcripts, each with the name of its side; or none at all."""
+    """Transcripts of each row, each with the name of its side; or none at all."""
 
     @classmethod
     def filled(
         cls, head: Sequence[str], align: str, rows: Sequence[Sequence[Cell]], **more: Any
     ) -> Table:
         """Make a table without the columns that no row fills."""
-        kept = [i for i in range(len(head)) if any(row[i] != "" for row in rows)]
-        return cls(
-            tuple(head[i] for i in kept),
-            "".join(align[i] for i in kept),
-            tuple(tuple(row[i] for i in kept) for row in rows),
-            **more,
-        )
+        kept = [column.count("") < len(rows) for column in zip(*rows, strict=True)]
+        body = [tuple(itertools.compress(row, kept)) for row in rows]
+        sides = "".join(itertools.compress(align, kept))
+        return cls(tuple(itertools.compress(head, kept)), sides, tuple(body), **more)
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,7 @@ def _row(result: Result, skill: SkillResult | None) -> tuple[str, ...]:
     status = skill.status if skill else result.status
     name = one_line(skill.name or skill.path) if skill else ""
     before = measured.before.rate if measured else None
+    reached = after.rate if after else None
     return (
         one_line(result.run),
         one_line(result.started)[:10],
@@ -96,7 +97,7 @@ def _row(result: Result, skill: SkillResult | None) -> tuple[str, ...]:
         status,
         name,
         percent(before),
-        percent(after.rate if after else None),
+        percent(reached),
         number(used.calls),
         number(used.input_tokens + used.output_tokens),
         money(used.cost) + left_out,
@@ -107,4 +108,7 @@ def _print(report: Iterable[Line]) -> None:
     coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     for line in report:
         codes = [str(_ANSI[name]) for name, on in line.markup.items() if on] if coloured else []
-        print(f"\x1b[{';'.join(codes)}m{line.text}\x1b[0m" if codes else line.text)
+        text = line.text
+        if codes:
+            text = f"\x1b[{';'.join(codes)}m{text}\x1b[0m"
+        print(text)

@@ -49,7 +49,8 @@ _DIGITS = re.compile(r"(\d+)")
 def move(before: float | None, after: float | None) -> str:
     """Write two rates as ``52.0 -> 63.0 %``, or the known one."""
     if before is None or after is None:
-        return percent(after if before is None else before)
+        known = after if before is None else before
+        return percent(known)
     return f"{100 * before:.1f} -> {percent(after)}"
 
 
@@ -168,9 +169,10 @@ def _precision(skill: SkillResult, mode: str) -> Iterator[str]:
     if skill.none_from:
         yield f"Without any skill: as run {skill.none_from} has measured it."
     if (suite := skill.suite) and (suite.before.k or 0) > 1 and mode != "train":
+        after = suite.after.all_k if suite.after else None
         yield (
             f"All {suite.before.k} of {suite.before.k} rollouts of a task pass (pass^k): "
-            f"{move(suite.before.all_k, suite.after.all_k if suite.after else None)}."
+            f"{move(suite.before.all_k, after)}."
         )
     if (cost := skill.cost) and cost.tokens_before:
         took = _took(cost.tokens_before, cost.dollars_before, cost.seconds_before)

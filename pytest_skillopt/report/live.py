@@ -119,18 +119,17 @@ class Progress:
         total = self.forecast(self.done)
         left = seconds / self.done * (total - self.done) if self.done else 0
         about = "" if self.is_exact else "about "
-        parts = {
-            "rate": self._rate(),
-            "done": f"{words.number(self.done)} of {about}{words.plural(total, 'rollout')}"
-            if total
-            else "",
-            "spent": spent,
-            "left": f"{words.duration(left)} left" if left > 0 else "",
-            "errors": words.plural(self.errors, "error") if self.errors else "",
-            "thinking": f"{words.plural(self.thinking, 'optimizer call')} under way"
-            if self.thinking
-            else "",
-        }
+        parts = dict.fromkeys(("rate", "done", "spent", "left", "errors", "thinking"), "")
+        parts |= {"rate": self._rate(), "spent": spent}
+        if total:
+            whole = words.plural(total, "rollout")
+            parts["done"] = f"{words.number(self.done)} of {about}{whole}"
+        if left > 0:
+            parts["left"] = f"{words.duration(left)} left"
+        if self.errors:
+            parts["errors"] = words.plural(self.errors, "error")
+        if self.thinking:
+            parts["thinking"] = f"{words.plural(self.thinking, 'optimizer call')} under way"
         for name in ("", "thinking", "left", "spent", "rate"):
             parts[name] = ""
             said = ", ".join(filter(None, parts.values())) or "begun"

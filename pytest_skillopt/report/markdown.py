@@ -103,11 +103,13 @@ class Layout:
 
     def _table(self, table: Table) -> str:
         if not table.head:
-            pairs = [[self.words(cell(value)) for value in row] for row in table.rows]
-            return self._lines(f"- {name}: {value}" for name, value in pairs)
+            lines = []
+            for name, value in table.rows:
+                lines.append(f"- {self.words(cell(name))}: {self.words(cell(value))}")
+            return self._lines(lines)
         rule = [{"l": "---", "r": "---:"}[side] for side in table.align]
         head = f"{_row(table.head)}\n{_row(rule)}\n"
-        return head + self._lines(_row([self._cell(c) for c in row]) for row in table.rows)
+        return head + self._lines(_row(map(self._cell, row)) for row in table.rows)
 
     def _cell(self, value: Cell) -> str:
         said = cell(value)
@@ -132,7 +134,9 @@ class Layout:
     def _lines(self, lines: Iterable[str]) -> str:
         """Join the lines that fit, with the number of the others."""
         kept, left = _fitting(list(lines), self._most_items)
-        return "\n".join([*kept, f"\nand {words.number(left)} more"] if left else kept)
+        if left:
+            kept.append(f"\nand {words.number(left)} more")
+        return "\n".join(kept)
 
     def words(self, said: Said) -> str:
         """Write a text without markup and references."""
@@ -150,5 +154,5 @@ class Layout:
         return code(text)
 
 
-def _row(cells: Sequence[str]) -> str:
+def _row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from pytest_skillopt.report.blocks import Block, Said, Section, Table
+    from pytest_skillopt.report.blocks import Block, Cell, Said, Section, Table
     from pytest_skillopt.run.result import Result
 
 NARROWEST = 40
@@ -166,7 +166,7 @@ class Layout:
         yield from inside[1:] if inside and not inside[0].text else inside
 
     def _table(self, table: Table) -> Iterator[Line]:
-        rows = [[one_line(_words(cell(value))) for value in row] for row in table.rows]
+        rows = [_cells(row) for row in table.rows]
         shown = rows if self._verbose else rows[:MOST_ROWS]
         head = [table.head] if table.head else []
         laid = columns([*head, *shown], table.align)
@@ -189,6 +189,10 @@ class Layout:
             yield Line(f"... {words.plural(len(rows) - len(shown), 'more line')} of the diff")
 
 
+def _cells(row: Sequence[Cell]) -> list[str]:
+    return [one_line(_words(cell(value))) for value in row]
+
+
 def _words(said: Said) -> str:
     """Write a text; code with spaces stands in quotes."""
     if isinstance(said, str):
@@ -197,7 +201,9 @@ def _words(said: Said) -> str:
     for piece in said:
         if isinstance(piece, Code):
             text = clip(one_line(piece), MOST_CODE)
-            pieces.append(f'"{text}"' if " " in text else text)
+            if " " in text:
+                text = f'"{text}"'
+            pieces.append(text)
         else:
             pieces.append(piece)
     return "".join(pieces)
@@ -205,7 +211,7 @@ def _words(said: Said) -> str:
 
 def columns(rows: Sequence[Sequence[str]], align: str, *, indent: str = "  ") -> list[str]:
     """Align rows in columns as wide as their widest cell; ``align`` has an l or r for each."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(align))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     laid = []
     for row in rows:
         cells = zip(row, widths, align, strict=True)

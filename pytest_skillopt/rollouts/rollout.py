@@ -167,13 +167,16 @@ class Rollout:
     def rewritten(self, clean: Callable[[str], str]) -> Rollout:
         """Return a copy with ``clean`` applied to every text but keys and ids."""
         error = self.error
+        if error is not None:
+            error = replace(error, message=clean(error.message))
+        turns = [replace(turn, content=clean(turn.content)) for turn in self.transcript]
         return replace(
             self,
             message=clean(self.message),
             feedback=clean(self.feedback),
             output=clean(self.output),
-            transcript=tuple(replace(m, content=clean(m.content)) for m in self.transcript),
-            error=replace(error, message=clean(error.message)) if error else None,
+            transcript=tuple(turns),
+            error=error,
         )
 
     def to_json(self) -> dict[str, Any]:

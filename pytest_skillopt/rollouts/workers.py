@@ -55,7 +55,8 @@ def check_agreement(facts: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _difference(first: str, reference: str, other: str, tasks: str) -> str:
-    here, there = ({task["id"]: task for task in json.loads(said)} for said in (reference, tasks))
+    here = {task["id"]: task for task in json.loads(reference)}
+    there = {task["id"]: task for task in json.loads(tasks)}
     odd = sorted(name for name in here | there if here.get(name) != there.get(name))
     shown = ", ".join(odd[:_SHOWN]) + ", ..." * (len(odd) > _SHOWN)
     return f"{first} and {other} have collected different tasks: {shown}"

@@ -73,16 +73,16 @@ class TaskRow(_Record):
     split: str
     must_pass: bool = False
     trigger: bool | None = None
-    """For a trigger task: true if the agent should use the skill."""
+    """Expectation of a trigger task: true if the agent should use the skill."""
     of: str = ""
     """Path of the other skill that a trigger task is about, if descriptions are trained together.
     """
     marks: list[str] = Field(default_factory=list)
     """The project's own markers, ``kind=...`` of the marker, ``role=judge`` if a judge grades."""
     none: Arm | None = None
-    """Without any skill, if an earlier run has measured that for the same task and model."""
+    """Arm without any skill, if an earlier run has measured it for the same task and model."""
     start: Arm | None = None
-    """For a training: all samples of the run under the version at the start; ``before`` has those
+    """Samples of a training under the version at the start, all of them; ``before`` has those
     of the final comparison, if there was one."""
     before: Arm
     after: Arm | None = None
@@ -125,7 +125,7 @@ class GainRow(_Record):
     """Pass rate of all train and val tasks without and with the edits, as estimated at the end."""
 
     before: float
-    """In [0, 1], as all others."""
+    """Rate in [0, 1], as all others."""
     after: float
     low: float
     """Low end of the 95 % interval of the gain."""

@@ -1,4 +1,4 @@
-"""Which ideas one document may hold, and the chances by which a document is drawn."""
+"""Choice of the ideas that one document holds, and the chances by which it is drawn."""
 
 from __future__ import annotations
 

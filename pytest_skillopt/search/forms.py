@@ -72,7 +72,7 @@ class Proposals(NamedTuple):
     """How an idea was proposed."""
 
     asked: Floats
-    """For each place, how far an analyst that was asked about it proposed the idea, in [0, 1]."""
+    """Degree to which an analyst that was asked about a place proposed the idea, in [0, 1]."""
     times: int
     """Replies that proposed it, at most ``of``."""
     of: int
@@ -87,11 +87,11 @@ class Seen:
     place: Integers
     passed: Flags
     inside: Flags
-    """For each sample and idea, whether the idea was in the document."""
+    """Flags by sample and idea: True if the idea was in the document."""
 
     @property
     def sampled(self) -> Flags:
-        """For each place, whether it has a sample."""
+        """Flags by place: True if it has a sample."""
         return np.bincount(self.place, minlength=self.places) > 0
 
     def sums(self, logs: Floats, rows: Integers | slice = slice(None)) -> Floats:
@@ -119,7 +119,7 @@ class Form(ABC):
         self._others = np.array([hypothesis.others for hypothesis in self.hypotheses])
         self._prior = np.log([hypothesis.prior for hypothesis in self.hypotheses])
         self.helps = np.isin(self._kind, ("local", "general"))
-        """For each hypothesis, whether the idea helps under it."""
+        """Flags by hypothesis: True if the idea helps under it."""
         self.weight = np.zeros((0, len(self.hypotheses)))
         """Posterior probability of each hypothesis, by idea."""
         self.reach = np.zeros((0, places, len(self.hypotheses)))

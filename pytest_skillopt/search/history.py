@@ -74,7 +74,7 @@ class History:
         self._memory = memory
         self._edits: dict[str, EditRow] = {}
         self._measured: dict[str, dict[str, Any]] = {}
-        """By key of an edit, what the search's samples say of it: fields of its row."""
+        """Fields of an edit's row that the search's samples give, by the edit's key."""
 
     @property
     def step(self) -> int:
@@ -189,18 +189,21 @@ class History:
         train: float | None = None,
     ) -> None:
         """Close the current step with a row; ``train`` is a better estimate than the records'."""
+        decided: dict[str, Any] = {}
+        if verdict is not None:
+            decided = {"verdict": verdict.decision, "gate": verdict.gate}
+            decided |= {"before": verdict.before, "after": verdict.after}
+        if train is None:
+            train = pass_rate(records)
         row = StepRow(
             step=self.step,
             epoch=epoch,
             candidate=candidate,
             edits=edits,
-            train=pass_rate(records) if train is None else train,
+            train=train,
             tasks=sum(record.n > 0 for record in records),
-            before=verdict.before if verdict else None,
-            after=verdict.after if verdict else None,
-            verdict=verdict.decision if verdict else "none",
             reason=reason,
-            gate=verdict.gate if verdict else "",
+            **decided,
         )
         self.steps.append(row)
         self.observer.step(row)

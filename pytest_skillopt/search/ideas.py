@@ -30,7 +30,7 @@ class Made:
 
     document: Document
     ideas: tuple[Idea, ...] = ()
-    """In the order in which their edits were applied."""
+    """Ideas in the order in which their edits were applied."""
 
 
 class Ideas:
@@ -50,7 +50,7 @@ class Ideas:
         self._edits: list[Edit] = []
         """Edit of each idea, with all tasks that it was proposed for, and its support."""
         self._needs: list[frozenset[Idea]] = []
-        """By idea, those whose text its edit needs."""
+        """Ideas whose text the edit of an idea needs, by idea."""
         self._order: list[Idea] = []
         """The kept ideas, in the order in which they were kept."""
         self._made: dict[tuple[Idea, ...], Made] = {}

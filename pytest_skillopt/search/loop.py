@@ -128,17 +128,17 @@ class DefaultSearch:
         self._rounds = Rounds(state, self._model, self._ideas)
         self._step = Step()
         self._failures: dict[int, Rollout] = {}
-        """By task, its latest failure; none after a pass with kept ideas that this one lacked."""
+        """Latest failure by task; none after a pass with kept ideas that this one lacked."""
         self._failed_with: dict[int, frozenset[Idea]] = {}
-        """By task, the ideas in the document of its latest failure."""
+        """Ideas in the document of the latest failure by task."""
         self._latest: defaultdict[int, list[Rollout]] = defaultdict(list)
-        """By task, its latest measured rollouts."""
+        """Latest measured rollouts by task."""
         self._outcomes: defaultdict[tuple[int, frozenset[Idea]], list[bool]] = defaultdict(list)
         """Outcomes of each task under each document."""
         self._missing: Counter[int] = Counter()
-        """By task, samples in a row that could not be measured."""
+        """Number of samples in a row that could not be measured, by task."""
         self._asked: Counter[int] = Counter()
-        """By task, how often analysts were asked about it."""
+        """Number of times that analysts were asked about a task."""
         self._shown: frozenset[Idea] = frozenset()
         """Ideas in the document that analysts are shown."""
         self._samples: Counter[Idea] = Counter()

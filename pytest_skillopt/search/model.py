@@ -94,7 +94,7 @@ class _Belief:
     tasks: Counter[int] = field(default_factory=Counter)
     """Number of proposals by the task that the analyst was asked about."""
     places: set[tuple[int, Place]] = field(default_factory=set)
-    """These tasks, each with the place of its latest failure then."""
+    """Pairs of such a task and the place of its latest failure then."""
     state: State = "open"
 
 
@@ -111,7 +111,7 @@ class Model:
         self._samples: list[Outcome] = []
         self._places = Places(tasks)
         self._failed_at: dict[int, Place] = {}
-        """By task, the place of its latest failure."""
+        """Place of the latest failure by task."""
         self._forms: tuple[Form, ...] = (Needs(len(self._places)), Shifts(len(self._places)))
         self._weights = np.full(len(self._forms), 1 / len(self._forms))
         self._updates = 0

@@ -96,12 +96,8 @@ def cost_of(
 
     ``after`` is empty if there is only one version.
     """
-    arms = [
-        {task: [r for r in rollouts if r.measured] for task, rollouts in sorted(arm.items())}
-        for arm in (before, after)
-        if arm
-    ]
-    tasks = [task for task in arms[0] if all(arm.get(task) for arm in arms)] if arms else []
+    arms = [_measured(arm) for arm in (before, after) if arm]
+    tasks = sorted(set.intersection(*map(set, arms))) if arms else []
     if not tasks:
         return None
     found: dict[str, float | None] = {}
@@ -114,6 +110,12 @@ def cost_of(
         found[f"dollars_{side}"] = mean(lambda rollout: rollout.usage.worth) or None
         found[f"seconds_{side}"] = mean(lambda rollout: rollout.duration)
     return CostRow.model_validate(found)
+
+
+def _measured(arm: Mapping[str, Sequence[Rollout]]) -> dict[str, list[Rollout]]:
+    """Return the measured rollouts of each task that has any."""
+    found = {task: [one for one in rollouts if one.measured] for task, rollouts in arm.items()}
+    return {task: rollouts for task, rollouts in found.items() if rollouts}
 
 
 def suite_rate(counts: Iterable[tuple[int, int]], k: int = 0) -> Rate | None:
@@ -203,22 +205,19 @@ def arm_of(rollouts: Sequence[Rollout]) -> Arm:
     errors = [rollout for rollout in rollouts if rollout.outcome == "error"]
     told = [bool(r.skill_read) for r in measured if r.skill_read is not None]
     shown = next(iter(failed or measured or errors or rollouts), None)
+    score = fmean(scores) if scores else None
+    read = sum(told) if told else None
+    sample = _example(shown) if shown else None
+    passed = sum(rollout.passed for rollout in measured)
     return Arm(
-        passed=sum(rollout.passed for rollout in measured),
-        n=len(measured),
-        score=sum(scores) / len(scores) if scores else None,
-        errors=len(errors),
-        read=sum(told) if told else None,
-        sample=_example(shown) if shown else None,
+        passed=passed, n=len(measured), score=score, errors=len(errors), read=read, sample=sample
     )
 
 
 def _example(rollout: Rollout) -> RolloutSample:
-    return RolloutSample(
-        outcome=rollout.outcome,
-        message=rollout.error.message if rollout.error else rollout.message,
-        transcript=list(rollout.transcript),
-    )
+    message = rollout.error.message if rollout.error else rollout.message
+    turns = list(rollout.transcript)
+    return RolloutSample(outcome=rollout.outcome, message=message, transcript=turns)
 
 
 def check_together(

@@ -51,16 +51,16 @@ class Samples:
         """
         self._rivals = rivals
         self._stands_for: dict[str, str] = {}
-        """By version of a rival with one of this skill beside it, the latter."""
+        """Version of this skill by the version of a rival that it stands beside."""
         self._sampler = sampler
         self._purse = purse
         self._skill = skill
         self._start = start
         self._drawn: defaultdict[tuple[str, str, str], count[int]] = defaultdict(count)
-        """By version, task and stream, the index of the next sample."""
+        """Index of the next sample by version, task and stream."""
         self._at_start: dict[str, dict[str, Rollout]] = {}
 
-    # For a search.
+    # Methods for a search.
 
     def take(
         self, document: Document, wanted: Mapping[str, int], stream: str
@@ -154,7 +154,7 @@ class Samples:
             reason = f"no train task could be measured: {_why_not(found)}"
             raise StopRun(reason, kind=Stop.UNMEASURED)
 
-    # For a gate.
+    # Methods for a gate.
 
     def decide(self, gate: Gate, before: Document, after: Document) -> Verdict:
         """Carry out a decision within the budget of the search.
@@ -199,7 +199,7 @@ class Evidence:
     def __init__(self, take: Callable[[Sequence[Draw]], Sequence[Rollout]]) -> None:
         self._take = take
         self.before: dict[str, list[Rollout]] = {}
-        """By task, those of the incumbent."""
+        """Rollouts of the incumbent by task."""
         self.after: dict[str, list[Rollout]] = {}
 
     def decide(self, gate: Gate) -> Verdict:

@@ -222,20 +222,19 @@ class Trainer:
             rows = task_rows(tasks, measured.before, measured.after, measured.verdict)
             gain, need = self._estimate(measured)
         rows = list(self._of_all_tasks(rows))
+        after = state.incumbent if status == "accepted" else state.start
+        ended_early = state.history.ended_early or status in ("interrupted", "unmeasured")
+        resumable = self._final.interrupted or (ended_early and not decided)
         return TrainOutcome(
             skill=state.skill,
             before=state.start,
-            after=state.incumbent if status == "accepted" else state.start,
+            after=after,
             status=status,
             reason=reason,
             proposal=state.incumbent,
             accepted=tuple(state.accepted),
             verdict=verdict,
-            resumable=self._final.interrupted
-            or (
-                not decided
-                and (state.history.ended_early or status in ("interrupted", "unmeasured"))
-            ),
+            resumable=resumable,
             suite=comparison([row for row in rows if row.split != "test"]),
             gain=gain,
             need=need,

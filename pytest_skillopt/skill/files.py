@@ -423,7 +423,8 @@ def skill_files(path: Path, root: Path) -> dict[str, bytes]:
 def file_names(path: Path, root: Path) -> list[str]:
     """List the files beside a skill file, relative to its folder; see ``skill_files``."""
     own = path.name == SKILL_FILE and path.parent.resolve() != root.resolve()
-    names = _files(path.parent, [""] if own else RESOURCES, root)
+    folders = [""] if own else RESOURCES
+    names = _files(path.parent, folders, root)
     return [name for name in names if name != path.name]
 
 

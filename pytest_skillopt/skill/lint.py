@@ -202,7 +202,9 @@ def _finding(rule: str, file: str, excerpt: str) -> Finding:
     shown = " ".join(redact(printable(excerpt)).split())
     if len(shown) > _EXCERPT:
         shown = shown[: _EXCERPT - 3] + "..."
-    return Finding(rule, severity, f"{file}: {message}" if file else message, shown)
+    if file:
+        message = f"{file}: {message}"
+    return Finding(rule, severity, message, shown)
 
 
 @functools.lru_cache(maxsize=64)

@@ -9,6 +9,7 @@ with the same content, are kept in one split: a memorised answer would count as 
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -143,7 +144,7 @@ class _Unit:
                 "give them one split, or the optimizer learns from tasks that measure it"
             )
         self.marked = bool(marks)
-        edges = [(sum(shares[s] for s in SPLITS[: n + 1]), name) for n, name in enumerate(SPLITS)]
+        edges = zip(itertools.accumulate(shares[name] for name in SPLITS), SPLITS, strict=True)
         by_place = next((name for edge, name in edges if self.place < edge), "")
         last = next(name for name in reversed(SPLITS) if shares[name])
         self.split = next(iter(marks), by_place or last)

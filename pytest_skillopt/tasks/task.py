@@ -9,7 +9,7 @@ import json
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -42,7 +42,7 @@ class SkillTask:
     min_pass_rate: float | None = None
     must_pass: bool = False
     trigger: bool | None = None
-    """For a task that asks whether an agent uses the skill: True if it should."""
+    """Expectation of a task that asks whether an agent uses the skill: True if it should."""
     contract: str = ""
     """Requirements of the task on the answer, which the optimizer must not change."""
     doc: str = ""
@@ -103,9 +103,9 @@ def marker_arguments(item: pytest.Item) -> dict[str, Any] | None:
             if name not in _VALID:
                 said = f"skill_task has no argument {name!r} (valid: {', '.join(_VALID)})"
                 raise pytest.UsageError(f"{item.nodeid}: {said}")
-            is_valid, noun = _VALID[name]
-            if value is not None and not is_valid(value):
-                said = f"skill_task({name}={value!r}): {name} must be {noun}"
+            form = _VALID[name]
+            if value is not None and not form.is_valid(value):
+                said = f"skill_task({name}={value!r}): {name} must be {form.words}"
                 raise pytest.UsageError(f"{item.nodeid}: {said}")
             given.setdefault(name, value)
     return {name: value for name, value in given.items() if value is not None}
@@ -115,17 +115,36 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-_VALID: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "skill": (lambda v: isinstance(v, str | PurePath), "a path relative to the root directory"),
-    "split": (lambda v: v in ("train", "val", "test"), "'train', 'val' or 'test'"),
-    "rollouts": (lambda v: type(v) is int and v >= 1, "a whole number of at least 1"),
-    "min_pass_rate": (lambda v: type(v) in (int, float) and 0 <= v <= 1, "a number from 0 to 1"),
-    "group": (_is_text, "a name"),
-    "must_pass": (lambda v: isinstance(v, bool), "True or False"),
-    "trigger": (lambda v: isinstance(v, bool), "True or False"),
-    "contract": (_is_text, "a text"),
-    "kind": (_is_text, "a name"),
-    "harness": (_is_text, "the name of a coding agent, such as 'codex'"),
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str | PurePath)
+
+
+def _is_share(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value <= 1
+
+
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+class _Argument(NamedTuple):
+    """Form of the values of an argument of the marker."""
+
+    is_valid: Callable[[Any], bool]
+    words: str
+
+
+_VALID = {
+    "skill": _Argument(_is_path, "a path relative to the root directory"),
+    "split": _Argument(("train", "val", "test").__contains__, "'train', 'val' or 'test'"),
+    "rollouts": _Argument(lambda v: type(v) is int and v >= 1, "a whole number of at least 1"),
+    "min_pass_rate": _Argument(_is_share, "a number from 0 to 1"),
+    "group": _Argument(_is_text, "a name"),
+    "must_pass": _Argument(_is_bool, "True or False"),
+    "trigger": _Argument(_is_bool, "True or False"),
+    "contract": _Argument(_is_text, "a text"),
+    "kind": _Argument(_is_text, "a name"),
+    "harness": _Argument(_is_text, "the name of a coding agent, such as 'codex'"),
 }
 
 
@@ -167,10 +186,15 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
     marks += told.pop("marks", ())
     marks += [f"kind={kind}"] if kind else []
     marks += ["role=judge"] if "judge" in roles else []
-    content = _sha256([core(text), given_params, *([agent] if agent else ())])
+    parts: list[Any] = [core(text), given_params]
+    if agent:
+        parts.append(agent)
+    content = _sha256(parts)
+    around = Surroundings.of(item.config).digest(item, text)
+    shown = f"{text}\n{json.dumps(given_params, ensure_ascii=False)}"
     return SkillTask(
         id=item.nodeid,
-        source=_sha256([content, Surroundings.of(item.config).digest(item, text)]),
+        source=_sha256([content, around]),
         content=content,
         skill=skill,
         doc=inspect.getdoc(function) or "",
@@ -178,7 +202,7 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
         agent=agent,
         marks=tuple(marks),
         mocks=mocks_of(item),
-        text=f"{text}\n{json.dumps(given_params, ensure_ascii=False)}"[:_TEXT_LIMIT],
+        text=shown[:_TEXT_LIMIT],
         **(told | given),
     )
 

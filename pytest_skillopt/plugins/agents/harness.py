@@ -13,7 +13,7 @@ import weakref
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_skillopt.model.agent import Reply, ReplyError, ToolRun
 from pytest_skillopt.model.types import CacheMiss, Completion, ModelFault
@@ -100,6 +100,19 @@ class HarnessReply(Reply):
             how = f"took longer than {timeout:g} s" if done.why == "time" else "failed"
             raise ReplyError(f"`{command}` {how} ({done.status}):\n{output}")
         return output
+
+
+class _Asked(NamedTuple):
+    """One call of the agent; a cached run depends on the first four fields."""
+
+    prompt: str
+    max_turns: int
+    limit: float
+    only_trigger: bool
+    rivals: Sequence[str]
+    """Bodies of the competing skills of a trigger task."""
+    session: Session | None
+    """Session that the run continues or begins."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -202,43 +215,56 @@ class HarnessAgent:
         root = Path(os.path.abspath(workspace or self.workspace))
         if self.is_document and (explicit or only_trigger):
             raise ValueError(f"{self.skill.file} is always read: neither explicit nor trigger")
-        said = self._forced(prompt) if explicit else prompt
+        if explicit:
+            prompt = self._forced(prompt)
         self._check_surroundings(root)
         tested = "" if self.is_document else self._own_name
-        sandbox = self.runner.sandbox
         with _reached(root):
             files = self._skills(tested, others)
             copied = None if copy is None else self.runner.project / copy
             documents, replaced = self._documents()
             laid = Workspace(root, self.harness.skills, files, copied, tested, documents, replaced)
-        given = (said, max_turns, self.limit if timeout is None else timeout, only_trigger)
+        limit = self.limit if timeout is None else timeout
         rivals = _bodies(files, besides=tested) if only_trigger else []
-        with contextlib.closing(laid), contextlib.ExitStack() as stack:
-            idle = self.recorder.request.is_idle
-            run, replies = None, self.replies if cache and laid.digest and not idle else None
-            if replies is not None:
-                key = self._key(laid, *given)
-                stack.enter_context(replies.claim(key))
-                asked = self.recorder.request
-                found = replies.find(key, f"a run of {asked.task} (sample {asked.sample})")
-                run = None if found is None else self._replayed(found.text, laid)
-            is_read_only = self.replies is not None and self.replies.mode == "ro"
-            if run is None and is_read_only and not idle:
-                raise CacheMiss("this run is not cached, and --skillopt-cache=ro starts no agent")
-            is_new = run is None
-            if run is None:
-                run = self._make(laid, *given, rivals, session)
+        asked = _Asked(prompt, max_turns, limit, only_trigger, rivals, session)
+        with contextlib.closing(laid):
+            run = self._taken(laid, asked, cache=cache)
+            sandbox = self.runner.sandbox
             with _reached(root):
-                laid.look()
                 out = [p for p in laid.links if sandbox.leads_out(p, root, self.harness)]
-                packed = pack(run, laid) if is_new and replies is not None else None
-            if replies is not None and packed is not None:
-                replies.keep(key, Completion(packed))
-            if out and not run.problem:
-                why = f"the agent left {out[0].name!r}, a link to a place outside of its sandbox"
-                run = run.model_copy(update={"problem": why})
+        if out and not run.problem:
+            why = f"the agent left {out[0].name!r}, a link to a place outside of its sandbox"
+            run = run.model_copy(update={"problem": why})
         self._record(prompt, run)
         return run, laid
+
+    def _taken(self, laid: Workspace, asked: _Asked, *, cache: bool) -> Run:
+        """Take a run from the cache, else from the agent, and look at what it has changed.
+
+        Raises:
+            CacheMiss: it is not in the cache, which is read-only.
+        """
+        request = self.recorder.request
+        if request.is_idle:
+            return Run()
+        replies = self.replies if cache and laid.digest else None
+        with contextlib.ExitStack() as stack:
+            if replies is not None:
+                key = self._key(laid, asked)
+                stack.enter_context(replies.claim(key))
+                found = replies.find(key, f"a run of {request.task} (sample {request.sample})")
+                kept = None if found is None else self._replayed(found.text, laid)
+                if kept is not None:
+                    return kept
+            if self.replies is not None and self.replies.mode == "ro":
+                raise CacheMiss("this run is not cached, and --skillopt-cache=ro starts no agent")
+            run = self._make(laid, asked)
+            with _reached(laid.root):
+                laid.look()
+                packed = None if replies is None else pack(run, laid)
+            if replies is not None and packed is not None:
+                replies.keep(key, Completion(packed))
+        return run
 
     def _record(self, prompt: str, run: Run) -> None:
         for role, content in (("user", prompt), *run.turns):
@@ -256,7 +282,8 @@ class HarnessAgent:
         """Read the files of the skills to install, by name; the one under test is ``tested``."""
         project = self.runner.project
         paths = {tested: self.skill.path} if tested else {}
-        paths |= {_name(folder): folder for folder in (project / path for path in others or ())}
+        for path in others or ():
+            paths[_name(project / path)] = project / path
         files = {name: skill_files(path / SKILL_FILE, project) for name, path in paths.items()}
         if others is None:
             for name, document in self.rivals().items():
@@ -309,14 +336,16 @@ class HarnessAgent:
                 fatal=True,
             )
 
-    def _key(self, laid: Workspace, *parts: Any) -> str:
+    def _key(self, laid: Workspace, asked: _Asked) -> str:
         """Return the cache key of a run: a hash of everything it depends on."""
         before = [laid.digest, self.recorder.request.sample]
         runner = self.runner
         given = [self.provider.config.fingerprint, runner.sandbox.kind, dict(runner.passed)]
         stubs = self.recorder.commands
         given += filter(None, [self._folder, stubs.digest() if stubs else ""])
-        text = json.dumps([REVISION, str(self.harness), *parts, *before, *given], sort_keys=True)
+        text = json.dumps(
+            [REVISION, str(self.harness), *asked[:4], *before, *given], sort_keys=True
+        )
         self.asked[text] += 1
         return "run-" + hashlib.sha256(f"{text}#{self.asked[text]}".encode()).hexdigest()
 
@@ -339,32 +368,14 @@ class HarnessAgent:
     def _account(self) -> tuple[str, str, str]:
         return "target", self.recorder.request.stage, self.recorder.request.task
 
-    def _make(
-        self,
-        laid: Workspace,
-        prompt: str,
-        max_turns: int,
-        limit: float,
-        only_trigger: bool,
-        rivals: Sequence[str],
-        session: Session | None,
-    ) -> Run:
-        """Start the agent, wait for it, and return a record of the run.
-
-        ``rivals`` are the bodies of the competing skills of a trigger task; ``session`` is the one
-        that the run continues or begins.
-        """
-        if self.recorder.request.is_idle:
-            return Run.of_nothing()
+    def _make(self, laid: Workspace, asked: _Asked) -> Run:
+        """Start the agent, wait for it, and return a record of the run."""
+        prompt, session = asked.prompt, asked.session
         harness, root, name = self.harness, str(laid.root), session.name if session else ""
         harness = harness.in_session(name) if session else harness
-        marks = marks_of(
-            self.skill.body,
-            self.skill.text.removesuffix(self.skill.body),
-            prompt,
-            *rivals,
-            most=_ALL if self.is_document else MARKS,
-        )
+        head = self.skill.text.removesuffix(self.skill.body)
+        most = _ALL if self.is_document else MARKS
+        marks = marks_of(self.skill.body, head, prompt, *asked.rivals, most=most)
         agent_calls: Any = self.provider.agent_calls(
             harness,
             self.skill.name,
@@ -372,24 +383,19 @@ class HarnessAgent:
             self.is_document,
             marks=marks,
             account=self._account,
-            most_calls=max_turns,
-            stop_when_read=only_trigger,
+            most_calls=asked.max_turns,
+            stop_when_read=asked.only_trigger,
             on_usage=self.recorder.add_usage,
         )
         stubs = self.recorder.commands
         before = len(stubs.told()) if stubs else 0
 
         def start(url: str) -> Ended:
-            start = Start(
-                harness,
-                {"prompt": prompt, "model": self.provider.model, "url": url, "session": name},
-                laid.root,
-                self._folder,
-                fixed=[laid.root / path for path in laid.placed],
-                home=session.home if session else None,
-                stubs=stubs,
-            )
-            return self.runner.run(start, limit, agent_calls)
+            values = {"prompt": prompt, "model": self.provider.model, "url": url, "session": name}
+            fixed = [laid.root / path for path in laid.placed]
+            home = session.home if session else None
+            start = Start(harness, values, laid.root, self._folder, fixed, home=home, stubs=stubs)
+            return self.runner.run(start, asked.limit, agent_calls)
 
         ended = self.provider.serve(agent_calls, prompt, start)
         if not laid.is_intact:
@@ -404,7 +410,7 @@ class HarnessAgent:
                 "this sample tells nothing about it",
                 fatal=True,
             )
-        trace, problem = judged(harness, agent_calls, ended, limit)
+        trace, problem = judged(harness, agent_calls, ended, asked.limit)
         if session is not None:
             session.name = trace.session or name
 

@@ -28,39 +28,24 @@ _KINDS = (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
 
 
 class Run(BaseModel, frozen=True):
-    """Record of one run of an agent, without its changes to files."""
+    """Record of one run of an agent, without its changes to files; by default it did nothing."""
 
-    text: str
+    text: str = ""
     """Last message of the agent."""
-    turns: tuple[tuple[str, str], ...]
+    turns: tuple[tuple[str, str], ...] = ()
     """Role and content of each turn after the prompt."""
-    tools: tuple[ToolRun, ...]
-    problem: str
+    tools: tuple[ToolRun, ...] = ()
+    problem: str = ""
     """Reason for a missing answer that the agent is to blame for; empty if it answered."""
-    skill_used: bool
-    skill_read: bool
-    exit_status: int
-    seconds: float
-    usage: Usage
+    skill_used: bool = False
+    skill_read: bool = False
+    exit_status: int = 0
+    seconds: float = 0.0
+    usage: Usage = Usage()
     model: str = ""
     """Model that answered, as the provider tells."""
     commands: tuple[dict[str, Any], ...] = ()
     """Calls of commands that the test answered."""
-
-    @classmethod
-    def of_nothing(cls) -> Run:
-        """Return the record of an agent that did nothing."""
-        return cls(
-            text="",
-            turns=(),
-            tools=(),
-            problem="",
-            skill_used=False,
-            skill_read=False,
-            exit_status=0,
-            seconds=0.0,
-            usage=Usage(),
-        )
 
 
 class _Change(BaseModel):

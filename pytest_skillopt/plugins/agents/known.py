@@ -91,7 +91,8 @@ class Harness:
         """Return the harness for a turn of a session, the first turn if its name is empty."""
         if not self.once:
             return self
-        return replace(self, argv=self.argv.replace(self.once, self.resume if session else ""))
+        instead = self.resume if session else ""
+        return replace(self, argv=self.argv.replace(self.once, instead))
 
     def filled(self, text: str, values: Mapping[str, str]) -> str:
         """Fill in a template of ``argv``, ``env`` or ``files`` for one run."""

@@ -108,7 +108,9 @@ def _events(text: str) -> tuple[list[dict[str, Any]], bool, str]:
             broken = data
             continue
         if isinstance(event, dict):
-            events.append({"type": kind, **event} if kind else event)
+            if kind:
+                event = {"type": kind, **event}
+            events.append(event)
     return events, True, broken
 
 

@@ -363,7 +363,8 @@ class _Handler(BaseHTTPRequestHandler):
                 )
                 agent_calls.fail(error)
                 return self._refuse(400, "the provider has failed, or a cap is reached")
-        return self._answer(400 if reply.finish_reason == _REFUSED else 200, reply.text)
+        status = 400 if reply.finish_reason == _REFUSED else 200
+        return self._answer(status, reply.text)
 
     def _addressed(self) -> tuple[AgentCalls | None, str, str]:
         """Return the requesting run, if it is current, and the path and query it requests."""
@@ -403,7 +404,8 @@ class _Handler(BaseHTTPRequestHandler):
         streamed = status == 200 and text.lstrip()[:1] not in ("{", "[")
         body = text.encode()
         self.send_response(status)
-        self.send_header("content-type", "text/event-stream" if streamed else "application/json")
+        kind = "text/event-stream" if streamed else "application/json"
+        self.send_header("content-type", kind)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
         if self.command != "HEAD":
@@ -454,15 +456,9 @@ def marks_of(body: str, *known: str, most: int = MARKS) -> tuple[str, ...]:
 
     Several, up to ``most``, because a tool may cut off a part; none that is in the ``known`` texts.
     """
-    new = [
-        line
-        for line in dict.fromkeys(_lines(body))
-        if line and not any(line in text for text in known)
-    ]
+    lines = dict.fromkeys(line.strip() for line in body.split("\n"))
+    whole = "\n".join(known)
+    new = [line for line in lines if line and line not in whole]
     new.sort(key=len, reverse=True)
     best = [line for line in new if len(line) >= _LEAST_MARK][:most] or new[:1]
     return tuple(json.dumps(line)[1:-1] for line in best)
-
-
-def _lines(body: str) -> list[str]:
-    return [line.strip() for line in body.split("\n")]

@@ -157,8 +157,9 @@ def _needed(program: str, path: str, hidden: tuple[Path, ...]) -> list[Path]:
             found += _beside(folder)
     modules = [parent for parent in real.parents if parent.name == "node_modules"]
     found.append((modules or [real.parent])[-1])
-    whole = (path for path in dict.fromkeys(found) if path.resolve() not in hidden)
-    return [path for path in whole if not any(place.is_relative_to(path) for place in hidden)]
+    whole = [path for path in dict.fromkeys(found) if path.resolve() not in hidden]
+    above = {parent for folder in hidden for parent in (folder, *folder.parents)}
+    return [path for path in whole if path not in above]
 
 
 def _beside(folder: Path) -> Iterator[Path]:

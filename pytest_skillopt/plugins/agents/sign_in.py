@@ -209,8 +209,8 @@ def _signed_in(harness: Harness, how: SignIn, model: str) -> Harness:
             harness, argv=argv, env=shared | env, files={}, folder=how.home, once="", resume=""
         )
     argv = harness.argv if model else harness.argv.replace("--model {model}", "")
-    ours = ("{url}", "{key}", "{model}")
-    kept = {n: text for n, text in harness.env.items() if not any(b in text for b in ours)}
+    ours = re.compile(r"\{(?:url|key|model)\}")
+    kept = {name: text for name, text in harness.env.items() if not ours.search(text)}
     for name in ("API_TIMEOUT_MS", "CLAUDE_CODE_MAX_RETRIES"):  # the agent repeats calls itself
         kept.pop(name, None)
     return replace(harness, argv=argv, env=shared | kept, once="", resume="")

@@ -197,13 +197,15 @@ class Commands(Calls):
         done = subprocess.run(words, check=False, **how)
         return Exit(done.returncode % 256, done.stderr, done.stdout)
 
-    # For the server.
+    # Methods for the server.
 
     def begin(self, called: str, arguments: Sequence[str], folder: str) -> Call:
         """Record a call that has begun; ``called`` is the command's name or path."""
         above, _, name = called.rpartition("/")
         refused = above not in ("", str(self.path)) or name not in self._answers
-        call = Call(called if refused else name, tuple(arguments), folder, refused=refused)
+        if refused:
+            name = called
+        call = Call(name, tuple(arguments), folder, refused=refused)
         with self._recording:
             if len(self.recorded) < _MOST_CALLS:
                 self.recorded.append(call)
@@ -265,7 +267,7 @@ class Commands(Calls):
         """Have the first error raised in the test: what it asks about its calls has no answer."""
         self._failure = self._failure or error
 
-    # For whoever starts programs, and for the fixture.
+    # Methods for whoever starts programs, and for the fixture.
 
     def check(self) -> None:
         """Raise what a function of the test has raised.

@@ -105,9 +105,12 @@ def _test(match: re.Match[str]) -> Test:
     text = re.sub(r"\\(['\"\\])", r"\1", quoted) if match["tick"] is None else quoted
     if verb == "equals":
         return Test(rf"\A\s*{re.escape(text.strip())}\s*\Z")
-    if verb in ("starts with", "ends with"):
-        return Test(rf"\A\s*{re.escape(text)}" if "start" in verb else rf"{re.escape(text)}\s*\Z")
-    return _compiled(quoted if "match" in verb else re.escape(text), 0, "not" in verb)
+    if verb == "starts with":
+        return Test(rf"\A\s*{re.escape(text)}")
+    if verb == "ends with":
+        return Test(rf"{re.escape(text)}\s*\Z")
+    pattern = quoted if "match" in verb else re.escape(text)
+    return _compiled(pattern, 0, "not" in verb)
 
 
 def _compiled(regex: str, flags: int, lacks: bool) -> Test:

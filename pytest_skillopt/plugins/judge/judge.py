@@ -30,7 +30,7 @@ class UnreadableJudgement(ModelFault):
 @dataclass(frozen=True, slots=True)
 class Judgement:
     score: float
-    """In [0, 1]."""
+    """Grade in [0, 1]."""
     reason: str
     """Reason of the vote nearest to the median."""
     votes: tuple[float, ...]

@@ -25,7 +25,7 @@ NAMES: dict[type, str] = {
     pytest.Session: "_setupstate _fixturemanager perform_collect",
     pytest.FixtureDef: "_finalizers",
 }
-"""As in ``rollouts/internals.py``."""
+"""Private names that are used here, as in ``rollouts/internals.py``."""
 
 _COLLECTION_REPORTS = ("pytest_collectreport", "pytest_deselected", "pytest_collection_finish")
 _RUNTEST_HOOKS = (

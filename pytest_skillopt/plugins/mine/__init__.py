@@ -27,7 +27,8 @@ def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model | None:
 
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     home = Home(config.rootpath / models.settings.dir)
-    return Handoff(role, home, reporter.write_line if reporter else print, models.throttle)
+    tell = reporter.write_line if reporter else print
+    return Handoff(role, home, tell, models.throttle)
 
 
 def pytest_skillopt_commands(commands: argparse._SubParsersAction[Any]) -> None:

@@ -173,7 +173,7 @@ def _check(
         for name in {*before.names, *after.names} - {SKILL_FILE}:
             _trained(settings).check(name)
         present = {*skill_files(path, path.parent), *after.names}
-        # Also the names of rules that only a conftest.py brings.
+        # Names of rules that only a conftest.py brings are allowed, too.
         allow = frozenset(map(str.strip, settings.get("lint_allow", "").split(",")))
         warnings = check_text(
             before, after, settings, allow=allow, present=present, description=True

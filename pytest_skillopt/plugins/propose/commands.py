@@ -100,7 +100,9 @@ def _propose(args: argparse.Namespace) -> int:
 def _report(outcome: Outcome, args: argparse.Namespace) -> None:
     sentence = (_WOULD if args.dry_run else _SENTENCES)[outcome.action]
     said = sentence.format(path=outcome.skill.path, branch=outcome.request.branch)
-    sys.stdout.write(shown(f"{said}\n  {outcome.url}" if outcome.url else said) + "\n")
+    if outcome.url:
+        said += f"\n  {outcome.url}"
+    sys.stdout.write(shown(said) + "\n")
     with_text = args.dry_run or args.forge == "none"
     if with_text and outcome.action in ("create", "update", "keep"):
         # Not through shown(): it would remove the characters that make the body inert.

@@ -32,12 +32,12 @@ TOKENS = {
     "github": {"GITHUB_TOKEN": "x-access-token", "GH_TOKEN": "x-access-token"},
     "gitlab": {"GITLAB_TOKEN": "oauth2", "CI_JOB_TOKEN": "gitlab-ci-token"},
 }
-"""By forge, the variables that may hold a token, and the name of the user for git with it."""
+"""Variables that may hold a token, with the name of the user for git, by forge."""
 _SERVERS = {
     "github": ("GITHUB_SERVER_URL", "https://github.com"),
     "gitlab": ("CI_SERVER_URL", "https://gitlab.com"),
 }
-"""By forge, the variable of its CI with the address of its server, and the usual one."""
+"""Variable of its CI with the address of its server, and the usual address, by forge."""
 _MERGE_REQUEST = re.compile(r"https?://\S+/-/merge_requests/\S+")
 _MAX_TEXT = 60_000
 """Maximum bytes of the text in its push option: git sends at most 65,516 bytes in a line."""
@@ -82,8 +82,9 @@ class Place:
 
 def place(url: str) -> Place | None:
     """Parse the URL of a remote; None for a folder of this machine."""
-    match = _SCP.fullmatch(url)
-    parts = urlsplit(f"ssh://{match['host']}/{match['path']}" if match else url)
+    if match := _SCP.fullmatch(url):
+        url = f"ssh://{match['host']}/{match['path']}"
+    parts = urlsplit(url)
     if parts.scheme == "file" or not parts.hostname:
         return None
     host = f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname
@@ -138,7 +139,7 @@ class Reply:
 
     done: bool
     data: Any
-    """What the server sent, parsed; None if it was not JSON."""
+    """Answer of the server, parsed; None if it was not JSON."""
     said: str
     """Error in one line, ``""`` without one."""
 
@@ -293,8 +294,11 @@ def _said(stderr: bytes, found: Any) -> str:
     """Join the error of ``gh`` and those in the server's answer to one line."""
     errors = found.get("errors") if isinstance(found, dict) else None
     rows = errors if isinstance(errors, list) else []
-    more = [str(row.get("message") if isinstance(row, dict) else row) for row in rows]
-    text = "; ".join([stderr.decode("utf-8", "replace").strip() or "no message", *more])
+    parts = [stderr.decode("utf-8", "replace").strip() or "no message"]
+    for row in rows:
+        message = row.get("message") if isinstance(row, dict) else row
+        parts.append(str(message))
+    text = "; ".join(parts)
     return " ".join(printable(redact(text)).split())[:500]
 
 

@@ -195,7 +195,8 @@ def plan(base: Base, skill: Checked, subject: str) -> Plan:
         return Plan("keep", seen)
     made = commit_object(head, f"{subject}\n\n{_MESSAGE}\n{proposed}\n")
     commit = write(git, made + _trailer(made), "commit")
-    return Plan("update" if tip else "create", seen, commit)
+    action: Action = "update" if tip else "create"
+    return Plan(action, seen, commit)
 
 
 def is_ours(commit: bytes) -> bool:

@@ -89,7 +89,7 @@ class Checked:
     before: Document = field(repr=False)
     after: Document = field(repr=False)
     said: SkillResult = field(repr=False)
-    """What the training says of it; not checked."""
+    """Statements of the training about it, unchecked."""
     places: Mapping[str, str] = field(default_factory=dict)
     """Paths of its files on the base branch, without links, by their names."""
     rule: str = ""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pytest_skillopt import Result, Search, SequentialGate
     from pytest_skillopt.plugins.published.config import prompts_of
     from pytest_skillopt.plugins.published.environments import reflect_with, tasks_of
-    from pytest_skillopt.run.result import Arm
+    from pytest_skillopt.run.result import Arm, TaskRow
 
 __all__ = ["prompts_of", "reflect_with", "tasks_of"]
 _GATES = ("strict", "off", "confirm")
@@ -89,15 +89,16 @@ def pytest_skillopt_result(config: pytest.Config, result: Result) -> None:
     """Note the pass rates by ``kind=`` of the marker, if the tasks have any."""
     from pytest_skillopt.report.figures import move
 
-    kinds: dict[str, list[tuple[Arm, Arm | None]]] = defaultdict(list)
-    for row in (row for skill in result.skills for row in skill.tasks):
+    rows = [row for skill in result.skills for row in skill.tasks]
+    kinds: dict[str, list[TaskRow]] = defaultdict(list)
+    for row in rows:
         for mark in row.marks:
             if mark.startswith("kind=") and (row.before.n or (row.after and row.after.n)):
-                kinds[mark.removeprefix("kind=")].append((row.before, row.after))
-    said = [
-        f"{kind} {move(_rate(b for b, _ in arms), _rate(a for _, a in arms))} ({len(arms)})"
-        for kind, arms in sorted(kinds.items())
-    ]
+                kinds[mark.removeprefix("kind=")].append(row)
+    said = []
+    for kind, rows in sorted(kinds.items()):
+        moved = move(_rate(row.before for row in rows), _rate(row.after for row in rows))
+        said.append(f"{kind} {moved} ({len(rows)})")
     if said:
         result.notes.append(f"pass rates by kind of task (tasks): {', '.join(said)}")
 

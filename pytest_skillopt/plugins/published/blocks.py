@@ -160,10 +160,8 @@ def set_block(document: Document, name: str, content: str) -> Document:
         result = document.with_text(_appended(text, block, newline))
     else:
         result = document.with_text(text[: region.start] + block + text[region.end :])
-    others, kept = (
-        [entry for entry in protected_texts(version) if entry[0] != name]
-        for version in (document, result)
-    )
+    others = [entry for entry in protected_texts(document) if entry[0] != name]
+    kept = [entry for entry in protected_texts(result) if entry[0] != name]
     if others != kept or get_block(result, name) != content:
         raise SkillError(
             f"the block {name} cannot be added: a region or code block of the document, or one "

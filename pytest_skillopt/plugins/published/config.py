@@ -164,18 +164,17 @@ def patch_of(data: Any, tasks: tuple[str, ...] = (), step: int = 0) -> Patch:
         if op not in get_args(Op) or not isinstance(content, str):
             raise ValueError(f"edit {number} has op={op!r}; {', '.join(get_args(Op))} are read")
         kind = str(row.get("source_type") or whole.get("source_type") or "failure")
-        edits.append(
-            Edit(
-                op,
-                str(row.get("target") or ""),
-                content,
-                str(inner.get("reasoning") or ""),
-                tasks,
-                support=int(row.get("support_count") or 1),
-                origin="success" if kind == "success" else "failure",
-                step=step,
-            )
+        edit = Edit(
+            op,
+            str(row.get("target") or ""),
+            content,
+            str(inner.get("reasoning") or ""),
+            tasks,
+            support=int(row.get("support_count") or 1),
+            origin="success" if kind == "success" else "failure",
+            step=step,
         )
+        edits.append(edit)
         known = {"op", "target", "content", "support_count", "source_type", "merge_level"}
         unused |= row.keys() - known
     known = {"edits", "patch", "reasoning", "source_type", "ranking_details"}

@@ -261,7 +261,10 @@ def tasks_of_adapter(
         if _reflects(adapter):
             rollout.record(_ROW, json.dumps(row, default=str))
         hint = getattr(adapter, "build_reference_text", None)
-        settle(row, rollout, str(hint(item) or "") if hint and episodes is None else "")
+        reference = ""
+        if hint and episodes is None:
+            reference = str(hint(item) or "")
+        settle(row, rollout, reference)
 
     def own(item: dict[str, Any], skill: Skill, rollout: Recorder, tmp_path: Path) -> None:
         __tracebackhide__ = True
@@ -275,7 +278,8 @@ def tasks_of_adapter(
         with redirect.to(Chat(skill_agent)):
             run(item, skill, rollout, tmp_path)
 
-    return as_test(through if redirect else own, splits, skill)
+    body = through if redirect else own
+    return as_test(body, splits, skill)
 
 
 def _own_items(adapter: Any, loader: Any) -> dict[str, list[Any]]:
@@ -295,10 +299,11 @@ def _planned(episodes: Mapping[str, int]) -> dict[str, list[dict[str, Any]]]:
     starts = {"train": 0, "val": 1_000_000, "test": 2_000_000}
     if unknown := episodes.keys() - starts:
         raise pytest.UsageError(f"tasks_of: episodes has {min(unknown)!r}; use train, val, test")
-    return {
-        split: [{"id": f"{split}-{n}", "split": split, "seed": starts[split] + n} for n in range(m)]
-        for split, m in episodes.items()
-    }
+    planned: dict[str, list[dict[str, Any]]] = {}
+    for split, many in episodes.items():
+        named = [{"id": f"{split}-{n}", "split": split} for n in range(many)]
+        planned[split] = [row | {"seed": starts[split] + n} for n, row in enumerate(named)]
+    return planned
 
 
 def _plan(loader: Any, split: str, seed: int) -> Any:

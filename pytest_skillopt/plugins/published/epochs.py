@@ -41,7 +41,7 @@ class Guidance(Form):
 
 
 Pairs = dict[str, tuple[TaskRecord, TaskRecord]]
-"""By node id, a task under the previous epoch's document and under the current one."""
+"""Records of a task under the previous epoch's document and the current one, by node id."""
 
 
 def compare_epochs(state: TrainingState, before: Document, context: Context) -> Pairs:

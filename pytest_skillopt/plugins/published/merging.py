@@ -182,6 +182,7 @@ def _budget(edits: Sequence[Edit], context: Context) -> int:
 def _rank(edits: Sequence[Edit], budget: int, context: Context) -> list[Edit]:
     shown = ("Proposed edits", numbered(edits))
     answer = context.ask("select", "rank", Ranking, shown, budget=budget)
-    chosen = dict.fromkeys(answer.selected_indices if answer else ())
+    indices = answer.selected_indices if answer else ()
+    chosen = dict.fromkeys(indices)
     kept = [edits[i] for i in chosen if 0 <= i < len(edits)]
     return kept[:budget] or by_support(edits)[:budget]

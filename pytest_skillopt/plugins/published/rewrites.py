@@ -52,11 +52,12 @@ def merge_bodies(batches: Sequence[Sequence[Patch]], context: Context, name: str
 
 
 def _listed(batch: Sequence[Patch]) -> str:
-    return "\n\n".join(
-        f"## Body {i} (from {len({task for edit in patch.edits for task in edit.tasks})} tasks)"
-        f"\n\n{quote(patch.body or '', _BODY_CHARS)}"
-        for i, patch in enumerate(batch)
-    )
+    parts = []
+    for i, patch in enumerate(batch):
+        tasks = {task for edit in patch.edits for task in edit.tasks}
+        body = quote(patch.body or "", _BODY_CHARS)
+        parts.append(f"## Body {i} (from {len(tasks)} tasks)\n\n{body}")
+    return "\n\n".join(parts)
 
 
 def _merged_body(batch: Sequence[Patch], answer: Body | None) -> Patch:

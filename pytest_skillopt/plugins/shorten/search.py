@@ -169,12 +169,10 @@ class ShortenSearch:
         context = state.context.at(document=state.incumbent, step=state.history.step)
         before = state.incumbent
         taken = [edit for edit in self._propose(context) if self._try(edit, context)]
+        candidate = state.incumbent.version if taken else ""
+        reason = _removed(len(taken), before.size, state.incumbent.size)
         state.history.end_step(
-            epoch=1,
-            records=(),
-            candidate=state.incumbent.version if taken else "",
-            edits=len(taken),
-            reason=_removed(len(taken), before.size, state.incumbent.size),
+            epoch=1, records=(), candidate=candidate, edits=len(taken), reason=reason
         )
         return bool(taken)
 

@@ -50,7 +50,7 @@ class Conversing(Protocol):
 
 @dataclass(frozen=True)
 class Part:
-    """What a user knows and wants, by the arguments of ``User``."""
+    """Knowledge and wishes of a user, by the arguments of ``User``."""
 
     turns: tuple[str | None, ...] = ()
     """Fixed messages in their order, the opening first; None: the model says this one."""
@@ -269,7 +269,8 @@ class User:
             )
         if not is_recorded:
             self.recorder.record("assistant", str(reply))
-        talk.replies.append(reply if isinstance(reply, Reply) else Reply(reply))
+        kept = reply if isinstance(reply, Reply) else Reply(reply)
+        talk.replies.append(kept)
         talk.messages.append({"role": "assistant", "content": str(reply)})
 
 

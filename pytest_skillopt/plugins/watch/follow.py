@@ -55,12 +55,12 @@ class Follower:
         self._samples: list[tuple[int, float | None, int, int]] = []
         self._outcomes: Counter[str] = Counter()
         self._steps: dict[tuple[str, int], dict[str, Any]] = {}
-        """By skill and number: a resumed session records the earlier steps once more."""
+        """Steps by skill and number: a resumed session records the earlier ones once more."""
         self._edits: dict[tuple[str, ...], dict[str, Any]] = {}
         self._workers: dict[str, list[float]] = {}
         self._faults: Counter[str] = Counter()
         self._rates: dict[str, list[float]] = {}
-        """By skill, the expected pass rates of the train tasks at the start and now."""
+        """Expected pass rates of the train tasks at the start and now, by skill."""
         self._spent: dict[str, Usage] = {}
         self._phase = ""
         self._first = self._last = self._session = 0.0
@@ -151,37 +151,40 @@ class Follower:
         """
         result = self._result()
         done = self._outcomes["passed"] + self._outcomes["failed"] + self._outcomes["skipped"]
-        running = result is None and is_held(self._run)
-        state = "running" if running else "finished" if result else "not running"
-        told = {
+        workers = []
+        for name, (n, total, seen) in sorted(self._workers.items()):
+            workers.append([name, int(n), total / n, self._last - seen])
+        told: dict[str, Any] = {
             "run": self._run.name,
             "mode": self._about.get("mode", ""),
-            "state": state,
-            "phase": self._phase if running else "",
+            "state": "not running",
+            "phase": "",
             "seconds": self._last - self._first,
-            "left": self._left(done) if running else None,
+            "left": None,
             "done": done,
             "passed": self._outcomes["passed"],
             "errors": self._outcomes["error"],
             "total": self._total(done),
             "rates": list(self._rates.values())[-1:],
-            **{name: self._plan[name] for name in ("caps", "models")},
+            "caps": self._plan["caps"],
+            "models": self._plan["models"],
             "spent": {role: asdict(usage) for role, usage in self._spent.items()},
             "tasks": list(self._splits.items()),
             "starts": len(set(self._about.get("skills", {}).values())),
             "steps": list(self._steps.values()),
             "edits": list(self._edits.values())[-MOST_EDITS:],
-            "workers": [
-                [name, int(n), total / n, self._last - seen]
-                for name, (n, total, seen) in sorted(self._workers.items())
-            ],
+            "workers": workers,
             "faults": self._faults.most_common(MOST_FAULTS),
-            "stoppable": running and self.controller() is not None,
+            "stoppable": False,
             "said": None,
             "measured": [],
             "history": [],
-            **(result or {}),
         }
+        if result is not None:
+            told |= {"state": "finished", **result}
+        elif is_held(self._run):
+            told |= {"state": "running", "phase": self._phase, "left": self._left(done)}
+            told["stoppable"] = self.controller() is not None
         return {**_clean(told), "samples": self._samples[since:]}
 
     def _left(self, done: int) -> float | None:
