@@ -1,7 +1,8 @@
 """The simulated optimizer: reads only the prompt, and is as good as the mix of its world.
 
 It knows what a convention would say once a failure names what is wrong or a rollout that passed
-shows it, and otherwise writes what sounds good. It mostly leaves out what was tried.
+shows it, and otherwise writes what sounds good. It mostly leaves out what was tried, and names an
+edit under test that says the same, or at times any one, in place of writing it once more.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from worlds.world import (
     START,
     WORDINGS,
     Kind,
+    is_useless,
     statements,
     useless,
     wording,
@@ -35,6 +37,7 @@ _WRONG = re.compile(r"AssertionError: wrong (\w+) in")
 _WROTE = re.compile(r"wrote the (\w+) ")
 _NUMBERED = re.compile(r"^## Edit \d+: append\nFrom .*?support (\d+).*?\n(?:Target:.*?)?Content:\n"
                        r"\[data \w+\]\n(.*?)\n\[end of data", re.MULTILINE | re.DOTALL)  # fmt: skip
+_UNDER_TEST = re.compile(r"^(\d+)\. not decided \(.*?\): append (.*)$", re.MULTILINE)
 _NUMBERS = {thing: number for number, (thing, _) in enumerate(CONVENTIONS)}
 _FALSE_ALARM = 0.3
 """Chance that a failure which names no stated convention is taken for a lapse."""
@@ -47,7 +50,10 @@ class Temper:
     """Habits of an optimizer."""
 
     obeys: float = 0.8
-    """Chance of leaving out what the prompt lists as tried before."""
+    """Chance of leaving out what the prompt lists as tried before, and of naming an edit under test
+    that says the same."""
+    echoes: float = 0.3
+    """Chance of naming any edit under test in place of a useless line."""
     favourite: float = 0.6
     """Chance of the wording that this optimizer likes best for a convention."""
     more: float = 0.4
@@ -58,8 +64,8 @@ class Temper:
 
 TEMPERS: Mapping[str, Temper] = {
     "plain": Temper(),
-    "careless": Temper(obeys=0.0, favourite=0.25, more=0.6, strays=0.3),
-    "stubborn": Temper(obeys=0.0, favourite=1.0, more=0.0),
+    "careless": Temper(obeys=0.0, echoes=0.0, favourite=0.25, more=0.6, strays=0.3),
+    "stubborn": Temper(obeys=0.0, echoes=0.0, favourite=1.0, more=0.0),
 }
 
 
@@ -123,7 +129,9 @@ class Proposer:
         if form == "Edits" and stage == "update":
             return _edits([])
         if form in ("Edits", "CausedEdits"):
-            answer = self._strayed(_edits(self.lines(prompt, luck)), luck)
+            lines, again = self._proposals(prompt, luck)
+            answer = self._strayed(_edits(lines), luck)
+            answer["again"] = again
             answer["edits"] += self._remind(prompt, luck) if form == "CausedEdits" else []
             return answer
         if form in _FIXED:
@@ -136,18 +144,37 @@ class Proposer:
 
     def lines(self, prompt: str, luck: random.Random) -> list[str]:
         """Return the lines that it would add, from the document and rollouts of a prompt."""
+        return self._proposals(prompt, luck)[0]
+
+    def _proposals(self, prompt: str, luck: random.Random) -> tuple[list[str], list[int]]:
+        """Return new lines, and the numbers of edits under test."""
         document, _, rest = prompt.partition("[end of data")
-        tried, _, evidence = rest.rpartition("# Rollouts")
+        listed, _, evidence = rest.rpartition("# Rollouts")
+        under_test = {text: int(number) for number, text in _UNDER_TEST.findall(listed)}
+        tried = _UNDER_TEST.sub("", listed)
         known = statements(document)
         hints = [_NUMBERS[word] for word in _WRONG.findall(evidence) + _WROTE.findall(evidence)]
         hints = [n for n in dict.fromkeys(hints) if n not in known and n < self._kind.rules]
         advised = "# Advice from earlier epochs" in tried
         lines: list[str] = []
+        again: list[int] = []
         for _ in range(1 + self._further(luck)):
             line = self._line(hints, CODE.findall(evidence), advised, luck)
-            if line and not (line in tried and luck.random() < self._temper.obeys):
+            if number := self._number(line, under_test, luck):
+                again.append(number)
+            elif line and not (line in tried and luck.random() < self._temper.obeys):
                 lines.append(line)
-        return list(dict.fromkeys(lines))
+        return list(dict.fromkeys(lines)), again
+
+    def _number(self, line: str, under_test: Mapping[str, int], luck: random.Random) -> int:
+        """Return the number of the edit under test that it names in place of a line, or 0."""
+        said = statements(line)
+        same = [number for text, number in under_test.items() if statements(text) == said]
+        if said and same and luck.random() < self._temper.obeys:
+            return same[0]
+        if is_useless(line) and under_test and luck.random() < self._temper.echoes:
+            return luck.choice(list(under_test.values()))
+        return 0
 
     def _remind(self, prompt: str, luck: random.Random) -> list[dict[str, str]]:
         """Remind of a line of the document: that which a failure names, at times any."""

@@ -260,6 +260,11 @@ def useless(luck: random.Random) -> str:
     return f"- {luck.choice(_USELESS_VERBS)} {luck.choice(_USELESS_THINGS)}."
 
 
+def is_useless(line: str) -> bool:
+    """Return whether a line is one of those that ``useless`` makes."""
+    return any(line.startswith(f"- {verb} ") for verb in _USELESS_VERBS)
+
+
 @functools.lru_cache(maxsize=1 << 14)
 def _times(text: str) -> Mapping[int, int]:
     """Count the lines that state each convention."""

@@ -16,7 +16,7 @@ from simulation.agent import find_date
 from simulation.conventions import HARMFUL, RULES, TOOL_RULES, USELESS, read
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from simulation.server import Request
 
@@ -32,7 +32,7 @@ _COMPARED = (
 )
 _FIELD = re.compile(r"\b([a-z]\w*)(?: of a[^:\n]*| is not[^:\n]*)?: expected")
 _ASKED = re.compile(r"`(\w+)` (?:from|of) this")
-_SAMPLED = re.compile(r"^- not decided \(.*\): .*$", re.MULTILINE)
+_UNDER_TEST = re.compile(r"^(\d+)\. not decided \(.*?\): (.*)$", re.MULTILINE)
 _TOOL = re.compile(r"\b([a-z]+_[a-z_]+)`? tool|\bwith `([a-z]+_[a-z_]+)`")
 
 
@@ -41,7 +41,7 @@ def propose(request: Request, members: set[str]) -> dict[str, Any]:
     editor = _Editor(request)
     reasoning = "What the tasks want: " + ", ".join(map(" ".join, editor.causes))
     if "selected_indices" not in members:
-        return {"reasoning": reasoning, "edits": editor.edits()}
+        return {"reasoning": reasoning, "again": editor.again(), "edits": editor.edits()}
     ranked = sorted(editor.suggestions, key=lambda one: (not _rule(one[1]["content"]), one[0]))
     return {"reasoning": reasoning, "selected_indices": [n for n, _ in ranked][: editor.limit]}
 
@@ -59,6 +59,19 @@ class _Editor:
         self.limit = int(limit[1]) if limit else 4
         self.suggestions = list(_suggestions(self._text))
         self.causes = list(dict.fromkeys(c for task in self._tasks for c in _causes(task)))
+        self._under_test = {text: int(n) for n, text in _UNDER_TEST.findall(self._text)}
+
+    def again(self) -> list[int]:
+        """Return the numbers of the edits under test that say what failures ask for."""
+        numbers = [self._number(cause) for cause in self.causes if not self._states(cause)]
+        return [number for number in numbers if number]
+
+    def _number(self, cause: Cause) -> int:
+        """Return the number of an edit under test that says a rule; 0 if none does."""
+        for text, number in self._under_test.items():
+            if any(wording in text for wording in _wordings(cause)):
+                return number
+        return 0
 
     def edits(self) -> list[dict[str, str]]:
         """Propose edits for failures, or say those of others once and in general words."""
@@ -75,7 +88,8 @@ class _Editor:
                 return self._missing(rules)
         request, temper = self._request, self._request.temper
         causes = [c for c in self.causes if not request.uniform(f"missed/{c}") < temper.missed]
-        edits = [self._edit(c) for c in causes if not self._states(c) and self._worded(c)]
+        causes = [c for c in causes if not self._states(c) and not self._number(c)]
+        edits = [self._edit(c) for c in causes if self._worded(c)]
         if request.uniform("useless") < temper.useless:
             edits.append(_appended(request.pick("which useless", USELESS)))
         if request.uniform("harmful") < temper.harmful:
@@ -113,18 +127,19 @@ class _Editor:
         return tool in self._body if tool != name else read(self._body)[name] == {value}
 
     def _worded(self, cause: Cause) -> str:
-        """Word a rule as an open edit does, else as the prompt has not shown it; may be empty."""
-        name, value = cause
-        field, tool = value.replace("_", " "), name.removeprefix("tool ")
-        ways = RULES.get(cause) or [rule.format(field=field, tool=tool) for rule in TOOL_RULES]
-        sampled = "\n".join(_SAMPLED.findall(self._text))
-        if open_ones := [wording for wording in ways if wording in sampled]:
-            return open_ones[0]
-        fresh = [wording for wording in ways if wording not in self._text]
+        """Word a rule as the prompt has not shown it; empty if there is no such wording."""
+        fresh = [wording for wording in _wordings(cause) if wording not in self._text]
         # Asked twice, a model often says the same.
         if fresh and self._request.uniform(f"favourite/{cause}") < 0.6:
             return fresh[0]
         return self._request.pick(f"wording/{cause}", fresh or [""])
+
+
+def _wordings(cause: Cause) -> Sequence[str]:
+    """Return the ways to say a rule."""
+    name, value = cause
+    field, tool = value.replace("_", " "), name.removeprefix("tool ")
+    return RULES.get(cause) or [rule.format(field=field, tool=tool) for rule in TOOL_RULES]
 
 
 def _causes(task: str) -> Iterator[Cause]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from pydantic import BaseModel, model_validator
+from pydantic import BaseModel, field_validator, model_validator
 
 from pytest_skillopt.model.structured import Answer, ask_json
 from pytest_skillopt.model.types import CapReached, ModelError, ModelFault
@@ -104,6 +104,13 @@ class Edits(Form):
     more: ClassVar[str] = ""
     """Template with further instructions on the answer, if any."""
     edits: Sequence[EditForm]
+    again: Sequence[int] = ()
+    """Numbers, from 1, of the edits under test that the analyst would propose, too."""
+
+    @field_validator("again", mode="before")
+    @classmethod
+    def _read_none(cls, numbers: object) -> object:
+        return numbers or ()
 
     @model_validator(mode="before")
     @classmethod

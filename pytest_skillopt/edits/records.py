@@ -112,7 +112,8 @@ _REFUTED, _PROVEN = 0.1, 0.9
 """Probabilities that an edit helps, below which it is refuted and above which it is proven."""
 _SHOWN_EDIT = 400
 """Characters of a sampled edit that are shown."""
-_MOST_SAMPLED = 20
+MOST_SAMPLED = 20
+"""Most sampled edits that are listed."""
 _SHOWN_TASKS = 6
 
 
@@ -150,12 +151,13 @@ class SampledEdit:
         )
         moved = sorted(self.effects.items(), key=lambda item: -abs(item[1]))[:_SHOWN_TASKS]
         tasks = ", ".join(f"{task} {100 * change:+.0f}" for task, change in moved)
-        return f"- {self.standing} ({figures}): {text}" + (f" [{tasks}]" if tasks else "")
+        return f"{self.standing} ({figures}): {text}" + (f" [{tasks}]" if tasks else "")
 
 
 def describe_sampled(edits: Sequence[SampledEdit]) -> str:
-    """List the first 20 edits, with what each did."""
-    return "\n".join(map(str, edits[:_MOST_SAMPLED]))
+    """List the first edits with their numbers, from 1, and what each did."""
+    listed = enumerate(edits[:MOST_SAMPLED], start=1)
+    return "\n".join(f"{number}. {edit}" for number, edit in listed)
 
 
 class Tried(NamedTuple):

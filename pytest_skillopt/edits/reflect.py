@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.edits.combine import Patch
 from pytest_skillopt.edits.context import evidence
+from pytest_skillopt.edits.records import MOST_SAMPLED
 from pytest_skillopt.skill.edits import with_links
 
 if TYPE_CHECKING:
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.edits.calls import Edits, FormT
     from pytest_skillopt.edits.context import Context
     from pytest_skillopt.edits.records import TaskRecord
-    from pytest_skillopt.skill.edits import Origin
+    from pytest_skillopt.skill.edits import Edit, Origin
 
 
 def reflect(records: Sequence[TaskRecord], context: Context) -> list[Patch]:
@@ -75,10 +77,15 @@ def ask_for_edits(
     ``form`` is that of the answers; ``more`` goes to the ``read`` of its edits.
     """
     for batch, answer in ask_analysts(template, form or context.form, records, context):
-        about = {"reason": answer.reasoning, "tasks": ids(batch), "step": context.step, **more}
-        edits = [
-            edit.read(origin=_origin(batch), **about) for edit in answer.edits[: context.budget]
-        ]
+        about = {
+            "reason": answer.reasoning,
+            "tasks": ids(batch),
+            "step": context.step,
+            "origin": _origin(batch),
+            **more,
+        }
+        edits = [replace(edit, support=1, **about) for edit in _chosen_again(answer, context)]
+        edits += [edit.read(**about) for edit in answer.edits[: context.budget]]
         if edits := with_links(edits, context.document):
             yield Patch(tuple(edits), answer.reasoning)
 
@@ -107,6 +114,12 @@ def ask_analysts(
     ]
     answers = zip(drawn, context.calls.ask(questions), strict=True)
     return [(batch, answer) for (*_, batch), answer in answers if answer is not None]
+
+
+def _chosen_again(answer: Edits, context: Context) -> list[Edit]:
+    """Return the edits under test whose numbers an analyst has given."""
+    listed = dict(enumerate(context.sampled[:MOST_SAMPLED], start=1))
+    return [listed[number].edit for number in dict.fromkeys(answer.again) if number in listed]
 
 
 def ids(batch: Sequence[TaskRecord]) -> tuple[str, ...]:

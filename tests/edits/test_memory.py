@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
+
+import pytest
 
 from pytest_skillopt.edits.records import Memory, SampledEdit, describe_sampled
 from pytest_skillopt.edits.reflect import reflect
@@ -49,13 +52,35 @@ def test_analysts_are_shown_by_figures_what_was_refuted(toy: ModuleType) -> None
     reflect([toy.make_record("test_a", "--")], context)
     prompt = model.asked[0][-1]
     for line in (
-        "- refuted (-4 points, helps with probability 0.03, 36 samples): append - Be nice. "
+        "1. refuted (-4 points, helps with probability 0.03, 36 samples): append - Be nice. "
         "[test_a -12, test_b +1]",
-        "- helps (+12 points, helps with probability 0.97, 41 samples): append - Add the unit.\n",
-        "- not decided (+2 points, helps with probability 0.40, 9 samples): append - Sort",
+        "2. helps (+12 points, helps with probability 0.97, 41 samples): append - Add the unit.\n",
+        "3. not decided (+2 points, helps with probability 0.40, 9 samples): append - Sort",
     ):
         assert line in prompt
     assert "Do not propose it in other words" in prompt
+
+
+def test_an_analyst_proposes_a_listed_edit_by_its_number(toy: ModuleType) -> None:
+    """Its text may be cut in the list, and other words would make a second edit of it."""
+    long = SampledEdit(toy.append(f"- Sort {'all ' * 200}rows."), 0.02, 0.4, 9)
+    reply = {"reasoning": "they are not sorted", "again": [1, 1, 0, 7], "edits": []}
+    model = toy.ToyOptimizer(script=lambda form, messages: json.dumps(reply))
+    context = toy.make_context(model, sampled=[long])
+    (patch,) = reflect([toy.make_record("test_a", "--")], context)
+    (edit,) = patch.edits
+    assert (edit.content, edit.tasks, edit.support) == (long.edit.content, ("test_a",), 1)
+    assert edit.reason == "they are not sorted"
+
+
+@pytest.mark.parametrize("numbers", [None, [], ["1"]])
+def test_a_list_of_numbers_is_read_as_models_write_it(toy: ModuleType, numbers: object) -> None:
+    reply = {"again": numbers, "edits": [{"op": "append", "content": "- Be brief."}]}
+    model = toy.ToyOptimizer(script=lambda form, messages: json.dumps(reply))
+    known = [SampledEdit(toy.append("- Be nice."), 0.0, 0.4, 30)]
+    (patch,) = reflect([toy.make_record("test_a", "--")], toy.make_context(model, sampled=known))
+    assert [edit.content for edit in patch.edits if edit.content == "- Be brief."]
+    assert len(patch.edits) == 1 + bool(numbers)
 
 
 def test_an_edit_with_figures_is_not_listed_again_without_them(toy: ModuleType) -> None:

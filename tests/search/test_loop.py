@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import threading
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -204,15 +205,29 @@ def test_analysts_are_shown_what_was_given_up(toy: ModuleType) -> None:
     assert "refuted" in last
 
 
-def test_analysts_are_shown_the_open_edits_and_asked_to_repeat_them(toy: ModuleType) -> None:
-    """Otherwise each analyst words the same rule anew."""
-    model = toy.ToyOptimizer(useful=0.3)
+def test_an_open_edit_that_is_proposed_by_its_number_has_one_more_vote(toy: ModuleType) -> None:
+    """Otherwise each analyst words the same rule anew, and each wording has samples of its own."""
+    under_test = re.compile(r"^(\d+)\. not decided \(.*?\): append (- Convention.*)$", re.MULTILINE)
+
+    votes: Counter[str] = Counter()
+
+    def answer(form: str, messages: Sequence[dict[str, Any]]) -> str | None:
+        prompt = messages[-1]["content"]
+        wanted = set(re.findall(r"convention \d+", prompt.rpartition("# Rollouts")[2]))
+        numbers = []
+        for number, text in under_test.findall(prompt):
+            if any(words in text.casefold() for words in wanted):
+                numbers.append(int(number))
+                votes[text] += 1
+        return json.dumps({"again": numbers, "edits": []}) if numbers else None
+
+    model = toy.ToyOptimizer(useful=0.5, script=answer)
     outcome, _ = train(toy, toy.make_world(weak=0.0), model)
-    opened = {row.content for row in outcome.edits if row.status in ("open", "accepted")}
-    later = [prompt for *_, prompt in model.asked if "word for word" in prompt]
-    listed = [prompt.partition("# Edits that were sampled")[2] for prompt in later]
-    assert any("- not decided (" in text for text in listed)
-    assert any(f"append {line}" in text for line in opened for text in listed)
+    assert outcome.status == "accepted"
+    support = {row.content: row.support for row in outcome.edits}
+    assert votes
+    assert all(support[text] > count for text, count in votes.items())
+    assert len(support) == len(outcome.edits)
 
 
 def test_nobody_is_asked_on_about_tasks_that_pass_with_the_kept_lines(toy: ModuleType) -> None:
