@@ -159,7 +159,6 @@ class Settings:
 
     # of plugins
     user: str = _free("")
-    evals: bool = _setting(False)
     evals_pass: float = _setting(1.0, low=1e-6, high=1)
     harness: str = _setting("")
     harness_env: str = _setting("", many=",")
@@ -253,15 +252,16 @@ def refuse_options(config: pytest.Config, args: Iterable[str]) -> None:
     for word in args:
         flag = word.partition("=")[0]
         name = flag.removeprefix("--skillopt-").replace("-", "_")
-        if name == flag or _has_option(config, name):
+        if not flag.startswith("--skillopt-") or _has_option(config, name):
             continue
         if name in REMOVED:
             raise pytest.UsageError(f"{flag} no longer exists: {REMOVED[name]}")
         if _is_declared(config, f"skillopt_{name}"):
             how = f"-o skillopt_{name}=VALUE, or skillopt_{name} in the configuration file"
             raise pytest.UsageError(f"{flag} is not an option: write {how}")
-        if name in known:
-            raise pytest.UsageError(f"{flag} is not an option here{switched_off(config)}")
+        off = switched_off(config)
+        if off or name in known:
+            raise pytest.UsageError(f"{flag} is not an option here{off}")
 
 
 def _has_option(config: pytest.Config, name: str) -> bool:

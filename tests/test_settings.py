@@ -284,7 +284,7 @@ def test_the_help_names_every_option_and_key(pytester: pytest.Pytester) -> None:
 
 
 def test_every_setting_is_declared_and_every_key_is_a_setting() -> None:
-    read_by_a_plugin = {"skillopt_published", "skillopt_propose_skills"}
+    read_by_a_plugin = {"skillopt_evals", "skillopt_published", "skillopt_propose_skills"}
     assert {f"skillopt_{field.name}" for field in OWN} | read_by_a_plugin == DECLARED.keys.keys()
 
 
