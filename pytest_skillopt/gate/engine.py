@@ -338,6 +338,20 @@ class SequentialGate:
                 f"{named(list(errors))}"
             )
 
+    def _check_comparable(self, task: str, failing: Sequence[Arm], skipped: Sequence[Arm]) -> None:
+        """Raise Unmeasured if a task fails or is skipped under some arms and may not be dropped."""
+        counts = self.counts
+        if failing and (skipped or task in self.must_pass or task in counts.measured):
+            raise Unmeasured(
+                f"{task} could not be measured under the {failing[0]}: "
+                f"{counts[failing[0], task].failures_in_a_row} infrastructure errors in a row"
+            )
+        if skipped and any(counts[arm, task].n for arm in ARMS):
+            raise Unmeasured(
+                f"{task} was skipped under the {skipped[0]} and measured besides, so the two "
+                "skills cannot be compared on the same tasks; deselect it"
+            )
+
     def _leave_out(self) -> list[Want]:
         """Drop the tasks that give only errors, or only skips, under both arms.
 
@@ -355,26 +369,16 @@ class SequentialGate:
         probes: list[Want] = []
         gone = []
         for task in counts.tasks:
-            both = {arm: counts[arm, task] for arm in ARMS}
-            failing = [arm for arm, count in both.items() if count.is_unmeasurable]
-            skipped = [arm for arm, count in both.items() if count.skipped]
-            if failing and (skipped or task in self.must_pass or task in counts.measured):
-                raise Unmeasured(
-                    f"{task} could not be measured under the {failing[0]}: "
-                    f"{both[failing[0]].failures_in_a_row} infrastructure errors in a row"
-                )
-            if skipped and any(count.n for count in both.values()):
-                raise Unmeasured(
-                    f"{task} was skipped under the {skipped[0]} and measured besides, so the two "
-                    "skills cannot be compared on the same tasks; deselect it"
-                )
+            failing = [arm for arm in ARMS if counts[arm, task].is_unmeasurable]
+            skipped = [arm for arm in ARMS if counts[arm, task].skipped]
+            self._check_comparable(task, failing, skipped)
             if len(failing or skipped) == 2:
                 gone.append(task)
                 counts.left_out += [task] if failing else []
                 continue
             for arm in failing or skipped:
                 other = CANDIDATE if arm == INCUMBENT else INCUMBENT
-                if not both[other].failures_in_a_row:
+                if not counts[other, task].failures_in_a_row:
                     probes += self.wants(other, [task])
         counts.tasks = [task for task in counts.tasks if task not in gone]
         if len(counts.left_out) > limit * len(counts.all_tasks):

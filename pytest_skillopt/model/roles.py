@@ -83,12 +83,7 @@ class Models:
             ModelConfigError: a provider refuses a model or a key.
             KeyboardInterrupt: ``ended`` returned the reason why the session ends.
         """
-        found = {self.get(role).fingerprint: self.get(role) for role in roles}
-        for model in found.values():
-            if refusal := getattr(model, "no_chat", ""):
-                # Before another model is asked, which may cost.
-                raise ModelConfigError(refusal)
-        probes = [model.probe for model in found.values() if hasattr(model, "probe")]
+        probes = self._probes(roles)
         errors: list[Exception] = []
 
         def ask(probe: Callable[[], object]) -> None:
@@ -109,6 +104,15 @@ class Models:
             alive[0].join(_LOOK_UP)
         if errors:
             raise errors[0]
+
+    def _probes(self, roles: Iterable[Role]) -> list[Callable[[], object]]:
+        """Return the checks of the models; ModelConfigError if one answers no messages."""
+        found = {self.get(role).fingerprint: self.get(role) for role in roles}
+        for model in found.values():
+            if refusal := getattr(model, "no_chat", ""):
+                # Before another model is asked, which may cost.
+                raise ModelConfigError(refusal)
+        return [model.probe for model in found.values() if hasattr(model, "probe")]
 
     def close(self) -> None:
         for model in self._made.values():

@@ -120,10 +120,7 @@ def opened(
             for name, _ in documents[skill].files:
                 untrained.pop(name, None)
             executor.add_skill(skill, untrained)
-        fingerprint = fingerprints.get("target") or _target_of_own_agents(settings)
-        if "user" in fingerprints:
-            both = f"{fingerprint} {fingerprints['user']}"
-            fingerprint = hashlib.sha256(both.encode()).hexdigest()
+        fingerprint = _fingerprint(fingerprints, settings)
         command = command_line(config.invocation_params.args)
         sampler = Sampler(
             executor,
@@ -162,6 +159,14 @@ def opened(
             earlier=earlier,
             unfinished=_unfinished(home, mode, directory, about),
         )
+
+
+def _fingerprint(fingerprints: Mapping[Role, str], settings: Settings) -> str:
+    """Return the fingerprint of the target, together with that of a simulated user."""
+    target = fingerprints.get("target") or _target_of_own_agents(settings)
+    if "user" not in fingerprints:
+        return target
+    return hashlib.sha256(f"{target} {fingerprints['user']}".encode()).hexdigest()
 
 
 def hooked_notes(

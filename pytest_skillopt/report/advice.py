@@ -13,7 +13,7 @@ from pytest_skillopt.report.words import full_stop
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_skillopt.mode import Tone
+    from pytest_skillopt.mode import Mode, Tone
     from pytest_skillopt.run.result import Comparison, GainRow, NeedRow, Result, SkillResult
 
 _PROBABLE = 0.5
@@ -226,39 +226,72 @@ def _change(measured: Comparison, where: str) -> str:
 
 
 def _cautions(result: Result, skill: SkillResult) -> Iterator[str]:
-    broken = list({t.id for t in skill.tasks if t.change == "broken"})
+    mode = mode_named(result.mode)
     # A rejection that fails the session names them in its reason.
-    if broken and not (skill.status == "rejected" and "rejected" in mode_named(result.mode).fails):
-        unseen = len({t.id for t in skill.tasks if t.id in broken and t.split == "test"})
-        test = " of the test split" * (unseen == len(broken))
-        some = f", {unseen} of the test split" if 0 < unseen < len(broken) else ""
-        tasks = words.plural(len(broken), "task").capitalize()
-        yield f"{tasks}{test} broken{some}: {figures.some(broken)}."
+    if skill.status != "rejected" or "rejected" not in mode.fails:
+        yield from _on_broken_tasks(skill)
     if result.simulated:
         yield _SIMULATED
-    unvalidated = skill.verdict is not None and not skill.verdict.get("validated", True)
-    if unvalidated or any(s.gate == "off" and s.verdict == "accepted" for s in skill.steps):
+    yield from _on_decision(skill, mode)
+    if skill.test is not None:
+        yield from _on_test_split(skill.test)
+    if skill.warnings:
+        rules = ", ".join(dict.fromkeys(warning.rule for warning in skill.warnings))
+        yield f"The edits add text to look at, shown below ({rules})."
+    if mode.judges_tasks and skill.status == "measured":
+        yield from _on_unmeasured_tasks(skill)
+    wanted = result.settings.get("write", True)
+    if mode.name == "train" and skill.status == "accepted" and wanted and not skill.written:
+        yield f"{skill.path} was not written; the edit is kept as a patch."
+
+
+def _on_decision(skill: SkillResult, mode: Mode) -> Iterator[str]:
+    if _is_untested(skill):
         yield "The gate was off: no edit was tested before it was kept."
-    if skill.shared_train_val and result.mode == "train":
+    if skill.shared_train_val and mode.name == "train":
         yield (
             "Too few tasks for splits: the gain is measured on the very tasks that the edits came "
             "from, so expect less on new ones."
         )
-    if skill.test is not None and skill.test.after is not None:
-        before, after = skill.test.before.rate, skill.test.after.rate
-        if after < before or after == before < 1:
-            moved = f"fell from {words.percent(before)} to" if after < before else "stayed at"
-            yield (
-                f"On the test split, which no edit has seen, the pass rate {moved} "
-                f"{words.percent(after)}."
-            )
-    if skill.warnings:
-        rules = ", ".join(dict.fromkeys(warning.rule for warning in skill.warnings))
-        yield f"The edits add text to look at, shown below ({rules})."
+
+
+def _on_unmeasured_tasks(skill: SkillResult) -> Iterator[str]:
     unknown = sum(not row.before.n and not row.skipped for row in skill.tasks)
-    if unknown and mode_named(result.mode).judges_tasks and skill.status == "measured":
+    if unknown:
         tasks = words.plural(len(skill.tasks), "task")
         yield f"{unknown} of {tasks} were not measured: a cap ended the run."
-    wanted = result.settings.get("write", True)
-    if result.mode == "train" and skill.status == "accepted" and wanted and not skill.written:
-        yield f"{skill.path} was not written; the edit is kept as a patch."
+
+
+def _is_untested(skill: SkillResult) -> bool:
+    """Return whether edits were kept without a test."""
+    if skill.verdict is not None and not skill.verdict.get("validated", True):
+        return True
+    return any(step.gate == "off" and step.verdict == "accepted" for step in skill.steps)
+
+
+def _on_broken_tasks(skill: SkillResult) -> Iterator[str]:
+    broken = {task.id: task.split for task in skill.tasks if task.change == "broken"}
+    if not broken:
+        return
+    unseen = list(broken.values()).count("test")
+    of_test, some = "", ""
+    if unseen == len(broken):
+        of_test = " of the test split"
+    elif unseen:
+        some = f", {unseen} of the test split"
+    tasks = words.plural(len(broken), "task").capitalize()
+    yield f"{tasks}{of_test} broken{some}: {figures.some(list(broken))}."
+
+
+def _on_test_split(test: Comparison) -> Iterator[str]:
+    if test.after is None:
+        return
+    before, after = test.before.rate, test.after.rate
+    if after < before:
+        moved = f"fell from {words.percent(before)} to"
+    elif after == before < 1:
+        moved = "stayed at"
+    else:
+        return
+    rate = words.percent(after)
+    yield f"On the test split, which no edit has seen, the pass rate {moved} {rate}."

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.run.result import (
         Comparison,
+        CostRow,
         EditRow,
         GainRow,
         Rate,
@@ -174,17 +175,20 @@ def _precision(skill: SkillResult, mode: str) -> Iterator[str]:
             f"All {suite.before.k} of {suite.before.k} rollouts of a task pass (pass^k): "
             f"{move(suite.before.all_k, after)}."
         )
-    if (cost := skill.cost) and cost.tokens_before:
-        took = _took(cost.tokens_before, cost.dollars_before, cost.seconds_before)
-        if cost.tokens_after is not None and cost.seconds_after is not None:
-            then = _took(cost.tokens_after, cost.dollars_after, cost.seconds_after)
-            one, other = mode_named(mode).sides
-            took += f" {one}, {then} {other} (tokens {cost.increase:+.0f} %)"
-        yield f"A rollout took {took}."
+    if skill.cost and skill.cost.tokens_before:
+        yield f"A rollout took {_spending(skill.cost, mode_named(mode).sides)}."
     if skill.patch:
         yield growth(skill.patch)
     if skill.test is not None and skill.test_openings > 1:
         yield f"The test split has been measured {skill.test_openings} times over all runs."
+
+
+def _spending(cost: CostRow, sides: tuple[str, str]) -> str:
+    took = _took(cost.tokens_before, cost.dollars_before, cost.seconds_before)
+    if cost.tokens_after is None or cost.seconds_after is None:
+        return took
+    then = _took(cost.tokens_after, cost.dollars_after, cost.seconds_after)
+    return f"{took} {sides[0]}, {then} {sides[1]} (tokens {cost.increase:+.0f} %)"
 
 
 def _took(tokens: float, dollars: float | None, seconds: float) -> str:

@@ -15,7 +15,7 @@ from pytest_skillopt.untrusted import redact
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_skillopt.report.blocks import Block, Cell, Said, Table
+    from pytest_skillopt.report.blocks import Block, Cell, Said, Section, Table
     from pytest_skillopt.run.result import Result
 
 SUMMARY_LIMIT = 900_000
@@ -89,17 +89,19 @@ class Layout:
                 yield self._table(block)
             case blocks.Diff(text):
                 yield from self._diff(text)
-            case blocks.Section(title, inner, True):
-                parts = [part for each in inner for part in self.block(each)]
-                inside = "\n\n".join(parts)
-                head = html.escape(plain(title))
-                yield f"<details><summary>{head}</summary>\n\n{inside}\n\n</details>"
-            case blocks.Section(title, inner):
-                yield f"{'#' * level} {self.words(title)}"
-                for each in inner:
-                    yield from self.block(each, level + 1)
-            case blocks.Curve():
-                pass
+            case blocks.Section():
+                yield from self._section(block, level)
+
+    def _section(self, section: Section, level: int) -> Iterator[str]:
+        if section.is_folded:
+            parts = [part for block in section.blocks for part in self.block(block)]
+            inside = "\n\n".join(parts)
+            head = html.escape(plain(section.title))
+            yield f"<details><summary>{head}</summary>\n\n{inside}\n\n</details>"
+            return
+        yield f"{'#' * level} {self.words(section.title)}"
+        for block in section.blocks:
+            yield from self.block(block, level + 1)
 
     def _table(self, table: Table) -> str:
         if not table.head:

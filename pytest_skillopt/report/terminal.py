@@ -152,8 +152,6 @@ class Layout:
                 yield from self.diff(text)
             case blocks.Section():
                 yield from self._section(block)
-            case blocks.Curve():
-                pass
 
     def _section(self, section: Section) -> Iterator[Line]:
         title = _words(section.title)

@@ -201,13 +201,7 @@ def conclude(
             fault_of_test=all(_is_fault_of_test(p.exception, recorder) for p in asserted),
         )
     if failed:
-        phase = failed[0]
-        where = "set-up" if phase.report.when == "setup" else "teardown"
-        file, line, _ = phase.report.location
-        place = f"{file}:{(line or 0) + 1}"
-        if not isinstance(phase.exception, pytest.FixtureLookupError):
-            place = _location(config, phase) or place
-        return Rollout.of_error(request, "setup", f"{where} failed: {_line(phase)} ({place})")
+        return Rollout.of_error(request, "setup", _without_body(config, failed[0]))
     if recorder.refusals:
         message = shorten("\n".join(recorder.refusals), _MESSAGE_LIMIT)
         return Rollout(request, "failed", message=message)
@@ -218,6 +212,16 @@ def conclude(
     if not any(phase.report.when == "call" for phase in main):
         return Rollout.of_error(request, "internal", "pytest did not run the body of the test")
     return Rollout(request, "passed")
+
+
+def _without_body(config: pytest.Config, phase: Phase) -> str:
+    """Describe the failure of a set-up or teardown, and its place."""
+    where = "set-up" if phase.report.when == "setup" else "teardown"
+    file, line, _ = phase.report.location
+    place = f"{file}:{(line or 0) + 1}"
+    if not isinstance(phase.exception, pytest.FixtureLookupError):
+        place = _location(config, phase) or place
+    return f"{where} failed: {_line(phase)} ({place})"
 
 
 def captured_output(phases: Sequence[Phase]) -> str:

@@ -322,12 +322,8 @@ def write_version(
     changed = [name for name in targets if after.file(name) != before.file(name)]
 
     def check(name: str) -> None:
-        place, target = places[name], targets[name]
-        inside = place.parent if is_outside(name) else root
-        if not target.is_relative_to(inside.resolve()):
-            raise SkillError(f"{place}: not written, it is now outside of the project")
-        if (target.read_bytes() if target.exists() else b"") != before.file(name).data:
-            raise SkillError(f"{place}: not written, the file was changed during the run")
+        inside = places[name].parent if is_outside(name) else root
+        _check_unchanged(places[name], targets[name], inside, before.file(name).data)
 
     written: dict[str, Path] = {}
     moved: list[str] = []
@@ -342,15 +338,29 @@ def write_version(
             moved.append(name)
     except OSError as error:
         for name in moved:
-            if data := before.file(name).data:
-                _write_beside(targets[name], data).replace(targets[name])
-            else:
-                targets[name].unlink()
+            _restore(targets[name], before.file(name).data)
         folder = places[SKILL_FILE].parent
         raise SkillError(f"{folder}: cannot be written ({error.strerror})") from None
     finally:
         for temporary in written.values():
             temporary.unlink(missing_ok=True)
+
+
+def _check_unchanged(place: Path, target: Path, inside: Path, data: bytes) -> None:
+    """Raise SkillError if a file has left a folder, or holds other data; a missing one is empty."""
+    if not target.is_relative_to(inside.resolve()):
+        raise SkillError(f"{place}: not written, it is now outside of the project")
+    found = target.read_bytes() if target.exists() else b""
+    if found != data:
+        raise SkillError(f"{place}: not written, the file was changed during the run")
+
+
+def _restore(file: Path, data: bytes) -> None:
+    """Write a file again as it was; remove it if it was not there."""
+    if data:
+        _write_beside(file, data).replace(file)
+    else:
+        file.unlink()
 
 
 def check_names(version: Document, trained: Trained) -> None:

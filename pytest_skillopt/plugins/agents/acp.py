@@ -16,7 +16,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 # Names that agents give to modes in which they ask for no permission.
 _UNATTENDED = ("bypassPermissions", "agent-full-access", "full-access", "yolo")
@@ -53,26 +53,37 @@ def main(session: str, prompt: str, workspace: str, *command: str) -> None:
                 return result if isinstance(result, dict) else {}
         sys.exit(f"{method}: the agent ended")
 
-    can = ask("initialize", protocolVersion=1, clientCapabilities={}).get("agentCapabilities")
-    place: dict[str, Any] = {"cwd": workspace, "mcpServers": []}
-    if not session:
-        opened = ask("session/new", **place)
-        name = opened.get("sessionId", "")
-    elif isinstance(can, dict) and can.get("loadSession"):
-        name = session
-        opened = ask("session/load", told=False, sessionId=name, **place)
-    else:
-        sys.exit("session/load: the agent cannot continue a session")
-    modes = list[str]()
-    with contextlib.suppress(*_MALFORMED):
-        modes += [m["id"] for m in opened["modes"]["availableModes"] if m["id"] in _UNATTENDED]
-    for mode in modes[:1]:
+    name, opened = _open_session(ask, session, workspace)
+    if mode := _unattended(opened):
         ask("session/set_mode", sessionId=name, modeId=mode)
     ask("session/prompt", sessionId=name, prompt=[{"type": "text", "text": prompt}])
     assert agent.stdin is not None
     agent.stdin.close()
     with contextlib.suppress(subprocess.TimeoutExpired):
         agent.wait(_GRACE)
+
+
+def _open_session(
+    ask: Callable[..., dict[str, Any]], session: str, workspace: str
+) -> tuple[str, dict[str, Any]]:
+    """Begin a session, or continue one; return its name, and what the agent says of it."""
+    can = ask("initialize", protocolVersion=1, clientCapabilities={}).get("agentCapabilities")
+    place: dict[str, Any] = {"cwd": workspace, "mcpServers": []}
+    if not session:
+        opened = ask("session/new", **place)
+        return opened.get("sessionId", ""), opened
+    if isinstance(can, dict) and can.get("loadSession"):
+        return session, ask("session/load", told=False, sessionId=session, **place)
+    sys.exit("session/load: the agent cannot continue a session")
+
+
+def _unattended(opened: dict[str, Any]) -> str:
+    """Return a mode in which the agent asks for no permission; empty if there is none."""
+    with contextlib.suppress(*_MALFORMED):
+        for mode in opened["modes"]["availableModes"]:
+            if mode["id"] in _UNATTENDED:
+                return str(mode["id"])
+    return ""
 
 
 def _lines(agent: subprocess.Popen[bytes]) -> Iterator[bytes]:

@@ -194,10 +194,6 @@ class HarnessAgent:
         run, _ = self._run(prompt, only_trigger=True, max_turns=max_turns, others=others, **options)
         return run.skill_read or run.skill_used
 
-    @property
-    def _own_name(self) -> str:
-        return self.skill.name or self.skill.path.name
-
     def _run(
         self,
         prompt: str,
@@ -218,7 +214,7 @@ class HarnessAgent:
         if explicit:
             prompt = self._forced(prompt)
         self._check_surroundings(root)
-        tested = "" if self.is_document else self._own_name
+        tested = "" if self.is_document else self.skill.name or self.skill.path.name
         with _reached(root):
             files = self._skills(tested, others)
             copied = None if copy is None else self.runner.project / copy
@@ -484,28 +480,41 @@ def judged(
         ModelError: the infrastructure is to blame.
     """
     trace = Trace()
-    told = trace.read(harness, ended.out)
-    words, said = ended.fault, ended.said
-    how = f"ended after {limit:g} s" if ended.why == "time" else f"exit status {ended.status}"
-    if not told:
-        tested = harness.tested or "no version"
-        how += f", no event recognised in its output (tested with {tested})"
-    if failure := agent_calls.failure or (None if words else agent_calls.fault):
+    is_known = trace.read(harness, ended.out)
+    if failure := _failure(agent_calls, ended):
         raise failure
     if agent_calls.stop_when_read and agent_calls.skill_read:
         return trace, ""
-    if not words and not agent_calls.calls:
-        words = f"made no model call, {how}: {trace.error or trace.text[-300:] or said}"
-    if not words and (ended.why == "time" or agent_calls.out_of_calls):
-        within = f"after {agent_calls.most_calls} model calls"
-        within = f"within {limit:g} s" if ended.why == "time" else within
-        last = " | ".join((_command(run) or run.name)[:120] for run in trace.tools[-3:])
-        return trace, f"no final answer {within}; last commands: {last or 'none'}"
-    if not words and not trace.done:
-        words = trace.error[-300:] or f"ended without an answer, {how}: {said}"
-    if words := words or trace.error[-300:]:
-        raise ModelFault(f"{harness}: {words}", fatal=ended.why == "start")
-    return trace, ""
+    if ended.fault:
+        raise ModelFault(f"{harness}: {ended.fault}", fatal=ended.why == "start")
+    how = f"ended after {limit:g} s" if ended.why == "time" else f"exit status {ended.status}"
+    if not is_known:
+        how += f", no event recognised in its output (tested with {harness.tested or 'no version'})"
+    if not agent_calls.calls:
+        said = trace.error or trace.text[-300:] or ended.said
+        raise ModelFault(f"{harness}: made no model call, {how}: {said}")
+    if within := _exceeded(agent_calls, ended, limit):
+        last = [_command(run) or run.name for run in trace.tools[-3:]]
+        shown = " | ".join(text[:120] for text in last) or "none"
+        return trace, f"no final answer {within}; last commands: {shown}"
+    if trace.done and not trace.error:
+        return trace, ""
+    error = trace.error[-300:] or f"ended without an answer, {how}: {ended.said}"
+    raise ModelFault(f"{harness}: {error}")
+
+
+def _failure(agent_calls: AgentCalls, ended: Ended) -> Exception | None:
+    """Return the error of a run's calls; that of the last one counts if the agent itself ran."""
+    if agent_calls.failure is not None or ended.fault:
+        return agent_calls.failure
+    return agent_calls.fault
+
+
+def _exceeded(agent_calls: AgentCalls, ended: Ended, limit: float) -> str:
+    """Name the limit that ended a run, such as ``within 60 s``; empty if none did."""
+    if ended.why == "time":
+        return f"within {limit:g} s"
+    return f"after {agent_calls.most_calls} model calls" if agent_calls.out_of_calls else ""
 
 
 @contextlib.contextmanager

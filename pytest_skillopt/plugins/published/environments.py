@@ -221,6 +221,15 @@ class Batch:
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
+def _row_of(adapter: Any, batch: Any, skill: str, out: Path) -> dict[str, Any]:
+    """Have an adapter carry out a batch of one item; return its row."""
+    rows = adapter.rollout(adapter.build_env_from_batch(batch), skill, str(out))
+    if not rows:
+        raise TypeError(f"{type(adapter).__name__}.rollout returned no row")
+    row: dict[str, Any] = rows[0] if isinstance(rows[0], dict) else vars(rows[0])
+    return row
+
+
 def tasks_of_adapter(
     adapter: Any,
     *,
@@ -254,10 +263,7 @@ def tasks_of_adapter(
         batch: Any = Batch("eval", "train", rollout.seed, 1, [dict(item)])
         if episodes is not None:
             batch = _plan(loader, item["split"], item["seed"])
-        rows = adapter.rollout(adapter.build_env_from_batch(batch), skill.text, str(out))
-        if not rows:
-            raise TypeError(f"{type(adapter).__name__}.rollout returned no row")
-        row = rows[0] if isinstance(rows[0], dict) else vars(rows[0])
+        row = _row_of(adapter, batch, skill.text, out)
         if _reflects(adapter):
             rollout.record(_ROW, json.dumps(row, default=str))
         hint = getattr(adapter, "build_reference_text", None)

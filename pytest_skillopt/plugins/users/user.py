@@ -110,19 +110,23 @@ def _moves_of(part: Part, *, begins: bool) -> type[_Move]:
         @model_validator(mode="after")
         def _said_by_a_user(self) -> Move:
             self.text = printable(self.text).strip()
-            if self.next != "say":
-                if begins:
-                    raise ValueError('"next" must be "say": nothing was said yet')
-                return self
-            if not self.text:
-                raise ValueError('with "say" the text must not be empty')
-            if len(self.text) > _LONGEST:
-                raise ValueError(f"the text must have at most {_LONGEST} characters")
-            if any(text in _plain(self.text) for text in part.unsaid):
-                raise ValueError("the text must not repeat what your part says")
+            if self.next == "say":
+                _check_said(self.text, part)
+            elif begins:
+                raise ValueError('"next" must be "say": nothing was said yet')
             return self
 
     return Move
+
+
+def _check_said(text: str, part: Part) -> None:
+    """Raise ValueError for a text that the user of a part does not say."""
+    if not text:
+        raise ValueError('with "say" the text must not be empty')
+    if len(text) > _LONGEST:
+        raise ValueError(f"the text must have at most {_LONGEST} characters")
+    if any(unsaid in _plain(text) for unsaid in part.unsaid):
+        raise ValueError("the text must not repeat what your part says")
 
 
 @dataclass(eq=False, repr=False)  # a failing test shows the fixtures it was given

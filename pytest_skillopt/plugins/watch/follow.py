@@ -83,13 +83,9 @@ class Follower:
         self._first = self._first or self._last
         kind, data = entry["kind"], entry["data"]
         if kind == "run":
-            self._about = data
-            for version in data.get("skills", {}).values():
-                self._version(version)
+            self._begin_run(data)
         elif kind == "plan":
-            self._plan, self._session, self._in_session = data, self._last, 0
-            for task, split in data["tasks"]:
-                self._task(task, split)
+            self._begin_session(data)
         elif kind in ("rollout", "error"):
             self._rollout(data, offset)
         elif kind == "reply":
@@ -101,6 +97,17 @@ class Follower:
             self._edit(data)
         elif kind == RATES:
             self._rates[data["skill"]] = [data["start"], data["now"]]
+
+    def _begin_run(self, data: dict[str, Any]) -> None:
+        self._about = data
+        for version in data.get("skills", {}).values():
+            self._version(version)
+
+    def _begin_session(self, plan: dict[str, Any]) -> None:
+        self._plan = plan
+        self._session, self._in_session = self._last, 0
+        for task, split in plan["tasks"]:
+            self._task(task, split)
 
     def _edit(self, data: Mapping[str, Any]) -> None:
         """Keep the last status of an edit.
