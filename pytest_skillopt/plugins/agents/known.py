@@ -181,8 +181,8 @@ def installed(name: str, own: bool = False) -> Harness:
         pytest.UsageError: it is unknown, not installed, or prints no version.
     """
     harness = find_harness(name)
-    command = harness.executable or harness.name
-    found, ours = shutil.which(command) or "", bundled_path(harness.bundled)
+    found = shutil.which(harness.executable or harness.name)
+    ours = bundled_path(harness.bundled)
     path = (found or ours) if own else (ours or found)
     if not path:
         raise pytest.UsageError(f"skillopt_harness: {missing_program(name, harness)}")

@@ -121,7 +121,8 @@ class Runner:
         """
         began, agent_calls, name = time.monotonic(), agent_calls or AgentCalls(), start.harness.name
         # Asked before the program starts, which may fill the disk at once.
-        disk = _Disk(start.workspace.absolute().parent)
+        disk = start.workspace.absolute().parent
+        free = _free(disk)
         with contextlib.ExitStack() as stack:
             try:
                 guard = stack.enter_context(self._guard())
@@ -148,7 +149,7 @@ class Runner:
                     return "time"
                 if max(os.fstat(file.fileno()).st_size for file in (out, err)) > MOST_PRINTED:
                     return "printed"
-                return "disk" if disk.is_full() else ""
+                return "disk" if _free(disk) < LEAST_FREE <= free else ""
 
             why, said, end = "", b"", select.poll()
             end.register(guard, select.POLLIN | select.POLLHUP)
@@ -272,23 +273,12 @@ def _end_unguarded(folder: Path, home: Path) -> None:
         time.sleep(0.01)
 
 
-class _Disk:
-    """Disk of a folder, with the room that it has when this is made."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._had_room = self._free() >= LEAST_FREE
-
-    def is_full(self) -> bool:
-        """Return whether it had room and has none left."""
-        return self._had_room and self._free() < LEAST_FREE
-
-    def _free(self) -> float:
-        """Return the free bytes; unlimited if an agent has removed the folder."""
-        try:
-            return shutil.disk_usage(self._folder).free
-        except OSError:
-            return float("inf")
+def _free(folder: Path) -> float:
+    """Return the free bytes on a folder's disk; unlimited if an agent has removed the folder."""
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return float("inf")
 
 
 def read_text(file: BinaryIO, most: int = MOST_PRINTED) -> str:
