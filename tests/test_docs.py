@@ -14,7 +14,7 @@ import pytest
 import pytest_skillopt
 from pytest_skillopt.rollouts.rollout import IDLE
 from pytest_skillopt.search.final_comparison import BEGUN
-from pytest_skillopt.search.history import RATES, ROUND
+from pytest_skillopt.search.history import EXPECTED, RATES, ROUND
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.lint import rules
 
@@ -246,7 +246,7 @@ def test_every_kind_of_journal_entry_is_documented() -> None:
     package = Path(pytest_skillopt.__file__).parent
     written = {kind for path in package.rglob("*.py") for kind in writing.findall(path.read_text())}
     assert {"run", "rollout", "verdict"} <= written
-    written |= {BEGUN, IDLE, RATES, ROUND}
+    written |= {BEGUN, EXPECTED, IDLE, RATES, ROUND}
     text = (DOCS / "journal.md").read_text(encoding="utf-8")
     assert written == set(re.findall(r"^\| `(\w+)` \|", text.split("| kind |")[1], re.MULTILINE))
 

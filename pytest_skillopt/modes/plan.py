@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import socket
 from dataclasses import dataclass
-from statistics import NormalDist, fmean
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_skillopt.gate.sequential import most_samples
@@ -16,6 +15,7 @@ from pytest_skillopt.model.purse import Amounts, Usual
 from pytest_skillopt.model.types import ModelConfigError, Usage
 from pytest_skillopt.modes.skills import judged, skills_of
 from pytest_skillopt.run.past import earlier_rollouts
+from pytest_skillopt.search.budget import usual_of
 from pytest_skillopt.search.extensions import search_of
 from pytest_skillopt.search.final_comparison import samples_of_test
 
@@ -30,19 +30,8 @@ if TYPE_CHECKING:
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.tasks.task import SkillTask
 
-_ROLLOUTS, _GROWTH, _SPREAD = 110.0, 0.5, 0.3
-"""Middle of the rollouts of a training of one task, the power of the number of tasks by which it
-grows, and the standard deviation of its logarithm.
-
-In 84 trainings without a cap in the nine worlds of docs/optimizer.md (seeds 300 to 305 and 400 to
-404) the forecast was .99 of the truth in the middle, before the run and after half of it; it was
-within a third of it in .55 and .63 of the runs, after three quarters in .75.
-"""
-_ROLLOUTS_A_CALL = 5.0
+_ROLLOUTS_A_CALL = 6.0
 """Rollouts for each call of the optimizer, in the middle."""
-_NORMAL = NormalDist()
-_LONGEST = 0.9999
-"""Part of the lengths up to which a forecast goes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +42,6 @@ class Expected:
     calls: int
     """Upper bound of optimizer calls."""
     typical_calls: int
-
-    def at(self, done: int) -> int:
-        """Forecast the rollouts of the whole run after ``done`` of them; never fewer."""
-        return forecast(self.typical, self.most, done)
-
-
-def forecast(typical: int, most: int, done: int) -> int:
-    """Return the middle of the lengths of a run that has not ended after ``done`` rollouts.
-
-    The logarithm of the length is normal, with ``typical`` in the middle and no length above
-    ``most``; if both are the same, this is the length.
-    """
-    if typical >= most or done >= most:
-        return most
-    ended = _NORMAL.cdf(math.log(max(1, done) / typical) / _SPREAD)
-    middle = typical * math.exp(_SPREAD * _NORMAL.inv_cdf(min(_LONGEST, (1 + ended) / 2)))
-    return min(most, max(done + 1, round(middle)))
 
 
 _CAPS = ("max_rollouts", "max_calls", "max_tokens", "max_cost", "max_time")
@@ -99,7 +71,7 @@ def expected(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Expe
         calls = sum(bound[1] for bound in bounds)
         tasks = [task for group in groups for task in group]
         suites = [sum(task.split != "test" for task in group) for group in groups]
-        typical = round(sum(_ROLLOUTS * suite**_GROWTH for suite in suites))
+        typical = round(sum(usual_of(suite, settings) for suite in suites))
         pays = settings.max_rollouts or typical
         usual = min(calls, round(min(typical, pays) / _ROLLOUTS_A_CALL))
         typical += samples_of_test(tasks, settings)

@@ -15,9 +15,10 @@ from pytest_skillopt.rollouts.rollout import IDLE
 from pytest_skillopt.run.directory import write_skill
 from pytest_skillopt.run.journal import JournaledModel
 from pytest_skillopt.run.openrun import joined_reasons
+from pytest_skillopt.search.budget import usual_of
 from pytest_skillopt.search.extensions import Stages, search_of
 from pytest_skillopt.search.final_comparison import BEGUN
-from pytest_skillopt.search.history import RATES, ROUND, Observer
+from pytest_skillopt.search.history import EXPECTED, RATES, ROUND, Observer
 from pytest_skillopt.search.outcome import check_together
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.skill.document import SkillError
@@ -79,6 +80,12 @@ def train(run: Run, display: Display) -> Result:
     status = next(status for status in _RANK if status in found)
     resume = run.resume_command if resumable else ""
     return run.result(status, joined_reasons(results), results, resume=resume)
+
+
+def _usual(run: Run, skill: str) -> float:
+    """Return the usual rollouts of the training of a skill."""
+    tasks = judged(run.tasks, skill, run.settings)
+    return usual_of(sum(task.split != "test" for task in tasks), run.settings)
 
 
 def _note_what_nothing_passes(run: Run, display: Display) -> None:
@@ -169,6 +176,10 @@ class _Observer(Observer):
         self._run = run
         self._display = display
         self._skill = skill
+        others = list(run.documents)
+        later = others[others.index(skill) + 1 :]
+        self._later = sum(_usual(run, other) for other in later)
+        """Usual rollouts of the trainings that follow this one."""
 
     def step(self, row: StepRow) -> None:
         self._run.journal.write("step", {"skill": self._skill, **row.model_dump()})
@@ -179,6 +190,11 @@ class _Observer(Observer):
     def rates(self, start: float, now: float) -> None:
         self._display.rates(start, now)
         self.record(RATES, {"start": round(start, 3), "now": round(now, 3)})
+
+    def expects(self, more: float) -> None:
+        more = round(more + self._later)
+        self._display.expects(more)
+        self._run.journal.write(EXPECTED, {"more": more})
 
     def joins(self, row: EditRow) -> None:
         self._display.joins(row)

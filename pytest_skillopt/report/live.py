@@ -20,7 +20,7 @@ from pytest_skillopt.report.words import clip, one_line
 from pytest_skillopt.untrusted import no_command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from pytest_skillopt.modes.plan import Expected
     from pytest_skillopt.rollouts.rollout import InfraError, Rollout
@@ -90,10 +90,10 @@ class Progress:
     passed: int = 0
     """Passed rollouts of the current phase."""
     errors: int = 0
-    forecast: Callable[[int], int] = lambda done: 0
-    """Returns the expected rollouts of the whole run, by those taken; 0: not known."""
-    is_exact: bool = False
-    """True if the forecast is the number of rollouts, without doubt."""
+    expected: int = 0
+    """Expected rollouts of the whole run; 0: not known."""
+    most: int = 0
+    """Upper bound of these; if both are the same, this is their number."""
     rates: tuple[float, float] | None = None
     """Expected pass rate of the train tasks at the start and now, if a search tells it."""
     thinking: int = 0
@@ -107,6 +107,13 @@ class Progress:
         self.here += not error
         self.passed += passed
         self.errors += error
+        if 0 < self.expected < self.done:
+            # It takes as long again: a verdict that has not decided doubles its samples.
+            self.expect(self.here)
+
+    def expect(self, more: int) -> None:
+        """Expect so many further rollouts, within the bound."""
+        self.expected = max(self.done, min(self.most, self.done + more))
 
     def line(self, seconds: float, spent: str = "", width: int = 10**6) -> str:
         """Write the progress line.
@@ -116,9 +123,9 @@ class Progress:
             spent: spending in words.
             width: most columns; parts that do not fit are left out, the least important first.
         """
-        total = self.forecast(self.done)
+        total = self.expected
         left = seconds / self.done * (total - self.done) if self.done else 0
-        about = "" if self.is_exact else "about "
+        about = "" if total == self.most else "about "
         parts = dict.fromkeys(("rate", "done", "spent", "left", "errors", "thinking"), "")
         parts |= {"rate": self._rate(), "spent": spent}
         if total:
@@ -187,7 +194,7 @@ class Display:
                 f"--skillopt-resume={run.unfinished} continues it instead of a new run"
             )
         self._run, self._notes = run, run.sampler.notes
-        self._progress.forecast, self._progress.is_exact = plan.at, plan.typical >= plan.most
+        self._progress.expected, self._progress.most = plan.typical, plan.most
 
     def begin(self, what: str) -> None:
         """Name the phase of the next rollouts and optimizer calls."""
@@ -248,6 +255,11 @@ class Display:
         with self._lock:
             self._progress.rates = start, now
             self._show()
+
+    def expects(self, more: int) -> None:
+        """Take how many more rollouts are expected."""
+        with self._lock:
+            self._progress.expect(more)
 
     def joins(self, row: EditRow) -> None:
         """Tell an edit that joins the skill, if it was not told."""

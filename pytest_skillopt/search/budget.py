@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.gate.sequential import most_samples
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
 
 if TYPE_CHECKING:
@@ -21,6 +22,11 @@ _LEAST_SAMPLES, _SAMPLES_A_TASK = 250, 34
 """Most samples without a cap: at least so many, and so many for each task."""
 _LEAST_CALLS, _SAMPLES_A_CALL = 30, 5
 """Most optimizer calls: at least so many, and one for so many samples."""
+_USUAL_SAMPLES, _USUAL_FRESH = 280, 0.25
+"""Samples of a search in the middle, and the part that its verdict takes of those that it may."""
+_CONFIRMED, _FEW, _MANY = 10, 0.125, 0.5
+"""Winnings of a search from which few fresh samples confirm it; the part of them that a verdict
+usually takes then, and else."""
 
 
 def width_of(at_once: int) -> int:
@@ -41,6 +47,22 @@ def calls_of(samples: float) -> int:
 def samples_of(tasks: int) -> int:
     """Return the most samples of a search with so many train and val tasks, without a cap."""
     return max(_LEAST_SAMPLES, _SAMPLES_A_TASK * tasks)
+
+
+def usual_of(tasks: int, settings: Settings) -> float:
+    """Return the rollouts of a training with so many train and val tasks, in the middle."""
+    fresh = most_samples(settings.final_rollouts, tasks)
+    return min(samples_of(tasks), _USUAL_SAMPLES) + _USUAL_FRESH * fresh
+
+
+def usual_fresh(most: float, e_value: float) -> float:
+    """Return the fresh samples that a verdict usually takes.
+
+    Args:
+        most: the number that it may take.
+        e_value: what the search has won by its bets.
+    """
+    return most * (_FEW if e_value >= _CONFIRMED else _MANY)
 
 
 def most_of_search(tasks: Sequence[SkillTask], settings: Settings) -> tuple[int, int]:

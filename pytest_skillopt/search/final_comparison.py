@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_skillopt.gate.data import GateOptions
 from pytest_skillopt.gate.sequential import DefaultGate, most_samples
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
-from pytest_skillopt.search.budget import FINAL
+from pytest_skillopt.search.budget import FINAL, usual_fresh
 from pytest_skillopt.search.extensions import gate_options, gate_tasks
 
 if TYPE_CHECKING:
@@ -294,6 +294,8 @@ class FinalComparison:
             state.history.observer.record(BEGUN, asdict(begun))
         most = most_samples(state.settings.final_rollouts, len(state.suite))
         most = most if begun.budget is None else min(most, begun.budget)
+        test = sum(2 * count for count in self._test.values())
+        state.history.observer.expects(usual_fresh(most, begun.prior) + test)
         state.history.observer.compares(len(state.accepted), begun.prior, most)
         return begun
 

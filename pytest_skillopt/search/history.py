@@ -25,6 +25,10 @@ RATES = "rates"
 """Kind of the record of the pass rates that the search expects."""
 
 
+EXPECTED = "expected"
+"""Kind of the record of the rollouts that a training is still expected to take."""
+
+
 class Observer:
     """Base of observers of a training, which ignores all events."""
 
@@ -47,6 +51,9 @@ class Observer:
 
     def goes(self, row: EditRow) -> None:
         """Receive an edit that a search keeps no more."""
+
+    def expects(self, more: float) -> None:
+        """Receive how many more rollouts the training is expected to take."""
 
     def compares(self, edits: int, e_value: float, most: int) -> None:
         """Learn that the final comparison begins.

@@ -109,7 +109,13 @@ def train(name: str, size: int) -> tuple[list[str], Result]:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         journal = SimpleNamespace(entries=[], write=lambda *_: None, kept=lambda kind: [])
-        known = {"settings": settings, "fingerprint": "toy", "notes": [], "tasks": tasks}
+        known = {
+            "settings": settings,
+            "fingerprint": "toy",
+            "notes": [],
+            "tasks": tasks,
+            "documents": {"SKILL.md": None},
+        }
         known["directory"] = SimpleNamespace(name="RUN")
         home = Home(root / ".skillopt")
         made = SimpleNamespace(

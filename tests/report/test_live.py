@@ -15,7 +15,6 @@ from fault_project import play
 from patience import PATIENCE
 
 from pytest_skillopt.mode import mode_named
-from pytest_skillopt.modes.plan import forecast
 from pytest_skillopt.report import live
 from pytest_skillopt.run.result import EditRow, StepRow
 
@@ -150,7 +149,7 @@ def test_a_log_gets_lines_while_nothing_but_the_optimizer_works(
 
 
 def test_progress_tells_rates_total_spending_and_time_as_far_as_they_fit() -> None:
-    progress = live.Progress(live.SEARCH, forecast=lambda done: 240)
+    progress = live.Progress(live.SEARCH, expected=240, most=900)
     for passed in (True, False, True, True):
         progress.count(passed=passed, error=False)
     progress.thinking = 2
@@ -174,9 +173,18 @@ def test_progress_tells_rates_total_spending_and_time_as_far_as_they_fit() -> No
     assert live.Progress("evaluation").line(0) == "skillopt evaluation: begun"
 
 
-def test_a_forecast_is_never_passed() -> None:
-    assert [forecast(300, 900, done) for done in (0, 150, 300, 600, 899, 900)] == [
-        300, 301, 367, 647, 900, 900,
+def test_a_forecast_follows_the_training_and_is_never_passed() -> None:
+    """A verdict that has taken what was expected of it doubles its samples."""
+    progress = live.Progress(expected=300, most=330)
+    told = []
+    for done in range(1, 331):
+        if done == 100:
+            progress.expect(51)
+        if done == 151:
+            progress.begin("verdict")
+        progress.count(passed=True, error=False)
+        told.append(progress.expected)
+    assert [told[done - 1] for done in (98, 100, 150, 151, 152, 153, 155, 159, 300, 330)] == [
+        300, 150, 150, 152, 152, 156, 156, 164, 330, 330,
     ]  # fmt: skip
-    assert all(forecast(300, 2000, done) > done for done in range(2000))
-    assert forecast(24, 24, 3) == 24
+    assert all(number <= expected <= 330 for number, expected in enumerate(told, 1))

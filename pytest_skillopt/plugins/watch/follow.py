@@ -10,10 +10,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.types import Usage
-from pytest_skillopt.modes.plan import forecast
 from pytest_skillopt.run.directory import JOURNAL, is_held
 from pytest_skillopt.run.journal import unseal
-from pytest_skillopt.search.history import RATES
+from pytest_skillopt.search.history import EXPECTED, RATES
 from pytest_skillopt.untrusted import bound, printable
 
 if TYPE_CHECKING:
@@ -49,6 +48,8 @@ class Follower:
         self._end = 0
         self._about: dict[str, Any] = {}
         self._plan: dict[str, Any] = {"typical": 0, "most": 0, "caps": {}, "models": {}}
+        self._expected = 0
+        """Rollouts that the whole run is expected to take; 0: not known."""
         self._tasks: dict[str, int] = {}
         self._splits: dict[str, str] = {}
         self._versions: dict[str, int] = {}
@@ -95,6 +96,8 @@ class Follower:
             self._steps[data.get("skill", ""), data["step"]] = data
         elif kind == "edit":
             self._edit(data)
+        elif kind == EXPECTED:
+            self._expected = self._done + data["more"]
         elif kind == RATES:
             self._rates[data["skill"]] = [data["start"], data["now"]]
 
@@ -157,7 +160,7 @@ class Follower:
         measured), version and journal offset.
         """
         result = self._result()
-        done = self._outcomes["passed"] + self._outcomes["failed"] + self._outcomes["skipped"]
+        done = self._done
         workers = []
         for name, (n, total, seen) in sorted(self._workers.items()):
             workers.append([name, int(n), total / n, self._last - seen])
@@ -194,6 +197,11 @@ class Follower:
             told["stoppable"] = self.controller() is not None
         return {**_clean(told), "samples": self._samples[since:]}
 
+    @property
+    def _done(self) -> int:
+        """Measured rollouts."""
+        return sum(self._outcomes[outcome] for outcome in ("passed", "failed", "skipped"))
+
     def _left(self, done: int) -> float | None:
         """Estimate the seconds left, by the pace of this session."""
         total = self._total(done)
@@ -203,7 +211,7 @@ class Follower:
 
     def _total(self, done: int) -> int:
         """Forecast the rollouts of the whole run; 0 if there is no plan."""
-        return forecast(self._plan["typical"], self._plan["most"], done)
+        return max(min(self._expected, self._plan["most"]), done) if self._expected else 0
 
     def _result(self) -> dict[str, Any] | None:
         """Summarise ``result.json``, if it was written by the run's latest session."""
