@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from pytest_skillopt.skill.document import Document
 
 _SHARED = (
-    "status", "reason", "warnings", "suite", "gain", "need", "from_search", "val", "test", "steps",
-    "edits", "tasks", "shared_train_val", "cost",
+    "status", "reason", "warnings", "suite", "gain", "ended", "prospect", "need", "from_search",
+    "val", "test", "steps", "edits", "tasks", "shared_train_val", "cost",
 )  # fmt: skip
 """Fields of an outcome that its result has, too."""
 _RANK: tuple[Status, ...] = ("interrupted", "unmeasured", "accepted", "rejected", "unchanged")

@@ -35,7 +35,7 @@ class Advice:
     cautions: tuple[str, ...] = ()
     """Reasons to doubt the figures."""
     todo: tuple[str, ...] = ()
-    """Sentences on how the next attempt may succeed."""
+    """Why nothing was written, and how the next attempt may succeed."""
     command: str = ""
     """Command of the next attempt; empty if none is better than another."""
 
@@ -48,7 +48,7 @@ def advise(result: Result, skill: SkillResult) -> Advice:
         return Advice(answer, _sentence(result, skill), tone, cautions)
     if skill.status != "accepted":
         cautions = ()  # nothing is claimed
-    said, todo = " ".join(_of_training(result, skill)), tuple(_todo(skill))
+    said, todo = " ".join(_of_training(result, skill)), tuple(_why_and_what_next(skill))
     return Advice(answer, said, tone, cautions, todo, _next_attempt(result, skill))
 
 
@@ -116,14 +116,12 @@ def _of_training(result: Result, skill: SkillResult) -> Iterator[str]:
             f"{_of(gain.tasks).capitalize()} about {words.rounded(gain.before)} of the time. The "
             f"best candidate changes that by about {figures.gained(gain)}."
         )
-        yield full_stop(skill.reason)
     elif measured:
         yield (
             f"{_of(measured.before.tasks, train=not skill.shared_train_val).capitalize()} "
             f"{words.rounded(measured.before.rate)} of the time "
             f"(95 % interval {figures.interval(measured.before)})."
         )
-        yield full_stop(skill.reason)
     else:
         yield full_stop(skill.reason)
 
@@ -133,14 +131,21 @@ def _of(tasks: int, *, train: bool = False) -> str:
     return f"the {kind}task passes" if tasks == 1 else f"the {tasks} {kind}tasks pass"
 
 
-def _todo(skill: SkillResult) -> Iterator[str]:
-    """Yield what would help the next attempt, with figures."""
+def _why_and_what_next(skill: SkillResult) -> Iterator[str]:
+    """Yield why nothing was written, and what would help the next attempt, with figures."""
     if skill.status == "accepted":
         return
+    if skill.gain or skill.suite:
+        yield f"Why not: {full_stop(skill.reason)}"
+    if skill.ended:
+        yield f"Why the search ended: {full_stop(skill.ended)}"
     if skill.gain:
-        yield _what_decides(skill.gain, _need(skill))
+        yield f"What to do: {_what_decides(skill.gain, _need(skill))}"
     elif skill.suite and skill.suite.before.rate == 1:
-        yield "There is nothing to learn from these tasks: add some that the skill still fails."
+        yield (
+            "What to do: there is nothing to learn from these tasks; add some that the skill still "
+            "fails."
+        )
     never = [row for row, why in figures.uninformative(skill) if why == figures.NEVER]
     for row in never[:_NAMED]:
         _, n = figures.all_samples(row)
@@ -162,20 +167,23 @@ def _what_decides(gain: GainRow, need: NeedRow | None) -> str:
     """Say how many rollouts or tasks would decide about a candidate."""
     if need is None:
         return (
-            "By all samples together the candidate probably does next to nothing: another attempt "
+            "by all samples together the candidate probably does next to nothing; another attempt "
             "has to find other edits, with another seed or another skillopt_optimizer."
         )
     if need.tasks:
         return (
-            f"These {gain.tasks} tasks are too few to tell a gain of {100 * gain.gain:.0f} points "
+            f"these {gain.tasks} tasks are too few to tell a gain of {100 * gain.gain:.0f} points "
             f"from an accident of wording, however often they are sampled: have {need.tasks} of "
             "this kind."
         )
-    return (
-        f"A gain of {100 * gain.gain:.0f} points shows in four of five comparisons with "
+    shows = (
+        f"a gain of {100 * gain.gain:.0f} points shows in four of five comparisons with "
         f"{words.number(2 * need.pairs)} fresh rollouts; this one had "
-        f"{words.number(2 * gain.pairs)}. The command of the next attempt allows so many."
+        f"{words.number(2 * gain.pairs)}"
     )
+    if need.pairs <= gain.pairs:
+        return f"{shows}, so that the gain is smaller, or this was the fifth; try another seed."
+    return f"{shows}; the command of the next attempt allows so many."
 
 
 def _next_attempt(result: Result, skill: SkillResult) -> str:

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 CHANGES = {"fixed": "good", "broken": "bad", "undecided": "careful"}
 """Looks of the changes of a task."""
+_LIKELY, _LACKING, _MOST_NEEDED = 0.5, 0.75, 3
+"""Probability that an edit helps from which it is told, expected pass rate below which a task lacks
+something, and most of either that are told."""
 _LEGEND = "Fixed, broken: beyond chance; undecided: it may be chance."
 
 
@@ -108,6 +111,7 @@ def _skill(result: Result, skill: SkillResult, top: Advice) -> Iterator[Block]:
             yield Command(said.command)
     yield from _rates(skill, result.mode)
     yield from _changes(skill, result)
+    yield from _needed(skill)
     yield from tasks(figures.shown_rows(skill, result.mode), result.mode)
     if listed := figures.uninformative_listed(skill):
         yield Text(listed, "hint")
@@ -179,6 +183,33 @@ def _changes(skill: SkillResult, result: Result) -> Iterator[Block]:
         yield Section("What changes", (*blocks, Diff(skill.patch)))
     elif edits.rows:
         yield Section("The best candidate", (edits,))
+
+
+def _needed(skill: SkillResult) -> Iterator[Section]:
+    """Yield what the skill still needs, by the model of the search."""
+    likely = [row for row in skill.edits if row.status == "open" and (row.chance or 0) >= _LIKELY]
+    likely.sort(key=lambda row: -(row.chance or 0))
+    rows: list[Said] = [
+        ("Probably helps, not sampled enough: ", *edit_line(row)) for row in likely[:_MOST_NEEDED]
+    ]
+    hoped = {row.id: row.hoped for row in skill.tasks if row.hoped is not None}
+    lacking = [task for task in figures.ordered(hoped) if hoped[task] < _LACKING]
+    lacking.sort(key=lambda task: hoped[task])
+    if lacking and any(row.chance is not None for row in skill.edits):
+        named: list[str] = []
+        for task in lacking[:_MOST_NEEDED]:
+            rate = f" (passes {words.rounded(hoped[task])} of the time)"
+            named += [Code(task), rate, ", "]
+        left = len(lacking) - _MOST_NEEDED
+        named[-1] = f" and {words.plural(left, 'more task')}" if left > 0 else ""
+        rows.append(("Still lacks something, even with all edits that probably help: ", *named))
+    if ahead := skill.prospect:
+        rows.append(
+            f"{words.number(ahead.rollouts)} more rollouts would find another edit, worth "
+            f"{100 * ahead.gain:+.0f} points, with a chance of {words.rounded(ahead.chance)}."
+        )
+    if rows:
+        yield Section("What the skill still needs, as the search believes", (Items(tuple(rows)),))
 
 
 def edit_line(edit: EditRow) -> Said:

@@ -90,6 +90,9 @@ class TaskRow(_Record):
     flaky: bool = False
     """Both passed and failed under one version."""
     skipped: bool = False
+    hoped: float | None = None
+    """Expected pass rate of a train task with all edits that probably help, proposed so far, by all
+    samples of the run; null if the search does not tell it."""
     passed: int = 0
     """Passed rollouts of the run, under any version and for any purpose."""
     samples: int = 0
@@ -142,6 +145,16 @@ class GainRow(_Record):
     @property
     def gain(self) -> float:
         return self.after - self.before
+
+
+class ProspectRow(_Record):
+    """Expected result of further rollouts of a search, when it ended."""
+
+    rollouts: int
+    chance: float
+    """Probability that they find another edit that helps, in [0, 1]."""
+    gain: float
+    """Its expected change of the mean pass rate of the train tasks, in [-1, 1]."""
 
 
 class NeedRow(_Record):
@@ -300,6 +313,10 @@ class SkillResult(_Record):
     comparison takes only as many fresh samples of the old skill as it needs to decide."""
     gain: GainRow | None = None
     """Estimated gain of the new version, or of the best candidate if it was rejected."""
+    ended: str = ""
+    """Why the search ended, if ``reason`` is that of the verdict after it."""
+    prospect: ProspectRow | None = None
+    """What further rollouts would bring; null if the search does not tell it."""
     need: NeedRow | None = None
     """Evidence that the best candidate lacked, if it was rejected for that."""
     none_from: str = ""

@@ -19,8 +19,9 @@ from pytest_skillopt.edits.records import CLEARLY_BETTER, SampledEdit, TaskRecor
 from pytest_skillopt.edits.update import checked, findable
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.gate.statistics import agreement, is_flaky
-from pytest_skillopt.report.words import plural, rounded
+from pytest_skillopt.report.words import plural
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
+from pytest_skillopt.run.result import ProspectRow
 from pytest_skillopt.search.budget import (
     OutOfBudget,
     calls_of,
@@ -155,6 +156,8 @@ class DefaultSearch:
         self._idle = 0
         self._replies: int | None = None
         """Replies since a round of them brought nothing new; None if the last round did."""
+        self._ahead: tuple[float, float] | None = None
+        """Prospects at the end of the search, or of the latest round."""
         self._offered: frozenset[Idea] = frozenset()
         """Ideas of the candidate."""
         self._repeated: set[Idea] = set()
@@ -175,7 +178,7 @@ class DefaultSearch:
             reason = end.reason
             if end.capped:
                 self._state.history.end_early(reason)
-                reason = f"{reason}; {self._forecast(*self._prospects())}"
+                self._ahead = self._prospects()
         except StopRun as end:
             reason = end.reason
             if end.kind is Stop.CAP:
@@ -203,28 +206,18 @@ class DefaultSearch:
         self._take([], self._failing(_FIRST_TASKS))
         while self._idle < _IDLE:
             self._go_round()
-            chance, gain = self._prospects()
-            if chance * gain < self._least:
+            self._ahead = self._prospects()
+            if math.prod(self._ahead) < self._least:
                 break
         if not self._may_ask and not self._silent:
             # A run under a higher cap could go on.
             require(self._state.purse, 1)
-        if self._silent:
-            return self._silent
-        return f"more rollouts would not pay; {self._forecast(chance, gain)}"
+        return self._silent or "more rollouts would not pay"
 
     @property
     def _least(self) -> float:
         """Rise by ``_AHEAD`` further rollouts below which the search ends."""
         return _PAYS_CAPPED if self._state.purse.is_bound_by_cap else _PAYS
-
-    @staticmethod
-    def _forecast(chance: float, gain: float) -> str:
-        """Say what further rollouts would buy."""
-        return (
-            f"{_AHEAD} more would find another edit, worth {100 * gain:+.0f} points, with a chance "
-            f"of {rounded(chance)}"
-        )
 
     def _go_round(self) -> None:
         """Take one round of samples, with analysts beside it if ideas are short."""
@@ -563,8 +556,11 @@ class DefaultSearch:
     def _more(self) -> float:
         """Forecast the rollouts that the training still takes.
 
-        At first it goes by the usual length, and more and more by the prospects. In the ten worlds
-        of ``benchmarks/plan.py`` it is within a third of the truth in the middle of MEASURED.
+        At first it goes by the usual length, and more and more by the prospects. In 30 trainings of
+        the ten worlds of ``benchmarks/plan.py`` (seeds 700 to 702; the parameters were set on
+        others) what was told after half of the rollouts was .92 of the truth in the middle, and
+        within a third of it in .83 of the trainings and in the middle of every world; after three
+        quarters in .90. The plan before it is in .47, and in the middle of six worlds.
         """
         state, tasks = self._state, len(self._state.suite)
         done = state.purse.samples
@@ -605,7 +601,22 @@ class DefaultSearch:
             elif state != "given up":
                 self._state.history.leave([edit])
 
-    # After the final comparison.
+    # After the final comparison, or without one.
+
+    def prospect(self) -> ProspectRow | None:
+        """Return what further rollouts would have brought when the search ended.
+
+        Nothing is told of an optimizer that is asked no more.
+        """
+        if self._ahead is None or self._silent:
+            return None
+        chance, gain = self._ahead
+        return ProspectRow(rollouts=_AHEAD, chance=chance, gain=gain)
+
+    def hoped(self) -> Mapping[str, float]:
+        """Return the expected pass rate of train tasks with all edits that probably help."""
+        rates = self._by_task(self._model.rates(self._model.probable(_LIKELY)))
+        return {task: rate for task, rate in rates.items() if self._latest[self._number[task]]}
 
     def learn(
         self, before: Mapping[str, Sequence[Rollout]], after: Mapping[str, Sequence[Rollout]]

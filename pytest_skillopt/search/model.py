@@ -186,6 +186,10 @@ class Model:
         """Return the expected rise of the pass rate of each task by these ideas together."""
         return self.rates(ideas) - self.rates(())
 
+    def probable(self, least: float) -> frozenset[Idea]:
+        """Return the ideas that help with at least this probability, as one document holds them."""
+        return self._compatible(idea for idea in self.state if self.good(idea) >= least)
+
     def promising(self) -> int:
         """Count the open ideas with a fair chance to help."""
         return sum(self.good(idea) > PROMISING for idea in self._in_state("open"))

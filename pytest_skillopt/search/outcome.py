@@ -17,7 +17,15 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.gate.data import Change, Verdict
     from pytest_skillopt.rollouts.rollout import Rollout
-    from pytest_skillopt.run.result import EditRow, GainRow, NeedRow, Status, StepRow, WarningRow
+    from pytest_skillopt.run.result import (
+        EditRow,
+        GainRow,
+        NeedRow,
+        ProspectRow,
+        Status,
+        StepRow,
+        WarningRow,
+    )
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.edits import Edit
     from pytest_skillopt.tasks.task import SkillTask
@@ -47,6 +55,9 @@ class TrainOutcome:
     suite: Comparison | None = None
     gain: GainRow | None = None
     """Estimated gain of ``proposal``."""
+    ended: str = ""
+    """Why the search ended, if ``reason`` is that of the verdict after it."""
+    prospect: ProspectRow | None = None
     need: NeedRow | None = None
     from_search: int = 0
     """Tasks of ``suite`` whose rate before comes from samples of the search."""

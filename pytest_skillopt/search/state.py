@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.purse import Purse
     from pytest_skillopt.rollouts.rollout import Rollout
     from pytest_skillopt.rollouts.sampler import Sampler
+    from pytest_skillopt.run.result import ProspectRow
     from pytest_skillopt.search.estimate import Belief
     from pytest_skillopt.search.extensions import Stages
     from pytest_skillopt.search.history import Observer
@@ -56,6 +57,14 @@ class Outlook(Protocol):
         after: Mapping[str, Sequence[Rollout]],
     ) -> Mapping[str, Belief]:
         """Learn the fresh samples of both versions; return what is expected of each train task."""
+        ...
+
+    def prospect(self) -> ProspectRow | None:
+        """Return what further rollouts would have brought when the search ended."""
+        ...
+
+    def hoped(self) -> Mapping[str, float]:
+        """Return the expected pass rate of train tasks with all edits that probably help."""
         ...
 
 

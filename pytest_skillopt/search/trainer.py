@@ -203,16 +203,17 @@ class Trainer:
                 if outlook := self._state.outlook:
                     self._believed = outlook.learn(measured.before, measured.after)
                 self._state.settle_adopted(measured.verdict)
-                why = f"{measured.verdict.reason}; the search ended: {reason}"
-                return self._outcome(measured.verdict.decision, why, measured)
+                verdict = measured.verdict
+                return self._outcome(verdict.decision, verdict.reason, measured, reason)
         self._state.settle_adopted(None)
         why = f"a better skill was found, but the final comparison was not made: {reason}"
         return self._outcome(_ENDED.get(stopped, "unmeasured"), why)
 
     def _outcome(
-        self, status: Status, reason: str, measured: Measured | None = None
+        self, status: Status, reason: str, measured: Measured | None = None, ended: str = ""
     ) -> TrainOutcome:
         state = self._state
+        outlook = state.outlook
         rows: list[TaskRow] = []
         verdict = measured.verdict if measured else None
         decided = verdict is not None and verdict.decision != "unmeasured"
@@ -237,6 +238,8 @@ class Trainer:
             resumable=resumable,
             suite=comparison([row for row in rows if row.split != "test"]),
             gain=gain,
+            ended=ended,
+            prospect=outlook.prospect() if outlook else None,
             need=need,
             from_search=measured.from_search if measured else 0,
             val=comparison([row for row in rows if row.split in ("val", "both")]),
@@ -260,6 +263,7 @@ class Trainer:
         """
         state, at_start = self._state, self._state.samples.at_start()
         known = {row.id: row for row in compared}
+        hoped = state.outlook.hoped() if state.outlook else {}
         for task in (*state.suite, *state.test):
             start = at_start.get(task.id, ())
             row = known.get(task.id)
@@ -268,7 +272,8 @@ class Trainer:
             if row is None:
                 row = task_row(task, start, [])
             of = "" if task.skill == state.skill else task.skill
-            yield with_start(row, arm_of(start)).model_copy(update={"of": of})
+            more = {"of": of, "hoped": hoped.get(task.id)}
+            yield with_start(row, arm_of(start)).model_copy(update=more)
 
     def _estimate(self, measured: Measured) -> tuple[GainRow | None, NeedRow | None]:
         """Estimate the gain of the candidate, and what would decide if that is open."""
@@ -284,6 +289,8 @@ class Trainer:
         pairs = pairs_needed(gain, level)
         if not pairs:
             return gain, None
+        if pairs <= gain.pairs:
+            return gain, NeedRow(pairs=pairs, option=f"skillopt_seed={state.settings.seed + 1}")
         option = option_for(
             state.purse,
             state.settings,

@@ -6,11 +6,22 @@ trains, and writes both anew.
 
 from __future__ import annotations
 
+import html
 import re
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 import pytest
 import screens
+
+from pytest_skillopt.report.markdown import render_summary
+from pytest_skillopt.report.page import render_html
+from pytest_skillopt.run.result import NeedRow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_skillopt.run.result import Result
 
 ALL = [(name, size) for name in screens.SITUATIONS for size in screens.SIZES]
 
@@ -57,10 +68,10 @@ def test_the_figures_are_those_of_the_samples(name: str, size: int) -> None:
 
 def test_figures_of_a_refusal_agree_with_each_other() -> None:
     text = words("refused", 60)
-    (points,) = re.findall(r"A gain of (\d+) points", text)
+    (points,) = re.findall(r"a gain of (\d+) points", text)
     before, after = map(int, re.findall(r"estimate (\d+) % (\d+) %", text)[0])
     assert abs(after - before - int(points)) <= 1, "both are rounded"
-    needed, had = re.findall(r"with (\d+) fresh rollouts; this one had (\d+)\.", text)[0]
+    needed, had = re.findall(r"with (\d+) fresh rollouts; this one had (\d+);", text)[0]
     (cap,) = re.findall(r"skillopt_max_rollouts=(\d+)$", text)
     assert int(cap) > int(needed) > int(had)
 
@@ -70,7 +81,7 @@ def test_figures_of_a_refusal_agree_with_each_other() -> None:
     [
         ("nothing-to-find", "No better skill was found: every train task passes."),
         ("faulty", "Every rollout ends in one error at tests/test_toy.py:7, KeyError: 'total'"),
-        ("capped", "100 more would find another edit"),
+        ("capped", "100 more rollouts would find another edit"),
         ("interrupted", "the session was interrupted"),
     ],
 )
@@ -91,4 +102,29 @@ def test_the_next_attempt_takes_the_place_of_what_was_given(given: list[str]) ->
     printed, result = screens.kept("refused", 60)
     command = ["pytest", "--skillopt-train", *given, "-n4"]
     told = screens.screen(printed, result.model_copy(update={"command": command}))
-    assert told.endswith("pytest --skillopt-train -n4 -o skillopt_max_rollouts=582\n")
+    assert told.endswith("pytest --skillopt-train -n4 -o skillopt_max_rollouts=1043\n")
+
+
+@pytest.mark.parametrize("layout", [render_summary, render_html])
+def test_every_layout_tells_a_refusal_in_the_same_facts(layout: Callable[[Result], str]) -> None:
+    _, result = screens.kept("refused", 8)
+    shown = html.unescape(re.sub("<[^>]*>", "", layout(result)))
+    for said in (
+        "Why not: The change may be chance",
+        "Why the search ended: skillopt",
+        "What to do: by all samples",
+        "What the skill still needs, as the search believes",
+        "100 more rollouts would find another edit, worth",
+    ):
+        assert shown.count(said) == 1, said
+        assert said in words("refused", 8)
+
+
+def test_a_comparison_that_had_enough_rollouts_asks_for_another_seed() -> None:
+    printed, result = screens.kept("refused", 60)
+    (skill,) = result.skills
+    need = NeedRow(pairs=20, option="skillopt_seed=1")
+    few = skill.model_copy(update={"need": need})
+    told = screens.screen(printed, result.model_copy(update={"skills": [few]}))
+    assert "or this was the fifth; try another seed." in " ".join(told.split())
+    assert told.endswith("-o skillopt_seed=1\n")

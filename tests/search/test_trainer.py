@@ -289,9 +289,7 @@ def test_it_is_said_why_the_search_ended(
     outcome = train(toy, toy.make_world(), toy.ToyOptimizer(script=script), **settings)
     assert (outcome.status, outcome.resumable) == ("unchanged", resumable)
     assert outcome.reason.startswith(f"no better skill was found: {reason}")
-    assert ("100 more would find another edit" in outcome.reason) == (
-        resumable and settings["search"] == "trials"
-    )
+    assert (outcome.prospect is not None) == (resumable and settings["search"] == "trials")
 
 
 def test_what_has_gathered_goes_on_when_the_optimizer_stops_making_sense(toy: ModuleType) -> None:
@@ -305,7 +303,7 @@ def test_what_has_gathered_goes_on_when_the_optimizer_stops_making_sense(toy: Mo
     model = toy.ToyOptimizer(useful=1.0, script=script)
     outcome = train(toy, toy.make_world(), model, optimizer_workers=1)
     assert outcome.status == "accepted"
-    assert "I would rather not." in outcome.reason
+    assert "I would rather not." in outcome.ended
 
 
 def test_a_training_without_val_tasks_is_refused(toy: ModuleType) -> None:
