@@ -96,10 +96,8 @@ class Follower:
             self._steps[data.get("skill", ""), data["step"]] = data
         elif kind == "edit":
             self._edit(data)
-        elif kind == EXPECTED:
-            self._expected = self._done + data["more"]
-        elif kind == RATES:
-            self._rates[data["skill"]] = [data["start"], data["now"]]
+        elif kind in (EXPECTED, RATES):
+            self._expect(data)
 
     def _begin_run(self, data: dict[str, Any]) -> None:
         self._about = data
@@ -109,8 +107,16 @@ class Follower:
     def _begin_session(self, plan: dict[str, Any]) -> None:
         self._plan = plan
         self._session, self._in_session = self._last, 0
+        self._expected = plan["typical"]
         for task, split in plan["tasks"]:
             self._task(task, split)
+
+    def _expect(self, data: Mapping[str, Any]) -> None:
+        """Take what the search expects: further rollouts, or pass rates."""
+        if "more" in data:
+            self._expected = self._done + data["more"]
+        else:
+            self._rates[data["skill"]] = [data["start"], data["now"]]
 
     def _edit(self, data: Mapping[str, Any]) -> None:
         """Keep the last status of an edit.
