@@ -6,8 +6,11 @@ import base64
 import itertools
 import json
 import os
+import re
+import shlex
 import sys
 import time
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from harness_project import Project
 
 TOKEN = "plan-token-of-this-test-0123456789"
+KINDS = ("toml", "python", "sh")
 BOTH = pytest.mark.parametrize("agent", ["claude", "codex"])
 FAKE = """
 here, name = os.path.split(__file__)
@@ -232,6 +236,26 @@ def test_in_bubblewrap_the_agent_has_its_sign_in_and_not_the_users_files(
     assert done.ret == 0, words(done)
     assert signed_in.kept == {"text": "out: False, sign-in: True"}
     assert (fakes.home / ".skillopt.lock").exists() == (agent == "codex")
+
+
+def test_the_first_training_is_followed_word_for_word(signed_in: Project, fakes: Fakes) -> None:
+    """Only the optimizer has a server here: the fake of Claude Code proposes no edit."""
+    page = (Path(__file__).parents[3] / "docs" / "login.md").read_text("utf-8")
+    code = {kind: re.search(rf"^```{kind}\n(.*?)^```", page, re.M | re.S) for kind in KINDS}
+    settings, test, commands = (found[1] for found in code.values() if found)
+    signed_in.settings |= {**tomllib.loads(settings), **signed_in.settings}
+    (signed_in.path / "test_greeting.py").write_text(test)
+    signed_in.skill.write_text(signed_in.skill.read_text().replace("Ahoy", "Hello"))
+    edit = {"op": "append", "target": "", "content": "Begin every greeting with Ahoy."}
+    signed_in.provider.thought = json.dumps({"reasoning": "missing", "edits": [edit]})
+    lines = [line for line in commands.splitlines() if line.startswith("pytest ")]
+    measured, planned, trained = (
+        signed_in.pytest(*shlex.split(line, comments=True)[1:], "-p", "no:xdist") for line in lines
+    )
+    assert "Pass rate 0.0 %" in words(measured)
+    assert "rollouts: about" in words(planned)
+    assert "The file is written." in words(trained)
+    assert "Ahoy" in signed_in.skill.read_text()
 
 
 def test_a_reached_limit_ends_a_training_to_be_continued(signed_in: Project, fakes: Fakes) -> None:
