@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -103,6 +104,33 @@ def test_none_before_and_after_side_by_side(
     # Another model is another measurement.
     again = pytester.runpytest_inprocess("--skillopt-train", "--skillopt-target=openai:other")
     assert "without the skill" not in again.stdout.str()
+
+
+def test_a_check_shows_three_arms_at_the_price_of_one_more(
+    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The replies of the changed skill are those of the check against no skill."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    chat_server.reply = world
+    text = f"---\nname: greet\ndescription: Greets.\n---\nSay hello. {RULE}\n"
+    skill = pytester.makefile(".md", SKILL=text)
+    pytester.makepyfile(test_greeting=TESTS)
+    pytester.makeini(
+        f"[pytest]\nskillopt_model = openai:m\nskillopt_base_url = {chat_server.url}\n"
+        "markers = vowel: begins with one\naddopts = -p no:xdist -p no:cacheprovider\n"
+    )
+    who = ("-c", "user.name=Ada", "-c", "user.email=a@b.example")
+    for words in (("init", "--quiet"), ("add", "-A"), (*who, "commit", "--quiet", "-m", "One")):
+        subprocess.run(["git", *words], cwd=pytester.path, check=True)
+    skill.write_text(text.replace("Say hello.", "Say hello at once."))
+    assert pytester.runpytest_inprocess("--skillopt-check=none").ret == 0
+    both = chat_server.calls
+    checked = pytester.runpytest_inprocess("--skillopt-check=HEAD")
+    checked.stdout.fnmatch_lines(
+        ["*without the skill*7.7 % * 3 *36 *0", "  base *100.0 % *", "  change *100.0 % *"]
+    )
+    assert chat_server.calls - both == both / 2
 
 
 def test_a_task_that_failed_in_the_search_did_not_always_pass(
