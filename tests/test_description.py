@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from tables import each_row
 
 from pytest_skillopt.skill.document import Document, SkillError
 from pytest_skillopt.skill.edits import Edit, apply, with_description
@@ -190,7 +191,7 @@ def test_requests_that_should_not_ask_for_the_skill_are_missed(project: pytest.P
 NEW = 'Says: "hello", with a #; and more'
 
 
-@pytest.mark.parametrize(
+@each_row(
     "old",
     [
         "Plain words.",
@@ -202,8 +203,8 @@ NEW = 'Says: "hello", with a #; and more'
         "Plain # with a comment",
     ],
 )
-@pytest.mark.parametrize("newline", ["\n", "\r\n"])
-@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@each_row("newline", ["\n", "\r\n"])
+@each_row("mark", ["", "\ufeff"])
 def test_only_the_value_of_the_description_changes(old: str, newline: str, mark: str) -> None:
     text = mark + (HEAD.format(old) + "body\n").replace("\n", newline)
     before = Document.from_text(text)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tables import each_row
 
 import pytest_skillopt
 from pytest_skillopt import hookspecs
@@ -146,7 +147,7 @@ def test_every_example_is_run_here() -> None:
         assert f"test_{hook.removeprefix('pytest_skillopt_')}" in globals(), hook
 
 
-@pytest.mark.parametrize("hook", HOOKS)
+@each_row("hook", HOOKS)
 def test_every_type_of_a_signature_is_public(hook: str) -> None:
     known = {"Sequence", "Mapping", "Callable", "Path", "BaseException", "str", "None", "type"}
     known |= {"Any", "pytest", "Config", "Item", "Session", "argparse", "_SubParsersAction"}

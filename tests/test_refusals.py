@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from chat_server import Answer
+from tables import each_row
 
 from pytest_skillopt.model.faults import retry_after
 from pytest_skillopt.model.limits import CallEstimate, Meter
@@ -142,7 +143,7 @@ def test_a_success_or_an_announced_pause_is_no_outage() -> None:
         clock.now += 31
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("body", "seconds"),
     [
         ({"message": "Rate limit reached. Please try again in 1m12.5s. Visit us."}, 72.5),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import warm_sessions
+from tables import each_row
 
 from pytest_skillopt.settings import FIELDS, REMOVED, Settings, shown
 
@@ -291,7 +292,7 @@ def test_every_setting_is_declared_and_every_key_is_a_setting() -> None:
 _NOTHING = "no cap|no limit|per decision|fits the suite|the only SKILL.md|the optimizer|the skill"
 
 
-@pytest.mark.parametrize("field", OWN, ids=lambda field: field.name)
+@each_row("field", OWN)
 def test_the_help_tells_the_default(field: dataclasses.Field[Any]) -> None:
     option = DECLARED.options.get("--skillopt-" + field.name.replace("_", "-"))
     text = option or DECLARED.keys[f"skillopt_{field.name}"]

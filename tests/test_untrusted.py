@@ -4,10 +4,11 @@ import os
 import re
 import threading
 import time
+from typing import TYPE_CHECKING
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each_row
 
 from pytest_skillopt.untrusted import (
     bound,
@@ -23,8 +24,11 @@ from pytest_skillopt.untrusted import (
     strip_invisible,
 )
 
+if TYPE_CHECKING:
+    import pytest
 
-@pytest.mark.parametrize(
+
+@each_row(
     ("text", "stripped"),
     [
         ("a\u200bb\u2060c\ufeffd", "abcd"),
@@ -55,7 +59,7 @@ def test_a_stripped_text_has_nothing_hidden_left(text: str) -> None:
     assert len(once) == len(text) - len(list(invisible(text)))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "shown"),
     [
         ("\x1b[31mred\x1b[0m", "red"),
@@ -159,7 +163,7 @@ def test_the_environment_may_change_while_it_is_read(monkeypatch: pytest.MonkeyP
             thread.join()
 
 
-@pytest.mark.parametrize(
+@each_row(
     "secret",
     [
         "sk-proj-abcdefghij1234567890KLMNOP",
@@ -186,7 +190,7 @@ def test_known_shapes_are_redacted(secret: str) -> None:
     assert redact(f"x {secret} y", {}).endswith(" y") or "://" in secret
 
 
-@pytest.mark.parametrize("said", ["password: ", "the passphrase is ", "PWD="])
+@each_row("said", ["password: ", "the passphrase is ", "PWD="])
 def test_a_password_is_redacted_by_what_stands_before_it(said: str) -> None:
     assert redact(f"{said}Tr0ub4dor&3xQ9", {}) == f"{said}[redacted]"
 
@@ -195,7 +199,7 @@ def test_the_name_before_a_secret_value_stays() -> None:
     assert redact('api_key = "a1b2c3d4e5f6g7h8i9"', {}) == 'api_key = "[redacted]"'
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "api_key = YOUR_API_KEY_GOES_HERE",
@@ -216,7 +220,7 @@ def test_what_is_no_secret_stays(text: str) -> None:
     assert redact(text, {}) == text
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "a" * 100_000,
@@ -234,7 +238,7 @@ def test_long_texts_take_no_more_than_a_moment(text: str) -> None:
     assert time.process_time() - start < 5
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "::error::x",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from patience import PATIENCE
+from tables import each_row
 
 from pytest_skillopt.edits.calls import Calls, Form, Prompts, Question
 from pytest_skillopt.model.types import CacheMiss, CapReached, Completion, ModelFault, Usage
@@ -189,7 +190,7 @@ def test_a_provider_that_stays_away_stops_the_run() -> None:
     assert stop.value.kind == "breaker"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("error", "kind"),
     [
         (CapReached("--skillopt-max-calls is reached"), "cap"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each_row
 
 from pytest_skillopt.edits.combine import Patch, aggregate, by_support, deduplicate, say_the_same
 from pytest_skillopt.skill.edits import Edit
@@ -27,7 +27,7 @@ def test_support_and_tasks_are_added_up(toy: ModuleType) -> None:
     assert one.content == "- Write dates as ISO.", "the first wording stays"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("one", "other", "same"),
     [
         ("Write every date as year-month-day.", "Write each date as year-month-day.", True),

@@ -11,6 +11,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each_row
 
 from pytest_skillopt.gate.bets import STAKES, Bets
 
@@ -70,7 +71,7 @@ def test_certain_losses_leave_half_and_endless_gains_stay_finite() -> None:
     assert math.isfinite(won.log_e)
 
 
-@pytest.mark.parametrize(("drawn", "mean"), [(0.0, 0.5), (0.5, 1.0), (math.nan, 0.5)])
+@each_row(("drawn", "mean"), [(0.0, 0.5), (0.5, 1.0), (math.nan, 0.5)])
 def test_bet_needs_probabilities(drawn: float, mean: float) -> None:
     with pytest.raises(ValueError, match="needs probabilities"):
         Bets().place(drawn, mean, True)

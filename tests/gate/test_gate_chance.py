@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from gate_draws import luck
+from tables import each_row
 
 from pytest_skillopt.gate.data import CANDIDATE, GateOptions, GateTask, Sample, Verdict
 from pytest_skillopt.gate.engine import run_gate
@@ -88,7 +89,7 @@ def test_rates_that_drift_while_the_gate_samples_are_no_change(
     assert accepted(world, lift=lift) <= 0.125
 
 
-@pytest.mark.parametrize("known", [(), tuple(f"{i:02d}" for i in range(TASKS))])
+@each_row("known", [(), tuple(f"{i:02d}" for i in range(TASKS))])
 def test_a_server_that_repeats_itself_after_a_search(known: tuple[str, ...]) -> None:
     """Each text has one outcome for each task: luck of this text, whatever one samples."""
 
@@ -148,8 +149,8 @@ def test_bets_alone_decide_if_a_server_repeats_what_the_search_has_seen() -> Non
     assert not judge(broken, **told, log_e=math.log(21)).accepted
 
 
-@pytest.mark.parametrize("deviation", [0.4, 0.8])
-@pytest.mark.parametrize("lift", [lifts(3), lifts(1, 5, 8), lifts(*range(TASKS))])
+@each_row("deviation", [0.4, 0.8])
+@each_row("lift", [lifts(3), lifts(1, 5, 8), lifts(*range(TASKS))])
 def test_accidents_of_wording_are_no_change(
     deviation: float, lift: tuple[tuple[str, float], ...]
 ) -> None:

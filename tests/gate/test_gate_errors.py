@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import pytest
 from gate_draws import luck
+from tables import each_row
 
 from pytest_skillopt.gate.data import Arm, Draw, GateOptions, GateTask, Sample
 from pytest_skillopt.gate.engine import run_gate
@@ -59,7 +59,7 @@ def noisy(seed: int, lift: float) -> Callable[[Draw], bool]:
     return passes
 
 
-@pytest.mark.parametrize("name", SHORT)
+@each_row("name", SHORT)
 def test_a_task_dead_under_both_is_left_out_and_named(name: str) -> None:
     verdict = run_gate(gate_of(name, suite(20)), measure(better, {"t07"}))
     assert verdict.accepted
@@ -68,8 +68,8 @@ def test_a_task_dead_under_both_is_left_out_and_named(name: str) -> None:
     assert verdict.after == 1.0
 
 
-@pytest.mark.parametrize("name", SHORT)
-@pytest.mark.parametrize("lift", [-0.4, 0.0, 0.6])
+@each_row("name", SHORT)
+@each_row("lift", [-0.4, 0.0, 0.6])
 def test_a_task_that_is_left_out_speaks_neither_for_the_edit_nor_against_it(
     name: str, lift: float
 ) -> None:
@@ -84,9 +84,9 @@ def test_a_task_that_is_left_out_speaks_neither_for_the_edit_nor_against_it(
     assert abs(with_it - without) <= 2
 
 
-@pytest.mark.parametrize("name", GATES)
-@pytest.mark.parametrize("arm", ["incumbent", "candidate"])
-@pytest.mark.parametrize("outcome", [better, lambda draw: not better(draw)], ids=["up", "down"])
+@each_row("name", GATES)
+@each_row("arm", ["incumbent", "candidate"])
+@each_row("outcome", [better, lambda draw: not better(draw)])
 def test_one_dead_under_one_arm_alone_is_never_a_yes(
     name: str, arm: Arm, outcome: Callable[[Draw], bool]
 ) -> None:
@@ -96,7 +96,7 @@ def test_one_dead_under_one_arm_alone_is_never_a_yes(
         assert f"t07 could not be measured under the {arm}" in verdict.reason
 
 
-@pytest.mark.parametrize("arm", ["incumbent", "candidate"])
+@each_row("arm", ["incumbent", "candidate"])
 def test_the_short_form_takes_the_worst_for_granted_of_what_is_missing(
     arm: Arm,
 ) -> None:
@@ -112,7 +112,7 @@ def test_the_short_form_takes_the_worst_for_granted_of_what_is_missing(
     assert not one.accepted
 
 
-@pytest.mark.parametrize("name", SHORT)
+@each_row("name", SHORT)
 def test_more_than_the_share_that_is_allowed_is_unmeasured(name: str) -> None:
     dead = {"t03", "t07"}
     verdict = run_gate(gate_of(name, suite(39)), measure(better, dead))
@@ -124,14 +124,14 @@ def test_more_than_the_share_that_is_allowed_is_unmeasured(name: str) -> None:
     assert run_gate(strict, measure(better, {"t07"})).decision == "unmeasured"
 
 
-@pytest.mark.parametrize("name", SHORT)
+@each_row("name", SHORT)
 def test_a_task_that_must_pass_is_never_left_out(name: str) -> None:
     verdict = run_gate(gate_of(name, suite(40, "t07")), measure(better, {"t07"}))
     assert verdict.decision == "unmeasured"
     assert "t07 could not be measured" in verdict.reason
 
 
-@pytest.mark.parametrize("name", GATES)
+@each_row("name", GATES)
 def test_a_task_that_was_measured_once_is_never_left_out(name: str) -> None:
     """Its outcome may decide if it can be measured."""
 

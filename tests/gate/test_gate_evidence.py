@@ -8,6 +8,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each_row
 
 from pytest_skillopt.gate.data import Draw, Sample
 from pytest_skillopt.gate.statistics import (
@@ -112,7 +113,7 @@ def test_metrics() -> None:
     assert [sample(True, 0.2).value(name) for name in ("hard", "soft", "mixed")] == [1, 0.2, 0.6]
 
 
-@pytest.mark.parametrize("score", [math.nan, math.inf, -0.1, 1.1])
+@each_row("score", [math.nan, math.inf, -0.1, 1.1])
 def test_scores_that_are_no_numbers_in_the_unit_interval_are_refused(score: float) -> None:
     with pytest.raises(ValueError, match="t: score"):
         sample(True, score).value("soft")
@@ -144,7 +145,7 @@ def test_scores_are_permuted_as_passes_are() -> None:
     assert permutation_test([Stratum(3, (5,), (5,))], scale=10) == 1.0
 
 
-@pytest.mark.parametrize("rate", [0.3, 0.5, 0.75])
+@each_row("rate", [0.3, 0.5, 0.75])
 def test_agreement_is_the_mean_over_a_rate_that_is_not_certain(rate: float) -> None:
     """Compare the formula with rates on a grid, weighted by the density of their Beta."""
     steps = [(i + 0.5) / 20_000 for i in range(20_000)]

@@ -7,6 +7,7 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each_row
 
 from pytest_skillopt.gate.statistics import interval, noise_floor
 
@@ -37,7 +38,7 @@ def test_interval_is_never_a_point_even_when_all_pass() -> None:
     assert high == 1.0
 
 
-@pytest.mark.parametrize(("tasks", "rollouts"), [(10, 2), (10, 3), (40, 1), (40, 3), (40, 5)])
+@each_row(("tasks", "rollouts"), [(10, 2), (10, 3), (40, 1), (40, 3), (40, 5)])
 def test_interval_covers(tasks: int, rollouts: int) -> None:
     rng = random.Random(1)
     covered, trials = 0, 1000

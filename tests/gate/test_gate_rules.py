@@ -9,6 +9,7 @@ import pytest
 from gate_draws import candidate_passes, noisy, taker, tasks
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tables import each_row
 
 from pytest_skillopt.gate.data import Draw, GateOptions, GateTask, Sample, Verdict
 from pytest_skillopt.gate.engine import run_gate
@@ -24,7 +25,7 @@ ALL = [
 ]
 
 
-@pytest.mark.parametrize("name", ALL)
+@each_row("name", ALL)
 def test_a_clear_gain_is_accepted_and_its_mirror_image_is_not(name: str) -> None:
     better = run_gate(make_gate(name, tasks(10)), taker(candidate_passes))
     worse = run_gate(make_gate(name, tasks(10)), taker(lambda d: not candidate_passes(d)))
@@ -32,7 +33,7 @@ def test_a_clear_gain_is_accepted_and_its_mirror_image_is_not(name: str) -> None
     assert better.gate.endswith(name)
 
 
-@pytest.mark.parametrize("name", ALL)
+@each_row("name", ALL)
 def test_a_tie_is_rejected(name: str) -> None:
     for outcome in (True, False):
         verdict = run_gate(make_gate(name, tasks(4)), taker(lambda draw, o=outcome: o))  # type: ignore[misc]
@@ -65,7 +66,7 @@ def test_one_more_pass_of_the_candidate_never_turns_an_acceptance(
         assert run_gate(make_gate(name, tasks(6)), taker(lucky)).accepted
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "streams"),
     [("strict", {"fresh/7"}), ("confirm", {"fresh/7"})],
 )
@@ -97,7 +98,7 @@ def test_off_asks_for_nothing_and_is_marked() -> None:
     assert "not validated" in verdict.reason
 
 
-@pytest.mark.parametrize("name", ["strict", "confirm"])
+@each_row("name", ["strict", "confirm"])
 def test_a_task_that_must_pass_blocks_the_plain_gates_too(name: str) -> None:
     def trade(draw: Draw) -> bool:
         return candidate_passes(draw) != (draw.task == "t0")
@@ -120,14 +121,14 @@ def test_a_task_that_must_pass_and_fails_once_by_chance_does_not_block() -> None
 # Gaps.
 
 
-@pytest.mark.parametrize("name", ALL)
+@each_row("name", ALL)
 def test_no_task_is_unmeasured(name: str) -> None:
     verdict = make_gate(name, []).ask()
     assert isinstance(verdict, Verdict)
     assert verdict.decision == "unmeasured"
 
 
-@pytest.mark.parametrize("name", ALL)
+@each_row("name", ALL)
 def test_a_lost_sample_is_replaced_by_the_next_index(name: str) -> None:
     def lossy(draw: Draw) -> bool | None:
         return None if (draw.task, draw.index) == ("t0", lost) else candidate_passes(draw)
@@ -141,7 +142,7 @@ def test_a_lost_sample_is_replaced_by_the_next_index(name: str) -> None:
     assert verdict.tasks[0].incumbent_n >= 1 + lost
 
 
-@pytest.mark.parametrize("name", ALL)
+@each_row("name", ALL)
 def test_too_many_errors_are_unmeasured(name: str) -> None:
     def lossy(draw: Draw) -> bool | None:
         return None if draw.index == 0 else candidate_passes(draw)
@@ -151,7 +152,7 @@ def test_too_many_errors_are_unmeasured(name: str) -> None:
     assert "infrastructure errors (at most 5% are allowed)" in verdict.reason
 
 
-@pytest.mark.parametrize("name", ALL)
+@each_row("name", ALL)
 def test_a_task_skipped_under_both_arms_is_left_out_and_listed(name: str) -> None:
     def take(draws: Sequence[Draw]) -> list[Sample]:
         return [
@@ -165,8 +166,8 @@ def test_a_task_skipped_under_both_arms_is_left_out_and_listed(name: str) -> Non
     assert verdict.after == 1.0
 
 
-@pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize("arm", ["incumbent", "candidate"])
+@each_row("name", ALL)
+@each_row("arm", ["incumbent", "candidate"])
 def test_a_task_skipped_under_one_arm_is_unmeasured(name: str, arm: str) -> None:
     def take(draws: Sequence[Draw]) -> list[Sample]:
         return [
@@ -181,7 +182,7 @@ def test_a_task_skipped_under_one_arm_is_unmeasured(name: str, arm: str) -> None
     assert f"t1 was skipped under the {arm}" in verdict.reason
 
 
-@pytest.mark.parametrize("name", ALL)
+@each_row("name", ALL)
 def test_every_task_skipped_is_unmeasured(name: str) -> None:
     verdict = run_gate(
         make_gate(name, tasks(3)), lambda draws: [Sample(d, None, skipped=True) for d in draws]
@@ -210,7 +211,7 @@ def test_samples_that_were_not_asked_for_or_contradict_are_refused() -> None:
     assert gate.ask() == asked
 
 
-@pytest.mark.parametrize("side", [True, False])
+@each_row("side", [True, False])
 def test_requests_of_one_kind_do_not_pay_for_those_of_the_other(side: bool) -> None:
     """The mean rises, no single task credibly broke, and yet one side is worse off."""
     suite = [GateTask(f"t{n}", trigger=side if n < 4 else not side) for n in range(20)]
@@ -229,7 +230,7 @@ def test_requests_of_one_kind_do_not_pay_for_those_of_the_other(side: bool) -> N
     )
 
 
-@pytest.mark.parametrize("name", ALL)
+@each_row("name", ALL)
 def test_no_reason_takes_statistics_for_granted(name: str) -> None:
     reasons = [
         run_gate(make_gate(name, tasks(6)), taker(noisy(seed, lift))).reason

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from patience import PATIENCE, wait_until
+from tables import each_row
 
 from pytest_skillopt.model.agent import Agent, Reply, ReplyError, ToolRun
 from pytest_skillopt.model.cache import DiskCache, Replies
@@ -320,7 +321,7 @@ def test_a_reply_is_a_text_that_survives_copying_pickling_and_awaiting() -> None
     assert asyncio.run(wait()) is reply
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "words"),
     [
         ("I do not know.", r"holds no JSON object or array: 'I do not know\.'$"),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from patience import PATIENCE, wait_until
+from tables import each_row
 
 from pytest_skillopt.model.cache import DiskCache, Replies
 from pytest_skillopt.model.client import is_same_model
@@ -62,7 +63,7 @@ def test_what_the_server_does_not_count_is_estimated_and_marked(
     assert usage.output_tokens == 10
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("asked", "answered", "same"),
     [
         ("gpt-4o", "gpt-4o-2024-08-06", True),

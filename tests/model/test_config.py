@@ -9,6 +9,7 @@ from unittest import mock
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each_row
 
 from pytest_skillopt.model import config as configuration
 from pytest_skillopt.model.config import (
@@ -47,7 +48,7 @@ def settings(**changes: Any) -> Settings:
     return dataclasses.replace(Settings(), **changes)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("named", "model"),
     [
         ("openai:gpt-5-mini", "gpt-5-mini"),
@@ -60,7 +61,7 @@ def test_model_names_keep_their_colons_and_slashes(named: str, model: str) -> No
     assert (config.provider, config.model, config.name) == ("openai", model, named)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "role", "model"),
     [
         ({"model": "openai:a"}, "target", "a"),
@@ -85,7 +86,7 @@ def test_the_base_url_goes_with_the_model_it_was_given_for() -> None:
     assert own.base_url == "https://api.openai.com/v1"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("named", "model", "url"),
     [
         ("openai:m@http://gpu:8000/v1", "m", "http://gpu:8000/v1"),
@@ -108,7 +109,7 @@ def test_the_environment_names_the_base_url_where_no_setting_does() -> None:
     assert model_config(chosen, "target", environ).base_url == "https://other.example/v1"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "environ", "words"),
     [
         ({}, KEY, ["skillopt_target", "skillopt_model", "provider:model"]),
@@ -201,7 +202,7 @@ def test_what_shapes_a_reply_stands_in_the_parameters() -> None:
         assert judge.headers() == {"X-Team": "the red one"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "words"),
     [
         ("temperature", ["line 2 (no =)", "NAME = VALUE"]),
@@ -263,7 +264,7 @@ def test_a_server_of_the_projects_own_has_no_port_in_its_fingerprint() -> None:
     assert (config.price, played.price) == (None, Price(0.0, 0.0))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("url", "canonical"),
     [
         ("HTTP://LocalHost:80/v1/", "http://localhost/v1"),
@@ -284,7 +285,7 @@ def test_any_text_as_a_url_is_taken_or_refused_with_a_message(text: str) -> None
         assert canonical_url(url) == url
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("url", "local"),
     [
         ("http://127.0.0.1:1/v1", True),
@@ -322,7 +323,7 @@ def test_prices_of_the_user_are_read() -> None:
     assert Price(3.0, 15.0).cost(1_000_000, 0, cache) == pytest.approx(3.0)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         *("m", "m=1", "=1/2", "m=a/b", "m=-1/2", "m=nan/1", "m=1/inf", "m=1/2/x", "m=1/2/3/4/5"),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import openai
 import pytest
+from tables import each_row
 
 from pytest_skillopt.model.client import ChatModel
 from pytest_skillopt.model.config import model_config
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from chat_server import Answer, ChatServer
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("error", "kind", "fatal"),
     [
         (CapReached("c"), "cap", False),
@@ -33,7 +34,7 @@ def test_what_this_package_raises_is_told_apart(error: Exception, kind: str, fat
     assert classify_error(error) == InfraError(kind, "c", fatal)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "error", [AssertionError("wrong total"), KeyError("total"), ValueError("x"), OSError("y")]
 )
 def test_what_a_test_raises_is_no_fault(error: Exception) -> None:
@@ -151,7 +152,7 @@ def test_the_words_are_found_where_servers_put_them(
     assert fault.message.startswith("HTTP 500: the words")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("headers", "seconds"),
     [
         ({}, 0.0),

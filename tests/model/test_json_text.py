@@ -6,6 +6,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each_row
 
 from pytest_skillopt.model.structured import NoJson, find_json
 
@@ -69,7 +70,7 @@ DRAFT = 'The total may be {"total": 1, "note": "draft"}.'
 ANSWER = '{"total": 2}'
 
 
-@pytest.mark.parametrize(("opening", "closing"), TAGS)
+@each_row(("opening", "closing"), TAGS)
 def test_thoughts_are_no_answer(opening: str, closing: str) -> None:
     """The template of a prompt may hold the opening tag; then the reply begins with thoughts."""
     for text in (
@@ -83,7 +84,7 @@ def test_thoughts_are_no_answer(opening: str, closing: str) -> None:
         assert find_json(text) == {"total": 2}, text
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         f"<think>First.<think>Second.</think>{DRAFT}</think>{ANSWER}",
@@ -97,7 +98,7 @@ def test_thoughts_within_thoughts_and_channels_without_their_tokens_are_no_answe
     assert find_json(text) == {"total": 2}
 
 
-@pytest.mark.parametrize(("opening", "closing"), TAGS)
+@each_row(("opening", "closing"), TAGS)
 def test_a_reply_that_ends_within_its_thoughts_is_none(opening: str, closing: str) -> None:
     for text in (
         f"{opening}{DRAFT}",
@@ -108,7 +109,7 @@ def test_a_reply_that_ends_within_its_thoughts_is_none(opening: str, closing: st
             find_json(text)
 
 
-@pytest.mark.parametrize(("opening", "closing"), TAGS)
+@each_row(("opening", "closing"), TAGS)
 def test_a_tag_in_the_answer_is_text(opening: str, closing: str) -> None:
     value = {"rule": f"Never write {closing} and {opening}"}
     text = json.dumps(value)
@@ -117,7 +118,7 @@ def test_a_tag_in_the_answer_is_text(opening: str, closing: str) -> None:
     assert find_json(f"I left out the tag {opening}: {ANSWER}") == {"total": 2}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "words"),
     [
         ("no idea", "no JSON object or array"),

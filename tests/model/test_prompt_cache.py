@@ -9,6 +9,7 @@ import pytest
 from chat_server import Answer
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each_row
 
 from pytest_skillopt.model.prompt_cache import PromptCache
 
@@ -51,7 +52,7 @@ def test_greeting(skill_agent, rollout, guest):
 """
 
 
-@pytest.mark.parametrize("name", RECORDS)
+@each_row("name", RECORDS)
 def test_every_record_tells_its_cached_input(name: str) -> None:
     told, found = RECORDS[name]
     assert PromptCache.of(told) == found

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each_row
 
 from pytest_skillopt.model.purse import FIRST_LOOK, Amounts, Purse, Usual
 from pytest_skillopt.model.types import CapReached, Usage
@@ -30,7 +31,7 @@ def test_without_a_cap_everything_can_be_paid() -> None:
     assert purse.explain() == "no cap is set"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("caps", "total"),
     [
         (Amounts(rollouts=100), 100),
@@ -63,7 +64,7 @@ def test_calls_of_the_optimizer_are_paid_from_the_same_purse() -> None:
     assert filled(Amounts(rollouts=20)).affordable_calls() == math.inf
 
 
-@pytest.mark.parametrize("caps", [Amounts(calls=100), Amounts(tokens=5000), Amounts(cost=0.5)])
+@each_row("caps", [Amounts(calls=100), Amounts(tokens=5000), Amounts(cost=0.5)])
 def test_a_sample_from_the_cache_counts_at_what_it_took(caps: Amounts) -> None:
     paid, kept = filled(caps), filled(caps, used=USAGE.again())
     assert kept.affordable() == paid.affordable() == 39
@@ -162,7 +163,7 @@ def test_what_the_first_skill_leaves_goes_to_the_second() -> None:
     assert second.affordable() == 50, "the price is known from the first"
 
 
-@pytest.mark.parametrize("parts", [1, 3])
+@each_row("parts", [1, 3])
 def test_a_cap_that_is_used_up_is_not_turned_off(parts: int) -> None:
     purse = Purse(Amounts(10, 10, 10, 0.01, 1.0))
     for index in range(20):

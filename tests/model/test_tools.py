@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import BaseModel, Field
+from tables import each_row
 
 from pytest_skillopt.model.tools import make_tool, make_tools
 from pytest_skillopt.model.types import CapReached
@@ -113,7 +114,7 @@ def test_methods_and_objects_that_can_be_called_work() -> None:
     assert call(Increment(), '{"a": 1}') == "2"
 
 
-@pytest.mark.parametrize("arguments", ["", "{}", " \n"])
+@each_row("arguments", ["", "{}", " \n"])
 def test_a_tool_without_parameters_takes_no_arguments(arguments: str) -> None:
     assert call(lambda_free, arguments) == "null"
 
@@ -122,7 +123,7 @@ def lambda_free() -> None:
     return None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "words"),
     [
         ("{}", "order: Missing required argument"),
@@ -145,7 +146,7 @@ def test_what_a_tool_raises_is_told_to_the_model() -> None:
     assert call(fail, "{}") == "Error: KeyError: 'no such order'"
 
 
-@pytest.mark.parametrize("error", [AssertionError("wrong"), CapReached("cap")])
+@each_row("error", [AssertionError("wrong"), CapReached("cap")])
 def test_a_failed_assertion_and_a_fault_of_a_model_are_not_the_tools_answer(
     error: Exception,
 ) -> None:
@@ -164,7 +165,7 @@ def test_a_skip_in_a_tool_skips_the_test() -> None:
         call(check, "{}")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "text"),
     [
         ("plain ü", "plain ü"),
@@ -196,7 +197,7 @@ def unknowable(a: Missing) -> None: ...  # type: ignore[name-defined]  # noqa: F
 def opaque(a: functools.partial[int]) -> None: ...
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("function", "words"),
     [
         (variadic, "only named parameters"),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from patience import PATIENCE
+from tables import each_row
 
 from pytest_skillopt.model import transport
 from pytest_skillopt.model.client import ChatModel
@@ -145,7 +146,7 @@ def broken_off(connection: socket.socket) -> None:
     connection.sendall(CHUNKED + b"\r\n" + chunk(BODY[:40]))
 
 
-@pytest.mark.parametrize("how", [bomb, endless])
+@each_row("how", [bomb, endless])
 def test_a_reply_is_not_longer_than_it_may_be(how: Callable[[socket.socket], None]) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     words = "longer than 4,000,000 bytes"
@@ -169,7 +170,7 @@ def test_a_reply_that_breaks_off_is_asked_for_once_more() -> None:
         ask(url)
 
 
-@pytest.mark.parametrize("how", [broken_off, bomb])
+@each_row("how", [broken_off, bomb])
 def test_what_began_with_status_200_is_counted(how: Callable[[socket.socket], None]) -> None:
     limits = Meter()
     with serving([how] * 2) as url:
@@ -182,7 +183,7 @@ def test_what_began_with_status_200_is_counted(how: Callable[[socket.socket], No
     assert limits.spent.input_tokens > 0
 
 
-@pytest.mark.parametrize("how", [whole, in_pieces, packed])
+@each_row("how", [whole, in_pieces, packed])
 def test_a_reply_is_read_however_it_comes(how: Callable[[socket.socket], None]) -> None:
     with serving([how]) as url:
         text, estimated = ask(url)
@@ -207,7 +208,7 @@ def test_what_is_always_too_slow_says_which_setting_bounds_it(
         ask(url)
 
 
-@pytest.mark.parametrize("step", ["connection.connect_tcp.started", RECEIVING])
+@each_row("step", ["connection.connect_tcp.started", RECEIVING])
 def test_a_call_that_the_end_meets_anywhere_ends_at_once(step: str) -> None:
     """Its descriptor stays its own meanwhile: no pipe to a child may get the number."""
     reached, go_on = threading.Event(), threading.Event()

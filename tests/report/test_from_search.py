@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
+from tables import each_row
 
 from pytest_skillopt.report.markdown import render_summary
 from pytest_skillopt.report.page import render_html
@@ -26,14 +26,14 @@ def _searched(result: Result) -> Result:
     return result.model_copy(update={"skills": [mixed], "reason": "it rose"})
 
 
-@pytest.mark.parametrize("report", REPORTS)
+@each_row("report", REPORTS)
 def test_what_is_not_fresh_is_said(make_result: MakeResult, report: str) -> None:
     text = REPORTS[report](_searched(make_result()))
     assert SAID in text
     assert "fresh samples" not in text
 
 
-@pytest.mark.parametrize("report", REPORTS)
+@each_row("report", REPORTS)
 def test_what_is_fresh_is_said(make_result: MakeResult, report: str) -> None:
     text = REPORTS[report](make_result())
     assert "fresh samples" in text

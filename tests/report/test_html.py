@@ -12,6 +12,7 @@ import made_results
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tables import each_row
 
 from pytest_skillopt.report import figures
 from pytest_skillopt.report import page as html
@@ -112,8 +113,8 @@ def test_ids_are_unique_and_links_lead_somewhere(make_result: MakeResult) -> Non
 STATUSES = ("accepted", "rejected", "unmeasured", "unchanged", "measured", "interrupted")
 
 
-@pytest.mark.parametrize("tasks", [0, 1, 7])
-@pytest.mark.parametrize("mode", ["train", "evaluate", "check", "compare", "aa"])
+@each_row("tasks", [0, 1, 7])
+@each_row("mode", ["train", "evaluate", "check", "compare", "aa"])
 def test_every_mode_and_status_renders(make_result: MakeResult, mode: str, tasks: int) -> None:
     for status in STATUSES:
         result = make_result(mode=mode, status=status, tasks=tasks, steps=tasks)
@@ -209,7 +210,7 @@ def with_text(text: str) -> Result:
     )
 
 
-@pytest.mark.parametrize("gated", [True, False])
+@each_row("gated", [True, False])
 def test_the_table_of_steps_has_no_column_that_no_step_fills(
     make_result: MakeResult, gated: bool
 ) -> None:
@@ -257,7 +258,7 @@ def test_the_page_of_pytest_html_links_to_the_report_of_its_run(
     assert bool(found) == bool(arguments)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("shown", "whole", "said"),
     [
         ((1, 1), (3, 5), ""),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from tables import each_row
 
 from pytest_skillopt.report import markup
 from pytest_skillopt.report.markdown import render_summary
@@ -168,8 +169,8 @@ def test_body_holds_verdict_diff_reasons_rates_cost_and_command(make_result: Mak
         assert part in body, part
 
 
-@pytest.mark.parametrize("limit", [2_000, 5_000, 20_000, 60_000])
-@pytest.mark.parametrize("hostile", [False, True])
+@each_row("limit", [2_000, 5_000, 20_000, 60_000])
+@each_row("hostile", [False, True])
 def test_body_keeps_within_the_limit_and_points_to_the_rest(
     make_result: MakeResult, limit: int, hostile: bool
 ) -> None:
@@ -193,8 +194,8 @@ def test_a_huge_diff_is_cut(make_result: MakeResult) -> None:
     )
 
 
-@pytest.mark.parametrize("tasks", [0, 1, 40])
-@pytest.mark.parametrize("mode", ["train", "evaluate", "check", "compare", "aa"])
+@each_row("tasks", [0, 1, 40])
+@each_row("mode", ["train", "evaluate", "check", "compare", "aa"])
 def test_every_mode_has_a_summary(make_result: MakeResult, mode: str, tasks: int) -> None:
     for status in ("accepted", "unmeasured", "interrupted"):
         summary = render_summary(make_result(mode=mode, status=status, tasks=tasks))

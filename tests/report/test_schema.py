@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tables import each_row
 
 from pytest_skillopt.run.result import SCHEMA, Result
 
@@ -31,7 +32,7 @@ def test_the_schema_says_what_the_fields_mean() -> None:
     assert f"`{SCHEMA}`" in (DOCS / "reports.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("mode", ["train", "evaluate", "check", "compare", "aa"])
+@each_row("mode", ["train", "evaluate", "check", "compare", "aa"])
 def test_a_result_survives_being_written_and_read(make_result: MakeResult, mode: str) -> None:
     result = make_result(mode=mode, hostile=True)
     assert Result.load(result.dump()) == result

@@ -11,8 +11,8 @@ import re
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-import pytest
 import screens
+from tables import each_row
 
 from pytest_skillopt.report.markdown import render_summary
 from pytest_skillopt.report.page import render_html
@@ -30,19 +30,19 @@ def words(name: str, size: int) -> str:
     return " ".join(screens.path(name, size).read_text("utf-8").split())
 
 
-@pytest.mark.parametrize(("name", "size"), ALL)
+@each_row(("name", "size"), ALL)
 def test_a_training_is_told_as_it_was(name: str, size: int) -> None:
     assert screens.screen(*screens.kept(name, size)) == screens.path(name, size).read_text("utf-8")
 
 
-@pytest.mark.parametrize(("name", "size"), ALL)
+@each_row(("name", "size"), ALL)
 def test_a_line_of_a_report_has_at_most_80_columns_and_none_is_cut(name: str, size: int) -> None:
     report = screens.path(name, size).read_text("utf-8").partition("\n\n")[2]
     assert max(map(len, report.splitlines())) <= 80
     assert "..." not in report
 
 
-@pytest.mark.parametrize(("name", "size"), ALL)
+@each_row(("name", "size"), ALL)
 def test_the_figures_are_those_of_the_samples(name: str, size: int) -> None:
     _, result = screens.kept(name, size)
     (skill,) = result.skills
@@ -76,7 +76,7 @@ def test_figures_of_a_refusal_agree_with_each_other() -> None:
     assert int(cap) > int(needed) > int(had)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "said"),
     [
         ("nothing-to-find", "No better skill was found: every train task passes."),
@@ -89,7 +89,7 @@ def test_a_training_of_today_says_why_it_ended(name: str, said: str) -> None:
     assert said in " ".join(screens.screen(*screens.train(name, 8)).split())
 
 
-@pytest.mark.parametrize(
+@each_row(
     "given",
     [
         ["--skillopt-max-rollouts=9"],

@@ -6,9 +6,9 @@ import unicodedata
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tables import each_row
 
 from pytest_skillopt.report import terminal
 from pytest_skillopt.report.markdown import render_summary
@@ -46,7 +46,7 @@ def test_training_shows_verdict_rates_diff_cost_and_command(make_result: MakeRes
     assert rendered(make_result())[-1] == "pytest-skillopt show 20260102-030405-ab12 --verbose"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("before", "after", "said"),
     [
         (0.5, 0.6, ""),
@@ -77,7 +77,7 @@ def test_a_gate_that_was_off_in_the_search_is_a_caution(make_result: MakeResult)
     assert "caution: The gate was off" not in joined(result)
 
 
-@pytest.mark.parametrize("status", ["rejected", "unchanged", "unmeasured", "interrupted"])
+@each_row("status", ["rejected", "unchanged", "unmeasured", "interrupted"])
 def test_training_without_gain_gives_the_reason(make_result: MakeResult, status: str) -> None:
     result = make_result(status=status)
     report = joined(result)
@@ -85,7 +85,7 @@ def test_training_without_gain_gives_the_reason(make_result: MakeResult, status:
     assert "Accepted, ready to merge" not in report
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("mode", "first"),
     [
         ("evaluate", "Pass rate 40.7 %."),
@@ -108,8 +108,8 @@ def test_a_mode_of_an_add_on_that_is_gone_is_shown_as_a_comparison(make_result: 
     assert "The suite's pass rate rose from" in report
 
 
-@pytest.mark.parametrize("mode", ["train", "evaluate", "check", "compare", "aa"])
-@pytest.mark.parametrize("tasks", [0, 1, 40])
+@each_row("mode", ["train", "evaluate", "check", "compare", "aa"])
+@each_row("tasks", [0, 1, 40])
 def test_every_mode_renders_at_any_size(make_result: MakeResult, mode: str, tasks: int) -> None:
     result = make_result(mode=mode, status="measured", tasks=tasks)
     assert rendered(result)[-1].startswith("pytest-skillopt show")
@@ -176,7 +176,7 @@ def test_cautions_stand_at_the_top(make_result: MakeResult) -> None:
         assert said in top
 
 
-@pytest.mark.parametrize("width", [50, 60, 80, 100, 200])
+@each_row("width", [50, 60, 80, 100, 200])
 def test_prose_and_steps_keep_within_the_width(make_result: MakeResult, width: int) -> None:
     result = make_result(hostile=True, tasks=8)
     result = result.model_copy(update={"run": "r", "models": {}})
@@ -321,8 +321,8 @@ def test_the_sentence_counts_the_tasks_of_the_suite(make_result: MakeResult) -> 
     assert "30 tasks. None fixed, 1 undecided, 1 broken." in said("undecided", "broken")
 
 
-@pytest.mark.parametrize("mode", ["train", "evaluate", "check", "aa"])
-@pytest.mark.parametrize("tasks", [0, 1, 9, 40])
+@each_row("mode", ["train", "evaluate", "check", "aa"])
+@each_row("tasks", [0, 1, 9, 40])
 def test_no_two_blank_lines_follow_each_other(
     make_result: MakeResult, mode: str, tasks: int
 ) -> None:
@@ -330,7 +330,7 @@ def test_no_two_blank_lines_follow_each_other(
     assert ("", "") not in itertools.pairwise(lines)
 
 
-@pytest.mark.parametrize("width", [40, 41, 47, 53, 60, 80])
+@each_row("width", [40, 41, 47, 53, 60, 80])
 def test_no_line_starts_a_command_of_a_ci_however_it_is_wrapped(
     make_result: MakeResult, width: int
 ) -> None:

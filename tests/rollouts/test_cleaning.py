@@ -1,14 +1,19 @@
 from __future__ import annotations
 
-import pytest
+from typing import TYPE_CHECKING
+
+from tables import each_row
 
 from pytest_skillopt.rollouts.rollout import InfraError, Message, Rollout, RolloutRequest
 from pytest_skillopt.rollouts.runner import cleaned
 
+if TYPE_CHECKING:
+    import pytest
+
 REQUEST = RolloutRequest("t", "s", "SKILL.md", "v", "m", "train", 0)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expected"),
     [
         ("<Reply object at 0x7fba86b84fd0>", "<Reply object at 0x...>"),

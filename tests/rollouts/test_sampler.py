@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from tables import each_row
 
 from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.types import Usage
@@ -146,7 +147,7 @@ def test_a_task_that_always_breaks_ends_as_error_and_not_the_run() -> None:
     assert all(r.task != "t1" for r in (x.request for x in ledger.rollouts.values()))
 
 
-@pytest.mark.parametrize(("kind", "fatal"), [("provider", True), ("cache", False), ("cap", False)])
+@each_row(("kind", "fatal"), [("provider", True), ("cache", False), ("cap", False)])
 def test_what_no_retry_can_mend_stops_the_run(kind: str, fatal: bool) -> None:
     executor = ScriptedExecutor(lambda r, run: error(r, kind, fatal=fatal))
     sampler, _ = make(executor)

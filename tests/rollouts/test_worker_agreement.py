@@ -6,6 +6,7 @@ import json
 
 import pytest
 import warm_sessions
+from tables import each_row
 
 from pytest_skillopt.rollouts.workers import check_agreement
 
@@ -20,7 +21,7 @@ def test_workers_that_agree() -> None:
     assert [task["id"] for task in json.loads(tasks)] == ["a", "b"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("other", "message"),
     [
         (said("a"), "different tasks: b$"),

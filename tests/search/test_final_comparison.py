@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tables import each_row
 
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.search.history import Observer
@@ -60,7 +61,7 @@ def final_samples(sampler: Any) -> Counter[tuple[str, str]]:
     return Counter((r.stream, r.version) for r in requests if r.stage in ("final", "test"))
 
 
-@pytest.mark.parametrize("cap", [0, 1000])
+@each_row("cap", [0, 1000])
 def test_the_same_comparison_is_one_look_and_every_other_one_is_fresh(
     toy: ModuleType, cap: int
 ) -> None:
@@ -93,7 +94,7 @@ def test_another_seed_draws_fresh_samples_for_the_same_comparison(toy: ModuleTyp
     assert not streams[0] & streams[1]
 
 
-@pytest.mark.parametrize("cap", [0, 400])
+@each_row("cap", [0, 400])
 def test_a_comparison_that_was_cut_short_is_continued(toy: ModuleType, cap: int) -> None:
     """Even where a higher cap would have it done more thoroughly."""
     world = toy.make_world()
@@ -115,7 +116,7 @@ def test_a_comparison_that_was_cut_short_is_continued(toy: ModuleType, cap: int)
         assert sampler.sampled.keys() == undisturbed.sampled.keys()
 
 
-@pytest.mark.parametrize("cap", [0, 400])
+@each_row("cap", [0, 400])
 def test_a_verdict_stands_however_often_the_run_is_continued(toy: ModuleType, cap: int) -> None:
     """Whatever cap allows more samples: looking again until chance says yes is not a test."""
     world = toy.make_world()
@@ -224,7 +225,7 @@ def test_a_comparison_without_that_edit_that_breaks_off_leaves_what_was_refused(
     assert any("was not compared: the cap is reached" in note for note in outcome.notes)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@each_row("seed", range(3))
 def test_it_knows_the_lift_that_the_search_expects(toy: ModuleType, seed: int) -> None:
     world = toy.make_world(seed=seed)
     sampler, journal = toy.ToySampler(world, toy.make_tasks(world)), Journal()

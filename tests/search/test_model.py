@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tables import each_row
 
 from pytest_skillopt.search.model import Model, Outcome
 from pytest_skillopt.search.places import Place
@@ -119,7 +120,7 @@ def test_a_bet_on_a_new_document_is_fair(model: Model, step: int) -> None:
     require_fair_bets(model, lambda ideas: sum(ideas) % (step + 1) == 0)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@each_row("seed", range(5))
 def test_a_bet_is_fair_where_lines_need_each_other(seed: int) -> None:
     """The question that it is asked may not depend on the draw."""
     require_fair_bets(learned(lambda t, ideas: 0.9 if {0, 1} <= ideas else 0.1, ideas=4, seed=seed))

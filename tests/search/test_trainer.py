@@ -8,6 +8,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tables import each_row
 
 from pytest_skillopt.edits.records import Memory
 from pytest_skillopt.edits.vetting import Refusal
@@ -33,7 +34,7 @@ def train(toy: ModuleType, world: Any, model: Any = None, **settings: Any) -> An
     ).run()
 
 
-@pytest.mark.parametrize("search", SEARCHES)
+@each_row("search", SEARCHES)
 def test_the_skill_improves_on_unseen_tasks(toy: ModuleType, search: str) -> None:
     world = toy.make_world()
     outcome = train(toy, world, search=search)
@@ -46,14 +47,14 @@ def test_the_skill_improves_on_unseen_tasks(toy: ModuleType, search: str) -> Non
     assert outcome.after.frontmatter_text == outcome.before.frontmatter_text
 
 
-@pytest.mark.parametrize("search", SEARCHES)
+@each_row("search", SEARCHES)
 def test_two_runs_with_one_seed_are_equal(toy: ModuleType, search: str) -> None:
     one = train(toy, toy.make_world(), search=search, optimizer_workers=1)
     other = train(toy, toy.make_world(), search=search, optimizer_workers=8)
     assert one == other
 
 
-@pytest.mark.parametrize("search", SEARCHES)
+@each_row("search", SEARCHES)
 def test_a_harmful_optimizer_changes_nothing(toy: ModuleType, search: str) -> None:
     world = toy.make_world()
     outcome = train(toy, world, toy.ToyOptimizer(useful=0.0, harmful=1.0), search=search)
@@ -62,7 +63,7 @@ def test_a_harmful_optimizer_changes_nothing(toy: ModuleType, search: str) -> No
     assert outcome.verdict is None
 
 
-@pytest.mark.parametrize("search", SEARCHES)
+@each_row("search", SEARCHES)
 def test_the_optimizer_never_sees_a_val_or_test_task(toy: ModuleType, search: str) -> None:
     world, model = toy.make_world(), toy.ToyOptimizer()
     train(toy, world, model, search=search)
@@ -73,7 +74,7 @@ def test_the_optimizer_never_sees_a_val_or_test_task(toy: ModuleType, search: st
     assert not [task for task in hidden if task in prompts]
 
 
-@pytest.mark.parametrize("search", SEARCHES)
+@each_row("search", SEARCHES)
 def test_what_the_gate_saw_of_val_tasks_is_for_the_report_alone(
     toy: ModuleType, search: str
 ) -> None:
@@ -105,7 +106,7 @@ def test_what_the_gate_saw_of_val_tasks_is_for_the_report_alone(
     assert not [task for task in hidden if f"[{task.split('[')[1]}" in prompts]
 
 
-@pytest.mark.parametrize("search", SEARCHES)
+@each_row("search", SEARCHES)
 def test_a_cap_too_small_for_the_last_comparison_is_said_before_any_call(
     toy: ModuleType, search: str
 ) -> None:
@@ -139,7 +140,7 @@ def test_a_list_of_edits_without_the_object_around_it_is_read(toy: ModuleType) -
     assert not [note for note in outcome.notes if "could not be read" in note]
 
 
-@pytest.mark.parametrize("search", SEARCHES)
+@each_row("search", SEARCHES)
 def test_the_last_comparison_fits_under_a_cap(toy: ModuleType, search: str) -> None:
     outcome = train(toy, toy.make_world(), search=search, max_rollouts=700)
     assert outcome.samples <= 700
@@ -147,8 +148,8 @@ def test_the_last_comparison_fits_under_a_cap(toy: ModuleType, search: str) -> N
     assert outcome.verdict.final
 
 
-@pytest.mark.parametrize("search", SEARCHES)
-@pytest.mark.parametrize("at", [0, 90, 150])
+@each_row("search", SEARCHES)
+@each_row("at", [0, 90, 150])
 def test_a_fault_leaves_the_skill_as_it_was(toy: ModuleType, search: str, at: int) -> None:
     world = toy.make_world()
     tasks = toy.make_tasks(world)
@@ -167,7 +168,7 @@ def test_a_fault_leaves_the_skill_as_it_was(toy: ModuleType, search: str, at: in
     assert "401: wrong key" in outcome.reason
 
 
-@pytest.mark.parametrize("search", SEARCHES)
+@each_row("search", SEARCHES)
 def test_a_cap_on_the_optimizer_ends_the_search_and_still_compares(
     toy: ModuleType, search: str
 ) -> None:
@@ -212,7 +213,7 @@ def test_a_last_comparison_that_is_lost_writes_nothing(toy: ModuleType) -> None:
     assert outcome.test is None, "the test split stays closed"
 
 
-@pytest.mark.parametrize("search", SEARCHES)
+@each_row("search", SEARCHES)
 def test_a_suite_too_small_to_split_is_trained_on_itself(toy: ModuleType, search: str) -> None:
     world = toy.make_world(tasks=7, rules=1)
     splits = dict.fromkeys(world.needs, "both")
@@ -229,7 +230,7 @@ def test_a_suite_too_small_to_split_is_trained_on_itself(toy: ModuleType, search
     assert outcome.test is None
 
 
-@pytest.mark.parametrize("search", SEARCHES)
+@each_row("search", SEARCHES)
 def test_nothing_is_asked_when_every_task_passes(toy: ModuleType, search: str) -> None:
     world, model = toy.make_world(weak=1.0, strong=1.0), toy.ToyOptimizer()
     outcome = train(toy, world, model, search=search, failure_only=True)
@@ -238,7 +239,7 @@ def test_nothing_is_asked_when_every_task_passes(toy: ModuleType, search: str) -
     assert model.asked == []
 
 
-@pytest.mark.parametrize("search", SEARCHES)
+@each_row("search", SEARCHES)
 def test_unreadable_replies_are_counted_and_nothing_is_guessed(
     toy: ModuleType, search: str
 ) -> None:
@@ -251,7 +252,7 @@ def test_unreadable_replies_are_counted_and_nothing_is_guessed(
     assert len(model.asked) <= 2 * (5 + 8), "a handful, and what was under way"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("settings", "reason", "resumable"),
     [
         (
@@ -273,7 +274,6 @@ def test_unreadable_replies_are_counted_and_nothing_is_guessed(
             True,
         ),
     ],
-    ids=lambda told: " ".join(map(str, told.values())) if isinstance(told, dict) else "",
 )
 def test_it_is_said_why_the_search_ended(
     toy: ModuleType, settings: dict[str, Any], reason: str, resumable: bool
@@ -319,7 +319,7 @@ def test_a_training_without_val_tasks_is_refused(toy: ModuleType) -> None:
         )
 
 
-@pytest.mark.parametrize("search", SEARCHES)
+@each_row("search", SEARCHES)
 def test_an_optimizer_that_stays_away_leaves_the_training_unmeasured(
     toy: ModuleType, search: str
 ) -> None:

@@ -7,6 +7,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tables import each_row
 
 from pytest_skillopt import Completion, Document, Rollout, Trainer, train
 from pytest_skillopt.rollouts.executor import FunctionExecutor
@@ -63,8 +64,8 @@ def test_a_setting_that_is_none_is_named() -> None:
         train(START, TASKS, run, Optimizer(), max_rollout=500)
 
 
-@pytest.mark.parametrize("cap", [1, 40, 95, 130, 200, 350, 700])
-@pytest.mark.parametrize("search", ["trials", "batch"])
+@each_row("cap", [1, 40, 95, 130, 200, 350, 700])
+@each_row("search", ["trials", "batch"])
 def test_a_cap_is_never_passed(cap: int, search: str) -> None:
     executor = FunctionExecutor(run)
     outcome = trained(executor, max_rollouts=cap, search=search)

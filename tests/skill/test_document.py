@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 
 import pytest
+from tables import each_row
 
 from pytest_skillopt.skill.document import Document, SkillError, split_lines
 
@@ -32,7 +33,7 @@ def test_frontmatter_is_read_and_kept_raw() -> None:
     assert document.warnings == ()
 
 
-@pytest.mark.parametrize(
+@each_row(
     "yaml",
     ["name: [x", "\tname: x", "a: !!int", "a: !!timestamp x", "day: 2024-13-45", "? [a]\n: b", "x"],
 )
@@ -45,7 +46,7 @@ def test_frontmatter_that_does_not_parse_is_a_warning_and_stays(yaml: str) -> No
     assert document.body == "Body\n"
 
 
-@pytest.mark.parametrize("text", ["# Agents\n\ntext\n", "---\nnever closed\n", "a\n---\nb\n---\n"])
+@each_row("text", ["# Agents\n\ntext\n", "---\nnever closed\n", "a\n---\nb\n---\n"])
 def test_without_frontmatter_the_whole_file_is_body(text: str) -> None:
     document = read(text)
     assert document.frontmatter is None
@@ -53,7 +54,7 @@ def test_without_frontmatter_the_whole_file_is_body(text: str) -> None:
     assert document.warnings == ()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "message"),
     [
         (b"", "empty"),
@@ -69,7 +70,7 @@ def test_what_is_no_text_is_refused(data: bytes, message: str) -> None:
         Document.from_bytes(data)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "newline"),
     [("a", "\n"), ("a\nb\r\nc\r\n", "\r\n"), ("a\rb\r", "\r"), ("a\nb\r\n", "\n")],
 )
@@ -99,7 +100,7 @@ def test_an_unclosed_region_protects_the_rest() -> None:
     assert "opened on line 2 is never closed" in document.warnings[0]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "```\n<!-- skillopt:keep -->\n```\nx <!-- not ours -->\n",

@@ -6,6 +6,7 @@ from typing import get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each_row
 
 from pytest_skillopt.skill.document import Document, SkillError
 from pytest_skillopt.skill.edits import Edit, Op, apply, file_links, protected_texts
@@ -66,7 +67,7 @@ def refusal(text: str, edit: Edit) -> str:
     return str(refused.value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("before", "content", "after"),
     [
         ("a\n", "b", "a\n\nb\n"),
@@ -94,7 +95,7 @@ def test_append_goes_to_the_end_of_the_body(before: str, content: str, after: st
     assert change(before, Edit("append", content=content)) == after
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("before", "target", "content", "after"),
     [
         ("a\nb\n\nc\n", "a", "x", "a\nb\n\nx\n\nc\n"),
@@ -116,7 +117,7 @@ def test_insert_after_the_paragraph(before: str, target: str, content: str, afte
     assert change(before, Edit("insert_after", target, content)) == after
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("before", "target", "content", "after"),
     [
         ("one two three\n", "two", "2", "one 2 three\n"),
@@ -130,7 +131,7 @@ def test_replace(before: str, target: str, content: str, after: str | None) -> N
     assert change(before, Edit("replace", target, content)) == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("before", "target", "after"),
     [
         ("a\nb\nc\n", "b", "a\nc\n"),
@@ -148,7 +149,7 @@ def test_delete_takes_whole_lines_with_their_end(before: str, target: str, after
 KEEP = "a\n\n<!-- skillopt:keep -->\nb\n<!-- /skillopt:keep -->\n\nc\n"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "edit", "why"),
     [
         ("a\n", Edit("replace", "z", "y"), "not found"),

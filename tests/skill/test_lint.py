@@ -3,6 +3,7 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
+from tables import each_row
 
 from pytest_skillopt.skill.document import Document, SkillError
 from pytest_skillopt.skill.edits import Edit, apply
@@ -12,7 +13,7 @@ SKILL = "---\nname: read-invoices\n---\n\n# Invoices\n\nAnswer with one JSON obj
 KEPT = SKILL + "\n<!-- skillopt:keep -->\nNever guess.\n<!-- /skillopt:keep -->\n"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "Use sk\u002dproj\u002dabcdefghij1234567890KLMNOP as the key.",
@@ -37,7 +38,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("rule", BROKEN)
+@each_row("rule", BROKEN)
 def test_a_change_that_damages_the_document_is_refused(rule: str) -> None:
     before, after = map(Document.from_text, BROKEN[rule])
     assert {finding.rule for finding in refused(lint(before, after, max_tokens=100))} == {rule}

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each_row
 
 from pytest_skillopt.tasks.splits import BOTH, SPLITS, SplitError, assign_splits, parse_ratio
 from pytest_skillopt.tasks.task import SkillTask
@@ -96,7 +97,7 @@ def test_another_seed_assigns_the_splits_anew() -> None:
         assert Counter(each.values())["train"] == pytest.approx(20, abs=7)
 
 
-@pytest.mark.parametrize("count", [1, 7, 20])
+@each_row("count", [1, 7, 20])
 def test_a_small_suite_without_marks_is_not_split(count: int) -> None:
     tasks, notes = assign_splits(suite(count), "2:1:1")
     assert {t.split for t in tasks} == {BOTH}
@@ -122,7 +123,7 @@ def test_a_small_suite_with_marks_is_split() -> None:
     assert by_id(tasks) == {"a": "train", "b": "val", "c": "train"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("tasks", "message"),
     [
         ([task("a", split="dev"), *suite(9)], "must be train, val or test"),
@@ -140,7 +141,7 @@ def test_what_cannot_be_split_is_refused(tasks: list[SkillTask], message: str) -
         assign_splits(tasks, "2:1:1")
 
 
-@pytest.mark.parametrize("ratio", ["", "1", "1:1", "0:1:1", "1:0:1", "a:b:c", "1:1:inf", "1:1:-1"])
+@each_row("ratio", ["", "1", "1:1", "0:1:1", "1:0:1", "a:b:c", "1:1:inf", "1:1:-1"])
 def test_a_ratio_that_is_none_is_refused(ratio: str) -> None:
     with pytest.raises(SplitError, match="2:1:1"):
         parse_ratio(ratio)

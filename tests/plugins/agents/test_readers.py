@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
+from tables import each_row
 
 from pytest_skillopt.plugins.agents.command_line import _KNOWN
 from pytest_skillopt.plugins.agents.events import Trace
@@ -27,7 +27,7 @@ def read(name: str, *events: dict[str, Any] | str) -> tuple[Trace, bool]:
     return trace, trace.read(harness, "\n".join(lines))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_row("name", NAMES)
 def test_a_run_that_followed_the_skill(name: str) -> None:
     trace, _ = read(name, (STREAMS / f"{name}.jsonl").read_text(encoding="utf-8"))
     assert trace.text == "Done: greeted Ada."
@@ -78,12 +78,12 @@ FAULTS: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "event", "words"), FAULTS, ids=[name for name, _, _ in FAULTS])
+@each_row(("name", "event", "words"), FAULTS)
 def test_a_fault_is_seen(name: str, event: dict[str, Any], words: str) -> None:
     assert read(name, event)[0].error == words
 
 
-@pytest.mark.parametrize("name", KNOWN)
+@each_row("name", KNOWN)
 def test_surprises_are_passed_over(name: str) -> None:
     """A new version may print anything; what is known is still read."""
     known = STREAMS / f"{name}.jsonl"
@@ -95,7 +95,7 @@ def test_surprises_are_passed_over(name: str) -> None:
     assert trace.text == ("Done: greeted Ada." if whole else "")
 
 
-@pytest.mark.parametrize("name", KNOWN)
+@each_row("name", KNOWN)
 def test_all_that_is_filled_in_is_known(name: str) -> None:
     harness = KNOWN[name]
     blanks = [
@@ -124,7 +124,7 @@ def test_what_is_filled_in_is_not_filled_in_again() -> None:
     assert KNOWN["codex"].filled("{prompt}", values) == "What is {key}?"
 
 
-@pytest.mark.parametrize("end", ["\u2028", "\u2029", "\u0085"])
+@each_row("end", ["\u2028", "\u2029", "\u0085"])
 def test_a_line_ends_only_where_json_lines_end(end: str) -> None:
     """Some agents print these characters as they are."""
     item = {"type": "agent_message", "text": f"one{end}two"}
@@ -193,7 +193,7 @@ TOLD: list[tuple[str, list[dict[str, Any]], tuple[int, int], int]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "events", "tokens", "calls"), TOLD)
+@each_row(("name", "events", "tokens", "calls"), TOLD)
 def test_tokens_and_calls_are_told(
     name: str, events: list[dict[str, Any]], tokens: tuple[int, int], calls: int
 ) -> None:
@@ -209,7 +209,7 @@ def test_a_line_that_is_nested_too_deeply_is_passed_over() -> None:
     assert (trace.text, trace.done) == ("Hello.", True)
 
 
-@pytest.mark.parametrize("usage", [None, [], "many", {"input_tokens": "7"}, {"input_tokens": -7}])
+@each_row("usage", [None, [], "many", {"input_tokens": "7"}, {"input_tokens": -7}])
 def test_malformed_counts_hide_nothing_else(usage: Any) -> None:
     block = [{"type": "text", "text": "Hello."}]
     message = {"id": "a", "content": block, "usage": usage}
@@ -230,7 +230,7 @@ def changed(value: Any, new: Any) -> Iterator[Any]:
             yield from ([*value[:number], odd, *value[number + 1 :]] for odd in changed(part, new))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_row("name", NAMES)
 def test_events_of_odd_types_are_no_more_than_words(name: str) -> None:
     lines = (STREAMS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
     events = [json.loads(line) for line in lines]
@@ -275,7 +275,7 @@ USES: dict[str, list[dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", USES)
+@each_row("name", USES)
 def test_a_tool_has_the_name_that_an_agent_tells(name: str) -> None:
     """The protocol has no field for it: OpenCode gives it as the first title, Qwen Code beside."""
     first, *later = USES[name]

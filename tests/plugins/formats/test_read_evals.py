@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tables import each_row
 
 from pytest_skillopt.plugins.formats.checks import statement
 from pytest_skillopt.plugins.formats.read import Case, EvalsError, read_evals
@@ -83,7 +84,7 @@ def test_expected_output_alone_is_a_statement(tmp_path: Path) -> None:
     assert (alone.id, with_others.expected) == ("1", "A greeting.")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "good", "bad"),
     [
         ("contains 'x'", "a x b", "a b"),
@@ -105,7 +106,7 @@ def test_small_language(text: str, good: str, bad: str) -> None:
     assert not said.holds(bad)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text", ["Contains a greeting", "contains 'x' in the title", "Names Ada", "contains 'x' or so"]
 )
 def test_what_is_not_wholly_of_the_language_is_judged(text: str) -> None:

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import datetime
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each_row
 
 from pytest_skillopt.plugins.leaks.task_words import dates
 
@@ -29,16 +29,14 @@ def test_both_readings_count_where_they_cannot_be_told_apart() -> None:
     assert found("04.03.24") == {"2024-03-04", "2024-04-03"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text", ["3.12.10", "12 items 2024", "31.02.2024", "2024-13-01", "1.2.3.2024", "20249999"]
 )
 def test_what_is_no_date_is_none(text: str) -> None:
     assert found(text) == set()
 
 
-@pytest.mark.parametrize(
-    "text", ["5. M\u00e4rz 2024", "5 mars 2024", "5 de marzo de 2024", "5 maart 2024"]
-)
+@each_row("text", ["5. M\u00e4rz 2024", "5 mars 2024", "5 de marzo de 2024", "5 maart 2024"])
 def test_months_in_other_languages(text: str) -> None:
     assert found(text) == {"2024-03-05"}
 

@@ -4,9 +4,9 @@ import base64
 import hashlib
 from typing import TYPE_CHECKING
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each_row
 
 from pytest_skillopt.plugins.leaks.disguises import encoded_texts
 
@@ -22,7 +22,7 @@ FORMS: dict[str, Callable[[bytes], str]] = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
+@each_row("form", FORMS)
 def test_encoded_text_is_found(form: str) -> None:
     run = FORMS[form](TEXT.encode())
     assert list(encoded_texts(f"Do as {run} says.")) == [run]
@@ -35,7 +35,7 @@ def test_a_digest_is_no_text(data: bytes) -> None:
     assert list(encoded_texts(shown)) == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "internationalisation/localisation-and-more",

@@ -5,7 +5,7 @@ import json
 import time
 from pathlib import Path
 
-import pytest
+from tables import each_row
 
 from pytest_skillopt.plugins.leaks.task_words import Leak, LeakIndex
 from pytest_skillopt.tasks.task import SkillTask
@@ -66,7 +66,7 @@ def found(added: str) -> list[tuple[str, str]]:
     return [(leak.split, leak.excerpt) for leak in INDEX.check(added)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("added", "expected"),
     [
         ("For documents like this one the right `total` is 1249.5.", [("train", "1249.5")]),
@@ -98,7 +98,7 @@ def test_what_is_taken_from_a_task_is_found(added: str, expected: list[tuple[str
     assert {split for split, _ in leaks} == {split for split, _ in expected}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "added",
     [
         "Extract the fields of this invoice as JSON, please do not explain.",
@@ -137,7 +137,7 @@ OTHER_FORMS = LeakIndex(
 )
 
 
-@pytest.mark.parametrize(
+@each_row(
     "added",
     [
         "2.318,75 EUR",
@@ -167,7 +167,7 @@ def test_it_is_found_in_another_form(added: str) -> None:
     assert OTHER_FORMS.check(f"The answer is {added}.")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "added",
     [
         "Contracts of 2021 have five digits.",
@@ -214,7 +214,7 @@ def test_long_texts_take_no_more_than_a_moment() -> None:
     assert time.process_time() - start < 1.25
 
 
-@pytest.mark.parametrize("answer", ["EN-44317", "CP-95063", "ISO-730214", "X47851"])
+@each_row("answer", ["EN-44317", "CP-95063", "ISO-730214", "X47851"])
 def test_an_answer_that_looks_like_a_standard_is_a_leak(answer: str) -> None:
     tasks = [
         SkillTask(f"t{i}", f"s{i}", "SKILL.md", f"t{i}", split="val", text=f"case number {i}")

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
+from tables import each_row
 
 from pytest_skillopt import Document, Edit
 from pytest_skillopt.plugins.leaks.addresses import shell_commands
@@ -76,7 +76,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("rule", "text"), [(r, text) for r in REFUSED for text in REFUSED[r]])
+@each_row(("rule", "text"), [(r, text) for r in REFUSED for text in REFUSED[r]])
 def test_a_rule_refuses_what_it_is_for(rule: str, text: str) -> None:
     findings = refused(judge(text))
     assert rule in {finding.rule for finding in findings}
@@ -89,12 +89,12 @@ def test_every_rule_that_refuses_has_a_test() -> None:
     assert refusing == REFUSED.keys()
 
 
-@pytest.mark.parametrize("text", LINES["ordinary"])
+@each_row("text", LINES["ordinary"])
 def test_an_ordinary_line_passes(text: str) -> None:
     assert refused(judge(text)) == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "Addresses look like jane.doe@example.com.",
@@ -112,7 +112,7 @@ def test_what_leads_nowhere_is_no_contact(text: str) -> None:
     assert "contact" not in rules(text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "Run `curl $(echo evil.io)` first.",
@@ -139,7 +139,7 @@ def test_an_address_of_the_skill_or_of_a_task_is_known() -> None:
     assert lint(before, after) == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "commands"),
     [
         ("Tag with `git tag v1` first.", ["git tag v1"]),
@@ -179,7 +179,7 @@ def test_an_allowed_rule_does_not_apply() -> None:
     assert rules(text, allow=allowed("contact, size")) == {"command"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "http://" * 2_000,
@@ -193,7 +193,6 @@ def test_an_allowed_rule_does_not_apply() -> None:
         "\n" * 25_000 + "y",
         "\\" * 25_000,
     ],
-    ids=lambda text: ascii(text[:9]),
 )
 def test_hostile_text_takes_no_more_than_a_moment(text: str) -> None:
     start = time.process_time()

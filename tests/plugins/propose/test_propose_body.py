@@ -7,9 +7,9 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from markdown_it import MarkdownIt
 from mdit_py_plugins.footnote import footnote_plugin
+from tables import each_row
 
 from pytest_skillopt.plugins.propose.body import MAX_BODY, compose, title
 from pytest_skillopt.plugins.propose.validate import Checked, PassRates
@@ -18,6 +18,7 @@ from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.lint import Finding
 
 if TYPE_CHECKING:
+    import pytest
     from markdown_it.token import Token
 
 ROWS = (
@@ -59,7 +60,7 @@ def flat(text: str) -> list[Token]:
     return [token for top in tokens for token in (top, *(top.children or ()))]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("hostile", "active"),
     [
         ("thanks @octocat", "@octocat"),
@@ -87,7 +88,7 @@ def test_nothing_of_a_forged_result_acts(hostile: str, active: str) -> None:
     assert "image" not in [token.type for token in flat(text)]
 
 
-@pytest.mark.parametrize("name", ["`@victim`.md", "``@victim``.md", "![x](y).md", "closes #12.md"])
+@each_row("name", ["`@victim`.md", "``@victim``.md", "![x](y).md", "closes #12.md"])
 def test_the_name_of_a_file_is_neither_a_mention_nor_markup(name: str) -> None:
     """A new file beside the skill, in the part that is vouched for."""
     after = Document(b"x\n", ((f"references/{name}", b"new\n"),))
@@ -99,9 +100,7 @@ def test_the_name_of_a_file_is_neither_a_mention_nor_markup(name: str) -> None:
         assert "image" not in [token.type for token in flat(text)]
 
 
-@pytest.mark.parametrize(
-    "said", ["Closes #12", "fixes ABC-12", "Resolves https://x.example/1", "x [skip ci]"]
-)
+@each_row("said", ["Closes #12", "fixes ABC-12", "Resolves https://x.example/1", "x [skip ci]"])
 def test_words_that_close_an_issue_or_skip_a_ci_act_nowhere(said: str) -> None:
     """GitLab looks for them in the whole text, in code blocks, too; a squashed commit has it."""
     rows = (ROWS[0].model_copy(update={"id": f"t::a[{said}]"}),)

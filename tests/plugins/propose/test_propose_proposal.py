@@ -6,16 +6,17 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from skill_project import leave, sha256
+from tables import each_row
 
 from pytest_skillopt.cli import main
 from pytest_skillopt.run.result import Arm, Result, RolloutSample, SkillResult, TaskRow
 from pytest_skillopt.skill.files import slug, unnamed
 
 if TYPE_CHECKING:
+    import pytest
     from skill_project import Project
 
 
@@ -140,7 +141,7 @@ def test_slug_is_always_a_name(name: str) -> None:
     assert re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?", slug(name))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "name"),
     [
         ("skills/invoices/SKILL.md", "invoices"),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fake_github import TOKEN, Fault
 from skill_project import AFTER, BEFORE, BRANCH, bare
+from tables import each_row
 
 from pytest_skillopt.cli import main
 from pytest_skillopt.errors import UserError
@@ -771,7 +772,7 @@ def test_github_token_is_for_its_own_server(
     assert push_headers("github", {**environ, "GITHUB_SERVER_URL": f"https://{host}"}, where)
 
 
-@pytest.mark.parametrize("name", ["GITLAB_TOKEN", "CI_JOB_TOKEN"])
+@each_row("name", ["GITLAB_TOKEN", "CI_JOB_TOKEN"])
 def test_gitlab_token_is_for_its_own_server(name: str) -> None:
     environ = {name: "secret", "GITLAB_CI": "true"}
     for host in ("gitlab.evil.example", "gitlab.com.evil.example", "example.org"):

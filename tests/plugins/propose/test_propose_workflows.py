@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from tables import each_row
 
 from pytest_skillopt import __version__
 
@@ -36,7 +37,7 @@ def workflow() -> dict[Any, Any]:
     return loaded
 
 
-@pytest.mark.parametrize("file", [ACTION, WORKFLOW, DRIFT])
+@each_row("file", [ACTION, WORKFLOW, DRIFT])
 def test_actions_are_pinned_by_commit_and_name_their_version(file: Path) -> None:
     used = re.findall(r"uses: (.*)", file.read_text(encoding="utf-8"))
     assert used

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
+from tables import each_row
 
 from pytest_skillopt.settings import FIELDS, shown
 
@@ -13,7 +13,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "published.md"
 DEFAULTS = re.findall(r"^- `(\w+)` \(([^;)]*)[;)]", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
 
 
-@pytest.mark.parametrize(("name", "default"), DEFAULTS)
+@each_row(("name", "default"), DEFAULTS)
 def test_every_line_is_a_setting_with_its_default(name: str, default: str) -> None:
     (field,) = [field for field in FIELDS if field.name == name]
     assert default == shown(field.default)

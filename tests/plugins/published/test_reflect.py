@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tables import each_row
 
 from pytest_skillopt.edits.calls import PromptError, Prompts
 from pytest_skillopt.edits.records import Memory
@@ -158,7 +159,7 @@ def caused(*edits: dict[str, str]) -> Any:
 SAID = {"target": "Do what  is\nasked.", "content": "Do it."}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("edit", "made"),
     [
         ({"cause": "lapse", **SAID}, ("append", SAID["target"], "appendix")),

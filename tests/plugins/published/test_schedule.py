@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each_row
 
 from pytest_skillopt.plugins.published.merging import select_published
 from pytest_skillopt.plugins.published.search_batch import edit_budget
@@ -103,7 +104,7 @@ def test_settings_whose_budget_would_grow_are_a_usage_error(pytester: pytest.Pyt
     assert lower.ret != pytest.ExitCode.USAGE_ERROR
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "step", "steps", "start", "end", "exact", "budget"),
     [
         ("linear", 1, 2, 4, 1, 2.5, 2),

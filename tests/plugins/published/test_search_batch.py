@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import pytest
+from tables import each_row
 
 from pytest_skillopt.edits.combine import Patch
 from pytest_skillopt.edits.update import Update
@@ -41,7 +41,7 @@ def asked_of(model: Any, kind: str) -> int:
     return sum(sample.split("/")[1] == kind for _, sample, _ in model.asked)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("train_tasks", "setting", "size"),
     [(5, 0, 5), (12, 0, 12), (20, 0, 10), (41, 0, 21), (200, 0, 40), (20, 6, 6), (5, 40, 5)],
 )
@@ -153,7 +153,7 @@ CHANGED = {"improved": ["up"], "regressed": ["down"]}
 UNCHANGED = {"failing under both": ["no"], "stable": ["ok"]}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("policy", "shown"),
     [
         ("mixed", CHANGED | UNCHANGED),
@@ -196,7 +196,7 @@ ONE_RULE_AN_EPOCH = {
 }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("policy", "kinds"),
     [("changed", ("Improved", "Regressed")), ("unchanged", ("Failing under both", "Stable"))],
 )
@@ -281,7 +281,7 @@ def test_lapses_become_reminders(toy: ModuleType) -> None:
     assert "- Mind: - Convention " in block
 
 
-@pytest.mark.parametrize("mode", ["rewrite_from_suggestions", "full_rewrite_minibatch"])
+@each_row("mode", ["rewrite_from_suggestions", "full_rewrite_minibatch"])
 def test_update_modes_that_rewrite(toy: ModuleType, mode: str) -> None:
     model = toy.ToyOptimizer(useful=1.0, harmful=0.0)
     outcome = train(toy, toy.make_world(), model, update_mode=mode, failure_only=True)
@@ -318,7 +318,7 @@ BAD_DOCUMENTS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("rule", BAD_DOCUMENTS)
+@each_row("rule", BAD_DOCUMENTS)
 def test_what_a_stage_hands_over_is_checked_like_an_edit(toy: ModuleType, rule: str) -> None:
     def smuggle(patch: Any, context: Any) -> Update:
         text = BAD_DOCUMENTS[rule](context.document.text) + f"{context.draw}\n"

@@ -5,6 +5,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each_row
 
 from pytest_skillopt.plugins.published.blocks import get_block, set_block
 from pytest_skillopt.plugins.published.rewrites import rewrite_body
@@ -51,8 +52,8 @@ def test_ordinary_edits_may_not_touch_a_block() -> None:
 THEIRS = [("guidance", "SLOW_UPDATE"), ("reminders", "APPENDIX")]
 
 
-@pytest.mark.parametrize(("name", "marker"), THEIRS)
-@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@each_row(("name", "marker"), THEIRS)
+@each_row("newline", ["\n", "\r\n"])
 def test_a_block_of_skillopt_is_one_of_ours_and_keeps_its_markers(
     name: str, marker: str, newline: str
 ) -> None:
@@ -96,7 +97,7 @@ def test_a_block_keeps_other_regions() -> None:
     assert protected_texts(set_block(document, "guidance", "g"))[0] == ("keep", KEEP, True)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "name", "content", "message"),
     [
         ("a\n", "guidance", "\n", "is empty"),
@@ -132,7 +133,7 @@ DOCUMENTS = {
 }
 
 
-@pytest.mark.parametrize("data", DOCUMENTS.values(), ids=list(DOCUMENTS))
+@each_row("data", DOCUMENTS.values())
 def test_a_rewrite_with_the_same_body_is_the_same_document(data: bytes) -> None:
     document = Document.from_bytes(data)
     mixed = len(set(re.findall("\r\n|\r|\n", document.body))) > 1
@@ -146,7 +147,7 @@ def test_an_echoed_frontmatter_is_dropped() -> None:
     assert result.text == HEAD + "new\n"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("new", "expected"),
     [
         (f"first\n\n{KEEP}\n\nlast", f"first\n\n{KEEP}\n\nlast"),
@@ -163,7 +164,7 @@ def test_regions_come_through_a_rewrite(new: str, expected: str) -> None:
     assert result.text == f"{HEAD}{expected}\n\n{GUIDE}\n"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("new", "message"),
     [
         (" \n", "empty"),
