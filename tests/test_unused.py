@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from tables import each_row
 
 from pytest_skillopt.plugins import BUILTIN
 
@@ -38,15 +39,17 @@ def test_a_session_without_tasks_imports_the_declarations(pytester: pytest.Pytes
     assert modules(pytester, PLAIN) == DECLARED
 
 
-@pytest.mark.parametrize("name", BUILTIN)
-def test_a_plugin_can_be_switched_off_whole(pytester: pytest.Pytester, name: str) -> None:
-    off = f"no:skillopt-{name}"
-    assert modules(pytester, PLAIN, "-p", off) == DECLARED - {f"plugins.{name}"}
-    told = pytester.runpytest_inprocess("--trace-config", "-p", off, "--collect-only")
-    assert f"plugins.{name}'" not in told.stdout.str()
+@pytest.mark.parametrize("first", [0, 1])
+def test_each_plugin_can_be_switched_off_whole(pytester: pytest.Pytester, first: int) -> None:
+    """Every second one, so that each is off once while its neighbours are on."""
+    off = BUILTIN[first::2]
+    options = [f"-pno:skillopt-{name}" for name in off]
+    assert modules(pytester, PLAIN, *options) == DECLARED - {f"plugins.{name}" for name in off}
+    told = pytester.runpytest_inprocess("--trace-config", "--collect-only", *options).stdout.str()
+    assert [name for name in BUILTIN if f"plugins.{name}'" in told] == [*BUILTIN[1 - first :: 2]]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "given", "said"),
     [
         ("lanes", "--skillopt-lanes=4", "--skillopt-lanes is not an option here"),

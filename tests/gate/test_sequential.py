@@ -8,10 +8,10 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from gate_draws import luck
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tables import each_row
 
 from pytest_skillopt.gate.data import (
     CANDIDATE,
@@ -126,7 +126,7 @@ def test_a_broken_task_is_named_first_and_may_be_outweighed() -> None:
     assert all(verdict.reason.startswith("broken: test_011 (passed") for verdict in named)
 
 
-@pytest.mark.parametrize("how", [{"options": VETO}, {"must_pass": ["test_009"]}])
+@each_row("how", [{"options": VETO}, {"must_pass": ["test_009"]}])
 def test_a_broken_task_rejects_whatever_else_improves(how: dict[str, Any]) -> None:
     """With the setting, and where it must pass."""
     assert judge(*ONE_BREAKS).accepted
@@ -232,7 +232,7 @@ def test_a_hopeless_candidate_is_refused_before_the_samples_are_used_up() -> Non
             assert verdict.candidate_samples + verdict.incumbent_samples < 400
 
 
-@pytest.mark.parametrize("budget", [1, 9, 40, 75, 150])
+@each_row("budget", [1, 9, 40, 75, 150])
 def test_no_sample_more_than_the_budget(budget: int) -> None:
     rng = random.Random(budget)
     before = agent_like(30, rng)
@@ -441,17 +441,17 @@ def test_what_only_suits_the_train_tasks_is_not_accepted() -> None:
     assert accepted(memorise_and_harm, 15, named=True) == 0
 
 
-@pytest.mark.parametrize(("cap", "trials"), [(0, 20), (100, 30)])
+@each_row(("cap", "trials"), [(0, 20), (100, 30)])
 def test_a_loss_spread_over_all_tasks_is_seen_beside_a_few_lifted_ones(
     cap: int, trials: int
 ) -> None:
     assert accepted(dilute, trials, named=True, cap=cap) <= 0.25
 
 
-@pytest.mark.parametrize("rate", [0.3, 0.6, 0.9])
+@each_row("rate", [0.3, 0.6, 0.9])
 def test_suites_unlike_the_prior_keep_the_bound(rate: float) -> None:
     flat = dict.fromkeys(ids(20), rate)
-    assert sum(judge(flat, flat, seed).accepted for seed in range(48)) / 48 <= 0.05
+    assert sum(judge(flat, flat, seed).accepted for seed in range(24)) <= 1
 
 
 def test_a_thin_gain_is_seen_in_a_large_suite() -> None:

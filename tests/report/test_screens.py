@@ -105,7 +105,7 @@ def test_the_next_attempt_takes_the_place_of_what_was_given(given: list[str]) ->
     assert told.endswith("pytest --skillopt-train -n4 -o skillopt_max_rollouts=1043\n")
 
 
-@pytest.mark.parametrize("layout", [render_summary, render_html])
+@each_row("layout", [render_summary, render_html])
 def test_every_layout_tells_a_refusal_in_the_same_facts(layout: Callable[[Result], str]) -> None:
     _, result = screens.kept("refused", 8)
     shown = html.unescape(re.sub("<[^>]*>", "", layout(result)))

@@ -10,8 +10,8 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from patience import PATIENCE
+from tables import each_row
 
 from pytest_skillopt.edits.combine import Patch
 from pytest_skillopt.edits.update import Update
@@ -185,7 +185,7 @@ def test_every_failing_task_is_asked_about_once_at_first(toy: ModuleType) -> Non
     assert [task for task in failing if f"## Task 1: {task}\n" in first] == failing
 
 
-@pytest.mark.parametrize(("cap", "most"), [(250, 50), (120, 30)])
+@each_row(("cap", "most"), [(250, 50), (120, 30)])
 def test_the_optimizer_calls_are_bounded(toy: ModuleType, cap: int, most: int) -> None:
     """A fifth of the rollouts, and at least 30."""
     world = toy.make_world(tasks=16, weak=0.3, strong=0.5)
@@ -408,15 +408,24 @@ class Journal(Observer):
             kept.append(json.loads(json.dumps(data)))
 
 
-@pytest.mark.parametrize("at", [5, 50, 90, 140])
 def test_a_search_that_was_killed_ends_with_the_bets_that_it_would_have_had(
-    toy: ModuleType, at: int
+    toy: ModuleType,
 ) -> None:
     whole, world = Journal(), toy.make_world()
     expected, sampler = train(toy, world, toy.ToyOptimizer(), max_rollouts=300, observer=whole)
     assert whole.begun
     assert whole.begun[0]["prior"] > 1
-    journal, cut = Journal(), toy.ToySampler(world, toy.make_tasks(world))
+    for at in (5, 90, 140):
+        journal, cut = Journal(), toy.ToySampler(world, toy.make_tasks(world))
+        outcome = kill_and_continue(toy, world, journal, cut, at)
+        assert [row["round"] for row in journal.rounds] == [row["round"] for row in whole.rounds]
+        assert journal.begun == whole.begun
+        assert outcome.verdict == expected.verdict
+        assert cut.sampled.keys() == sampler.sampled.keys()
+
+
+def kill_and_continue(toy: ModuleType, world: Any, journal: Journal, cut: Any, at: int) -> Any:
+    """Stop a training after so many samples, and return the outcome of the one that goes on."""
 
     def kill(taken: int) -> None:
         if taken == at:
@@ -428,14 +437,9 @@ def test_a_search_that_was_killed_ends_with_the_bets_that_it_would_have_had(
 
     cut.before_take = kill
     assert run().resumable
-    known = len(journal.rounds)
+    assert journal.rounds
     cut.before_take = lambda taken: None
-    outcome = run()
-    assert known > 0
-    assert [row["round"] for row in journal.rounds] == [row["round"] for row in whole.rounds]
-    assert journal.begun == whole.begun
-    assert outcome.verdict == expected.verdict
-    assert cut.sampled.keys() == sampler.sampled.keys()
+    return run()
 
 
 def test_bets_of_a_continued_run_are_those_that_were_recorded(toy: ModuleType) -> None:
