@@ -330,8 +330,7 @@ def test_wrong_usage_is_told_before_a_worker_starts(
     done.stdout.no_fnmatch_line("*workers*")
 
 
-@pytest.mark.parametrize("mode", [(), ("--skillopt",), ("--skillopt-train", "--collect-only")])
-@pytest.mark.parametrize(
+@each_row(
     ("written", "nearest"),
     [
         ("skillopt_max_call", "skillopt_max_calls"),
@@ -345,12 +344,20 @@ def test_wrong_usage_is_told_before_a_worker_starts(
     ],
 )
 def test_a_mistyped_key_refuses_the_run_and_names_the_nearest(
-    project: pytest.Pytester, mode: tuple[str, ...], written: str, nearest: str
+    project: pytest.Pytester, written: str, nearest: str
 ) -> None:
     project.makeini(f"[pytest]\n{written} = 50\n")
-    result = project.runpytest_inprocess(*mode)
+    result = project.runpytest_inprocess()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"*{written} in tox.ini is not a setting; *{nearest} (*"])
+
+
+@each_row("mode", [("--skillopt",), ("--skillopt-train", "--collect-only")])
+def test_a_mistyped_key_refuses_every_mode(project: pytest.Pytester, mode: tuple[str, ...]) -> None:
+    project.makeini("[pytest]\nskilopt_max_cost = 50\n")
+    result = project.runpytest_inprocess(*mode)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*skilopt_max_cost in tox.ini is not a setting; *"])
 
 
 def test_a_mistyped_override_refuses_the_run_too(project: pytest.Pytester) -> None:

@@ -10,6 +10,7 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tables import each_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -331,13 +332,22 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize("kind", DAMAGED)
-def test_a_damaged_baseline_is_a_clear_error(project: Project, kind: str) -> None:
+@pytest.fixture
+def whole_baseline(project: Project) -> str:
+    """A saved baseline."""
     project.commit()
     project.run("--skillopt", "--skillopt-save-baseline")
-    path = project.root / BASELINE
+    return (project.root / BASELINE).read_text()
+
+
+@each_row("kind", DAMAGED)
+def test_a_damaged_baseline_is_a_clear_error(
+    project: Project, whole_baseline: str, kind: str
+) -> None:
     damage = DAMAGED[kind]
-    path.write_bytes(damage(path.read_text()).encode() if damage else b'{"model": "\xff"}')
+    damaged = damage(whole_baseline).encode() if damage else b'{"model": "\xff"}'
+    (project.root / BASELINE).write_bytes(damaged)
+    project.write(REAL, SKILL)
     project.commit()
     project.write(REAL, SPOILED)
     status, shown = project.check()

@@ -34,8 +34,8 @@ def holding(case: Case, answer: str) -> list[bool]:
     return [each.holds(answer) for each in case.statements if not each.judged]
 
 
-@pytest.mark.parametrize("key", ["assertions", "expectations", "expected_behavior", "checks"])
-@pytest.mark.parametrize("wrapped", [True, False])
+@each_row("key", ["assertions", "expectations", "expected_behavior", "checks"])
+@each_row("wrapped", [True, False])
 def test_statements_under_any_name(tmp_path: Path, key: str, wrapped: bool) -> None:
     rows = [{"id": 7, "prompt": "Greet Ada", key: ["Names Ada", "Is polite"]}]
     (case,) = read(tmp_path, {"skill_name": "x", "evals": rows} if wrapped else rows)
@@ -154,7 +154,7 @@ def test_files_are_looked_for_in_the_skill_and_beside_the_evals(tmp_path: Path) 
 BROKEN = '{\n "evals": [\n  {"prompt": "a",}\n ]\n}'
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("content", "said"),
     [
         (BROKEN, "evals.json:3: this is not JSON"),
