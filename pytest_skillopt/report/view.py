@@ -204,9 +204,11 @@ def _needed(skill: SkillResult) -> Iterator[Section]:
         named[-1] = f" and {words.plural(left, 'more task')}" if left > 0 else ""
         rows.append(("Still lacks something, even with all edits that probably help: ", *named))
     if ahead := skill.prospect:
+        points = f"{100 * ahead.gain:.0f}"
+        worth = "a point" if points == "1" else f"{points} points"
         rows.append(
-            f"{words.number(ahead.rollouts)} more rollouts would find another edit, worth "
-            f"{100 * ahead.gain:+.0f} points, with a chance of {words.rounded(ahead.chance)}."
+            f"{words.number(ahead.rollouts)} more rollouts would find another edit, worth about "
+            f"{worth}, with a chance of {words.rounded(ahead.chance)}."
         )
     if rows:
         yield Section("What the skill still needs, as the search believes", (Items(tuple(rows)),))
