@@ -15,11 +15,11 @@ import pytest
 import warm_sessions
 from chat_server import Answer
 from fault_project import wait_for
+from tables import each_row
 
 from pytest_skillopt.cli import main
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from chat_server import ChatServer
@@ -556,53 +556,56 @@ def commit(path: Path, skill: bytes) -> None:
         subprocess.run(["git", *command], cwd=path, check=True)
 
 
-BAD_INPUT: list[tuple[str, Callable[[Project], object], tuple[str, ...], str]] = [
-    ("missing", lambda p: p.skill.unlink(), (), "*SKILL.md*"),
-    ("not utf-8", lambda p: p.skill.write_bytes(b"\xff\xfe"), (), "*SKILL.md*UTF-8*"),
-    ("empty", lambda p: p.skill.write_bytes(b""), (), "*SKILL.md*empty*"),
-    ("K", lambda p: None, ("--skillopt-rollouts=0",), "*--skillopt-rollouts: 0 is out of range*"),
-    ("choice", lambda p: None, ("-oskillopt_gate=x",), "*'x' is not one of sequential, strict*"),
-    ("number", lambda p: None, ("-oskillopt_seed=x",), "*'x' is not a whole number*"),
-    ("bool", lambda p: None, ("-oskillopt_write=maybe",), "*skillopt_write: *'maybe'*"),
-    (
-        "ini",
-        lambda p: None,
-        ("-o", "skillopt_published=epochs: 0"),
-        "*skillopt_published: epochs: 0 is out*",
-    ),
-    ("model", lambda p: None, ("--skillopt-target=gpt",), "*target model 'gpt'*provider:model*"),
-    ("split", lambda p: None, ("-oskillopt_split=1:0:1",), "*'1:0:1' is not a ratio*"),
-    ("exitfirst", lambda p: None, ("-x",), "*--skillopt-train cannot be combined with -x*"),
-    ("maxfail", lambda p: None, ("--maxfail=3",), "*cannot be combined with -x / --maxfail*"),
-    ("stepwise", lambda p: None, ("--sw",), "*cannot be combined with --sw*"),
-    ("lf", lambda p: None, ("--lf",), "*cannot be combined with --lf*"),
-    ("pdb", lambda p: None, ("--pdb",), "*cannot be combined with --pdb*"),
-    ("two modes", lambda p: None, ("--skillopt",), "*--skillopt and --skillopt-train*"),
-    ("strict", lambda p: None, ("--skillopt-check-strict",), "*needs --skillopt-check*"),
-    ("baseline", lambda p: None, ("--skillopt-save-baseline",), "*needs --skillopt*"),
-    ("resume", lambda p: None, ("--skillopt-resume=x",), "*there is no training 'x'*"),
-    ("money", lambda p: None, ("--skillopt-max-cost=1",), "*skillopt_prices*"),
+BAD_OPTIONS: list[tuple[tuple[str, ...], str]] = [
+    (("--skillopt-rollouts=0",), "*--skillopt-rollouts: 0 is out of range*"),
+    (("-oskillopt_gate=x",), "*'x' is not one of sequential, strict*"),
+    (("-oskillopt_seed=x",), "*'x' is not a whole number*"),
+    (("-oskillopt_write=maybe",), "*skillopt_write: *'maybe'*"),
+    (("--skillopt-target=gpt",), "*target model 'gpt'*provider:model*"),
+    (("-oskillopt_split=1:0:1",), "*'1:0:1' is not a ratio*"),
+    (("-x",), "*--skillopt-train cannot be combined with -x*"),
+    (("--maxfail=3",), "*cannot be combined with -x / --maxfail*"),
+    (("--sw",), "*cannot be combined with --sw*"),
+    (("--lf",), "*cannot be combined with --lf*"),
+    (("--pdb",), "*cannot be combined with --pdb*"),
+    (("--skillopt",), "*--skillopt and --skillopt-train*"),
+    (("--skillopt-check-strict",), "*needs --skillopt-check*"),
+    (("--skillopt-save-baseline",), "*needs --skillopt*"),
+    (("--skillopt-resume=x",), "*there is no training 'x'*"),
+    (("--skillopt-max-cost=1",), "*skillopt_prices*"),
+    (("-oskillopt_published=epochs: 0",), "*skillopt_published: epochs: 0 is out*"),
 ]
 
 
-@pytest.mark.parametrize(
-    ("prepare", "arguments", "message"),
-    [case[1:] for case in BAD_INPUT],
-    ids=[case[0] for case in BAD_INPUT],
-)
-def test_bad_input_is_a_usage_error_and_costs_nothing(
-    project: Project,
-    prepare: Callable[[Project], object],
-    arguments: tuple[str, ...],
-    message: str,
+@each_row(("arguments", "message"), BAD_OPTIONS)
+def test_bad_options_are_a_usage_error_and_cost_nothing(
+    project: Project, arguments: tuple[str, ...], message: str
 ) -> None:
-    prepare(project)
-    before = project.skill.read_bytes() if project.skill.exists() else None
+    check_refusal(project, message, *arguments)
+    assert project.skill.read_bytes() == SKILL
+
+
+@each_row(("data", "message"), [(b"\xff\xfe", "*SKILL.md*UTF-8*"), (b"", "*SKILL.md*empty*")])
+def test_a_bad_skill_is_a_usage_error_and_costs_nothing(
+    project: Project, data: bytes, message: str
+) -> None:
+    project.skill.write_bytes(data)
+    check_refusal(project, message)
+    assert project.skill.read_bytes() == data
+
+
+def test_a_missing_skill_is_a_usage_error_and_costs_nothing(project: Project) -> None:
+    project.skill.unlink()
+    check_refusal(project, "*SKILL.md*")
+    assert not project.skill.exists()
+
+
+def check_refusal(project: Project, message: str, *arguments: str) -> None:
+    """Check that a training ends before any call, with this message."""
     result = project.run("--skillopt-train", *arguments)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: {message}"])
     assert project.server.calls == 0
-    assert (project.skill.read_bytes() if project.skill.exists() else None) == before
 
 
 def test_bad_input_on_workers_is_the_same_usage_error(project: Project) -> None:
