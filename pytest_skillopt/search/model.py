@@ -55,8 +55,8 @@ STAKES = 6
 """Most independent choices that one bet is about."""
 MATTERS = 0.01
 """Change of the pass rate, in [0, 1], from which a bet is about a choice."""
-OFFERED = (0.75, 0.5, 0.35, 0.25)
-"""Probabilities that an idea helps above which it may be in the candidate."""
+OFFERED = 0.25
+"""Probability that an idea helps above which it may be in the candidate."""
 SIBLING = 0.15
 """Part, in [0, 1], of a proposal about one place that counts for the others of its task."""
 IDLE_LINE = 0.07
@@ -267,16 +267,10 @@ class Model:
             alpha: level of the verdict.
         """
         level = min(0.5, alpha * math.exp(log_e))
-        best, most = frozenset[int](), 0.0
-        for least in OFFERED:
-            ideas = self._compatible(
-                number for number in range(len(self._ideas)) if self.good(number) > least
-            )
-            ideas = self._without_idle(ideas, pairs, level)
-            worth = self._worth_of(ideas, pairs, level)
-            if worth > most:
-                best, most = ideas, worth
-        return best
+        every = range(len(self._ideas))
+        ideas = self._compatible(idea for idea in every if self.good(idea) > OFFERED)
+        ideas = self._without_idle(ideas, pairs, level)
+        return ideas if self._worth_of(ideas, pairs, level) > 0 else frozenset()
 
     def _without_idle(self, ideas: frozenset[Idea], pairs: int, level: float) -> frozenset[Idea]:
         """Leave out ideas, the least certain first, as long as the rest is worth as much."""
