@@ -302,41 +302,45 @@ HOSTILE = {
     "not JSON": ("I would like my money back.", None),
     "cut": ('{"asked_for": [], "next": "say", "te', None),
 }
-HARMED = """
+HARMED = f"""
 @pytest.mark.skill_task
-def test_refund(skill_agent, skill_user, rollout):
-    talk = skill_user(skill_agent, "Hello.", most=2, **PART)
+@pytest.mark.parametrize("kind", {[*HOSTILE]})
+def test_refund(skill_agent, skill_user, rollout, kind):
+    talk = skill_user(skill_agent, f"Hello: {{kind}}.", most=2, **PART)
     print(talk.messages[2]["content"])
     assert talk.ended == "goal", talk.messages
 """
 
 
-@pytest.mark.parametrize("kind", HOSTILE)
 def test_a_hostile_user_harms_nothing(
-    run: Any, project: pytest.Pytester, chat_server: ChatServer, kind: str
+    run: Any, project: pytest.Pytester, chat_server: ChatServer
 ) -> None:
     """Either the agent hears a harmless message, or it is an infrastructure error."""
-    said, heard = HOSTILE[kind]
 
     def reply(body: dict[str, Any]) -> str:
-        if body["model"] == "u":
-            return said
-        return "Hello."
+        if body["model"] != "u":
+            return "Hello."
+        (kind,) = re.findall(r"Hello: ([^.]+)\.", str(body["messages"]))
+        return HOSTILE[kind][0]
 
     chat_server.reply = reply
     done = run(HARMED, "--skillopt", "--skillopt-rollouts=1", "-oskillopt_max_attempts=1")
-    (row,) = result(project)["skills"][0]["tasks"]
-    if heard is None:
-        assert row["before"]["n"] == 0
-        (error,) = journal(project, "error")
-        assert error["error"]["kind"] == "provider"
-        assert "openai:u does not play the user: " in error["error"]["message"]
-        assert len(error["error"]["message"]) < 500
-        assert error["other_usage"]["user"]["calls"] == 2
-    else:
-        assert (row["before"]["n"], row["before"]["passed"]) == (1, 0)
-        messages = bodies(chat_server, "m")[1]["messages"]
-        assert messages[-1] == {"role": "user", "content": heard}
+    rows = {row["id"]: row["before"] for row in result(project)["skills"][0]["tasks"]}
+    errors = {row["request"]["task"]: row for row in journal(project, "error")}
+    heard_by_the_agent = [body["messages"][-1]["content"] for body in bodies(chat_server, "m")]
+    for kind, (_, heard) in HOSTILE.items():
+        task = f"test_desk.py::test_refund[{kind}]"
+        if heard is None:
+            assert rows[task]["n"] == 0, kind
+            error = errors.pop(task)
+            assert error["error"]["kind"] == "provider"
+            assert "openai:u does not play the user: " in error["error"]["message"]
+            assert len(error["error"]["message"]) < 500
+            assert error["other_usage"]["user"]["calls"] == 2
+        else:
+            assert (rows[task]["n"], rows[task]["passed"]) == (1, 0), kind
+            assert heard in heard_by_the_agent
+    assert errors == {}
     shown = done.stdout.str() + done.stderr.str()
     assert "\n::" not in shown
     assert "\x1b" not in shown
