@@ -376,7 +376,7 @@ class DefaultGate(SequentialGate):
         """Describe which of the conditions 2, 3 and 5 fails; "" if none."""
         look = EARLY_LOOK if early else self._last_look
         if not self._is_net_rise(look):
-            return f"it is not credible that the suite improved: {self._said()}"
+            return f"the suite's mean moved {self._moved()}, which may be luck: {self._said()}"
         held = self._held_out
         if held and self._score(held) < FALLEN:
             return f"the val tasks are likely to have fallen; {self._said()}"
@@ -423,12 +423,16 @@ class DefaultGate(SequentialGate):
     def _score(self, tasks: Sequence[str]) -> float:
         """Return the change of the observed mean over its standard deviation; 0 if unknown."""
         known = [task for task in tasks if self.counts.pair(task).is_complete]
+        return self.counts.gain(known) / self._chance_sum(known) if known else 0.0
+
+    def _chance_sum(self, tasks: Sequence[str]) -> float:
+        """Return the standard deviation of the sum of changes of tasks with both arms."""
         variance = 0.0
-        for task in known:
+        for task in tasks:
             pair = self.counts.pair(task)
             accident = 2 * (self.options.wording * pair.variance) ** 2
             variance += accident + pair.variance * (1 / pair.before_n + 1 / pair.after_n)
-        return self.counts.gain(known) / math.sqrt(variance) if known else 0.0
+        return math.sqrt(variance)
 
     def _must_pass_in_doubt(self) -> str:
         """Describe the tasks that must pass and are unknown or look broken; "" if there is none."""
@@ -472,8 +476,9 @@ class DefaultGate(SequentialGate):
         """Describe how certain the rise is."""
         if self.options.lift is None:
             return f"the chance of a rise is {self._chance():.0%}".replace("%", " %")
-        score = self._score(self.tasks)
-        return f"the change of the mean is {score:+.1f} times what chance moves it"
+        known = self._compared
+        points = 100 * self._chance_sum(known) / max(1, len(known))
+        return f"chance moves the mean by {points:.1f} points"
 
 
 def _apportion(exact: Mapping[str, float], pairs: int) -> dict[str, int]:
