@@ -41,7 +41,7 @@ CHANGES = {
     "broken": "pass less often than before",
     "undecided": "moved, but it may be chance",
     "fixed": "pass more often than before",
-    "same": "about alike under both",
+    "same": "without a difference beyond chance",
 }
 """Changes of a task, in the order of the reports."""
 _DIGITS = re.compile(r"(\d+)")

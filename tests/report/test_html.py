@@ -75,7 +75,7 @@ def test_page_answers_then_shows_the_evidence_in_order(make_result: MakeResult) 
         "Accepted, but look closer before merging", "A simulated model took part", "44.7 to 60.7",
         "What changes", "Write amounts with a point and two decimals.",
         "Amounts came back as '1.204,50'.",
-        "tests/test_invoices.py::test_field[0-supplier-nordwind]", "23 tasks about alike",
+        "tests/test_invoices.py::test_field[0-supplier-nordwind]", "23 tasks without a difference",
         "6 steps", "Edits not kept", "the target was not found",
         "What it cost", "How to do it again", "'invoice and not slow'",
     ]  # fmt: skip

@@ -159,7 +159,7 @@ def test_body_holds_verdict_diff_reasons_rates_cost_and_command(make_result: Mak
         "Called for by `tests/test_invoices.py::test_",
         "| suite | 52.7 % (44.7 to 60.7) | 70.0 % (62.7 to 77.3) | \\+17.3 | 30 tasks |",
         "| 5 of 5 | 0 of 5 | broken | `tests/test_invoices.py::test_field[002-supplier-85]` |",
-        "<details><summary>23 tasks about alike under both",
+        "<details><summary>23 tasks without a difference beyond chance",
         "| 1 | 55 % | 52\\.0 -&gt; 63.0 % | 2 | accepted | 3 tasks fixed, none broken |",
         "- step 3, refused: insert\\_after `Use euros.` at `## Totals`: the target was not found",
         "- cost: \\$\u200b1.93",
