@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
     from chat_server import ChatServer
 
-POSIX_ONLY = {f"plugins.agents.{name}" for name in ("agent", "guard", "tree", "workspace")}
+POSIX_ONLY = {
+    f"plugins.agents.{name}" for name in ("guard", "harness", "kept_runs", "tree", "workspace")
+}
 IMPORTS = """
 import importlib, json, pkgutil, pytest_skillopt
 failed = []
