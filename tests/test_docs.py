@@ -178,13 +178,19 @@ def started(
     chat_server.reply = reply
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-this-test")
     monkeypatch.setenv("OPENAI_BASE_URL", chat_server.url)
+    write_the_first_project(pytester)
+    (pytester.path / "pyproject.toml").write_text(blocks("getting-started.md", "toml")[0])
+    return pytester
+
+
+def write_the_first_project(pytester: pytest.Pytester) -> Path:
+    """Write the skill and the tests of ``getting-started.md``; return the path of the skill."""
     skill = pytester.path / ".claude" / "skills" / "commit-messages" / "SKILL.md"
     skill.parent.mkdir(parents=True)
     skill.write_text(blocks("getting-started.md", "text")[0])
-    (pytester.path / "pyproject.toml").write_text(blocks("getting-started.md", "toml")[0])
     folder = pytester.mkdir("tests")
     (folder / "test_commit_messages.py").write_text(blocks("getting-started.md", "python")[0])
-    return pytester
+    return skill
 
 
 def test_getting_started_is_followed_word_for_word(started: pytest.Pytester) -> None:
@@ -203,6 +209,20 @@ def test_getting_started_is_followed_word_for_word(started: pytest.Pytester) -> 
     trained.stdout.fnmatch_lines(["The file is written.*"])
     skill = started.path / ".claude" / "skills" / "commit-messages" / "SKILL.md"
     assert SUBJECT in skill.read_text()
+
+
+def test_a_training_without_a_key_is_followed_word_for_word(pytester: pytest.Pytester) -> None:
+    skill = write_the_first_project(pytester)
+    (pytester.path / "conftest.py").write_text(blocks("without-a-key.md", "python")[0])
+    lines = "".join(blocks("without-a-key.md", "sh")).splitlines()
+    measured, trained = (
+        pytester.runpytest_subprocess(*shlex.split(line)[1:], "-p", "no:cacheprovider")
+        for line in lines
+    )
+    measured.stdout.fnmatch_lines(["*0.0 %*"])
+    trained.stdout.fnmatch_lines(["*A simulated model took part*", "The file is written.*"])
+    for rule in ("within 50 characters", "without a full stop"):
+        assert rule in skill.read_text()
 
 
 def test_every_link_leads_somewhere() -> None:
