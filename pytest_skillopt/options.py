@@ -34,6 +34,14 @@ def rollouts_at_once(config: pytest.Config, settings: Settings) -> int:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("skillopt", "training of agent skills; most options are ini keys, too")
+    _add_modes(group)
+    declare = _Declare(parser, group)
+    _add_settings_of_tasks(declare)
+    _add_settings_of_models(declare)
+    _add_settings_of_training(declare)
+
+
+def _add_modes(group: pytest.OptionGroup) -> None:
     add = group.addoption
     on = "store_true"
     add("--skillopt", action=on, dest="skillopt_evaluate", help="measure every task K times")
@@ -64,14 +72,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     text = "tell if the skill still helps today's model"
     add("--skillopt-drift", action=on, help=text)
 
-    def option(name: str, metavar: str, text: str, kind: IniType = "string") -> None:
+
+class _Declare:
+    """Declares settings of the core."""
+
+    def __init__(self, parser: pytest.Parser, group: pytest.OptionGroup) -> None:
+        self._parser = parser
+        self._group = group
+
+    def option(self, name: str, metavar: str, text: str, kind: IniType = "string") -> None:
         """Add an option, and the ini key of the same name."""
-        add("--skillopt-" + name.replace("_", "-"), metavar=metavar, help=text)
-        parser.addini(f"skillopt_{name}", "see the option", type=kind, default=None)
+        self._group.addoption("--skillopt-" + name.replace("_", "-"), metavar=metavar, help=text)
+        self.key(name, "see the option", kind)
 
-    def key(name: str, text: str, kind: IniType = "string") -> None:
-        parser.addini(f"skillopt_{name}", text, type=kind, default=None)
+    def key(self, name: str, text: str, kind: IniType = "string") -> None:
+        """Add an ini key."""
+        self._parser.addini(f"skillopt_{name}", text, type=kind, default=None)
 
+
+def _add_settings_of_tasks(declare: _Declare) -> None:
+    option, key = declare.option, declare.key
     key("skill", "skill file (default: the only SKILL.md)")
     key("split", "ratio of train:val:test tasks (default: 2:1:1)")
     key("seed", "seed for all random choices (default: 0)", "int")
@@ -85,6 +105,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     key("train_description", "train descriptions, too, on trigger tasks (default: no)", "bool")
     option("write", "no", "write improved skills; no: only propose (default: yes)", "bool")
 
+
+def _add_settings_of_models(declare: _Declare) -> None:
+    option, key = declare.option, declare.key
     option("model", "M", "model of every role: provider:model[@URL]")
     option("target", "M", "model that uses the skill: provider:model[@URL]")
     option("optimizer", "M", "model that proposes edits: provider:model[@URL]")
@@ -96,6 +119,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     option("cache", "rw", "reply cache: rw, ro, off or refresh (default: rw)")
     key("max_in_flight", "concurrent model calls, all workers (default: no limit)", "int")
 
+
+def _add_settings_of_training(declare: _Declare) -> None:
+    option, key = declare.option, declare.key
     option("max_rollouts", "N", "stop after this many rollouts (default: no cap)", "int")
     option("max_calls", "N", "stop after this many paid calls (default: no cap)", "int")
     option("max_tokens", "N", "stop after this many tokens (default: no cap)", "int")
