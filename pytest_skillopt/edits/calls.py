@@ -109,8 +109,10 @@ class Edits(Form):
 
     @field_validator("again", mode="before")
     @classmethod
-    def _read_none(cls, numbers: object) -> object:
-        return numbers or ()
+    def _read_numbers(cls, again: object) -> list[int]:
+        """Read what is a number: anything else loses a vote, not the edits beside it."""
+        numbers = again if isinstance(again, list) else [again]
+        return [int(number) for number in map(str, numbers) if number.isdecimal()]
 
     @model_validator(mode="before")
     @classmethod

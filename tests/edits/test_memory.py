@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-import pytest
+from tables import each_row
 
 from pytest_skillopt.edits.records import Memory, SampledEdit, describe_sampled
 from pytest_skillopt.edits.reflect import reflect
@@ -73,14 +73,19 @@ def test_an_analyst_proposes_a_listed_edit_by_its_number(toy: ModuleType) -> Non
     assert edit.reason == "they are not sorted"
 
 
-@pytest.mark.parametrize("numbers", [None, [], ["1"]])
-def test_a_list_of_numbers_is_read_as_models_write_it(toy: ModuleType, numbers: object) -> None:
+@each_row(
+    ("numbers", "votes"),
+    [(None, 0), ([], 0), ("none", 0), (["E1", {}, -1], 0), ([1], 1), (["1"], 1), ("1", 1), (1, 1)],
+)
+def test_numbers_are_read_as_models_write_them(
+    toy: ModuleType, numbers: object, votes: int
+) -> None:
     reply = {"again": numbers, "edits": [{"op": "append", "content": "- Be brief."}]}
     model = toy.ToyOptimizer(script=lambda form, messages: json.dumps(reply))
     known = [SampledEdit(toy.append("- Be nice."), 0.0, 0.4, 30)]
     (patch,) = reflect([toy.make_record("test_a", "--")], toy.make_context(model, sampled=known))
     assert [edit.content for edit in patch.edits if edit.content == "- Be brief."]
-    assert len(patch.edits) == 1 + bool(numbers)
+    assert len(patch.edits) == 1 + votes
 
 
 def test_an_edit_with_figures_is_not_listed_again_without_them(toy: ModuleType) -> None:
