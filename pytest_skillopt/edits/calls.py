@@ -103,9 +103,9 @@ class Edits(Form):
 
     more: ClassVar[str] = ""
     """Template with further instructions on the answer, if any."""
-    edits: Sequence[EditForm]
     again: Sequence[int] = ()
     """Numbers, from 1, of the edits under test that the analyst would propose, too."""
+    edits: Sequence[EditForm]
 
     @field_validator("again", mode="before")
     @classmethod
