@@ -76,11 +76,12 @@ def skill_agent(request: pytest.FixtureRequest, _skillopt_skill: Skill) -> Agent
     running, skill = recorder(request), _skillopt_skill
     own_tools = reader(skill.path, request.config.rootpath)
     text = skill.body if own_tools else skill.text
+    system = "\n\n".join(filter(None, [skill.memory, text]))
     with without_traceback():
         models = Models.of(request.config)
         return Agent(
             model_of_test(running.request, models, "target"),
-            system="\n\n".join(filter(None, [skill.memory, text])),
+            system=system,
             sample=running.request.sample,
             stage=running.request.stage,
             task=request.node.nodeid,

@@ -316,7 +316,7 @@ class SkillResult(_Record):
     ended: str = ""
     """Why the search ended, if ``reason`` is that of the verdict after it."""
     prospect: ProspectRow | None = None
-    """What further rollouts would bring; null if the search does not tell it."""
+    """Expected result of further rollouts; null if the search tells none."""
     need: NeedRow | None = None
     """Evidence that the best candidate lacked, if it was rejected for that."""
     none_from: str = ""

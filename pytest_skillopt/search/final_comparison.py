@@ -312,15 +312,17 @@ class FinalComparison:
 
     def _open_gate(self, begun: Begun) -> Gate:
         state, decision = self._state, self._stream(begun)
+        held_out = [task.id for task in state.val if self._is_held_out(task)]
+        agreement = math.inf if begun.agreement is None else begun.agreement
         options = replace(
             gate_options(state.settings),
             final=True,
-            held_out=tuple(task.id for task in state.val if self._is_held_out(task)),
+            held_out=tuple(held_out),
             budget=begun.budget,
             lift=tuple(sorted(begun.lift.items())),
             log_e=math.log(begun.prior),
             rates=tuple(sorted(begun.rates.items())),
-            agreement=math.inf if begun.agreement is None else begun.agreement,
+            agreement=agreement,
             repeats=self._repeats,
             known=tuple(task.id for task in state.train),
             rollouts=state.settings.final_rollouts,

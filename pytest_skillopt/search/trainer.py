@@ -223,6 +223,10 @@ class Trainer:
             rows = task_rows(tasks, measured.before, measured.after, measured.verdict)
             gain, need = self._estimate(measured)
         rows = list(self._of_all_tasks(rows))
+        suite = [row for row in rows if row.split != "test"]
+        val = [row for row in rows if row.split in ("val", "both")]
+        test = [row for row in rows if row.split == "test"]
+        warnings = state.context.vetting.warnings(state.start, state.incumbent)
         after = state.incumbent if status == "accepted" else state.start
         ended_early = state.history.ended_early or status in ("interrupted", "unmeasured")
         resumable = self._final.interrupted or (ended_early and not decided)
@@ -236,20 +240,20 @@ class Trainer:
             accepted=tuple(state.accepted),
             verdict=verdict,
             resumable=resumable,
-            suite=comparison([row for row in rows if row.split != "test"]),
+            suite=comparison(suite),
             gain=gain,
             ended=ended,
             prospect=outlook.prospect() if outlook else None,
             need=need,
             from_search=measured.from_search if measured else 0,
-            val=comparison([row for row in rows if row.split in ("val", "both")]),
-            test=comparison([row for row in rows if row.split == "test"]),
+            val=comparison(val),
+            test=comparison(test),
             steps=tuple(state.history.steps),
             edits=tuple(state.history.edits),
             tasks=tuple(rows),
             cost=cost_of(measured.before, measured.after) if measured else None,
             shared_train_val=any(task.split == "both" for task in state.val),
-            warnings=tuple(state.context.vetting.warnings(state.start, state.incumbent)),
+            warnings=tuple(warnings),
             notes=tuple(self._notes(status)),
             samples=state.purse.samples,
             optimizer_calls=state.context.calls.asked,

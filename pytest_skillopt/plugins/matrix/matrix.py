@@ -141,6 +141,8 @@ def _report(config: pytest.Config, matrix: _Matrix) -> None:
     results, first = matrix.results, matrix.results[0]
     rates = [f"{row.target}: {percent(row.rate.rate)}" for row in matrix.rows if row.rate]
     directory = Home(config.rootpath / matrix.settings.dir).new_run()
+    simulated = any(one.simulated for one in results)
+    errors = sum(one.errors for one in results)
     result = Result(
         mode="matrix",
         run=directory.name,
@@ -149,12 +151,12 @@ def _report(config: pytest.Config, matrix: _Matrix) -> None:
         status=matrix.status,
         reason=f"pass rates {'; '.join(rates)}",
         command=command_line(config.invocation_params.args),
-        simulated=any(one.simulated for one in results),
+        simulated=simulated,
         versions=first.versions,
         settings=matrix.settings.to_json(),
         usage=matrix.usage,
         rollouts=matrix.rollouts,
-        errors=sum(one.errors for one in results),
+        errors=errors,
         targets=matrix.rows,
     )
     with Journal(directory.journal) as journal:

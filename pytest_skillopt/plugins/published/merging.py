@@ -136,12 +136,11 @@ def _inherit(edit: Edit, sources: Sequence[Edit]) -> Edit:
     least = max(0.3, 0.8 * max(words))
     parents = [s for s, w in zip(sources, words, strict=True) if w >= least]
     parents = parents or [sources[words.index(max(words))]]
+    tasks = dict.fromkeys(task for parent in parents for task in parent.tasks)
+    support = sum(parent.support for parent in parents)
+    first = min(parents, key=lambda parent: parent.origin == "success")
     return replace(
-        edit,
-        tasks=tuple(dict.fromkeys(task for parent in parents for task in parent.tasks)),
-        support=sum(parent.support for parent in parents),
-        origin=min(parents, key=lambda parent: parent.origin == "success").origin,
-        step=parents[0].step,
+        edit, tasks=tuple(tasks), support=support, origin=first.origin, step=parents[0].step
     )
 
 
