@@ -156,7 +156,6 @@ _EVALUATE = Mode(
     doing="evaluating",
     samples=lambda task, settings: task.rollouts or settings.rollouts,
     typical=1.0,
-    options=("save-baseline",),
     judges_tasks=True,
 )
 BUILTIN = (

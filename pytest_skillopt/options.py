@@ -45,7 +45,6 @@ def _add_modes(group: pytest.OptionGroup) -> None:
     add = group.addoption
     on = "store_true"
     add("--skillopt", action=on, dest="skillopt_evaluate", help="measure every task K times")
-    add("--skillopt-save-baseline", action=on, help="with it: save the counts for later checks")
     text = "improve SKILL.md; write it only if the pass rate rises"
     add("--skillopt-train", action=on, help=text)
     # "=description" is part of the name, so that no word after it is read as a value.

@@ -53,6 +53,8 @@ REMOVED = {
     "tokens_per_minute": _PAUSED,
     "gate_margin": "leave it out: the gates margin and paired are gone, and the default gate tests "
     "what a rise can be by chance",
+    "save_baseline": "leave it out: .skillopt/cache answers the calls for the earlier version of a "
+    "skill, also in a CI that keeps it between jobs (docs/ci.md)",
     "feedback": "leave it out; a test says by rollout.feedback(text) what the optimizer is told",
     "harness_login": "set skillopt_target = cli:claude or cli:codex, which runs agents under your "
     "own sign-in (docs/login.md)",

@@ -99,23 +99,6 @@ def test_published_settings_that_are_too_deep_are_refused(project: pytest.Pytest
     done.stderr.fnmatch_lines(["*skillopt_published: *config.yaml*"])
 
 
-@pytest.mark.parametrize("kind", ["pipe", "folder"])
-def test_a_baseline_that_cannot_be_saved_loses_no_measurement(
-    project: pytest.Pytester, kind: str
-) -> None:
-    path = project.path / ".skillopt-baseline.json"
-    if kind == "pipe":
-        os.mkfifo(path)
-    else:
-        path.mkdir()
-    done = project.runpytest_inprocess("--skillopt", "--skillopt-save-baseline")
-    assert done.ret == 0, done.stdout.str()
-    if kind == "pipe":
-        assert json.loads(path.read_text())["skills"], "replaced"
-    else:
-        done.stdout.fnmatch_lines(["*.skillopt-baseline.json could not be written*"])
-
-
 @pytest.mark.parametrize("kind", ["gone", "pipe"])
 def test_a_skill_that_goes_between_collection_and_opening(
     project: pytest.Pytester, kind: str

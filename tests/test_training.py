@@ -513,28 +513,6 @@ def test_a_check_that_meets_a_cap_keeps_what_it_measured(project: Project) -> No
     assert "skillopt-max-rollouts" in project.result["reason"]
 
 
-def test_a_baseline_saves_the_calls_of_the_old_skill(project: Project) -> None:
-    good = SKILL + b"\r\n\r\n" + RULE.encode()
-    commit(project.path, good)
-    project.run("--skillopt", "--skillopt-save-baseline")
-    saved = json.loads((project.path / ".skillopt-baseline.json").read_text())
-    kept = saved["skills"]["SKILL.md"]["tasks"]
-    counts = {row["id"]: row["before"] for row in project.result["skills"][0]["tasks"]}
-    assert {task: len(found["outcomes"]) for task, found in kept.items()} == {
-        task: arm["n"] for task, arm in counts.items()
-    }
-    assert project.result["notes"] == ["the counts were saved in .skillopt-baseline.json"]
-    project.skill.write_bytes(good + b"\r\nBe kind.")
-    before = project.target_calls
-    assert project.run("--skillopt-check=HEAD", "--skillopt-cache=off").ret == 0
-    without = project.target_calls - before
-    for command in (["add", ".skillopt-baseline.json"], ["commit", "-q", "-m", "measured"]):
-        subprocess.run(["git", *command], cwd=project.path, check=True)
-    assert project.run("--skillopt-check=HEAD", "--skillopt-cache=off").ret == 0
-    with_baseline = project.target_calls - before - without
-    assert without >= with_baseline + 8
-
-
 def test_compare_and_aa(project: Project) -> None:
     (project.path / "better.md").write_bytes(SKILL + b"\r\n\r\n" + RULE.encode())
     result = project.run("--skillopt-compare", "SKILL.md", "better.md")
@@ -570,7 +548,7 @@ BAD_OPTIONS: list[tuple[tuple[str, ...], str]] = [
     (("--pdb",), "*cannot be combined with --pdb*"),
     (("--skillopt",), "*--skillopt and --skillopt-train*"),
     (("--skillopt-check-strict",), "*needs --skillopt-check*"),
-    (("--skillopt-save-baseline",), "*needs --skillopt*"),
+    (("--skillopt-save-baseline",), "*no longer exists: *.skillopt/cache answers*"),
     (("--skillopt-resume=x",), "*there is no training 'x'*"),
     (("--skillopt-max-cost=1",), "*skillopt_prices*"),
     (("-oskillopt_published=epochs: 0",), "*skillopt_published: epochs: 0 is out*"),

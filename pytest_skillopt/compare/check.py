@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.compare.baseline import read_baseline
 from pytest_skillopt.compare.comparison import Question
 from pytest_skillopt.compare.gates import RegressionCheck
 from pytest_skillopt.compare.versions import NONE, Revision
@@ -31,11 +30,8 @@ def ask_if_worse(run: Run, skill: str) -> Question | SkillResult:
     elif then.version == now.version:
         status, reason = "unchanged", f"{skill} is the same as at {ref}: nothing was run"
     else:
-        stored = read_baseline(run, skill, then.version)
-        drawn = {task: len(found) for task, found in stored.items()}
-        tasks = gate_tasks(run.tasks_of(skill))
-        gate = RegressionCheck(tasks, gate_options(run.settings), drawn=drawn)
-        return Question(before=then, after=now, gate=gate, stored=stored, told=_as_val)
+        gate = RegressionCheck(gate_tasks(run.tasks_of(skill)), gate_options(run.settings))
+        return Question(before=then, after=now, gate=gate, told=_as_val)
     return run.skill_result(skill, now, now, status=status, reason=reason)
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT, TAPE, Verdict
-from pytest_skillopt.rollouts.rollout import Rollout
+from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT, Verdict
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.run.directory import mode_of
 from pytest_skillopt.run.past import earlier_rollouts
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from pytest_skillopt import Document, Gate
     from pytest_skillopt.gate.data import Draw
-    from pytest_skillopt.rollouts.rollout import Outcome, RolloutRequest
+    from pytest_skillopt.rollouts.rollout import Rollout
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import Arm, SkillResult, TaskRow
 
@@ -34,9 +33,6 @@ class Question:
     before: Document
     after: Document
     gate: Gate
-    stored: Mapping[str, Sequence[tuple[bool, float]]] = field(default_factory=dict)
-    """Results (passed, score) of the first samples of ``before``, by task: those that the committed
-    baseline has already measured."""
     told: Callable[[Fields], Fields] = lambda found: {}
     """Returns what the mode tells besides, or in place of what the comparison has found."""
 
@@ -51,11 +47,9 @@ def answer(run: Run, skill: str, question: Question) -> SkillResult:
     }
 
     def take(draws: Sequence[Draw]) -> list[Rollout]:
-        requests = [sampler.request(d.task, versions[d.arm], d.stream, d.index) for d in draws]
-        recalled = [_recall(question, *pair) for pair in zip(draws, requests, strict=True)]
-        fresh = [r for r, known in zip(requests, recalled, strict=True) if known is None]
-        sampled = iter(sampler.take(fresh))
-        return [known or next(sampled) for known in recalled]
+        return sampler.take(
+            [sampler.request(d.task, versions[d.arm], d.stream, d.index) for d in draws]
+        )
 
     evidence = Evidence(take)
     try:
@@ -84,16 +78,6 @@ def answer(run: Run, skill: str, question: Question) -> SkillResult:
         found |= with_none(run, skill, rows)
     found |= question.told(found)
     return run.skill_result(skill, before, after, **found)
-
-
-def _recall(question: Question, draw: Draw, request: RolloutRequest) -> Rollout | None:
-    """Return the rollout that the committed baseline has of a draw."""
-    known = question.stored.get(draw.task, ()) if draw.arm == INCUMBENT else ()
-    if draw.stream != TAPE or draw.index >= len(known):
-        return None
-    passed, score = known[draw.index]
-    outcome: Outcome = "passed" if passed else "failed"
-    return Rollout(request, outcome, score=score, worker="baseline")
 
 
 def with_none(run: Run, skill: str, rows: Sequence[TaskRow]) -> Fields:

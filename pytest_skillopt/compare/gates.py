@@ -12,7 +12,7 @@ from pytest_skillopt.gate.engine import SequentialGate, Want, Wants
 from pytest_skillopt.gate.statistics import exact_test, interval
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Sequence
 
     from pytest_skillopt.gate.data import Decision, GateOptions, GateTask, Verdict
     from pytest_skillopt.gate.engine import Plan
@@ -74,7 +74,7 @@ def highest_gain(strata: Sequence[tuple[int, int, int, int]]) -> float:
 
 
 class RegressionCheck(SequentialGate):
-    """Check whether an edit (the candidate) is worse than the baseline (the incumbent).
+    """Check whether an edit (the candidate) is worse than what it changes (the incumbent).
 
     ``rejected`` means worse: some task credibly broke, or the whole suite passes less often by an
     exact test. ``unmeasured`` means that it looks worse, but the samples are not enough to tell.
@@ -90,23 +90,15 @@ class RegressionCheck(SequentialGate):
     doubt = 0.2
     """P-value of the suite's loss up to which the verdict is not "not worse"."""
 
-    def __init__(
-        self,
-        tasks: Sequence[GateTask],
-        options: GateOptions | None = None,
-        *,
-        drawn: Mapping[str, int] = {},
-    ) -> None:
-        """Open the check; ``drawn`` is the number of earlier samples of the baseline, by task."""
+    def __init__(self, tasks: Sequence[GateTask], options: GateOptions | None = None) -> None:
         super().__init__(tasks, options)
-        self._drawn_before = drawn
         self._highest = -math.inf
 
     def decide(self) -> Plan:
         p_value = 1.0
         for look in range(1, self.looks + 1):
             for rounds in range((look - 1) * self.options.kc, look * self.options.kc):
-                yield self._more_of_baseline(max(rounds + 1, self.options.k0))
+                yield self._more_of_base(max(rounds + 1, self.options.k0))
                 short = [t for t in self.tasks if len(self.counts[CANDIDATE, t].rounds) <= rounds]
                 yield [Want(CANDIDATE, task, TAPE) for task in short]
                 found = yield from self._follow_suspicious()
@@ -125,14 +117,12 @@ class RegressionCheck(SequentialGate):
             f"looks worse, but may be chance: {self._moved(p_value)}; {self._missing()} would tell",
         )
 
-    def _more_of_baseline(self, length: int) -> list[Want]:
-        """Return the baseline samples that tasks lack of ``length``, or of their earlier number."""
+    def _more_of_base(self, length: int) -> list[Want]:
+        """Return the samples of the earlier version that tasks lack of ``length``."""
         return [
             Want(INCUMBENT, task, TAPE)
             for task in self.tasks
-            for _ in range(
-                self.counts[INCUMBENT, task].n, max(self._drawn_before.get(task, 0), length)
-            )
+            for _ in range(self.counts[INCUMBENT, task].n, length)
         ]
 
     def _evidence(self) -> float:
@@ -161,9 +151,8 @@ class RegressionCheck(SequentialGate):
 
     def _p_value(self, rounds: int) -> float:
         """Return the p-value of the suite's loss over a predetermined number of rounds."""
-        strata = []
+        strata, old_n = [], max(self.options.k0, rounds)
         for task in self.tasks:
-            old_n = max(self._drawn_before.get(task, 0), self.options.k0, rounds)
             old = sum(self.counts[INCUMBENT, task].rounds[:old_n])
             new = sum(self.counts[CANDIDATE, task].rounds[:rounds])
             strata.append((old, old_n, new, rounds))

@@ -164,17 +164,6 @@ class Revision:
             if self._git.ignores(path):
                 raise GitError("git ignores it, so that no revision holds it: remove it there")
 
-    def read(self, name: str, limit: int) -> bytes | None:
-        """Return a file of the project as it was, None if there was none.
-
-        Raises:
-            SkillError: it has more than ``limit`` bytes.
-        """
-        with self._explained(name):
-            real = self._real(name)
-            entry = self._tree.files.get(real) if real is not None else None
-            return self._git.read(entry.id, limit=limit) if entry else None
-
     def _real(self, path: str) -> str | None:
         real = self._tree.real(posixpath.normpath(self._git.prefix + path))
         return real if real is not None and self._is_ours(f"{real}/") else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.compare.baseline import save_baseline
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.run.openrun import joined_reasons
 from pytest_skillopt.run.result import Comparison
@@ -43,10 +42,6 @@ def evaluate(run: Run, display: Display) -> Result:
     status: Status = "measured" if all(s.status == "measured" for s in skills) else "unmeasured"
     if any(stop.kind is Stop.INTERRUPTED for stop in stops.values()):
         status = "interrupted"
-    rows = [row for skill in skills for row in skill.tasks]
-    wanted = display.config.option.skillopt_save_baseline and status == "measured"
-    if wanted and all(row.before.n or row.skipped for row in rows):
-        save_baseline(run, rollouts)
     return run.result(status, joined_reasons(skills), skills)
 
 

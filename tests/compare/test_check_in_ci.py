@@ -10,7 +10,6 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tables import each_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +26,6 @@ import pytest
 def test_notes(skill, word):
     assert "full stop" in skill.text
 """
-BASELINE = ".skillopt-baseline.json"
 
 
 class Project:
@@ -286,75 +284,6 @@ def test_a_patch_is_compared_with_a_folder(project: Project) -> None:
     status, shown = project.run("--skillopt-compare", "other", "spoils.patch")
     assert (status, project.result["status"]) == (0, "rejected"), shown
     assert "-End with a full stop." in project.result["skills"][0]["patch"]
-
-
-def test_the_baseline_of_the_revision_counts(project: Project) -> None:
-    """A change that spoils the skill could write what it likes into the file."""
-    project.commit()
-    project.run("--skillopt", "--skillopt-save-baseline")
-    project.commit()
-    project.write(REAL, SPOILED)
-    status, _ = project.check()
-    assert (status, project.result["rollouts"]) == (1, 6 * 3 + 6 * 3 - 6 * 3)
-    path = project.root / BASELINE
-    kept = json.loads(path.read_text())
-    for task in kept["skills"][REAL]["tasks"].values():
-        task["outcomes"], task["scores"] = [False] * 5, [0.0] * 5
-    path.write_text(json.dumps(kept))
-    status, shown = project.check()
-    assert status == 1, shown
-    assert f"{BASELINE} was changed since HEAD: that of HEAD is used" in shown
-    path.unlink()
-    assert project.check()[0] == 1
-
-
-def test_a_baseline_that_only_the_change_brings_is_not_used(project: Project) -> None:
-    project.commit()
-    project.run("--skillopt", "--skillopt-save-baseline")
-    project.write(REAL, SPOILED)
-    status, shown = project.check()
-    assert status == 1
-    assert "HEAD has none, so none is used" in shown
-    assert project.result["rollouts"] > 6 * 3
-
-
-DAMAGED = {
-    "NaN": lambda text: text.replace("1.0", "NaN"),
-    "too large": lambda text: text.replace("1.0", "1e400"),
-    "brackets": lambda text: "[" * 60_000,
-    "words": lambda text: text.replace("true", '"no"'),
-    "many": lambda text: text.replace('"outcomes": [', '"outcomes": [' + "true," * 100_000),
-    "uneven": lambda text: text.replace('"outcomes": [', '"outcomes": [true,'),
-    "number": lambda text: text.replace("true", "1"),
-    "not JSON": lambda text: text[:-10],
-    "no object": lambda text: "null",
-    "not UTF-8": None,
-}
-
-
-@pytest.fixture
-def whole_baseline(project: Project) -> str:
-    """A saved baseline."""
-    project.commit()
-    project.run("--skillopt", "--skillopt-save-baseline")
-    return (project.root / BASELINE).read_text()
-
-
-@each_row("kind", DAMAGED)
-def test_a_damaged_baseline_is_a_clear_error(
-    project: Project, whole_baseline: str, kind: str
-) -> None:
-    damage = DAMAGED[kind]
-    damaged = damage(whole_baseline).encode() if damage else b'{"model": "\xff"}'
-    (project.root / BASELINE).write_bytes(damaged)
-    project.write(REAL, SKILL)
-    project.commit()
-    project.write(REAL, SPOILED)
-    status, shown = project.check()
-    assert status == pytest.ExitCode.USAGE_ERROR, shown
-    assert f"{BASELINE} at HEAD is damaged: " in shown
-    assert "--skillopt-save-baseline" in shown
-    assert "Traceback" not in shown
 
 
 def test_a_skill_on_disk_may_not_be_a_pipe(project: Project) -> None:
