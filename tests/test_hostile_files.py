@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_skillopt.cli import main
-from pytest_skillopt.report.openings import count_opening, openings
 from pytest_skillopt.run.directory import Home, finish_writing, finished, mode_of
 from pytest_skillopt.skill.files import Trained
 
@@ -77,19 +76,6 @@ def test_preferences_that_are_no_text_are_refused(
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     done.stderr.fnmatch_lines(["*skillopt_preferences: *rules.md cannot be read*"])
     assert chat_server.calls == 0
-
-
-@pytest.mark.parametrize("kind", ["pipe", "endless"])
-def test_a_count_of_openings_that_is_no_file_counts_none(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "openings.txt"
-    if kind == "pipe":
-        os.mkfifo(path)
-    else:
-        path.symlink_to("/dev/zero")
-    home = Home(tmp_path)
-    assert openings(home, "SKILL.md") == 0
-    with pytest.raises(OSError, match="not a regular file"):
-        count_opening(home, "SKILL.md", "run")
 
 
 def test_published_settings_that_are_too_deep_are_refused(project: pytest.Pytester) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from pytest_skillopt.compare.comparison import with_none
 from pytest_skillopt.modes.skills import judged
 from pytest_skillopt.report.live import FINAL, SEARCH
-from pytest_skillopt.report.openings import counted
 from pytest_skillopt.report.words import number, passes_with_nothing, plural, won
 from pytest_skillopt.rollouts.idle import passed_by_nothing
 from pytest_skillopt.rollouts.rollout import IDLE
@@ -254,6 +253,5 @@ def _skill_result(run: Run, outcome: TrainOutcome, *, written: bool = False) -> 
         outcome.before,
         outcome.after,
         written=written,
-        test_openings=counted(run, outcome.skill, measured=outcome.test is not None),
         **found,
     )

@@ -179,8 +179,6 @@ def _precision(skill: SkillResult, mode: str) -> Iterator[str]:
         yield f"A rollout took {_spending(skill.cost, mode_named(mode).sides)}."
     if skill.patch:
         yield growth(skill.patch)
-    if skill.test is not None and skill.test_openings > 1:
-        yield f"The test split has been measured {skill.test_openings} times over all runs."
 
 
 def _spending(cost: CostRow, sides: tuple[str, str]) -> str:

@@ -323,8 +323,6 @@ class SkillResult(_Record):
     """The run that measured the tasks without any skill; empty if none did."""
     val: Comparison | None = None
     test: Comparison | None = None
-    test_openings: int = 0
-    """Number of measurements of the test split over all runs."""
     noise_floor: float | None = None
     """Standard deviation of the suite pass rate between two evaluations of one version, measured by
     an A/A run."""

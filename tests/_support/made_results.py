@@ -208,7 +208,6 @@ def build(
         suite=comparison([row for row in rows if row.split != "test"]),
         val=comparison([row for row in rows if row.split == "val"]),
         test=comparison([row for row in rows if row.split == "test"]),
-        test_openings=2,
         noise_floor=0.019,
         verdict={"decision": status, "gate": "sequential", "validated": True, "alpha": 0.05},
         steps=step_rows(steps, evil) if mode == "train" else [],

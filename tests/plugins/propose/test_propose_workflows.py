@@ -27,8 +27,8 @@ WORKFLOW = REPOSITORY / "example_project" / ".github" / "workflows" / "skillopt.
 GITLAB = REPOSITORY / "example_project" / ".gitlab-ci.yml"
 DRIFT = WORKFLOW.with_name("skillopt-drift.yml")
 GITLAB_DRIFT = GITLAB.with_name(".gitlab-ci-drift.yml")
-KEPT = (".skillopt/cache", ".skillopt/openings.txt")
-"""Replies, and how often the test split was opened."""
+KEPT = (".skillopt/cache",)
+"""Replies of models."""
 
 
 @pytest.fixture
