@@ -25,7 +25,6 @@ from pytest_skillopt.plugins.agents.sandbox import Sandbox
 from pytest_skillopt.plugins.agents.sign_in import (
     PROVIDER,
     PROXIES,
-    SignIn,
     check_sign_in,
     raise_refusal,
     refuse_in_ci,
@@ -41,20 +40,14 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.config import ModelConfig
     from pytest_skillopt.model.roles import Models
     from pytest_skillopt.model.types import Role
-    from pytest_skillopt.plugins.agents.known import Harness
     from pytest_skillopt.plugins.agents.run import Ended
 
 
 _ASK = "You answer one prompt with one text, and nothing else is done with it."
-_KEPT = (*KEPT, "HOME", "USER", "TMPDIR", "XDG_CONFIG_HOME", *PROXIES)
-_KNOWN: dict[str, Harness] = {}
-_SIGN_INS: dict[str, SignIn] = {}
-for _name, _table in read_tables("command_lines.toml").items():
-    _SIGN_INS[_name] = SignIn(_table.pop("sign_in"), tuple(_table.pop("variables")))
-    _KNOWN[_name] = replace(KNOWN[_name], **{"env": {}, "files": {}, **_table})
-_REFUSED = {
-    "qwen": "Qwen Code turns its tools off only with --bare, which ignores your sign-in. Its plans "
-    "give a key: set openai:MODEL@URL",
+_KEPT = (*KEPT, "HOME", "USER", "TMPDIR", "XDG_CONFIG_HOME", "CLAUDE_CONFIG_DIR", *PROXIES)
+_KNOWN = {
+    name: replace(KNOWN[name], env={}, files={}, **table)
+    for name, table in read_tables("command_lines.toml").items()
 }
 
 
@@ -71,26 +64,27 @@ class CommandLineModel(ChatModel):
     def __init__(self, config: ModelConfig, shared: Mapping[str, str], **options: Any) -> None:
         super().__init__(config, **options)
         self._program, _, self._model = config.model.partition("/")
-        if self._program in _REFUSED:
-            raise ModelConfigError(f"{config.name}: {_REFUSED[self._program]}")
-        if self._program not in _KNOWN:
-            names = ", ".join(f"cli:{name}" for name in _KNOWN)
-            raise ModelConfigError(f"{config.name!r} is not a command line; write {names}")
+        how = sign_in(self._program)
+        if how is None:
+            raise ModelConfigError(
+                f"{config.name!r}: write cli:claude or cli:codex, whose vendors document an "
+                "unattended use of a plan; any other model needs a key: openai:MODEL@URL"
+            )
         harness = _KNOWN[self._program]
         path = shutil.which(self._program) or bundled_path(harness.bundled)
         if not path:
             raise ModelConfigError(missing_program(config.name, harness))
         argv = f"{{executable}} {harness.argv}{' --model {model}' * bool(self._model)}"
         self._harness = replace(harness, argv=argv, executable=path)
-        self._sign_in = _SIGN_INS[self._program]
-        kept = (*_KEPT, *self._sign_in.variables)
+        self._sign_in = how
+        kept = (*_KEPT, *how.variables)
         self._env = {name: os.environ[name] for name in kept if name in os.environ} | dict(shared)
-        protect(name for name in self._sign_in.variables if name.endswith("_TOKEN"))
+        protect(name for name in how.variables if name.endswith("_TOKEN"))
         self._runner = Runner(Sandbox("none"), Path(), {})
 
     def check(self) -> None:
         """Raise ModelConfigError if the sign-in is known to be missing, or paid for by the call."""
-        if (how := sign_in(self._program)) and how.home:
+        if self._sign_in.home:
             check_sign_in(self._program, self._harness.executable)
 
     def close(self) -> None:
@@ -108,7 +102,7 @@ class CommandLineModel(ChatModel):
         if request.get("tools"):
             raise ModelFault(f"{self.name} answers prompts and has no tools", fatal=True)
         prompt = _prompt(request["messages"], request.get("response_format"))
-        with stream(sign_in(self._program) or self._sign_in, self._check_open):
+        with stream(self._sign_in, self._check_open):
             ended = self._run(prompt)
         trace = Trace()
         trace.read(self._harness, ended.out)

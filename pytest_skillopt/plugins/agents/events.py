@@ -301,28 +301,12 @@ def _tool_name(call: dict[str, Any]) -> str:
     return str(name or call["title"] or call.get("kind") or "?")
 
 
-def _read_opencode(event: dict[str, Any], trace: Trace) -> None:
-    """Read an event of ``opencode run``."""
-    kind, part = event["type"], event.get("part") or {}
-    if kind == "text":
-        trace.say(part["text"])
-    elif kind == "step_finish":
-        trace.done, told = part["reason"] != "tool-calls", part.get("tokens") or {}
-        asked = add_up(told, "input") + add_up(told.get("cache"), "read", "write")
-        said = add_up(told, "output", "reasoning")
-        trace.spent[str(part.get("id"))] = Tokens(asked, said, *PromptCache.of(told))
-    elif kind == "error":
-        error = event.get("error") or {}
-        trace.error = as_text(error.get("data") or error.get("name") or "error")
-
-
 READERS = {
     "acp": _read_acp,
     "claude": _read_claude,
     "codex": _read_codex,
     "copilot": _read_copilot,
     "gemini": _read_gemini,
-    "opencode": _read_opencode,
     "pi": _read_pi,
 }
 """Readers of events, by the names that stand in ``known.toml``."""

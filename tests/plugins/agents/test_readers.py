@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from tables import each_row
 
-from pytest_skillopt.plugins.agents.command_line import _KNOWN
 from pytest_skillopt.plugins.agents.events import Trace
 from pytest_skillopt.plugins.agents.known import _ACP, KNOWN, find_harness
 
@@ -23,8 +22,7 @@ def read(name: str, *events: dict[str, Any] | str) -> tuple[Trace, bool]:
     """The trace, and whether an event told something."""
     trace = Trace()
     lines = [event if isinstance(event, str) else json.dumps(event) for event in events]
-    harness = _KNOWN["opencode"] if name == "cli:opencode" else KNOWN[name]
-    return trace, trace.read(harness, "\n".join(lines))
+    return trace, trace.read(KNOWN[name], "\n".join(lines))
 
 
 @each_row("name", NAMES)
@@ -54,11 +52,6 @@ FAULTS: list[tuple[str, dict[str, Any], str]] = [
         "gemini",
         {"type": "result", "status": "error", "error": {"message": "quota"}},
         "quota",
-    ),
-    (
-        "cli:opencode",
-        {"type": "error", "error": {"data": {"message": "no sign-in", "statusCode": 401}}},
-        "no sign-in",
     ),
     ("opencode", {"id": 3, "error": {"code": -32603, "message": "no access"}}, "no access"),
     ("copilot", {"type": "session.error", "data": {"message": "no access"}}, "no access"),
