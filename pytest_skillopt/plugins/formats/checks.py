@@ -1,4 +1,4 @@
-"""Statements about an answer, checked by a script if possible, else by a model."""
+"""Statements about an answer, checked by a script if they name a pattern, else by a model."""
 
 from __future__ import annotations
 
@@ -7,76 +7,24 @@ import re
 import warnings
 from dataclasses import dataclass
 
-_TERM = re.compile(
-    r"""\s*(?:the\s+)?(?:(?:output|answer|response|reply)\s+)?
-    (?P<verb>does\s+not\s+(?:contain|include|match)|must\s+not\s+contain|not\s+contains?
-      |contains|includes|mentions|matches|equals|starts\s+with|ends\s+with)
-    \s+(?:(?:regex|pattern)\s+)?
-    (?:"(?P<double>(?:[^"\\]|\\.)+)"|'(?P<single>(?:[^'\\]|\\.)+)'|`(?P<tick>[^`]+)`
-      |/(?P<regex>(?:[^/\\]|\\.)+)/(?P<flags>[ims]*))\s*""",
-    re.VERBOSE | re.IGNORECASE,
-)
-_JOIN = re.compile(r"(or|and)\b\s*", re.IGNORECASE)
-_FLAGS = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL}
-
-
-@dataclass(frozen=True, slots=True)
-class Test:
-    """Check by a script: whether a regular expression is found, or with ``lacks`` is not."""
-
-    regex: str
-    flags: int = 0
-    lacks: bool = False
-
-    def holds(self, answer: str) -> bool:
-        return (_pattern(self.regex, self.flags).search(answer) is None) == self.lacks
-
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """Statement that holds for a good answer.
-
-    ``tests`` is empty if a model must judge it; else all tests of at least one inner tuple must
-    hold.
-    """
+    """Statement that holds for a good answer."""
 
     text: str
-    tests: tuple[tuple[Test, ...], ...] = ()
+    regex: str = ""
+    """Regular expression that decides it; empty if a model must judge it."""
+    lacks: bool = False
+    """Whether it holds for answers in which the expression is not found."""
 
     @property
     def judged(self) -> bool:
-        return not self.tests
+        return not self.regex
 
     def holds(self, answer: str) -> bool:
-        """Return whether the tests hold."""
-        return any(all(test.holds(answer) for test in tests) for tests in self.tests)
-
-
-def statement(text: str) -> Statement:
-    """Parse a statement; one that consists of simple terms needs no model.
-
-    Args:
-        text: terms such as ``contains 'x'``, ``does not contain "x"``, ``matches /x/i``,
-            ``starts with 'x'``, ``ends with 'x'``, ``equals 'x'``, joined by ``or`` and ``and``
-            (``and`` binds more tightly); anything else is judged by a model.
-
-    Raises:
-        ValueError: a regular expression is invalid.
-    """
-    groups: list[list[Test]] = [[]]
-    at = 0
-    while match := _TERM.match(text, at):
-        groups[-1].append(_test(match))
-        at = match.end()
-        if at == len(text) or text[at:].strip() in (".", ""):
-            return Statement(text, tuple(tuple(group) for group in groups))
-        join = _JOIN.match(text, at)
-        if join is None:
-            break
-        at = join.end()
-        if join[1].lower() == "or":
-            groups.append([])
-    return Statement(text)
+        """Return whether a statement with a pattern holds."""
+        return (_compiled(self.regex).search(answer) is None) == self.lacks
 
 
 def pattern(verb: str, value: str, text: str = "") -> Statement:
@@ -88,42 +36,22 @@ def pattern(verb: str, value: str, text: str = "") -> Statement:
         text: the statement; by default verb and value.
 
     Raises:
-        ValueError: the regular expression is invalid.
+        ValueError: the regular expression is invalid, or the value is empty.
     """
     is_regex = "match" in verb
     regex, shown = (value, f"/{value}/") if is_regex else (re.escape(value), repr(value))
-    test = _compiled(regex, re.MULTILINE, "not" in verb)
-    return Statement(text or f"{verb} {shown}", ((test,),))
-
-
-def _test(match: re.Match[str]) -> Test:
-    verb = " ".join(match["verb"].lower().split())
-    quoted = match["double"] or match["single"] or match["tick"]
-    if match["regex"]:
-        flags = sum(_FLAGS[letter] for letter in {*match["flags"].lower()})
-        return _compiled(match["regex"], flags, "not" in verb)
-    text = re.sub(r"\\(['\"\\])", r"\1", quoted) if match["tick"] is None else quoted
-    if verb == "equals":
-        return Test(rf"\A\s*{re.escape(text.strip())}\s*\Z")
-    if verb == "starts with":
-        return Test(rf"\A\s*{re.escape(text)}")
-    if verb == "ends with":
-        return Test(rf"{re.escape(text)}\s*\Z")
-    pattern = quoted if "match" in verb else re.escape(text)
-    return _compiled(pattern, 0, "not" in verb)
-
-
-def _compiled(regex: str, flags: int, lacks: bool) -> Test:
+    if not regex:
+        raise ValueError(f"{verb!r} needs a value")
     try:
-        _pattern(regex, flags)
+        _compiled(regex)
     except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"{regex!r:.60} is not a regular expression: {error}") from None
-    return Test(regex, flags, lacks)
+    return Statement(text or f"{verb} {shown}", regex, "not" in verb)
 
 
 @functools.cache
-def _pattern(regex: str, flags: int) -> re.Pattern[str]:
+def _compiled(regex: str) -> re.Pattern[str]:
     """Compile without Python's FutureWarnings, which some sessions turn into errors."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return re.compile(regex, flags)
+        return re.compile(regex, re.MULTILINE)

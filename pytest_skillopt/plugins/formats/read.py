@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.plugins.formats.checks import Statement, pattern, statement
+from pytest_skillopt.plugins.formats.checks import Statement, pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -196,7 +196,7 @@ def _statements(row: dict[str, Any], aside: Callable[[str], None]) -> Iterator[S
     for key in _JUDGED:
         for element in _listed(row.get(key)):
             if isinstance(element, str) and element.strip():
-                yield statement(element.strip())
+                yield Statement(element.strip())
             elif isinstance(element, dict):
                 yield from _object(element, aside)
             else:
@@ -225,7 +225,7 @@ def _object(element: dict[str, Any], aside: Callable[[str], None]) -> Iterator[S
     if verb and values:
         yield from (pattern(verb, each, words) for each in values)
     elif said := words.strip() or (name.strip() if isinstance(name, str) else ""):
-        yield statement(said)
+        yield Statement(said)
     else:
         aside(f"the statement {json.dumps(element)[:60]}")
 

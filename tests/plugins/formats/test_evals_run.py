@@ -63,12 +63,17 @@ def write(project: pytest.Pytester, content: Any, name: str = "evals.json") -> P
     return path
 
 
+def has(text: str) -> dict[str, str]:
+    """A statement that a script decides."""
+    return {"type": "contains", "value": text}
+
+
 def judged(chat_server: ChatServer) -> list[dict[str, Any]]:
     return [b for b in chat_server.bodies if "numbered" in b["messages"][0]["content"]]
 
 
 def test_nothing_is_collected_unless_it_is_asked_for(project: pytest.Pytester) -> None:
-    write(project, [{"prompt": "a", "checks": ["contains 'a'"]}])
+    write(project, [{"prompt": "a", "checks": [has("a")]}])
     result = project.runpytest_inprocess("--collect-only", "-q")
     result.stdout.fnmatch_lines(["no tests collected*"])
 
@@ -79,11 +84,11 @@ def test_evals_are_tests_next_to_others(project: pytest.Pytester, chat_server: C
         project,
         {
             "evals": [
-                {"id": 1, "prompt": "Ada", "assertions": ["contains 'Ada'"]},
+                {"id": 1, "prompt": "Ada", "assertions": [has("Ada")]},
                 {
                     "id": 2,
                     "prompt": "Ben",
-                    "assertions": ["contains 'Ben'", "Greets", "Has a mark"],
+                    "assertions": [has("Ben"), "Greets", "Has a mark"],
                 },
                 {"id": "x", "prompt": "Cleo", "must_have": ["Goodbye"]},
             ]
@@ -111,9 +116,8 @@ def test_evals_are_tests_next_to_others(project: pytest.Pytester, chat_server: C
 
 
 def test_the_setting_does_the_same_and_a_share_may_be_enough(project: pytest.Pytester) -> None:
-    write(
-        project, [{"prompt": "Ada", "checks": ["contains 'Ada'", "contains 'x'", "ends with '.'"]}]
-    )
+    dot = {"type": "regex", "pattern": r"\.$"}
+    write(project, [{"prompt": "Ada", "checks": [has("Ada"), has("x"), dot]}])
     with (project.path / "pyproject.toml").open("a") as file:
         file.write('\nskillopt_evals = true\nskillopt_evals_pass = "0.6"\n')
     project.runpytest_inprocess().assert_outcomes(passed=1)
@@ -132,8 +136,8 @@ def test_files_are_put_before_the_model_as_data(
     write(
         project,
         [
-            {"prompt": "Read", "checks": ["contains 'content'"], "files": ["evals/files/a.txt"]},
-            {"prompt": "Look", "checks": ["contains 'x'"], "files": ["evals/files/b.bin"]},
+            {"prompt": "Read", "checks": [has("content")], "files": ["evals/files/a.txt"]},
+            {"prompt": "Look", "checks": [has("x")], "files": ["evals/files/b.bin"]},
         ],
     )
     project.runpytest_inprocess("--skillopt-evals").assert_outcomes(passed=1, skipped=1)
@@ -187,7 +191,7 @@ def test_a_broken_file_is_a_usage_error_that_names_the_line(
 
 def test_what_is_not_understood_is_a_warning(project: pytest.Pytester) -> None:
     """Also where it is an eval as a whole: those of other skills are measured."""
-    rows = [{"prompt": name, "checks": [f"contains '{name}'"], "sauce": 1} for name in NAMES]
+    rows = [{"prompt": name, "checks": [has(name)], "sauce": 1} for name in NAMES]
     write(project, [*rows, {"prompt": "a", "checks": ["x"], "files": ["gone.txt"]}])
     other = project.path / "skills" / "other" / "evals"
     other.mkdir(parents=True)
@@ -206,7 +210,7 @@ def test_what_is_not_understood_is_a_warning(project: pytest.Pytester) -> None:
 
 def test_trigger_queries_want_an_agent_that_finds_the_skill(project: pytest.Pytester) -> None:
     path = write(project, [{"query": "Greet Ada", "should_trigger": True}], "eval_queries.json")
-    write(project, [{"prompt": "Ada", "checks": ["contains 'Ada'"]}])
+    write(project, [{"prompt": "Ada", "checks": [has("Ada")]}])
     result = project.runpytest_inprocess("--skillopt-evals", "-Wdefault")
     result.assert_outcomes(passed=1, warnings=1)
     result.stdout.fnmatch_lines(
@@ -218,7 +222,7 @@ def test_trigger_queries_want_an_agent_that_finds_the_skill(project: pytest.Pyte
 def test_skills_in_hidden_folders_are_found(project: pytest.Pytester) -> None:
     (project.path / "skills").rename(project.path / ".claude")
     path = project.path / ".claude" / "greet" / "evals" / "evals.json"
-    path.write_text(json.dumps([{"prompt": "Ada", "checks": ["contains 'Ada'"]}]))
+    path.write_text(json.dumps([{"prompt": "Ada", "checks": [has("Ada")]}]))
     (path.parent / "test_not_ours.py").write_text("def test_not_ours(): assert False")
     project.runpytest_inprocess("--skillopt-evals", "-n1").assert_outcomes(passed=1)
     # Whoever names files wants those only, and of a folder all in it, nested ones too.
@@ -239,7 +243,7 @@ def test_skills_in_hidden_folders_are_found(project: pytest.Pytester) -> None:
 
 
 def test_evals_train_as_they_stand(project: pytest.Pytester) -> None:
-    rows = [{"prompt": name, "checks": [f"contains '{name}'", "Has a mark"]} for name in NAMES[:4]]
+    rows = [{"prompt": name, "checks": [has(name), "Has a mark"]} for name in NAMES[:4]]
     write(project, rows)
     result = project.runpytest_inprocess(
         "--skillopt-evals", "--skillopt-train", "-oskillopt_final_rollouts=2", "-p", "no:xdist"
@@ -251,7 +255,7 @@ def test_evals_train_as_they_stand(project: pytest.Pytester) -> None:
 def test_the_lift_over_no_skill(project: pytest.Pytester, chat_server: ChatServer) -> None:
     path = project.path / "skills" / "greet" / "SKILL.md"
     path.write_text(f"{SKILL}{RULE}\n")
-    write(project, [{"id": n, "prompt": n, "checks": ["contains '!'"]} for n in NAMES[:4]])
+    write(project, [{"id": n, "prompt": n, "checks": [has("!")]} for n in NAMES[:4]])
     result = project.runpytest_inprocess(
         "--skillopt-evals", "--skillopt-compare", "none", "skills/greet/SKILL.md", "-p", "no:xdist"
     )
@@ -261,7 +265,7 @@ def test_the_lift_over_no_skill(project: pytest.Pytester, chat_server: ChatServe
 
 
 def test_none_is_a_side_of_the_check_too(project: pytest.Pytester) -> None:
-    write(project, [{"id": n, "prompt": n, "checks": ["contains '!'"]} for n in NAMES[:4]])
+    write(project, [{"id": n, "prompt": n, "checks": [has("!")]} for n in NAMES[:4]])
     result = project.runpytest_inprocess("--skillopt-evals", "--skillopt-check=none")
     assert result.ret == 0, result.stdout.str()
     result.stdout.fnmatch_lines(["*version none -> *"])
