@@ -492,41 +492,23 @@ class ChatModel(Client):
         """
         if self.simulated or self._replies.mode == "ro":
             return ""
-        try:
-            self._probe(self.config)
-        except ModelFault as fault:
-            said = f"{self.name}: {fault}"
-            if not (fault.fatal or fault.unreached or _is_refusal(fault)):
-                return said
-            words = f"the {self.config.role} model cannot be used: {said}{self._way_out(fault)}"
-            raise ModelConfigError(words) from None
-        return ""
-
-    def _probe(self, config: ModelConfig) -> None:
-        """Send the tiny call, unless the cache holds its reply; ModelFault if there is none."""
-        key, request = self._request(_PROBE, "probe", (), None, config)
+        key, request = self._request(_PROBE, "probe", (), None)
         keep = partial(self._replies.keep, key)
         try:
             with self._replies.claim(key, self._wait):
                 found = self._replies.find(key)
-                found = found or self._call(request, (config.role, "probe", ""), keep)
+                found = found or self._call(request, (self.config.role, "probe", ""), keep)
                 self.compare_names(found.model)
         except ModelFault as fault:
-            if fault.fallback is None:
-                raise
-            keep(fault.fallback)
-
-    def _way_out(self, refusal: ModelFault) -> str:
-        """Find out if the system role is what the server refuses, and name the setting for it."""
-        if refusal.fatal or not _is_refusal(refusal) or self.config.system_role == "user":
-            return ""
-        try:
-            self._probe(dataclasses.replace(self.config, system_role="user"))
-        except ModelFault:
-            return ""
-        line = f"{self.config.role}.system_role = user"
-        words = "it answers if the skill stands in the user's message"
-        return f"; {words}: set '{line}' in skillopt_requests"
+            if fault.fallback is not None:
+                keep(fault.fallback)
+                return ""
+            said = f"{self.name}: {fault}"
+            if not (fault.fatal or fault.unreached or _is_refusal(fault)):
+                return said
+            words = f"the {self.config.role} model cannot be used: {said}"
+            raise ModelConfigError(words) from None
+        return ""
 
     def _request(
         self,
@@ -534,10 +516,9 @@ class ChatModel(Client):
         sample: str,
         tools: Sequence[dict[str, Any]],
         response_format: dict[str, Any] | None,
-        config: ModelConfig | None = None,
     ) -> tuple[str, dict[str, Any]]:
         """Return the cache key of the reply and the arguments of the SDK's call."""
-        config = config or self.config
+        config = self.config
         # A test's output can hold lone surrogates, which no request can.
         messages = json.loads(encodable(json.dumps(list(messages), ensure_ascii=False)))
         messages = with_system_role(messages, config.system_role)
