@@ -24,7 +24,9 @@ _REMOVED = {
     "--history": "pytest-skillopt show --list lists what runs have measured",
     "runs": "pytest-skillopt show --list",
     "diff": "pytest-skillopt show --patch",
-    "unschedule": "crontab -l | pytest-skillopt schedule --remove | crontab -",
+    "unschedule": "crontab -e, and delete the line of the project",
+    "--remove": "crontab -e, and delete the line of the project",
+    "--run": "pytest FILE runs the drafts",
     "mine": "pytest-skillopt init SKILL --from FILE",
     "skill": "name docs/getting-started.md and docs/reference.md in the AGENTS.md of your agent",
     "doctor": "pytest --skillopt-train --collect-only names what is at fault; a run asks a model "

@@ -18,7 +18,7 @@ def test_a_command_that_is_gone_says_what_to_do_now(capsys: pytest.CaptureFixtur
         (["diff"], "pytest-skillopt show --patch"),
         (["runs", "--dir=x"], "pytest-skillopt show --list"),
         (["mine", "log.jsonl", "skill"], "pytest-skillopt init SKILL --from FILE"),
-        (["unschedule"], "crontab -l | pytest-skillopt schedule --remove | crontab -"),
+        (["unschedule"], "crontab -e, and delete the line of the project"),
     ],
 )
 def test_a_command_that_is_part_of_another_names_it(

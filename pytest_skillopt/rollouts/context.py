@@ -63,11 +63,6 @@ class Skill:
         """Text of the document outside of the skill's folder that is trained with it, or ""."""
         return next((text for name, text in self.files.items() if is_outside(name)), "")
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "proxy_url":
-            raise AttributeError("skill.proxy_url no longer exists: use the fixture skill_proxy")
-        raise AttributeError(f"a skill has no {name!r}")
-
 
 @dataclass(frozen=True, slots=True)
 class Target:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import json
@@ -162,10 +161,6 @@ class HarnessAgent:
         if run.problem:
             raise ReplyError(run.problem)
         return HarnessReply.of(run, laid, self.runner, self.recorder.commands)
-
-    async def aio(self, prompt: str, **options: Any) -> HarnessReply:
-        """Call the agent without blocking the event loop."""
-        return await asyncio.to_thread(self, prompt, **options)
 
     def new(self) -> Session:
         """Begin a conversation: each call of what is returned is a turn in one session.

@@ -60,7 +60,6 @@ def _add_drafting(commands: argparse._SubParsersAction[Any]) -> None:
     add("--output", metavar="FILE", help=text)
     add("--tests", type=int, default=15, metavar="N", help="most drafts (default: 15)")
     add("--yes", action="store_true", help="do not ask for confirmation")
-    add("--run", action="store_true", help="run the drafts once (paid calls)")
     parser.set_defaults(handle=_draft)
 
 

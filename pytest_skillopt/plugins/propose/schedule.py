@@ -15,7 +15,6 @@ from pytest_skillopt.run.past import find_home
 
 if TYPE_CHECKING:
     import argparse
-    from pathlib import Path
 
 CAPS = {
     "calls": ("N", "maximum number of paid model calls"),
@@ -32,8 +31,6 @@ def add_schedule(commands: argparse._SubParsersAction[Any]) -> argparse.Argument
     schedule: argparse.ArgumentParser = commands.add_parser("schedule", help=text)
     text = "local time of day (default: 03:17)"
     schedule.add_argument("--at", metavar="HH:MM", default="03:17", help=text)
-    text = "instead remove the project's line from the crontab on standard input"
-    schedule.add_argument("--remove", action="store_true", help=text)
     schedule.set_defaults(handle=_schedule)
     return schedule
 
@@ -44,8 +41,6 @@ def _schedule(args: argparse.Namespace) -> int:
     It trains with ``--skillopt-write=no``, so that the next night starts from the merged skill, not
     from the proposed one.
     """
-    if args.remove:
-        return _remove()
     match = _TIME.fullmatch(args.at)
     if match is None:
         raise UserError(f"{args.at!r} is not a time of day: write HH:MM, e.g. 03:17")
@@ -63,28 +58,13 @@ def _schedule(args: argparse.Namespace) -> int:
             f"start in {home.parent}, every day at {hour:02}:{minute:02}, {lines}"
         )
     command = (
-        f"{_beginning(home.parent)}mkdir -p {shlex.quote(str(log.parent))} && "
+        f"cd {shlex.quote(str(home.parent))} && mkdir -p {shlex.quote(str(log.parent))} && "
         f"{{ {shlex.join(train)} && {shlex.join(propose)}; }} >>{shlex.quote(str(log))} 2>&1"
     )
     if "\n" in command or "\r" in command:
         raise UserError(f"a crontab line cannot contain a line break: {command!r}")
     sys.stdout.write(f"{minute} {hour} * * * {_escaped(command)}\n")
     return 0
-
-
-def _remove() -> int:
-    project = find_home().path.resolve().parent
-    if sys.stdin.isatty():
-        way = "crontab -l | pytest-skillopt schedule --remove | crontab -"
-        raise UserError(f"schedule --remove reads a crontab: {way}")
-    for line in sys.stdin:
-        if f" * * * {_escaped(_beginning(project))}" not in line:
-            sys.stdout.write(line)
-    return 0
-
-
-def _beginning(project: Path) -> str:
-    return f"cd {shlex.quote(str(project))} && "
 
 
 def _escaped(command: str) -> str:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import warm_sessions
 from sessions import call
 
 from pytest_skillopt.errors import UserError
-from pytest_skillopt.plugins.mine import drafts
 from pytest_skillopt.plugins.mine.sessions import clean, distinct, read_requests
 
 if TYPE_CHECKING:
@@ -248,22 +244,11 @@ def test_nothing_is_sent_before_it_was_agreed_to(
     assert chat_server.calls == 0
 
 
-def test_a_starter_suite_runs_at_once(
-    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said: list[str] = []
-
-    def run(command: list[str], cwd: Path) -> warm_sessions.Session:
-        assert command[:3] == [sys.executable, "-m", "pytest"]
-        session = warm_sessions.start(*command[3:], cwd=cwd)
-        said.append(session.communicate()[0])
-        return session
-
-    monkeypatch.setattr(drafts, "subprocess", SimpleNamespace(run=run))
-    result = call("init", "notes", "--yes", "--run", "--tests", "3")
+def test_a_starter_suite_runs(project: pytest.Pytester) -> None:
+    result = call("init", "notes", "--yes", "--tests", "3")
     assert result.ret == 0, result.stderr.str()
     result.stdout.fnmatch_lines(["1 draft in *test_notes.py; review each*"])
-    assert "1 passed" in said[0]
+    project.runpytest_inprocess("-q", "tests/test_notes.py").assert_outcomes(passed=1)
     text = (project.path / "tests" / "test_notes.py").read_text()
     assert "bob@corp.example" not in text
 
