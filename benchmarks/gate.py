@@ -82,8 +82,8 @@ def drive(
     """Run a decision; ``memory`` holds the incumbent's samples and the number of decisions."""
     ids = [f"{i:05d}" for i in range(n)]
     store: dict[tuple[Arm, str, str, int], bool] = memory.setdefault("store", {})
-    before = memory["before"] = memory.get("before", -1) + 1
-    gate = make_gate(name, [GateTask(i) for i in ids], None, decisions_before=before)
+    number = memory["decisions"] = memory.get("decisions", 0) + 1
+    gate = make_gate(name, [GateTask(i) for i in ids], decision=number)
     verdict = run_gate(gate, lambda draws: [_answer(draw, store, roll) for draw in draws])
     goes_on: Arm = CANDIDATE if verdict.accepted else INCUMBENT
     memory["store"] = {

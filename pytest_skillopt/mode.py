@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
+from pytest_skillopt.gate.data import MOST_OF_TASK
 from pytest_skillopt.plugins import hooks
 
 if TYPE_CHECKING:
@@ -48,8 +49,6 @@ class Mode:
     """Largest number of rollouts of a task, without retries after infrastructure errors."""
     gated: bool = False
     """True if the default gate decides, which takes more samples of each task of a small suite."""
-    rounds: Callable[[Settings], int] = lambda settings: settings.rollouts
-    """Number of rollouts of a task that it begins with, for the line at the start."""
     typical: float = 0.47
     """Typical part of that number, in (0, 1]; a training has a forecast of its own."""
     options: tuple[str, ...] = ()
@@ -218,8 +217,7 @@ BUILTIN = (
         flag="--skillopt-check",
         carry_out=_own,
         doing="checking",
-        samples=lambda task, settings: 2 * settings.gate_kmax,
-        rounds=lambda settings: settings.gate_k0,
+        samples=lambda task, settings: 2 * MOST_OF_TASK,
         options=("check-strict",),
         sides=("base", "change"),
         late_probe=True,

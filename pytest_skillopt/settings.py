@@ -32,6 +32,7 @@ _DEARER = (
     "read in the report what a rollout takes before and after, with skillopt_write = no; "
     "skillopt_max_skill_tokens bounds the skill's length"
 )
+_ROUNDS = "set skillopt_rollouts, which --skillopt-check follows too"
 _PAUSED = (
     "leave it out: a pause that the provider asks for holds for all workers, and "
     "skillopt_max_in_flight bounds the calls at once"
@@ -55,6 +56,10 @@ REMOVED = {
     "what a rise can be by chance",
     "save_baseline": "leave it out: .skillopt/cache answers the calls for the earlier version of a "
     "skill, also in a CI that keeps it between jobs (docs/ci.md)",
+    "gate_k0": _ROUNDS,
+    "gate_kc": _ROUNDS,
+    "gate_kmax": "leave it out: a decision follows a task for at most 32 samples of each version",
+    "gate_alpha_run": "leave it out: the final comparison decides once, by skillopt_gate_alpha",
     "feedback": "leave it out; a test says by rollout.feedback(text) what the optimizer is told",
     "harness_login": "set skillopt_target = cli:claude or cli:codex, which runs agents under your "
     "own sign-in (docs/login.md)",
@@ -153,10 +158,6 @@ class Settings:
     gate_alpha: float = _setting(0.05, low=1e-6, high=0.5)
     metric: Literal["hard", "soft", "mixed"] = _setting("hard", choices=("hard", "soft", "mixed"))
     final_rollouts: int = _setting(5, low=1)
-    gate_k0: int = _published(3, low=1)
-    gate_kc: int = _published(3, low=1)
-    gate_kmax: int = _published(32, low=1)
-    gate_alpha_run: float = _published(0.0, low=0, high=0.5)
     gate_veto: bool = _published(False)
 
     # of plugins

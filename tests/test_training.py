@@ -503,7 +503,7 @@ def test_a_check_that_meets_a_cap_keeps_what_it_measured(project: Project) -> No
     capped = (
         "--skillopt-check=HEAD",
         "--skillopt-max-rollouts=30",
-        "-oskillopt_published=gate_k0: 1",
+        "--skillopt-rollouts=1",
     )
     assert project.run(*capped).ret in (0, 1)
     skill = project.result["skills"][0]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.gate.counts import counted
 from pytest_skillopt.gate.data import ARMS, CANDIDATE, INCUMBENT, TAPE
 from pytest_skillopt.gate.engine import SequentialGate, Want, Wants
-from pytest_skillopt.gate.statistics import exact_test, interval
+from pytest_skillopt.gate.statistics import exact_test
+from pytest_skillopt.rates import interval
+from pytest_skillopt.report.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
@@ -32,7 +34,7 @@ class HelpsGate(SequentialGate):
 
     def decide(self) -> Plan:
         self.sample_from(self.name)
-        level = self.alpha / self.looks
+        level = self.options.alpha / self.looks
         for _ in range(self.looks):
             yield self.whole_rounds(self.options.most)
             now = self.counts.strata(self.tasks)
@@ -89,24 +91,28 @@ class RegressionCheck(SequentialGate):
     looks = 2
     doubt = 0.2
     """P-value of the suite's loss up to which the verdict is not "not worse"."""
+    focus = 0.3
+    """E-value from which a task looks broken enough to be sampled again."""
 
     def __init__(self, tasks: Sequence[GateTask], options: GateOptions | None = None) -> None:
         super().__init__(tasks, options)
         self._highest = -math.inf
+        self._passes: Counter[str] = Counter()
+        """Passes of the candidate in its rounds, by task; without the samples that follow it up."""
 
     def decide(self) -> Plan:
         p_value = 1.0
         for look in range(1, self.looks + 1):
-            for rounds in range((look - 1) * self.options.kc, look * self.options.kc):
-                yield self._more_of_base(max(rounds + 1, self.options.k0))
-                short = [t for t in self.tasks if len(self.counts[CANDIDATE, t].rounds) <= rounds]
-                yield [Want(CANDIDATE, task, TAPE) for task in short]
+            rounds = look * self.options.rollouts
+            for done in range(rounds - self.options.rollouts, rounds):
+                yield self._more_of_base(max(done + 1, self.options.rollouts))
+                yield from self._round_of_candidate()
                 found = yield from self._follow_suspicious()
                 if found:
                     worse = self.counts.broken() or [max(self.tasks, key=self.counts.down)]
                     return self._judge("rejected", f"worse on {self.counts.compared(worse)}")
-            p_value = self._p_value(look * self.options.kc)
-            if p_value <= self.alpha / 2 / self.looks:
+            p_value = self._p_value(rounds)
+            if p_value <= self.options.alpha / 2 / self.looks:
                 return self._judge(
                     "rejected", f"the suite passes less often: {self._moved(p_value)}"
                 )
@@ -125,6 +131,12 @@ class RegressionCheck(SequentialGate):
             for _ in range(self.counts[INCUMBENT, task].n, length)
         ]
 
+    def _round_of_candidate(self) -> Generator[Wants, None, None]:
+        before = {task: self.counts[CANDIDATE, task].passed for task in self.tasks}
+        yield [Want(CANDIDATE, task, TAPE) for task in self.tasks]
+        for task in self.tasks:
+            self._passes[task] += self.counts[CANDIDATE, task].passed - before[task]
+
     def _evidence(self) -> float:
         """Return the log e-value that some task broke: its maximum over all rounds.
 
@@ -136,8 +148,8 @@ class RegressionCheck(SequentialGate):
 
     def _follow_suspicious(self) -> Generator[Wants, None, bool]:
         """Sample tasks that look broken, the worst first; return whether one credibly is."""
-        least = math.log(self.options.focus)
-        while self._evidence() < -math.log(self.alpha / 2):
+        least = math.log(self.focus)
+        while self._evidence() < -math.log(self.options.alpha / 2):
             log_es = {task: self.counts.down(task) for task in self.tasks}
             suspicious = self.unfinished(task for task in self.tasks if log_es[task] >= least)
             suspicious.sort(key=log_es.__getitem__, reverse=True)
@@ -151,11 +163,10 @@ class RegressionCheck(SequentialGate):
 
     def _p_value(self, rounds: int) -> float:
         """Return the p-value of the suite's loss over a predetermined number of rounds."""
-        strata, old_n = [], max(self.options.k0, rounds)
+        strata = []
         for task in self.tasks:
-            old = sum(self.counts[INCUMBENT, task].rounds[:old_n])
-            new = sum(self.counts[CANDIDATE, task].rounds[:rounds])
-            strata.append((old, old_n, new, rounds))
+            old = sum(self.counts[INCUMBENT, task].outcomes[:rounds])
+            strata.append((old, rounds, self._passes[task], rounds))
         return exact_test(strata)
 
     def _moved(self, p_value: float) -> str:
@@ -171,10 +182,10 @@ class RegressionCheck(SequentialGate):
         noise = math.fsum(mean * (1 - mean) for mean in means) / len(self.tasks) ** 2
         if loss <= 0 or not noise:
             return "more samples of every task"
-        z = NormalDist().inv_cdf(1 - self.alpha / 2)
+        z = NormalDist().inv_cdf(1 - self.options.alpha / 2)
         rounds = math.ceil(noise * (z / loss) ** 2)
         samples = 2 * rounds * len(self.tasks)
-        return f"about {samples} samples, {counted(rounds, 'round')} of both skills,"
+        return f"about {samples} samples, {plural(rounds, 'round')} of both skills,"
 
 
 def suite_log_e(log_es: Iterable[float], n: int) -> float:

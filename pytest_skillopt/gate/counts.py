@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.gate.data import ARMS, CANDIDATE, INCUMBENT, TAPE, TaskEvidence
+from pytest_skillopt.gate.data import ARMS, CANDIDATE, INCUMBENT, TaskEvidence
 from pytest_skillopt.gate.posterior import Pair
 from pytest_skillopt.gate.statistics import log_e
 
@@ -28,11 +28,10 @@ MAX_REPLACEMENTS = 3
 class OneCount:
     """Measurements of one task under one arm."""
 
-    passed: int = 0
+    outcomes: list[bool] = field(default_factory=list)
+    """Whether each sample passed, in the order of the draws."""
     values: list[float] = field(default_factory=list)
-    """The metric of each sample, in the order of the draws."""
-    rounds: list[bool] = field(default_factory=list)
-    """Outcomes on the stream ``tape``, in the order of their indices."""
+    """The metric of each sample."""
     skipped: bool = False
     failures_in_a_row: int = 0
 
@@ -40,6 +39,11 @@ class OneCount:
     def n(self) -> int:
         """Number of measurements."""
         return len(self.values)
+
+    @property
+    def passed(self) -> int:
+        """Number of passes."""
+        return sum(self.outcomes)
 
     @property
     def total(self) -> float:
@@ -57,10 +61,11 @@ class OneCount:
         return self.failures_in_a_row > MAX_REPLACEMENTS
 
 
-class Counts:
-    """The counts of a decision: one for each arm and task."""
+class Counts(dict["tuple[Arm, str]", OneCount]):
+    """The counts of a decision by arm and task."""
 
     def __init__(self, tasks: Sequence[str], metric: MetricName) -> None:
+        super().__init__({(arm, task): OneCount() for task in tasks for arm in ARMS})
         self.tasks = list(tasks)
         """Tasks that count."""
         self.all_tasks = tuple(tasks)
@@ -72,11 +77,6 @@ class Counts:
         self.measured: set[str] = set()
         """Tasks that have ever passed or failed in this decision, under either arm."""
         self._metric = metric
-        self._counts: dict[tuple[Arm, str], OneCount] = {}
-        self.forget()
-
-    def __getitem__(self, key: tuple[Arm, str]) -> OneCount:
-        return self._counts[key]
 
     def add(self, sample: Sample) -> bool:
         """Count a sample; return whether it needs no replacement."""
@@ -89,17 +89,10 @@ class Counts:
             return False
         else:
             self.measured.add(sample.draw.task)
-            count.passed += sample.passed
+            count.outcomes.append(sample.passed)
             count.values.append(sample.value(self._metric))
             count.failures_in_a_row = 0
-            if sample.draw.stream == TAPE:
-                count.rounds.append(sample.passed)
         return True
-
-    def forget(self) -> None:
-        """Start all counts from zero, since the samples so far have been judged."""
-        for task in self.tasks:
-            self._counts[INCUMBENT, task], self._counts[CANDIDATE, task] = OneCount(), OneCount()
 
     def samples(self, arm: Arm) -> int:
         """Return the number of measurements of the arm."""
@@ -155,7 +148,7 @@ class Counts:
 
     def is_steady(self) -> bool:
         """Return whether no task has had two outcomes under one skill."""
-        return all(len(set(count.values)) <= 1 for count in self._counts.values())
+        return all(len(set(count.values)) <= 1 for count in self.values())
 
     def fallen(self) -> list[str]:
         """Return the tasks with a lower mean under the candidate."""
@@ -175,13 +168,12 @@ class Counts:
 
     def up(self, task: str) -> float:
         """Return the log e-value that the candidate does better on the task."""
-        new, old = self[CANDIDATE, task], self[INCUMBENT, task]
-        return log_e(new.total, new.n, old.total, old.n)
+        pair = self.pair(task)
+        return log_e(pair.after, pair.after_n, pair.before, pair.before_n)
 
     def down(self, task: str) -> float:
         """Return the log e-value that the candidate does worse: ``up`` with the arms swapped."""
-        new, old = self[CANDIDATE, task], self[INCUMBENT, task]
-        return log_e(old.total, old.n, new.total, new.n)
+        return log_e(*self.pair(task))
 
     def compared(self, tasks: Sequence[str]) -> str:
         """Describe how often the tasks passed under each skill."""
@@ -224,8 +216,3 @@ def named(tasks: Iterable[str], most: int = 3) -> str:
     names = list(dict.fromkeys(tasks))
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
-
-
-def counted(count: int, noun: str) -> str:
-    """Format a number with its noun: ``1 task``, ``2 tasks``."""
-    return f"{count} {noun}" + ("" if count == 1 else "s")

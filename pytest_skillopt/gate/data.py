@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,6 +17,8 @@ TAPE, SCREEN = "tape", "screen"
 """Streams: samples that later decisions reuse, and samples that they do not."""
 VETTING = "vetting"
 """Name in place of a gate's if a candidate was refused before any sample."""
+MOST_OF_TASK = 32
+"""Samples of a task under one arm after which a decision does not follow it any further."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +38,10 @@ class GateOptions:
 
     metric: MetricName = "hard"
     rollouts: int = 3
-    """Samples of each arm and task in gates that take a fixed number."""
+    """Samples of each arm and task in a round of the gates that take whole rounds."""
     most: int = 5
     """Largest number of samples of each arm in the default gate, in the mean over the tasks."""
     alpha: float = 0.05
-    k0: int = 3
-    kc: int = 3
-    kmax: int = 32
-    focus: float = 0.3
-    """E-value from which a task looks broken enough to be sampled again."""
-    alpha_run: float = 0.0
     veto: bool = False
     """Whether any task that credibly broke refuses the edit, whatever else improves."""
     max_error_rate: float = 0.05
@@ -72,12 +67,6 @@ class GateOptions:
     its replies; infinity if any of them disagreed."""
     known: tuple[str, ...] = ()
     """Tasks that a search has sampled; of a model that repeats itself they are no new evidence."""
-
-    def alpha_at(self, decisions_before: int) -> float:
-        """Return alpha of decision t; with ``alpha_run``, that times 6 / (pi t)^2 (sums to 1)."""
-        if not self.alpha_run:
-            return self.alpha
-        return self.alpha_run * 6 / (math.pi * (decisions_before + 1)) ** 2
 
 
 @dataclass(frozen=True, slots=True)

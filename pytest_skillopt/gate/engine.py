@@ -17,6 +17,7 @@ from pytest_skillopt.gate.data import (
     ARMS,
     CANDIDATE,
     INCUMBENT,
+    MOST_OF_TASK,
     SCREEN,
     TAPE,
     Draw,
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 GUARD = 0.10
 """Maximum probability of refusing an edit for a broken task although it breaks nothing."""
+SUSPECT = 1.5
+"""E-value from which a task looks broken and is sampled again."""
 CREDIBLE = math.log(30)
 """Log e-value from which a task that cannot refuse the edit is broken and not sampled again."""
 NOTHING = 1e-12
@@ -88,15 +91,12 @@ class SequentialGate:
         tasks: the suite, in any order.
         options: levels and numbers of samples.
         decision: names the fresh streams of this decision.
-        decisions_before: number of earlier decisions of this run, to spend ``alpha_run``.
 
     Raises:
         ValueError: two tasks with one id.
     """
 
     name: str
-    final = False
-    """Whether it is the final comparison."""
     validated = True
     """False if nothing is tested."""
     margin = 0.0
@@ -121,11 +121,9 @@ class SequentialGate:
         tasks: Sequence[GateTask],
         options: GateOptions | None = None,
         *,
-        decision: int | str | None = None,
-        decisions_before: int = 0,
+        decision: int | str = 1,
     ) -> None:
         self.options = options or GateOptions()
-        self.alpha = self.options.alpha_at(decisions_before)
         # Sort, so that the caller's order has no effect.
         names = sorted(task.id for task in tasks)
         self.counts = Counts(names, self.options.metric)
@@ -133,7 +131,7 @@ class SequentialGate:
         self.triggers = {task.id: task.trigger for task in tasks if task.trigger is not None}
         self.streams: dict[Arm, str] = {INCUMBENT: TAPE, CANDIDATE: SCREEN}
         """Stream of further samples by arm."""
-        self.decision = decision if decision is not None else decisions_before + 1
+        self.decision = decision
         if twice := [task for task, count in Counter(names).items() if count > 1]:
             raise ValueError(f"the task {twice[0]} is in the suite twice")
         self._drawn: Counter[Want] = Counter()
@@ -154,13 +152,11 @@ class SequentialGate:
 
     def tell(self, samples: Iterable[Sample]) -> None:
         for sample in samples:
-            known = self._batch.get(sample.draw, sample)
-            if known is None:
-                self._batch[sample.draw] = sample
-            elif sample.draw not in self._batch:
+            if sample.draw not in self._batch:
                 raise ValueError(f"{sample.draw} was not asked for")
-            elif known != sample:
+            if self._batch[sample.draw] not in (None, sample):
                 raise ValueError(f"{sample.draw} was told before with another outcome")
+            self._batch[sample.draw] = sample
         if self._batch and None not in self._batch.values():
             self._go_on()
 
@@ -177,40 +173,44 @@ class SequentialGate:
         """Take all further samples from a stream that only this decision uses."""
         self.streams = dict.fromkeys(self.streams, f"{stream}/{self.decision}")
 
+    def pairs(self, tasks: Sequence[str]) -> list[Want]:
+        """Return one more sample of both arms of each task."""
+        return self.wants(CANDIDATE, tasks) + self.wants(INCUMBENT, tasks)
+
     def whole_rounds(self, rounds: int) -> list[Want]:
         """Return ``rounds`` more samples of both arms of every task."""
         return (self.wants(INCUMBENT, self.tasks) + self.wants(CANDIDATE, self.tasks)) * rounds
 
     def again(self, tasks: Sequence[str]) -> list[Want]:
-        """Return one more sample of both arms of each task, at most ``kmax`` of the incumbent."""
-        thin = [task for task in tasks if self.counts[INCUMBENT, task].n < self.options.kmax]
+        """Return one more sample of both arms of each task, as far as the incumbent has few."""
+        thin = [task for task in tasks if self.counts[INCUMBENT, task].n < MOST_OF_TASK]
         return self.wants(CANDIDATE, tasks) + self.wants(INCUMBENT, thin)
 
-    def affordable(self, samples: int) -> int:
-        """Return this number of samples, or as many as the budget leaves."""
-        if self.options.budget is None:
-            return samples
-        return max(0, min(samples, self.options.budget - self._drawn.total()))
+    @property
+    def limit(self) -> float:
+        """Largest number of samples of the decision."""
+        return math.inf if self.options.budget is None else self.options.budget
 
-    def fallen_sides(self) -> list[list[str]]:
-        """Return the trigger tasks that should, or should not, ask for the skill, if they fell."""
-        sides = [[t for t in self.tasks if self.triggers.get(t) is on] for on in (True, False)]
-        return [side for side in sides if self.counts.gain(side, missing=1) < -NOTHING]
+    def affordable(self, samples: int) -> int:
+        """Return this number of samples, or as many as the limit leaves."""
+        return max(0, int(min(samples, self.limit - self._drawn.total())))
 
     def fallen_side(self) -> str:
         """Describe the kind of trigger tasks that got worse; empty if neither did."""
-        for side in self.fallen_sides():
-            lost = -100 * self.counts.gain(side, missing=1) / len(side)
-            known = all(self.counts[INCUMBENT, task].n for task in side)
-            where = "should" if self.triggers[side[0]] else "should not"
-            return (
-                f"the skill is asked for less well where it {where} be: "
-                f"the mean fell by {'' if known else 'up to '}{lost:.1f} points"
-            )
+        for where, asks in (("should", True), ("should not", False)):
+            side = [task for task in self.tasks if self.triggers.get(task) is asks]
+            fall = -self.counts.gain(side, missing=1)
+            if fall > NOTHING:
+                known = all(self.counts[INCUMBENT, task].n for task in side)
+                most = "" if known else "up to "
+                return (
+                    f"the skill is asked for less well where it {where} be: "
+                    f"the mean fell by {most}{100 * fall / len(side):.1f} points"
+                )
         return ""
 
     def follow_suspects(
-        self, tasks: Sequence[str], least: float
+        self, tasks: Sequence[str], least: float = SUSPECT
     ) -> Generator[Wants, None, list[str]]:
         """Sample both arms of each task that looks broken until it does not, or credibly is.
 
@@ -247,7 +247,7 @@ class SequentialGate:
 
     def unfinished(self, tasks: Iterable[str]) -> list[str]:
         """Return the tasks of which the candidate may still be sampled in this decision."""
-        return [t for t in tasks if self.counts[CANDIDATE, t].n < self.options.kmax]
+        return [task for task in tasks if self.counts[CANDIDATE, task].n < MOST_OF_TASK]
 
     def guard_bars(self) -> dict[str, float]:
         """Return the tasks that can refuse the edit, each with its log e-value for being broken.
@@ -267,22 +267,20 @@ class SequentialGate:
         if counts.left_out:
             left_out = named(counts.left_out)
             reason += f"; left out: {left_out}, with nothing but infrastructure errors under both"
-        e_value = None
-        if log_e is not None:
-            e_value = math.exp(min(log_e, 700.0))
+        e_value = None if log_e is None else math.exp(min(log_e, 700.0))
         tasks = [counts.evidence(task) for task in counts.all_tasks]
         return Verdict(
             decision=decision,
             reason=reason,
             gate=self.name,
-            final=self.final,
+            final=self.options.final,
             validated=self.validated,
             metric=self.options.metric,
             before=counts.rate(INCUMBENT),
             after=counts.rate(CANDIDATE),
             tasks=tuple(tasks),
             e_value=e_value,
-            alpha=self.alpha,
+            alpha=self.options.alpha,
             incumbent_samples=counts.samples(INCUMBENT),
             candidate_samples=counts.samples(CANDIDATE),
         )

@@ -87,8 +87,6 @@ class Lift(NamedTuple):
     variance: float
     up: float
     """Expectation of the change where it is a rise, of 0 elsewhere."""
-    down: float
-    """The same for a fall, as a positive number."""
 
 
 @lru_cache(maxsize=1 << 14)
@@ -162,20 +160,17 @@ class Posterior:
             square += weight * sum(map(mul, moved, changes))
             up += max(0.0, change)
         mean, square, up = mean / total, square / total, up / total
-        return Lift(mean, max(0.0, square - mean * mean), up, up - mean)
+        return Lift(mean, max(0.0, square - mean * mean), up)
 
-    def predict(self, pair: Pair, sign: int) -> tuple[float, float]:
-        """Return P(pass) under the incumbent, and under the candidate if it only moves one way.
-
-        ``sign`` is 1 for a candidate that only lifts tasks and -1 for one that only lowers them.
-        """
+    def predict(self, pair: Pair) -> tuple[float, float]:
+        """Return P(pass) under the incumbent, and under a candidate that lowers no task."""
         before, after = self._likelihoods(pair)
         total = rate = change = 0.0
         for shift, weight, row in zip(SHIFTS, self._shifts, after, strict=True):
             cells = list(map(mul, before, row))
             total += weight * sum(cells)
             rate += weight * sum(map(mul, cells, RATES))
-            if shift * sign > 0:
+            if shift > 0:
                 change += weight * sum(map(mul, cells, _changes(shift)))
         return rate / total, (rate + change) / total
 
@@ -206,26 +201,23 @@ class Posterior:
         self._shifts = [weight / sum(shifts) for weight in shifts]
 
 
-def chance_of_rise(
-    pairs: Sequence[Pair], wording: float, of: Sequence[Pair] | None = None
-) -> float:
+def chance_of_rise(pairs: Sequence[Pair], wording: float) -> float:
     """Return ``P(rise)``, in [0, 1].
 
     Args:
         pairs: the samples of each task that counts.
         wording: standard deviation of the accidents of wording, in log odds.
-        of: tasks of ``pairs`` whose net effect is asked for; None for all.
     """
-    asked = pairs if of is None else of
-    accident = math.fsum(2 * (wording * pair.variance) ** 2 for pair in asked)
+    accident = math.fsum(2 * (wording * pair.variance) ** 2 for pair in pairs)
     logs, chances = [], []
     for common, prior in COMMON.items():
         posterior = Posterior(pairs, common)
-        known = {pair: posterior.lift(pair) for pair in set(asked)}
+        lifts = [posterior.lift(pair) for pair in pairs]
         rises = [
-            known[pair].mean if pair.is_complete else min(0.0, known[pair].mean) for pair in asked
+            lift.mean if pair.is_complete else min(0.0, lift.mean)
+            for pair, lift in zip(pairs, lifts, strict=True)
         ]
-        variance = accident + math.fsum(known[pair].variance for pair in asked)
+        variance = accident + math.fsum(lift.variance for lift in lifts)
         score = math.fsum(rises) / math.sqrt(2 * max(variance, 1e-12))
         logs.append(math.log(prior) + posterior.log_likelihood(pairs))
         chances.append(0.5 * math.erfc(-score))

@@ -11,9 +11,9 @@ as its last condition. It accepts if
    p-value; the levels of all looks add up to ``alpha``, so an edit that changes nothing is accepted
    with at most the probability ``alpha``, whatever the tasks and the models are;
 2. the net effect is a rise: without a search ``P(rise)`` of ``gate/posterior.py`` is at least
-   ``SURE``. A search has chosen the tasks that move, so the others count as observed: the rise of
-   the observed mean is at least ``FOUND`` of its standard deviation;
-3. the gain is not confined to train tasks: ``chance_memorised <= MEMORISED``, and the val tasks
+   ``sure``. A search has chosen the tasks that move, so the others count as observed: the rise of
+   the observed mean is at least ``found`` of its standard deviation;
+3. the gain is not confined to train tasks: ``chance_memorised <= memorised``, and the val tasks
    have not fallen: their observed change is at least ``FALLEN`` of its standard deviation;
 4. no task broke that must pass (with ``veto``: no task at all), and neither side of the trigger
    tasks has a lower mean;
@@ -23,8 +23,8 @@ Without a search before it, the first part looks for the tasks that the edit mov
 of the task whose variance of the lift falls fastest by it, under a version that a fair coin
 chooses, and the gamblers bet on its outcome. The second part draws the fresh pairs, ``EVEN`` of
 them evenly and the others where a lift is expected, and looks at them several times: a clear case
-needs few. Once condition 1 holds, further pairs go where the observed mean is least certain. Before
-the last look the second numbers of ``SURE``, ``FOUND`` and ``MEMORISED`` are asked for.
+needs few. Once condition 1 holds, further pairs go where the observed mean is least certain. The
+bars in lower case are those of the ``Look``: before the last one they are higher.
 
 A model that repeats its reply to a document and a task gives one sample of each. So each counts
 once: ``p`` comes from the first pairs of tasks that no search has sampled, all with the same
@@ -35,12 +35,19 @@ from __future__ import annotations
 
 import math
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_skillopt.gate.bets import Bets
-from pytest_skillopt.gate.counts import AGREEING, counted, named
+from pytest_skillopt.gate.counts import AGREEING, named
 from pytest_skillopt.gate.data import ARMS, CANDIDATE, INCUMBENT
-from pytest_skillopt.gate.engine import NOTHING, SequentialGate, Unmeasured, Want, Wants
+from pytest_skillopt.gate.engine import (
+    NOTHING,
+    SUSPECT,
+    SequentialGate,
+    Unmeasured,
+    Want,
+    Wants,
+)
 from pytest_skillopt.gate.posterior import Posterior, chance_memorised, chance_of_rise
 from pytest_skillopt.gate.statistics import Stratum, agreement, is_flaky, permutation_test
 
@@ -50,17 +57,27 @@ if TYPE_CHECKING:
     from pytest_skillopt.gate.data import Arm, Decision, Verdict
     from pytest_skillopt.gate.engine import Plan
 
-LAST, EARLY_LOOK, THIN_LOOK = range(3)
-"""Places in the next three: the bar of the last look, of those before, and of the last one if there
-are at most ``THIN`` fresh pairs for each task, which see a common loss and a val task badly."""
-THIN = 1.4
-SURE = (0.85, 0.97, 0.85)
-"""Least ``P(rise)`` without a search."""
-FOUND = (0.6, 1.28, 0.84)
-"""Least rise of the observed mean after a search, over its standard deviation."""
-MEMORISED_PRIOR, MEMORISED = 0.10, (0.22, 0.08, 0.14)
-"""Probability, before any val task is sampled, that the gain is confined to train tasks; and the
-largest one with which an edit is accepted."""
+
+class Look(NamedTuple):
+    """Bars of the conditions 2 and 3 at one look at the samples."""
+
+    sure: float
+    """Least ``P(rise)`` without a search."""
+    found: float
+    """Least rise of the observed mean after a search, over its standard deviation."""
+    memorised: float
+    """Largest probability that the gain is confined to train tasks."""
+
+
+EARLY = Look(sure=0.97, found=1.28, memorised=0.08)
+"""Bars of each look before the last one."""
+LAST = Look(sure=0.85, found=0.6, memorised=0.22)
+LAST_OF_FEW = Look(sure=0.85, found=0.84, memorised=0.14)
+"""Bars of the last look at few pairs, which see a common loss and a val task badly."""
+FEW = 1.4
+"""Fresh pairs for each task up to which they are few."""
+MEMORISED_PRIOR = 0.10
+"""Probability, before any val task is sampled, that the gain is confined to train tasks."""
 FALLEN = -0.9
 """Least change of the mean of the val tasks over its standard deviation."""
 HOPELESS, FALLING = 0.2, -1.0
@@ -74,7 +91,7 @@ EVEN = 0.35
 """Part of the fresh pairs that is drawn evenly over the suite."""
 LOOKS, LEAST = (0.125, 0.25, 0.5), 12
 """Looks before the last one, as parts of the fresh pairs, and the fewest pairs of a look."""
-EARLY = 0.02
+SPENT = 0.02
 """Part of alpha that each of these looks takes."""
 HALF = 0.5
 """Largest p-value with which something has changed, however large ``E`` is."""
@@ -90,8 +107,6 @@ REPEATS = "this model gives one sample a task; a temperature above 0 gives more"
 SURPRISING = 0.03
 """Chance, if a model does not repeat its replies, below which the agreement of the samples of tasks
 that pass now and then says that it does."""
-SUSPECT = 1.5
-"""E-value from which a task looks broken and is sampled again."""
 
 
 def most_samples(rollouts: int, tasks: int) -> int:
@@ -112,29 +127,30 @@ class DefaultGate(SequentialGate):
     name = "sequential"
 
     def decide(self) -> Plan:
-        self.final = self.options.final
-        if self.final:
+        final = self.options.final
+        if final:
             self.sample_from("final")
         self._lift = dict(self.options.lift or ())
         self._log_e = self.options.log_e
         if self.options.lift is None:
             yield from self._look_for_lifts()
-        self.sample_from("final" if self.final else "fresh")
+        self.sample_from("final" if final else "fresh")
         doubt = yield from self._confirm()
         if doubt:
             return self._judge("rejected", f"{self.named_breaks()}{doubt}")
         yield from self._complete(self._unseen())
         # One pair of each other task tells of what broke, and next to nothing of the net effect.
-        net = self._net_doubt()
+        net = self._net_doubt(self._last_look)
         yield from self._complete([task for task in self.tasks if task not in self._compared])
-        broken = yield from self.follow_suspects(self.tasks, SUSPECT)
+        broken = yield from self.follow_suspects(self.tasks)
         if broken:
             return self._judge("rejected", self.refuse_for(broken))
         doubt = self._must_pass_in_doubt() or net or self._strict_doubt() or self.fallen_side()
         if doubt:
             return self._judge("rejected", f"{self.named_breaks()}{doubt}")
         fixed = self.counts.fixed()
-        gains = f", {counted(len(fixed), 'task')} fixed ({named(fixed)})" if fixed else ""
+        tasks = "1 task" if len(fixed) == 1 else f"{len(fixed)} tasks"
+        gains = f", {tasks} fixed ({named(fixed)})" if fixed else ""
         reason = f"the suite's mean rose {self._moved()}{gains}; {self._said()}"
         return self._judge("accepted", f"{self.named_breaks()}{reason}")
 
@@ -144,15 +160,15 @@ class DefaultGate(SequentialGate):
         """Sample the tasks whose lift is least certain, bet on each sample, and note the lifts."""
         bets = Bets()
         coin = random.Random(f"{self.name}/{self.decision}")
-        goal = self._drawn.total() + int(FIRST * self.affordable(self._limit))
+        goal = self._drawn.total() + int(FIRST * self.affordable(self.limit))
         while (size := min(BATCH, goal - self._drawn.total())) > 0:
-            if bets.e_value * self.alpha * EARLY >= HALF:
+            if bets.e_value * self.options.alpha * SPENT >= HALF:
                 break
             posterior = Posterior([self.counts.pair(task) for task in self.tasks])
             wants, odds = [], []
             for task in self._least_certain(posterior, size):
                 arm = coin.choice(ARMS)
-                before, after = posterior.predict(self.counts.pair(task), 1)
+                before, after = posterior.predict(self.counts.pair(task))
                 wants.append(Want(arm, task, self.streams[arm]))
                 odds.append((after if arm == CANDIDATE else before, (before + after) / 2))
             known = {key: self.counts[key].n for key in {(w.arm, w.task) for w in wants}}
@@ -186,28 +202,29 @@ class DefaultGate(SequentialGate):
 
     def _confirm(self) -> Generator[Wants, None, str]:
         """Draw fresh pairs until it is clear whether the suite improved; return the doubt."""
-        self._begun = {(a, t): self.counts[a, t].n for a in ARMS for t in self.counts.all_tasks}
-        pairs = self._affordable_pairs = self.affordable(self._limit) // 2
-        looks = [int(part * pairs) for part in LOOKS]
-        looks = [look for look in looks if look >= LEAST]
+        self._begun = {key: count.n for key, count in self.counts.items()}
+        self._pairs = pairs = self.affordable(self.limit) // 2
+        sizes = [int(part * pairs) for part in LOOKS]
+        sizes = [size for size in sizes if size >= LEAST]
+        last_level = self.options.alpha * (1 - SPENT * len(sizes))
         doubt = "there is no sample left to compare the two skills"
         proved = False
-        for size in [*looks, pairs]:
+        for size in [*sizes, pairs]:
             last = size == pairs
             more = self._more_pairs(size, proved=proved)
             if more:
-                yield self.wants(CANDIDATE, more) + self.wants(INCUMBENT, more)
+                yield self.pairs(more)
                 self._require_val()
             elif not (last and self.repeats and self._compared):
                 continue
             # A model that repeats its replies has no more pairs, but the last look's level is left.
-            level = self.alpha * (1 - EARLY * len(looks) if last else EARLY)
+            level = last_level if last else self.options.alpha * SPENT
             luck = "" if proved else self._luck(level)
             if not luck and not proved and (further := self._again()):
                 yield further
                 luck = self._luck(level)
             proved = not luck
-            doubt = luck or self._net_doubt(early=not last)
+            doubt = luck or self._net_doubt(self._last_look if last else EARLY)
             if not doubt or (not last and self._is_hopeless()):
                 break
         return doubt
@@ -223,7 +240,7 @@ class DefaultGate(SequentialGate):
         doubtful = sorted(flaky, key=lambda task: self.counts[INCUMBENT, task].n)
         chosen = (doubtful or self.counts.fallen()) * AGREEING
         chosen = chosen[: self.affordable(AGREEING) // 2]
-        return self.wants(CANDIDATE, chosen) + self.wants(INCUMBENT, chosen)
+        return self.pairs(chosen)
 
     def _more_pairs(self, size: int, *, proved: bool) -> list[str]:
         """Return the tasks, with repetitions, of the pairs up to the look at ``size`` pairs."""
@@ -248,7 +265,7 @@ class DefaultGate(SequentialGate):
     def _complete(self, missing: Sequence[str]) -> Generator[Wants, None, None]:
         """Draw a pair of each of some tasks that have none, as far as it is affordable."""
         missing = missing[: self.affordable(2 * len(missing)) // 2]
-        yield self.wants(CANDIDATE, missing) + self.wants(INCUMBENT, missing)
+        yield self.pairs(missing)
 
     def _unseen(self) -> list[str]:
         """Return the tasks that can refuse the edit and were not sampled under both skills."""
@@ -284,7 +301,7 @@ class DefaultGate(SequentialGate):
         """Describe that the change may be chance; "" if condition 1 holds."""
         found = self._p_value()
         most = min(HALF, level * math.exp(min(self._log_e, 700.0)))
-        if self.repeats and self._log_e >= -math.log(self.alpha):
+        if self.repeats and self._log_e >= -math.log(self.options.alpha):
             return ""
         if found <= most:
             return ""
@@ -362,19 +379,15 @@ class DefaultGate(SequentialGate):
         return flaky
 
     @property
-    def _limit(self) -> int:
+    def limit(self) -> int:
         """Most samples in all; samples of tasks that were left out count only against a budget."""
         counting = set(self.tasks)
         lost = sum(n for want, n in self._drawn.items() if want.task not in counting)
         most = most_samples(self.options.most, len(counting)) + lost
         return most if self.options.budget is None else min(most, self.options.budget)
 
-    def affordable(self, samples: int) -> int:
-        return max(0, min(samples, self._limit - self._drawn.total()))
-
-    def _net_doubt(self, *, early: bool = False) -> str:
+    def _net_doubt(self, look: Look) -> str:
         """Describe which of the conditions 2, 3 and 5 fails; "" if none."""
-        look = EARLY_LOOK if early else self._last_look
         if not self._is_net_rise(look):
             return f"the suite's mean moved {self._moved()}, which may be luck: {self._said()}"
         held = self._held_out
@@ -383,12 +396,12 @@ class DefaultGate(SequentialGate):
         if held and not self.repeats:
             train = [self.counts.pair(task) for task in self.tasks if task not in held]
             val = [self.counts.pair(task) for task in held]
-            memorised, most = chance_memorised(train, val, MEMORISED_PRIOR), MEMORISED[look]
-            if memorised > most:
+            memorised = chance_memorised(train, val, MEMORISED_PRIOR)
+            if memorised > look.memorised:
                 return (
                     "the gain may be confined to tasks that the search has seen: the val tasks did "
-                    f"not improve with them (probability {memorised:.0%}, at most {most:.0%} "
-                    "is allowed)".replace("%", " %")
+                    f"not improve with them (probability {100 * memorised:.0f} %, at most "
+                    f"{100 * look.memorised:.0f} % is allowed)"
                 )
         return self._strict_doubt()
 
@@ -399,16 +412,15 @@ class DefaultGate(SequentialGate):
         return f"the suite's mean did not strictly rise: {self._moved()}"
 
     @property
-    def _last_look(self) -> int:
-        is_thin = self._affordable_pairs <= THIN * len(self.tasks)
-        return THIN_LOOK if is_thin else LAST
+    def _last_look(self) -> Look:
+        return LAST_OF_FEW if self._pairs <= FEW * len(self.tasks) else LAST
 
-    def _is_net_rise(self, look: int) -> bool:
+    def _is_net_rise(self, look: Look) -> bool:
         if self.repeats:
             return self.counts.gain(self._compared) > NOTHING
         if self.options.lift is None:
-            return self._chance() >= SURE[look]
-        return self._score(self.tasks) >= FOUND[look]
+            return self._chance() >= look.sure
+        return self._score(self.tasks) >= look.found
 
     def _is_hopeless(self) -> bool:
         if self.options.lift is None:

@@ -57,7 +57,7 @@ def header_line(run: Run) -> str:
     said = "; ".join(f"{' and '.join(names)} {one_line(model)}" for model, names in roles.items())
     return (
         f"skillopt: {run.mode.doing} {', '.join(map(one_line, run.documents))} on {tasks}, "
-        f"K={run.mode.rounds(run.settings)}"
+        f"K={run.settings.rollouts}"
         + (f"; {said}" if said else "")
         + (" (simulated)" if run.simulated else "")
     )

@@ -19,7 +19,7 @@ from statistics import NormalDist, fmean
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_skillopt.gate.data import GateOptions
-from pytest_skillopt.gate.statistics import interval
+from pytest_skillopt.rates import interval
 from pytest_skillopt.run.result import GainRow
 
 if TYPE_CHECKING:

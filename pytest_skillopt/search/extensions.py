@@ -106,10 +106,6 @@ def gate_options(settings: Settings) -> GateOptions:
         metric=settings.metric,
         rollouts=settings.rollouts,
         alpha=settings.gate_alpha,
-        k0=settings.gate_k0,
-        kc=settings.gate_kc,
-        kmax=settings.gate_kmax,
-        alpha_run=settings.gate_alpha_run,
         veto=settings.gate_veto,
         most=settings.final_rollouts,
         max_error_rate=settings.max_error_rate,
@@ -117,7 +113,11 @@ def gate_options(settings: Settings) -> GateOptions:
 
 
 def make_gate(
-    name: str, tasks: Sequence[GateTask], options: GateOptions | None = None, **known: Any
+    name: str,
+    tasks: Sequence[GateTask],
+    options: GateOptions | None = None,
+    *,
+    decision: int | str = 1,
 ) -> Gate:
     """Make a gate by its name, a value of the setting ``gate``.
 
@@ -125,7 +125,7 @@ def make_gate(
         name: the gate's name.
         tasks: its tasks.
         options: its options; None for the defaults.
-        known: ``decision`` and ``decisions_before`` of ``SequentialGate``.
+        decision: names the fresh streams of this decision.
 
     Raises:
         ValueError: an unknown name, or a task that is there twice.
@@ -134,7 +134,7 @@ def make_gate(
     gates = {DefaultGate.name: lambda: DefaultGate, **merged(hooks().pytest_skillopt_rules())}
     if name not in gates:
         raise ValueError(f"there is no gate {name!r}; the gates are {', '.join(gates)}")
-    return gates[name]()(tasks, options, **known)
+    return gates[name]()(tasks, options, decision=decision)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.gate.counts import change_by
-from pytest_skillopt.gate.statistics import interval, log_e, pass_hat_k
+from pytest_skillopt.gate.statistics import log_e
 from pytest_skillopt.model.types import Usage
+from pytest_skillopt.rates import interval, pass_hat_k
 from pytest_skillopt.run.result import Arm, Comparison, CostRow, Rate, RolloutSample, TaskRow
 
 if TYPE_CHECKING:

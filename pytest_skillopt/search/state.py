@@ -252,14 +252,8 @@ class TrainingState:
 
     def open_gate(self, options: GateOptions) -> Gate:
         """Open a gate on the val tasks, with a decision number of its own."""
-        number = len(self.verdicts)
-        return make_gate(
-            self.settings.gate,
-            gate_tasks(self.val),
-            options,
-            decision=f"{number}",
-            decisions_before=number,
-        )
+        number = f"{len(self.verdicts)}"
+        return make_gate(self.settings.gate, gate_tasks(self.val), options, decision=number)
 
     # The incumbent.
 

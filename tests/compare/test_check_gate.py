@@ -50,9 +50,9 @@ def test_a_thin_loss_over_the_whole_suite_is_seen_by_the_exact_test() -> None:
 def test_a_loss_that_may_be_chance_is_not_enough_evidence() -> None:
     def slight(draw: Draw) -> bool:
         first = (draw.arm, draw.stream, draw.index) == ("candidate", "tape", 0)
-        return not (first and draw.task in ("t0", "t1"))
+        return not (first and draw.task in ("t0", "t1", "t2"))
 
-    verdict = check(slight, n=8, options=GateOptions(kc=1))
+    verdict = check(slight, n=8, options=GateOptions(rollouts=1))
     assert verdict.decision == "unmeasured"
     assert "may be chance" in verdict.reason
     assert re.search(r"; about \d+ samples, \d+ rounds of both skills, would tell$", verdict.reason)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tables import each_row
 
-from pytest_skillopt.gate.statistics import interval, noise_floor
+from pytest_skillopt.rates import interval, noise_floor
 
 
 @st.composite

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections import Counter
 from dataclasses import replace
@@ -282,13 +281,6 @@ def test_the_last_word_draws_both_arms_from_a_stream_of_its_own() -> None:
     assert streams(final=True) == {("candidate", "final/7"), ("incumbent", "final/7")}
     assert streams() == {("candidate", "screen"), ("incumbent", "tape")}
     assert streams(lift=(("a", 0.1),)) == {("candidate", "fresh/7"), ("incumbent", "fresh/7")}
-
-
-def test_alpha_spent_over_a_run_adds_up_to_no_more() -> None:
-    options = GateOptions(alpha_run=0.1)
-    spent = [options.alpha_at(t) for t in range(10_000)]
-    assert spent == sorted(spent, reverse=True)
-    assert 0.0999 < math.fsum(spent) < 0.1
 
 
 def test_scores_are_evidence_with_the_soft_metric() -> None:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, Field, ValidationError
 
 from pytest_skillopt.errors import UserError
-from pytest_skillopt.gate.statistics import interval
 from pytest_skillopt.model.roles import Models
 from pytest_skillopt.plugins.judge.judge import Judge, UnreadableJudgement
+from pytest_skillopt.rates import interval
 from pytest_skillopt.report.words import percent, plural
 from pytest_skillopt.run.directory import Home
 from pytest_skillopt.untrusted import parsed, shown

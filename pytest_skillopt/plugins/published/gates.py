@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT
+from pytest_skillopt.gate.counts import OneCount
+from pytest_skillopt.gate.data import ARMS, CANDIDATE, INCUMBENT
 from pytest_skillopt.gate.engine import NOTHING, SequentialGate
 
 if TYPE_CHECKING:
     from pytest_skillopt.gate.data import Verdict
     from pytest_skillopt.gate.engine import Plan
+
+
+FOCUS = 0.3
+"""E-value from which a task that can refuse the edit is sampled again."""
 
 
 class StrictGate(SequentialGate):
@@ -24,16 +29,22 @@ class StrictGate(SequentialGate):
     def decide(self) -> Plan:
         self.sample_from("fresh")
         for _ in range(self.confirmations):
-            self.counts.forget()
+            self._start_from_zero()
             yield self.whole_rounds(self.options.rollouts)
             if not self._wins():
                 return self._reject_for_rule()
-        broken = yield from self.follow_suspects(list(self.guard_bars()), self.options.focus)
+        broken = yield from self.follow_suspects(list(self.guard_bars()), FOCUS)
         if broken:
             return self.verdict("rejected", self.refuse_for(broken))
         if not self._wins():
             return self._reject_for_rule()
         return self.verdict("accepted", f"the suite's mean rose from {self.counts.moved()}")
+
+    def _start_from_zero(self) -> None:
+        """Forget the samples so far: they have been judged."""
+        for task in self.tasks:
+            for arm in ARMS:
+                self.counts[arm, task] = OneCount()
 
     def _reject_for_rule(self) -> Verdict:
         return self.verdict(

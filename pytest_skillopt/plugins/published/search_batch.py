@@ -10,12 +10,12 @@ from pytest_skillopt import TaskRecord
 from pytest_skillopt.edits.combine import Patch
 from pytest_skillopt.edits.reflect import ask_for_edits
 from pytest_skillopt.edits.update import update
-from pytest_skillopt.gate.counts import counted
-from pytest_skillopt.gate.data import VETTING
+from pytest_skillopt.gate.data import MOST_OF_TASK, VETTING
 from pytest_skillopt.plugins.published.blocks import ask_for_causes, with_reminders
 from pytest_skillopt.plugins.published.epochs import compare_epochs, learn_from_epoch, slow_update
 from pytest_skillopt.plugins.published.merging import aggregate_edits, by_levels, select_published
 from pytest_skillopt.plugins.published.rewrites import merge_bodies, reflect_bodies, rewritten
+from pytest_skillopt.report.words import plural
 from pytest_skillopt.search.extensions import Search, Stages
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class BatchSearch:
         self._state.samples.require_measured(self._state.train)
         if self._fruitless < self._settings.patience:
             return ""
-        return f"{counted(self._fruitless, 'step')} without an accepted edit"
+        return f"{plural(self._fruitless, 'step')} without an accepted edit"
 
     def _rounds(self, epoch: int) -> Iterator[list[list[SkillTask]]]:
         """Shuffle the train tasks into batches; yield ``accumulation`` batches for each step."""
@@ -191,7 +191,7 @@ def most_of_search(tasks: Sequence[SkillTask], settings: Settings) -> tuple[int,
     size = batch_size(train, settings.batch_size)
     steps = settings.epochs * -(-train // size)
     sampled = size * settings.rollouts * settings.accumulation
-    decided = 2 * settings.gate_kmax * val
+    decided = 2 * MOST_OF_TASK * val
     topped_up = settings.slow_update_pairs != "mixed"
     compared = 2 * (train if topped_up else min(settings.slow_update_samples, train))
     ends = (settings.epochs - 1) * (settings.slow_update or settings.meta_skill)

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 _PROMPTS = Path(__file__).parent / "prompts"
 MARGIN = 0.05
 """Largest fall of the suite's pass rate that counts as not worse, in (0, 1)."""
-_SUSPECT = 1.5
-"""E-value from which a task looks broken enough to be sampled again."""
 _RECOMPUTED = 0.05
 """Significance level of the test if it is made again from the counts of a result."""
 LOOKS = 4
@@ -103,9 +101,8 @@ class ShorterGate(SequentialGate):
         return f"the counts do not show that the shorter skill is no worse {said}"
 
     def decide(self) -> Plan:
-        self.final = self.options.final
-        self.sample_from("final" if self.final else self.name)
-        level = self.alpha / LOOKS
+        self.sample_from("final" if self.options.final else self.name)
+        level = self.options.alpha / LOOKS
         p_value = 1.0
         for _ in range(LOOKS):
             size = 2 * len(self.tasks)
@@ -120,7 +117,7 @@ class ShorterGate(SequentialGate):
                 return self.verdict("rejected", worse_off)
             p_value = non_inferior(self.counts.strata(self.tasks))
             if p_value <= level:
-                yield from self.follow_suspects(self.tasks, _SUSPECT)
+                yield from self.follow_suspects(self.tasks)
                 if broken := self.counts.broken():
                     return self.verdict("rejected", self.refuse_for(broken))
                 return self.verdict(
@@ -135,7 +132,7 @@ class ShorterGate(SequentialGate):
         )
 
     def _shown(self, p_value: float) -> str:
-        return _worse_by_margin(p_value, self.alpha / LOOKS)
+        return _worse_by_margin(p_value, self.options.alpha / LOOKS)
 
 
 def _removed(edits: int, before: int, after: int) -> str:
