@@ -64,9 +64,6 @@ class Controller:
     @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self, config: pytest.Config) -> None:
         """Choose this process or workers for the rollouts; xdist has read its options by now."""
-        from pytest_skillopt.modes.opening import refuse_early
-
-        refuse_early(config, self._mode, self.settings)
         if config.getoption("dist", "no") == "no":
             if self.settings.lanes > 1:
                 raise pytest.UsageError("several rollouts at once need a worker: add -n 1")
