@@ -105,22 +105,3 @@ def test_an_exception_that_a_reply_causes_is_mended_by_the_skill(
     source = BODY.replace("{line}", line).replace("{{guest}}", "{guest}")
     result, said = train(pytester, chat_server, source)
     assert result["status"] == "accepted", said
-
-
-def test_a_repetition_is_said_at_once_with_the_command_for_a_new_attempt(
-    pytester: pytest.Pytester, chat_server: ChatServer, api_key: str
-) -> None:
-    source = BODY.format(line="assert reply.endswith('!')")
-    few = ("--skillopt-max-rollouts=60", "--skillopt-rollouts=1")
-    first, said = train(pytester, chat_server, source, *few)
-    assert first["status"] != "accepted"
-    assert "this repeats run" not in said
-    paid = chat_server.calls
-    _, said = train(pytester, chat_server, source, *few)
-    assert chat_server.calls == paid
-    note = f"this repeats run {first['run']}, which ended as {first['status']}"
-    assert note in said.partition("step 1")[0]
-    assert "-o skillopt_seed=1" in said
-    _, said = train(pytester, chat_server, source, *few, "-oskillopt_seed=1")
-    assert "this repeats run" not in said
-    assert chat_server.calls > paid

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import shlex
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,8 +29,6 @@ from pytest_skillopt.run.directory import (
     Home,
     RunDirectory,
     finish_writing,
-    finished,
-    result_of,
 )
 from pytest_skillopt.run.journal import Journal, JournalLedger, entries_of
 from pytest_skillopt.run.openrun import (
@@ -131,7 +128,6 @@ def opened(
             decides=not mode.judges_tasks,
         )
         notes = [
-            *_repeated(home, mode, settings, about, command),
             *notes,
             *_notes(mode, settings, documents, journal, root),
             *told,
@@ -230,28 +226,6 @@ def notes_on_links(skills: Iterable[str], root: Path) -> Iterator[str]:
     for skill in skills:
         for said in left_out(Path(skill), root):
             yield f"{skill}: left out, {said}, not inside of the project: copy it there"
-
-
-def _repeated(
-    home: Home, mode: Mode, settings: Settings, about: dict[str, Any], command: Sequence[str]
-) -> Iterator[str]:
-    """Say that a finished training is repeated, with its replies, and how to try anew."""
-    if mode.name != "train" or mode.resume is not None or settings.cache not in ("rw", "ro"):
-        return
-    for name in reversed(home.run_names()):
-        run = home.runs / name
-        status = finished(run)
-        if (
-            status
-            and can_continue(run, about)
-            and result_of(run).get("settings") == settings.to_json()
-        ):
-            anew = shlex.join([*command, "-o", f"skillopt_seed={settings.seed + 1}"])
-            yield (
-                f"this repeats run {name}, which ended as {status}: the replies in the cache lead "
-                f"to the same end; for a new attempt: {anew}"
-            )
-            return
 
 
 def _unfinished(home: Home, mode: Mode, directory: RunDirectory, about: dict[str, Any]) -> str:
