@@ -140,7 +140,7 @@ def test_cases_of_other_tools_are_parameters(
     (pytester.path / "SKILL.md").write_text(SKILL)
     (pytester.path / "cases.csv").write_text(CASES)
     (pytester.path / "promptfooconfig.yaml").write_text(PROMPTFOO)
-    table, promptfoo = blocks("migrating.md", "python")[2:]
+    table, promptfoo = blocks("migrating.md", "python")[1:]
     (pytester.path / "test_table.py").write_text(table)
     (pytester.path / "test_promptfoo.py").write_text(promptfoo)
     model = ("--skillopt-model=openai:m", f"-oskillopt_base_url={chat_server.url}")

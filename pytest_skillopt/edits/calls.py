@@ -27,7 +27,7 @@ from pytest_skillopt.untrusted import redact, strip_invisible
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_skillopt.model.types import Completion, Model, Usage
+    from pytest_skillopt.model.types import Model, Usage
 
 
 def templates() -> dict[str, Path]:
@@ -215,26 +215,6 @@ class Calls:
             raise
         return answers
 
-    def count(self, ask: Callable[[Model], Completion]) -> str:
-        """Return the text of a reply that ``ask`` gets from the model; count it, or its loss.
-
-        Raises:
-            StopRun: as ``ask``.
-            ModelFault: the call was lost.
-        """
-        try:
-            reply = ask(self.model)
-        except ModelError as error:
-            self._lose(error)
-            raise
-        self._came_back(reply.usage)
-        return reply.text
-
-    def _came_back(self, usage: Usage) -> None:
-        self.asked += 1
-        self._lost_in_a_row = 0
-        self.on_usage(usage)
-
     def _begin(
         self, question: Question[FormT], before: Future[Answer[FormT]] | None
     ) -> Future[Answer[FormT]]:
@@ -277,7 +257,9 @@ class Calls:
         except ModelError as error:
             self._lose(error)
             return None
-        self._came_back(answer.usage)
+        self.asked += 1
+        self._lost_in_a_row = 0
+        self.on_usage(answer.usage)
         if answer.value is not None:
             self._unreadable_in_a_row = 0
             return answer.value

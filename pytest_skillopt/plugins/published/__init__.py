@@ -20,11 +20,10 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_skillopt import Result, Search, SequentialGate
-    from pytest_skillopt.plugins.published.config import prompts_of
-    from pytest_skillopt.plugins.published.environments import reflect_with, tasks_of
+    from pytest_skillopt.plugins.published.environments import tasks_of
     from pytest_skillopt.run.result import Arm, TaskRow
 
-__all__ = ["prompts_of", "reflect_with", "tasks_of"]
+__all__ = ["tasks_of"]
 _GATES = ("strict", "off", "confirm")
 
 
@@ -32,8 +31,7 @@ def __getattr__(name: str) -> Any:
     """Import a name when it is used: the plugin is loaded in every session."""
     if name not in __all__:
         raise AttributeError(name)
-    module = "config" if name == "prompts_of" else "environments"
-    return getattr(import_module(f"{__name__}.{module}"), name)
+    return getattr(import_module(f"{__name__}.environments"), name)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,27 +1,25 @@
-"""Read what is written for SkillOpt and skillrl: a configuration, prompts, patches."""
+"""Read a configuration of SkillOpt as settings."""
 
 from __future__ import annotations
 
 import tomllib
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
-from pytest_skillopt.edits.combine import Patch
 from pytest_skillopt.settings import REMOVED
 from pytest_skillopt.skill.document import SkillError
-from pytest_skillopt.skill.edits import Edit, Op
 from pytest_skillopt.skill.files import read_bounded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Collection, Mapping
 
 _SECTIONS = ("model", "train", "gradient", "optimizer", "evaluation", "env")
 _NAMES = tomllib.loads(Path(__file__).with_name("names.toml").read_text(encoding="utf-8"))
-_SETTINGS, _PROMPTS = _NAMES["settings"], _NAMES["prompts"]
+_SETTINGS = _NAMES["settings"]
 _CHAT = (None, "openai_chat", "azure_openai")
 """Backends of models that are called here by the same name; the others are coding agents, or have
 servers of their own."""
@@ -58,7 +56,8 @@ def read(text: str, root: Path, own: Collection[str]) -> dict[str, Any]:
         if model:
             found[role] = model
         handled |= used
-    _warn("skillopt_published", given.keys() - names.keys() - handled)
+    if unused := ", ".join(sorted(given.keys() - names.keys() - handled)):
+        warnings.warn(f"skillopt_published: not used: {unused}", stacklevel=2)
     return found
 
 
@@ -132,59 +131,3 @@ def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in config.items():
         found |= value if key in _SECTIONS and isinstance(value, dict) else {key: value}
     return found
-
-
-def prompts_of(overrides: Mapping[str, str]) -> Callable[[str], str | None]:
-    """Make the hook ``pytest_skillopt_prompt`` from skillrl's ``prompt_overrides``.
-
-    ::
-
-        # conftest.py
-        pytest_skillopt_prompt = prompts_of({"analyst_error": "..."})
-
-    The form of the answer is added to each prompt. A warning names the prompts that are not used.
-    """
-    _warn("prompt_overrides", overrides.keys() - _PROMPTS)
-    texts = {_PROMPTS[k]: text.replace("$", "$$") for k, text in overrides.items() if k in _PROMPTS}
-
-    def pytest_skillopt_prompt(name: str) -> str | None:
-        return texts.get(name)
-
-    return pytest_skillopt_prompt
-
-
-def patch_of(data: Any, tasks: tuple[str, ...] = (), step: int = 0) -> Patch:
-    """Read a patch of SkillOpt; raise ValueError if it has no readable list of edits."""
-    whole = data if isinstance(data, dict) else {"edits": data}
-    inner = whole["patch"] if isinstance(whole.get("patch"), dict) else whole
-    rows = inner.get("edits")
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise ValueError("there is no list of objects under 'edits'")
-    unused: set[str] = set()
-    edits = []
-    for number, row in enumerate(rows, 1):
-        op, content = row.get("op", "append"), row.get("content", "")
-        if op not in get_args(Op) or not isinstance(content, str):
-            raise ValueError(f"edit {number} has op={op!r}; {', '.join(get_args(Op))} are read")
-        kind = str(row.get("source_type") or whole.get("source_type") or "failure")
-        edit = Edit(
-            op,
-            str(row.get("target") or ""),
-            content,
-            str(inner.get("reasoning") or ""),
-            tasks,
-            support=int(row.get("support_count") or 1),
-            origin="success" if kind == "success" else "failure",
-            step=step,
-        )
-        edits.append(edit)
-        known = {"op", "target", "content", "support_count", "source_type", "merge_level"}
-        unused |= row.keys() - known
-    known = {"edits", "patch", "reasoning", "source_type", "ranking_details"}
-    _warn("patch", unused | ((whole.keys() | inner.keys()) - known))
-    return Patch(tuple(edits), str(inner.get("reasoning") or ""))
-
-
-def _warn(where: str, unused: Iterable[str]) -> None:
-    if names := ", ".join(sorted(unused)):
-        warnings.warn(f"{where}: not used: {names}", stacklevel=3)

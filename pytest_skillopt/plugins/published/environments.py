@@ -1,4 +1,4 @@
-"""Turn environments of skillrl and SkillOpt into tests, and a ``reflect`` into a hook.
+"""Turn environments of skillrl and SkillOpt into tests.
 
 An adapter of SkillOpt calls its model through a function that its modules import by name (``from
 skillopt.model import chat_target``). With ``chat="my_env.rollout:chat_target"`` this function is
@@ -11,39 +11,29 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import importlib
-import json
 import math
-import tempfile
 import threading
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_skillopt.model.agent import as_message, as_turn
 from pytest_skillopt.model.types import ModelError, ModelFault
-from pytest_skillopt.plugins.published.config import patch_of
-from pytest_skillopt.rollouts.sampler import Stop, StopRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
-    from pytest_skillopt import TaskRecord
-    from pytest_skillopt.edits.combine import Patch
-    from pytest_skillopt.edits.context import Context
     from pytest_skillopt.model.agent import Agent
     from pytest_skillopt.model.types import Completion
     from pytest_skillopt.rollouts.context import Recorder, Skill
-    from pytest_skillopt.rollouts.rollout import Rollout
 
 _OPTIONS = frozenset(
     {"max_completion_tokens", "max_tokens", "temperature", "retries", "stage", "timeout"}
     | {"reasoning_effort"}
 )
 """Arguments of a call that are ignored in favour of the plugin's settings."""
-_ROW = "result"
-"""Role of the transcript's turn that holds the row of an adapter's rollout."""
 
 
 def tasks_of(env: Any, **options: Any) -> Callable[..., None]:
@@ -264,8 +254,6 @@ def tasks_of_adapter(
         if episodes is not None:
             batch = _plan(loader, item["split"], item["seed"])
         row = _row_of(adapter, batch, skill.text, out)
-        if _reflects(adapter):
-            rollout.record(_ROW, json.dumps(row, default=str))
         hint = getattr(adapter, "build_reference_text", None)
         reference = ""
         if hint and episodes is None:
@@ -319,82 +307,6 @@ def _plan(loader: Any, split: str, seed: int) -> Any:
     if split == "train":
         return loader.build_train_batch(batch_size=1, seed=seed)
     return loader.build_eval_batch(env_num=1, split=split, seed=seed)
-
-
-def _reflects(adapter: Any) -> bool:
-    """Tell whether an adapter has a ``reflect`` that is not SkillOpt's own."""
-    method = getattr(type(adapter), "reflect", None)
-    return getattr(method, "__module__", "skillopt.envs.base") != "skillopt.envs.base"
-
-
-def reflect_with(
-    adapter: Any, *, chat: str = ""
-) -> Callable[[Sequence[TaskRecord], Context], list[Patch] | None]:
-    """Make the hook ``pytest_skillopt_reflect`` from the ``reflect`` of a SkillOpt ``EnvAdapter``.
-
-    ::
-
-        # conftest.py
-        pytest_skillopt_reflect = reflect_with(MyAdapter(), chat="my_env.reflect:chat_optimizer")
-
-    Args:
-        adapter: it is given the rows that its ``rollout`` returned.
-        chat: ``module:function`` through which it calls its optimizer; these calls go to the
-            plugin's optimizer, else their costs are unknown here.
-
-    Raises:
-        pytest.UsageError: it has no ``reflect`` of its own, or no such function.
-    """
-    if not _reflects(adapter):
-        raise pytest.UsageError(f"reflect_with: {type(adapter).__name__} has no reflect of its own")
-    redirect = _Redirect.of(chat) if chat else None
-
-    def pytest_skillopt_reflect(
-        records: Sequence[TaskRecord], context: Context
-    ) -> list[Patch] | None:
-        tasks = tuple(record.task.id for record in records if record.failed)
-        with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-            firsts = (rollout for record in records for rollout in record.rollouts[:1])
-            rows = [row for rollout in firsts if (row := _row(rollout, Path(folder)))]
-            if not rows:
-                return None  # tasks of another kind
-            if redirect is not None:
-                stack.enter_context(redirect.to(_Optimizer(context)))
-            try:
-                found = adapter.reflect(
-                    rows,
-                    context.document.text,
-                    folder,
-                    prediction_dir=str(Path(folder, "predictions")),
-                    patches_dir=str(Path(folder, "patches")),
-                    random_seed=context.settings.seed + context.step,
-                    step_buffer_context=context.memory.render(),
-                    meta_skill_context=context.memory.advice,
-                )
-            except ModelFault:  # counted as lost
-                return []
-        try:
-            return [patch_of(patch, tasks, context.step) for patch in found or () if patch]
-        except ValueError as error:
-            raise pytest.UsageError(f"{type(adapter).__name__}.reflect: {error}") from None
-
-    return pytest_skillopt_reflect
-
-
-def _row(rollout: Rollout, folder: Path) -> dict[str, Any] | None:
-    """Return the row of a rollout, with its conversation in the folder as SkillOpt has it."""
-    said = [turn for turn in rollout.transcript if turn.role == _ROW]
-    try:
-        row = json.loads(said[-1].content) if said else None
-    except ValueError:  # too long to be kept
-        row = None
-    if not isinstance(row, dict):
-        return None
-    place = folder / "predictions" / Path(str(row.get("id") or "episode")).name
-    place.mkdir(parents=True, exist_ok=True)
-    turns = [{"role": t.role, "content": t.content} for t in rollout.transcript if t.role != _ROW]
-    (place / "conversation.json").write_text(json.dumps(turns), encoding="utf-8")
-    return row
 
 
 class _Redirect:
@@ -482,31 +394,3 @@ def _unsupported(odd: list[str], messages: Any, callers: int) -> str:
         "an adapter that calls its model from its own threads needs skillopt_lanes = 1: "
         "use -n to run rollouts in parallel"
     )
-
-
-class _Optimizer(Chat):
-    """The plugin's optimizer, for the ``reflect`` of an adapter."""
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._asked = 0
-        self.fault: Exception | None = None
-
-    def messages(
-        self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]] = ()
-    ) -> tuple[dict[str, Any], dict[str, int]]:
-        """Return the optimizer's reply as a message; its tokens are counted by the plugin."""
-        self._asked += 1
-        label = f"{self._context.label}/adapter/{self._context.draw}/{self._asked}"
-        try:
-            if tools:
-                words = "reflect_with: the adapter's reflect calls its optimizer with tools; only"
-                raise StopRun(f"{words} messages are passed on", kind=Stop.FATAL)
-            text = self._context.calls.count(
-                lambda model: model.complete(messages, sample=label, stage="reflect")
-            )
-        except StopRun as stop:
-            self.fault = stop  # an adapter may catch it
-            raise
-        used = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
-        return {"role": "assistant", "content": text}, used

@@ -10,7 +10,6 @@ import pytest
 from made_results import build
 
 from pytest_skillopt.plugins.published import (
-    prompts_of,
     pytest_skillopt_result,
     tasks_of,
 )
@@ -115,17 +114,23 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
 
 
 REFERENCE = "Reference, never to be quoted in the skill: the name is 4 letters long"
+KINDS = "pass rates by kind of task (tasks): 3 letters 0.0 -> 100.0 % (6), 4"
 
 
 @pytest.mark.parametrize(
-    ("source", "shown", "soft"),
-    [(QA, "", 0), (ADAPTER, REFERENCE, 0.25)],
+    ("source", "shown", "soft", "kinds"),
+    [(QA, "", 0, ""), (ADAPTER, REFERENCE, 0.25, KINDS)],
     ids=["skillrl", "skillopt"],
 )
 def test_an_environment_trains_in_its_own_splits(
-    project: pytest.Pytester, chat_server: ChatServer, source: str, shown: str, soft: float
+    project: pytest.Pytester,
+    chat_server: ChatServer,
+    source: str,
+    shown: str,
+    soft: float,
+    kinds: str,
 ) -> None:
-    """Analysts see the reference of an item, if there is one; soft scores arrive."""
+    """Analysts see the reference of an item, if there is one; soft scores arrive, and kinds."""
     project.makepyfile(test_env=source)
     plan = project.runpytest_inprocess("--collect-only", "-q", "--skillopt-train")
     plan.stdout.fnmatch_lines(["test_env.py::test_*[[]Ada[]]", "*8 tasks (4 train, 4 val)*"])
@@ -134,6 +139,9 @@ def test_an_environment_trains_in_its_own_splits(
     assert RULE in (project.path / "SKILL.md").read_text()
     asked = [b["messages"][-1]["content"] for b in chat_server.bodies if "response_format" in b]
     assert any(shown in text for text in asked)
+    assert kinds in " ".join(result.stdout.str().split())
+    (page,) = (project.path / ".skillopt" / "runs").glob("*/report.html")
+    assert kinds.partition(":")[0] in page.read_text()
     (journal,) = (project.path / ".skillopt" / "runs").glob("*/journal.jsonl")
     entries = [json.loads(line) for line in journal.read_text().splitlines()]
     assert {e["data"]["score"] for e in entries if e["kind"] == "rollout"} == {soft, 1}
@@ -208,61 +216,6 @@ def test_a_list_of_messages_with_tools_is_passed_on(
     first, second = chat_server.bodies
     assert [tool["function"]["name"] for tool in first["tools"]] == ["look"]
     assert [m["role"] for m in second["messages"]] == ["system", "user", "assistant", "tool"]
-
-
-REFLECT = """
-import json
-from pathlib import Path
-from pytest_skillopt.plugins.published import reflect_with
-
-def chat_optimizer(system, user, max_completion_tokens=1, retries=3, stage="analyst"):
-    raise AssertionError("SkillOpt's own backend was called")
-
-class Adapter:
-    def reflect(self, results, skill, out_dir, *, prediction_dir, random_seed, **kwargs):
-        failed = [row for row in results if not row["hard"]]
-        talk = json.loads(Path(prediction_dir, failed[0]["id"], "conversation.json").read_text())
-        assert talk[-1] == {"role": "assistant", "content": "no"}
-        text, _ = chat_optimizer(system="Reflect.", user=f"{len(failed)} failed")
-        edit = {"op": "append", "content": text, "target": "", "support_count": len(failed)}
-        return [None, {"patch": {"reasoning": "own", "edits": [edit]}, "source_type": "failure"}]
-
-pytest_skillopt_reflect = reflect_with(Adapter(), chat=f"{__name__}:chat_optimizer")
-"""
-
-
-OWN_REFLECT = ADAPTER.replace("    def one(", "    def reflect(self): ...\n\n    def one(")
-
-
-def test_an_adapters_reflect_takes_the_place_of_the_analysts(
-    project: pytest.Pytester, chat_server: ChatServer
-) -> None:
-    project.makepyfile(test_env=OWN_REFLECT)
-    project.makeconftest(REFLECT)
-    reply = chat_server.reply
-    chat_server.reply = lambda body: (
-        RULE if body["messages"][0]["content"] == "Reflect." else reply(body)
-    )
-    result = project.runpytest_inprocess("--skillopt-train", "-oskillopt_final_rollouts=3")
-    assert result.ret == 0, result.stdout.str()
-    assert RULE in (project.path / "SKILL.md").read_text()
-    assert not [body for body in chat_server.bodies if "response_format" in body]
-    said = " ".join(result.stdout.str().split())
-    assert "pass rates by kind of task (tasks): 3 letters 0.0 -> 100.0 % (6), 4" in said
-    (run,) = (project.path / ".skillopt" / "runs").iterdir()
-    assert "pass rates by kind of task" in (run / "report.html").read_text()
-    usage = json.loads((run / "result.json").read_text())["usage"]
-    asked = [b for b in chat_server.bodies if b["messages"][0]["content"] == "Reflect."]
-    counted = sum(row["calls"] for row in usage if row["stage"] == "reflect")
-    assert counted == len(asked) > 0
-
-
-def test_tools_of_a_reflect_end_the_run_and_are_not_dropped(project: pytest.Pytester) -> None:
-    project.makepyfile(test_env=OWN_REFLECT)
-    project.makeconftest(REFLECT.replace('f"{len(failed)} failed")', '"x", tools=[{}])'))
-    result = project.runpytest_inprocess("--skillopt-train")
-    assert "calls its optimizer with tools" in " ".join(result.stdout.str().split())
-    assert RULE not in (project.path / "SKILL.md").read_text()
 
 
 PLANNED = """
@@ -354,26 +307,6 @@ def test_what_cannot_become_tasks_says_why(project: pytest.Pytester) -> None:
     result = project.runpytest_inprocess()
     result.stdout.fnmatch_lines([f"*UsageError: tasks_of: {said}" for said in lines.values()])
     assert result.ret == 2
-
-
-def test_prompts_of_another_tool_are_used(
-    project: pytest.Pytester, chat_server: ChatServer
-) -> None:
-    with pytest.warns(UserWarning, match="prompt_overrides: not used: merge_success$"):
-        hook = prompts_of({"merge_success": "x", "ranking": "Rank by $ saved."})
-    assert (hook("rank"), hook("merge")) == ("Rank by $$ saved.", None)
-    project.makepyfile(test_env=QA)
-    project.makeconftest(
-        """
-        from pytest_skillopt.plugins.published import prompts_of
-        pytest_skillopt_prompt = prompts_of({"analyst_error": "Be $brief."})
-        """
-    )
-    result = project.runpytest_inprocess(
-        "--skillopt-train", "-oskillopt_final_rollouts=3", "-Wignore::UserWarning"
-    )
-    assert result.ret == 0, result.stdout.str()
-    assert any("Be $brief." in str(body["messages"]) for body in chat_server.bodies)
 
 
 @pytest.mark.parametrize("reason", ["", "the sandbox is gone"])
