@@ -44,7 +44,7 @@ def streams(sampler: Any) -> set[str]:
     return {rollout.request.stage for rollout in sampler.sampled.values()}
 
 
-@each_row(("cap", "seed"), [(180, 0), (260, 1), (400, 0), (800, 1)])
+@each_row(("cap", "seed"), [(180, 0), (400, 1)])
 def test_a_training_under_a_small_cap_decides_once(toy: ModuleType, cap: int, seed: int) -> None:
     world = toy.make_world(seed=seed)
     outcome, sampler = train(toy, world, cap=cap)
@@ -59,12 +59,6 @@ def test_a_training_under_a_small_cap_decides_once(toy: ModuleType, cap: int, se
     assert written
     assert {text for text, fate in fates.items() if fate == "accepted"} == written
     assert toy.HARM not in outcome.after.text
-
-
-def test_two_runs_with_one_seed_are_equal(toy: ModuleType) -> None:
-    one, _ = train(toy, toy.make_world(), cap=260)
-    other, _ = train(toy, toy.make_world(), cap=260, settings={"optimizer_workers": 8})
-    assert one == other
 
 
 def test_edits_that_the_last_verdict_refuses_are_rejected(toy: ModuleType) -> None:
@@ -101,7 +95,7 @@ def fail_in_the_last_comparison(request: RolloutRequest) -> InfraError | None:
     [(end_in_the_last_comparison, "unchanged"), (fail_in_the_last_comparison, "unmeasured")],
 )
 def test_edits_without_a_verdict_are_dropped(toy: ModuleType, errors: Any, status: str) -> None:
-    outcome, _ = train(toy, toy.make_world(errors=errors))
+    outcome, _ = train(toy, toy.make_world(errors=errors), cap=180)
     assert (outcome.status, outcome.after) == (status, outcome.before)
     went_on = [row for row in outcome.edits if row.content in outcome.proposal.text]
     assert went_on

@@ -45,18 +45,13 @@ def trained(executor: FunctionExecutor, **settings: Any) -> Any:
     return Trainer(START, TASKS, executor, Optimizer(), Settings(**settings)).run()
 
 
-def test_an_executor_is_all_that_is_wanted() -> None:
+def test_an_executor_or_a_function_is_all_that_is_wanted() -> None:
     executor = FunctionExecutor(run)
-    outcome = trained(executor, max_rollouts=500)
+    outcome = trained(executor, max_rollouts=300)
     assert outcome.status == "accepted"
     assert RULE in outcome.after.text
     assert outcome.samples == executor.ran
-
-
-def test_a_function_is_all_that_is_wanted() -> None:
-    outcome = train(START, TASKS, run, Optimizer(), max_rollouts=500)
-    assert outcome.status == "accepted"
-    assert RULE in outcome.after.text
+    assert train(START, TASKS, run, Optimizer(), max_rollouts=300) == outcome
 
 
 def test_a_setting_that_is_none_is_named() -> None:
@@ -64,7 +59,7 @@ def test_a_setting_that_is_none_is_named() -> None:
         train(START, TASKS, run, Optimizer(), max_rollout=500)
 
 
-@each_row("cap", [1, 40, 95, 130, 200, 350, 700])
+@each_row("cap", [1, 95, 130, 350])
 @each_row("search", ["trials", "batch"])
 def test_a_cap_is_never_passed(cap: int, search: str) -> None:
     executor = FunctionExecutor(run)
@@ -77,8 +72,8 @@ def test_a_cap_is_never_passed(cap: int, search: str) -> None:
 def test_a_cap_of_the_sampler_is_planned_with_too() -> None:
     outcomes = []
     for limits, settings in (
-        (Settings(), Settings(max_rollouts=400)),
-        (Settings(max_rollouts=400), Settings()),
+        (Settings(), Settings(max_rollouts=200)),
+        (Settings(max_rollouts=200), Settings()),
     ):
         sampler = Sampler(FunctionExecutor(run), TASKS, settings=limits)
         outcomes.append(Trainer(START, TASKS, sampler, Optimizer(), settings).run())
@@ -97,12 +92,6 @@ def test_a_sampler_that_is_used_up_is_not_one_without_a_cap() -> None:
     assert "--skillopt-max-rollouts=1 is reached" in outcome.reason
 
 
-def test_the_same_seed_is_the_same_training() -> None:
-    same = [trained(FunctionExecutor(run), max_rollouts=400, seed=3) for _ in range(2)]
-    assert same[0].after == same[1].after
-    assert same[0].steps == same[1].steps
-
-
 def test_a_request_is_handed_over_once() -> None:
     """An executor that keeps no record runs nothing twice."""
     submitted: list[str] = []
@@ -113,7 +102,7 @@ def test_a_request_is_handed_over_once() -> None:
             submitted.extend(request.key for request in requests)
             super().submit(requests)
 
-    trained(Naive(run), max_rollouts=300)
+    trained(Naive(run), max_rollouts=150)
     assert len(submitted) == len(set(submitted))
 
 
