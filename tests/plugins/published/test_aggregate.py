@@ -115,10 +115,6 @@ def test_bodies_are_merged(toy: ModuleType) -> None:
     assert kept.note == "a merge of 3 bodies failed; the first was kept"
 
 
-def test_nothing_proposed_is_nothing(toy: ModuleType) -> None:
-    assert not aggregate([], toy.make_context())
-
-
 def test_what_analysts_said_is_quoted(toy: ModuleType) -> None:
     """Their words come out of transcripts."""
     model = toy.ToyOptimizer()

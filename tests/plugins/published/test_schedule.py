@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -26,26 +25,6 @@ if TYPE_CHECKING:
     from pytest_skillopt.edits.context import Context
 
 budgets = st.integers(1, 20)
-
-
-@given(st.integers(0, 200), st.integers(2, 100), budgets, budgets)
-def test_the_values_are_those_of_the_formulas(step: int, steps: int, one: int, other: int) -> None:
-    start, end = max(one, other), min(one, other)
-    t = min(step, steps) / steps
-    linear = round(start + (end - start) * t)
-    cosine = round(end + (start - end) * (1 + math.cos(math.pi * t)) / 2)
-    assert edit_budget("linear", step, steps, start=start, end=end) == max(end, linear)
-    assert edit_budget("cosine", step, steps, start=start, end=end) == max(end, cosine)
-    assert edit_budget("constant", step, steps, start=start, end=end) == start
-
-
-@given(st.sampled_from(["linear", "cosine"]), st.integers(2, 60), budgets, budgets)
-def test_it_falls_from_the_start_to_the_end(name: str, steps: int, one: int, other: int) -> None:
-    start, end = max(one, other), min(one, other)
-    values = [edit_budget(name, step, steps, start=start, end=end) for step in range(steps + 3)]
-    assert values[0] == start
-    assert values[-1] == end
-    assert values == sorted(values, reverse=True)
 
 
 @given(st.sampled_from(["constant", "linear", "cosine"]), st.integers(0, 12), budgets, budgets)
@@ -126,10 +105,6 @@ def test_the_end_is_the_floor_whatever_the_step() -> None:
     assert edit_budget("linear", 10**9, 7, start=9, end=3) == 3
     assert edit_budget("cosine", 3, 3, start=2, end=2) == 2
     assert edit_budget("linear", -1, 3, start=5, end=1) == 5
-
-
-def test_no_step_is_planned() -> None:
-    assert edit_budget("cosine", 0, 0) == 4
 
 
 def test_a_whole_body_that_cannot_be_tried_edit_by_edit_is_a_usage_error(

@@ -179,14 +179,6 @@ def listed(model: Any) -> list[list[str]]:
     ]
 
 
-def test_the_slow_update_samples_as_many_tasks_as_set(toy: ModuleType) -> None:
-    for count in (3, 10):
-        model = toy.ToyOptimizer(useful=0.0)
-        more = {"meta_skill": False, "epochs": 2, "patience": 99}
-        train(toy, toy.make_world(20), model, slow_update_samples=count, **more)
-        assert [len(lines) for lines in listed(model)][:1] == [count]
-
-
 ONE_RULE_AN_EPOCH = {
     "epochs": 2,
     "batch_size": 40,
@@ -289,25 +281,6 @@ def test_update_modes_that_rewrite(toy: ModuleType, mode: str) -> None:
     assert outcome.status == "accepted"
     assert outcome.after.frontmatter_text == outcome.before.frontmatter_text
     assert "Do what is asked." not in outcome.after.text, "the body was written anew"
-
-
-def test_a_stage_can_be_replaced(toy: ModuleType) -> None:
-    from pytest_skillopt.edits.combine import Patch
-
-    asked: list[int] = []
-
-    def reflect(records: Any, context: Any) -> list[Patch]:
-        asked.append(len(records))
-        return [Patch((toy.append(toy.rule(0), *(r.task.id for r in records)),))]
-
-    model = toy.ToyOptimizer()
-    outcome = train(
-        toy, toy.make_world(rules=1), model, stages=Stages(reflect=reflect), meta_skill=False,
-        slow_update=False,
-    )  # fmt: skip
-    assert asked[0] == 10
-    assert model.asked == []
-    assert toy.rule(0) in outcome.after.text
 
 
 BAD_DOCUMENTS: dict[str, Any] = {

@@ -26,28 +26,9 @@ def chosen(patch: Patch) -> list[str]:
     return [p.content for p in patch.edits]
 
 
-def test_no_call_where_everything_fits(toy: ModuleType) -> None:
-    model = toy.ToyOptimizer()
-    assert select(patch_of(toy, 2), toy.make_context(model, budget=2)) == patch_of(toy, 2)
-    assert model.asked == []
-
-
-def test_the_ranking_decides_and_is_clipped(toy: ModuleType) -> None:
-    reply = json.dumps({"reasoning": "", "selected_indices": [3, 99, 3, -1, 0, 1]})
-    model = toy.ToyOptimizer(script=lambda form, messages: reply)
-    assert chosen(select(patch_of(toy), toy.make_context(model, budget=2))) == ["delta", "alpha"]
-
-
 def test_an_unreadable_ranking_falls_back_to_support(toy: ModuleType) -> None:
     model = toy.ToyOptimizer(script=lambda form, messages: "?")
     assert chosen(select(patch_of(toy), toy.make_context(model, budget=2))) == ["epsilon", "delta"]
-
-
-def test_the_optimizer_may_say_how_many(toy: ModuleType) -> None:
-    model = toy.ToyOptimizer()
-    context = toy.make_context(model, budget=4, autonomous_budget=True)
-    assert len(select(patch_of(toy), context).edits) == 1
-    assert model.forms() == ["EditCount", "Ranking"]
 
 
 def test_the_optimizer_may_say_none(toy: ModuleType) -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from tables import each_row
 
 from pytest_skillopt.edits.combine import Patch
-from pytest_skillopt.plugins.published.search_batch import aggregate_published as aggregate
 from pytest_skillopt.plugins.published.search_batch import update_published as update
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
@@ -87,13 +86,6 @@ def test_an_address_of_a_train_task_is_known_and_one_of_a_hidden_task_is_not(
     assert update(patch, toy.make_context(tasks=known)).applied
     (refusal,) = update(patch, toy.make_context(tasks=hidden)).refused
     assert "(contact)" in refusal.why
-
-
-def test_a_skill_that_would_grow_too_large(toy: ModuleType) -> None:
-    patch = Patch((toy.append("- " + "word " * 200),))
-    (refusal,) = update(patch, toy.make_context(max_skill_tokens=100)).refused
-    assert "(size)" in refusal.why
-    assert update(patch, toy.make_context(max_skill_tokens=400)).applied
 
 
 TRAIN = task("train", "train", "assert total == 'QX-77812-ZK'")
@@ -198,19 +190,6 @@ def test_too_many_reminders_are_consolidated(toy: ModuleType) -> None:
     assert "matter a" not in kept.document.text
     assert "matter d" in kept.document.text
     assert "could not be consolidated" in kept.note
-
-
-def test_a_body_alone_is_a_patch(toy: ModuleType) -> None:
-    result = update(Patch(body="# Toy\n\nBe brief."), toy.make_context())
-    assert "Be brief." in result.document.text
-    assert [p.origin for p in result.applied] == ["rewrite"]
-
-
-def test_bodies_alone_are_merged(toy: ModuleType) -> None:
-    bodies = [Patch(body="# Toy\n\nBe brief."), Patch(body="# Toy\n\nBe kind.")]
-    model = toy.ToyOptimizer(script=lambda form, m: '{"reasoning": "", "body": "# Toy\\n\\nBe."}')
-    assert aggregate(bodies, toy.make_context(model)).body == "# Toy\n\nBe."
-    assert "from 0 tasks" in model.asked[0][2]
 
 
 @each_row(("again", "applied"), [("Copy it as printed.", 1), ("QX-77812-ZK.", 0)])
