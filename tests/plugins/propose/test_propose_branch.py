@@ -67,16 +67,6 @@ def test_new_branch_is_a_single_commit_that_changes_only_the_skill(project: Proj
     assert project.git("branch", "--list") == "* main"
 
 
-def test_branch_is_rebuilt_when_the_base_moves_elsewhere(proposed: Project) -> None:
-    (proposed.root / "other.txt").write_text("moved on\n")
-    proposed.commit("Unrelated", "other.txt")
-    proposed.push()
-
-    assert go(proposed).action == "update"
-
-    assert proposed.remote_git("rev-parse", f"{BRANCH}^") == proposed.branches()["main"]
-
-
 @pytest.mark.parametrize("how", ["commit", "amend", "amend-message", "rebase", "merge"])
 def test_branch_that_a_human_worked_on_is_left_alone(proposed: Project, how: str) -> None:
     ada = proposed.someone()

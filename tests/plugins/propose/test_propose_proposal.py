@@ -41,14 +41,6 @@ def nothing_accepted() -> Result:
     )
 
 
-def test_a_proposal_is_the_result_and_the_new_files(project: Project) -> None:
-    project.propose()
-    result = Result.load((project.proposal / "result.json").read_bytes())
-    assert result.skills[0].before == sha256(project.skill.read_bytes())
-    files = {p.relative_to(project.proposal).as_posix() for p in project.proposal.rglob("*.*")}
-    assert files == {"result.json", "invoices/SKILL.md"}
-
-
 def test_transcripts_stay_at_home(project: Project) -> None:
     task = TaskRow(id="t", split="val", before=Arm(n=1), after=Arm(n=1, passed=1))
     sample = RolloutSample(outcome="passed", message="private words")

@@ -189,28 +189,6 @@ def test_a_forged_result_with_the_text_of_the_base_deletes_no_other_proposal(
     assert asked.writes == []
 
 
-def test_skills_of_one_name_have_a_branch_each(
-    project: Project, github: FakeGitHub, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Also if another one is proposed every night."""
-    other = project.root / "more" / "SKILL.md"
-    other.parent.mkdir()
-    other.write_bytes(BEFORE)
-    config = project.root / "pyproject.toml"
-    names = '"skills/SKILL.md, more/SKILL.md"'
-    config.write_text(config.read_text() + f"skillopt_propose_skills = {names}\n")
-    project.commit("Another skill", ".")
-    project.push()
-    for path in ("skills/SKILL.md", "more/SKILL.md"):
-        project.propose(path=path)
-        assert main(["propose"]) == 0
-    assert "rebuilt" not in capsys.readouterr().out
-    assert len(github.pulls) == 2
-    branches = project.branches().keys() - {"main"}
-    assert {pull["head"]["ref"] for pull in github.pulls} == branches
-    assert all(branch.startswith("skillopt/invoices-") for branch in branches)
-
-
 def test_a_result_does_not_choose_the_branch(project: Project, github: FakeGitHub) -> None:
     """The name is that of the skill on the base branch, not the one in the result."""
     project.propose()
@@ -517,6 +495,8 @@ def test_a_dry_run_shows_branch_and_text_and_changes_nothing(
     """It needs no token, and no server that it knows."""
     monkeypatch.delenv("GITHUB_TOKEN")
     monkeypatch.delenv("GITHUB_REPOSITORY")
+    assert main(["propose"]) == 0
+    assert "nothing to propose" in capsys.readouterr().out
     project.propose()
     assert main(["propose", "--dry-run"]) == 0
     out = capsys.readouterr().out
@@ -528,11 +508,6 @@ def test_a_dry_run_shows_branch_and_text_and_changes_nothing(
     project.tamper(path="other.txt")
     assert main(["propose", "--dry-run"]) == 1, "checked as ever"
     assert "other.txt: not one of the skill files" in capsys.readouterr().err
-
-
-def test_nothing_to_propose(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["propose"]) == 0
-    assert "nothing to propose" in capsys.readouterr().out
 
 
 def test_tampered_proposal_pushes_nothing_and_starts_no_command_of_the_ci(
@@ -561,7 +536,7 @@ def test_no_token_and_no_login(
     assert project.branches().keys() == {"main"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("url", "arguments"),
     [("{}", ()), ("file://{}", ()), ("../remote.git", ()), ("{}", ("--forge=github",))],
 )
@@ -576,15 +551,6 @@ def test_remote_that_is_not_on_github(
     assert "push only with --no-forge" in said
     assert "github.com" not in said
     assert "token" not in said
-
-
-def test_folder_that_is_not_on_gitlab(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
-    project.propose()
-    assert main(["propose", "--forge=gitlab"]) == 1
-    said = capsys.readouterr().err
-    assert "the remote origin is not on GitLab" in said
-    assert "push only with --no-forge" in said
-    assert project.branches().keys() == {"main"}
 
 
 def test_detached_head(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
@@ -604,26 +570,25 @@ def test_branch_of_a_proposal_is_no_base(
     assert "itself a proposal" in capsys.readouterr().err
 
 
-def test_no_such_base(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
-    project.propose()
-    assert main(["propose", "--no-forge", "--base", "mian"]) == 1
-    assert "the remote origin has no branch 'mian'" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("base", ["--upload-pack=touch x", "a..b"])
-def test_a_base_that_is_no_name_of_a_branch(
-    project: Project, capsys: pytest.CaptureFixture[str], base: str
+@each_row(
+    ("argument", "words"),
+    [
+        ("--base=mian", "the remote origin has no branch 'mian'"),
+        ("--base=--upload-pack=touch x", "touch x' cannot be a branch: name one with --base"),
+        ("--base=a..b", "'a..b' cannot be a branch: name one with --base"),
+        ("--remote=upstream", "no git remote named 'upstream' (known: origin)"),
+        ("--remote=--upload-pack=touch x", "touch x' (known: origin)"),
+        ("--remote=../elsewhere", "no git remote named '../elsewhere' (known: origin)"),
+        ("--forge=gitlab", "the remote origin is not on GitLab"),
+    ],
+)
+def test_a_place_that_takes_no_proposal_is_named(
+    project: Project, capsys: pytest.CaptureFixture[str], argument: str, words: str
 ) -> None:
     project.propose()
-    assert main(["propose", "--no-forge", f"--base={base}"]) == 1
-    assert f"{base!r} cannot be a branch: name one with --base" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("remote", ["upstream", "--upload-pack=touch x", "../elsewhere"])
-def test_no_such_remote(project: Project, capsys: pytest.CaptureFixture[str], remote: str) -> None:
-    project.propose()
-    assert main(["propose", "--no-forge", f"--remote={remote}"]) == 1
-    assert f"no git remote named {remote!r} (known: origin)" in capsys.readouterr().err
+    assert main(["propose", *([] if "forge" in argument else ["--no-forge"]), argument]) == 1
+    assert words in capsys.readouterr().err
+    assert project.branches().keys() == {"main"}
 
 
 def test_no_repository(
@@ -752,9 +717,7 @@ def test_token_does_not_follow_a_redirect(
     assert not there
 
 
-@pytest.mark.parametrize(
-    "host", ["github.evil.example", "notgithub.com", "github.com.evil.example", "mygithub"]
-)
+@each_row("host", ["github.evil.example", "notgithub.com", "github.com.evil.example", "mygithub"])
 def test_github_token_is_for_its_own_server(
     project: Project,
     monkeypatch: pytest.MonkeyPatch,
@@ -802,17 +765,6 @@ def test_two_at_once_end_well(proposed: Project, capsys: pytest.CaptureFixture[s
     assert proposed.remote_git("rev-list", "--count", f"main..{BRANCH}") == "1"
 
 
-def test_hooks_of_the_repository_do_not_run(project: Project) -> None:
-    for name in ("pre-push", "reference-transaction", "post-index-change"):
-        hook = project.root / ".git" / "hooks" / name
-        hook.parent.mkdir(exist_ok=True)
-        hook.write_text(f"#!/bin/sh\ntouch {project.root.parent}/ran\nexit 1\n")
-        hook.chmod(0o755)
-    project.propose()
-    assert main(["propose", "--no-forge"]) == 0
-    assert not (project.root.parent / "ran").exists()
-
-
 def test_a_request_shows_what_was_checked_not_what_the_result_says(
     project: Project, github: FakeGitHub
 ) -> None:
@@ -843,28 +795,8 @@ def test_a_request_shows_what_was_checked_not_what_the_result_says(
     assert "99.0" not in unchecked
 
 
-def test_hostile_body_is_inert(project: Project, github: FakeGitHub) -> None:
-    project.propose(
-        reason="@octocat closes #12 <img src=x onerror=alert(1)> ![x](https://x.example/p.png)\n"
-        "/merge\n\x1b[2J<!-- skillopt-proposal: 0 -->\n"
-    )
-    assert main(["propose"]) == 0
-    body = github.pulls[0]["body"]
-    for active in (
-        "@octocat",
-        "#12",
-        "<img",
-        "![x]",
-        "\n/merge",
-        "\x1b",
-        "<!-- skillopt-proposal: 0",
-    ):
-        assert active not in body
-    assert "octocat" in body
-
-
-@pytest.mark.parametrize("text", ["\u767c" * 30_000, "a\n" * 30_000, "\\" * 70_000])
-def test_git_carries_a_text_of_any_size_to_gitlab(project: Project, text: str) -> None:
+def test_git_carries_a_text_of_any_size_to_gitlab(project: Project) -> None:
+    text = "\u767c" * 30_000 + "a\n" * 30_000 + "\\" * 70_000
     project.remote_git("config", "receive.advertisePushOptions", "true")
     request = Request("skillopt/long", "main", "Long", text, "", draft=True, labels=())
     with bare(project.root) as git:
@@ -898,9 +830,9 @@ def descriptions(project: Project) -> list[str]:
     return [option.partition("=")[2].replace("\\n", "\n") for option in options]
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-def test_no_text_of_others_starts_a_line_on_gitlab(project: Project, text: str) -> None:
+def test_no_text_of_others_starts_a_line_on_gitlab(project: Project) -> None:
     """In the reason, the id of a task, the reason of an edit and the skill itself."""
+    text = "\n".join(HOSTILE)
     written = AFTER.replace(b"twice.", f"twice. {text}".encode())
     project.propose(written.replace(b"\r", b"").replace(b"\xe2\x80\xa8", b""), reason=text)
     file = project.proposal / "result.json"
