@@ -29,6 +29,7 @@ import warm_sessions
 from example_copy import answer_at_once, copy_example
 from fault_project import NAMES, QUICK, SKILL, FaultProject, is_optimizer, outcome, play, wait_for
 from patience import PATIENCE, wait_until
+from run_files import latest_result
 from sessions import clean_environment
 from socket_servers import SocketServers
 
@@ -85,23 +86,18 @@ def beside(act: Callable[[], object]) -> Iterator[None]:
 # The controller
 
 
-@pytest.mark.parametrize(
-    ("arguments", "kills"), [(("-p", "no:xdist"), 2), (WORKERS, 2)], ids=["serial", "workers"]
-)
 def test_a_run_killed_again_and_again_pays_for_nothing_twice(
-    project: FaultProject,
-    baseline: tuple[list[dict[str, Any]], int, bytes],
-    arguments: tuple[str, ...],
-    kills: int,
+    project: FaultProject, baseline: tuple[list[dict[str, Any]], int, bytes]
 ) -> None:
+    """Without workers: ``tests/test_training.py``."""
     undisturbed, calls, _ = baseline
-    chance = random.Random(kills)
+    chance = random.Random(2)
     resume: tuple[str, ...] = ()
     done = 0
-    for moment in sorted(chance.sample(range(1, calls - 5), kills)):
+    for moment in sorted(chance.sample(range(1, calls - 5), 2)):
         # Calls in flight at a kill are asked for again. The run may go on for a few calls.
         project.server.hold(after=moment + done + 3)
-        process = project.start(*arguments, *resume)
+        process = project.start(*WORKERS, *resume)
         assert wait_for(functools.partial(_has_served, project, moment + done), process)
         time.sleep(chance.uniform(0, 0.02))
         process.kill()
@@ -110,9 +106,9 @@ def test_a_run_killed_again_and_again_pays_for_nothing_twice(
         done += 1
         resume = ("--skillopt-resume=latest",)
         assert project.skill.read_bytes() == SKILL
-    project.run(*arguments, *resume)
+    project.run(*WORKERS, *resume)
     assert outcome(project.result) == undisturbed
-    _check_paid_once(project, lost=done * (2 if arguments == WORKERS else 1))
+    _check_paid_once(project, lost=2 * done)
 
 
 def test_a_run_is_not_continued_with_samples_of_an_older_helper(project: FaultProject) -> None:
@@ -177,19 +173,17 @@ def _check_paid_once(project: FaultProject, *, lost: int) -> None:
     assert set(replies.values()) == {1}
 
 
-@pytest.mark.parametrize("is_killed", [False, True], ids=["both", "first-killed"])
-def test_two_trainings_at_once_pay_for_no_reply_twice(
-    project: FaultProject, baseline: tuple[list[dict[str, Any]], int, bytes], is_killed: bool
+def test_a_reply_that_another_training_waits_for_is_paid_anew_only_if_that_one_is_killed(
+    project: FaultProject, baseline: tuple[list[dict[str, Any]], int, bytes]
 ) -> None:
     undisturbed, calls_of_one, _ = baseline
     first, second = _two_that_wait_for_one_reply(project, project)
-    if is_killed:
-        first.kill()
+    first.kill()
     project.server.release()
     ended = [process.communicate(timeout=PATIENCE)[0] for process in (first, second)]
     assert second.returncode == 0, ended
-    assert first.returncode == (-signal.SIGKILL if is_killed else 0), ended
-    assert project.server.calls == calls_of_one + is_killed
+    assert first.returncode == -signal.SIGKILL, ended
+    assert project.server.calls == calls_of_one + 1
     run = project.path / ".skillopt/runs" / ended[1].split("pytest-skillopt show ")[1].split()[0]
     (found,) = outcome(json.loads((run / "result.json").read_text()))
     for name in ("status", "suite", "test", "tasks", "edits"):
@@ -317,13 +311,8 @@ def test_an_interrupt_while_the_test_split_is_measured_writes_nothing_until_it_i
     assert project.skill.read_bytes() != SKILL
 
 
-@pytest.mark.parametrize(
-    ("arguments", "signum"),
-    [(("-p", "no:xdist"), signal.SIGTERM), (WORKERS, signal.SIGINT)],
-    ids=["serial", "workers"],
-)
 def test_an_interrupt_while_the_optimizer_thinks_keeps_what_is_known(
-    project: FaultProject, arguments: tuple[str, ...], signum: int
+    project: FaultProject,
 ) -> None:
     thinking, go_on = threading.Event(), threading.Event()
 
@@ -334,10 +323,10 @@ def test_an_interrupt_while_the_optimizer_thinks_keeps_what_is_known(
         return play(body)
 
     project.server.reply = answer
-    process = project.start(*arguments)
+    process = project.start(*WORKERS)
     try:
         assert wait_for(thinking.is_set, process)
-        process.send_signal(signum)
+        process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=PATIENCE)
     finally:
         go_on.set()
@@ -348,7 +337,7 @@ def test_an_interrupt_while_the_optimizer_thinks_keeps_what_is_known(
     assert f"--skillopt-resume={project.run_directory.name}" in output
     assert (project.run_directory / "report.html").exists()
     project.server.reply = play
-    project.run(*arguments, f"--skillopt-resume={project.run_directory.name}")
+    project.run(*WORKERS, f"--skillopt-resume={project.run_directory.name}")
     assert project.result["status"] == "accepted"
 
 
@@ -452,16 +441,13 @@ def test_a_task_that_kills_its_worker_every_time_is_an_error_of_that_task(
     assert deadly not in {e["data"]["request"]["task"] for e in project.journal("rollout")}
 
 
-@pytest.mark.parametrize(
-    ("name", "rate"), [(NAMES[0], 0.1), (NAMES[1], 0.25)], ids=["train", "val"]
-)
 def test_a_deadly_task_is_quarantined_and_left_out_if_that_is_allowed(
-    project: FaultProject, name: str, rate: float, monkeypatch: pytest.MonkeyPatch
+    project: FaultProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sampler, "MOST_COSTLY", 2)
-    deadly = f"test_greeting.py::test_greeting[{name}]"
-    project.write_tests(f"if name == {name!r}: os._exit(3)")
-    output = " ".join(project.run(*WORKERS, f"-oskillopt_max_error_rate={rate}").split())
+    deadly = f"test_greeting.py::test_greeting[{NAMES[1]}]"
+    project.write_tests(f"if name == {NAMES[1]!r}: os._exit(3)")
+    output = " ".join(project.run(*WORKERS, "-oskillopt_max_error_rate=0.25").split())
     result = project.result
     assert result["status"] == "accepted"
     assert f"left out: {deadly}" in result["reason"]
@@ -519,15 +505,12 @@ class Faulty:
         return self._answers[kind] if kind else play(body)
 
 
-@pytest.mark.parametrize(
-    "arguments", [("-p", "no:xdist"), (*WORKERS, "--skillopt-lanes=2")], ids=["serial", "lanes"]
-)
 def test_faults_of_the_server_are_no_failures(
-    project: FaultProject, undisturbed: list[dict[str, Any]], arguments: tuple[str, ...]
+    project: FaultProject, undisturbed: list[dict[str, Any]]
 ) -> None:
     faulty = Faulty(project.server.answer, seed=1)
     project.server.reply = faulty
-    project.run(*arguments)
+    project.run(*WORKERS, "--skillopt-lanes=2")
     assert all(faulty.met[kind] >= share for kind, share in FAULTS.items()), faulty.met
     assert outcome(project.result) == undisturbed
     assert project.journal("error") == []
@@ -566,17 +549,6 @@ def test_a_server_that_is_down_for_a_while_is_waited_for(
         project.run("-p", "no:xdist")
     assert outcome(project.result) == undisturbed
     assert project.journal("error") == []
-
-
-def test_the_retries_of_one_call_outlast_half_a_minute() -> None:
-    from pytest_skillopt.model.client import DELAY_FACTOR, FIRST_DELAY, LONGEST_DELAY
-    from pytest_skillopt.settings import Settings
-
-    delays = [
-        min(LONGEST_DELAY, FIRST_DELAY * DELAY_FACTOR**n) for n in range(Settings().call_retries)
-    ]
-    shortest_jitter = 0.5
-    assert shortest_jitter * sum(delays) > 30
 
 
 # The disk
@@ -660,23 +632,21 @@ def stumbling(original: Callable[..., Any], error: Exception) -> Callable[..., A
 
 FULL = OSError(28, "No space left on device")
 BUG = RuntimeError("what nobody has thought of")
-STUMBLES = """
-from pytest_skillopt.rollouts.{module} import {cls}
+STUMBLES = f"""
+from pytest_skillopt.rollouts.runner import RolloutRunner
 
-original, calls = {cls}.{method}, []
+original, calls = RolloutRunner._run, []
 
 def stumble(*arguments, **options):
     calls.append(1)
     if len(calls) in (2, 20):
-        raise {error!r}
+        raise {BUG!r}
     return original(*arguments, **options)
 
 def pytest_configure(config):
     if hasattr(config, "workerinput"):
-        {cls}.{method} = stumble
+        RolloutRunner._run = stumble
 """
-FULL_THERE = {"module": "folders", "cls": "SkillVersions", "method": "_materialise", "error": FULL}
-BUG_THERE = {"module": "runner", "cls": "RolloutRunner", "method": "_run", "error": BUG}
 
 
 def test_a_rollout_for_which_the_disk_is_full_is_tried_again(
@@ -689,21 +659,13 @@ def test_a_rollout_for_which_the_disk_is_full_is_tried_again(
     _check_errors(project, FULL)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "stumble"),
-    [(("-n1", "--skillopt-lanes=2"), FULL_THERE), (WORKERS, BUG_THERE)],
-    ids=["lanes, disk", "workers, bug"],
-)
 def test_where_a_rollout_cannot_be_run_by_a_worker_it_is_tried_again(
-    project: FaultProject,
-    undisturbed: list[dict[str, Any]],
-    arguments: tuple[str, ...],
-    stumble: dict[str, Any],
+    project: FaultProject, undisturbed: list[dict[str, Any]]
 ) -> None:
-    (project.path / "conftest.py").write_text(STUMBLES.format(**stumble))
-    project.run(*arguments)
+    (project.path / "conftest.py").write_text(STUMBLES)
+    project.run(*WORKERS)
     assert outcome(project.result) == undisturbed
-    _check_errors(project, stumble["error"])
+    _check_errors(project, BUG)
 
 
 def _check_errors(project: FaultProject, error: Exception) -> None:
@@ -778,8 +740,7 @@ def _train_invoices(folder: Path, *arguments: str) -> dict[str, Any]:
     session = warm_sessions.start(*command, cwd=folder, env=clean_environment())
     output, _ = session.communicate(PATIENCE)
     assert session.returncode == 0, output
-    (path,) = folder.glob(".skillopt/runs/*/result.json")
-    result = json.loads(path.read_text())
+    result = latest_result(folder)
     assert len(result["skills"][0]["tasks"]) == 12
     # The number of samples differs: the more workers, the more samples fill up their last rounds.
     parts = {part: result[part] for part in ("status", "reason", "errors", "models")}

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_skillopt.rollouts.executor import (
-    ExecutorClosed,
     Worker,
     WorkersExecutor,
     cheapest,
@@ -116,24 +115,6 @@ def test_every_request_comes_back_exactly_once_or_is_cancelled(
         fleet.executor.next()
 
 
-def test_a_version_is_sent_once_to_each_worker_before_its_first_use() -> None:
-    fleet = Fleet()
-    fleet.executor.add_skill("SKILL.md", {"scripts/run.py": b"print(1)"})
-    channel = Channel()
-    worker = Worker("gw0", channel)
-    fleet.executor.welcome(worker, 1)
-    fleet.executor.submit([request(0), request(1)])
-    fleet.finish(worker)
-    kinds = [message[0] for message in channel.sent]
-    assert kinds == ["skill", "version", "run", "run"]
-    assert channel.sent[1] == ("version", "SKILL.md", "v", b"text")
-
-
-def test_an_unknown_version_is_refused_at_once() -> None:
-    with pytest.raises(KeyError):
-        Fleet().executor.submit([request(0, version="never added")])
-
-
 def test_requests_are_spread_over_workers_before_their_slots_fill_up() -> None:
     fleet = Fleet()
     first, second = fleet.hire(8), fleet.hire(8)
@@ -151,19 +132,6 @@ def test_a_leaving_worker_gets_nothing_more() -> None:
     assert not worker.running
     assert fleet.executor.next().request == request(0)
     assert not fleet.executor._done
-
-
-def test_after_the_end_results_are_still_given_and_then_the_reason() -> None:
-    fleet = Fleet()
-    worker = fleet.hire()
-    fleet.executor.submit([request(n) for n in range(3)])
-    fleet.finish(worker)
-    fleet.executor.stop("the session was interrupted")
-    fleet.finish(worker)  # perhaps because the interrupt reached what it had started
-    fleet.executor.lost(worker)  # its rollout is cut off by the interrupt, not by a fault
-    assert fleet.executor.next().request == request(0)
-    with pytest.raises(ExecutorClosed, match="the session was interrupted"):
-        fleet.executor.next()
 
 
 def test_a_worker_goes_on_with_what_it_has_set_up() -> None:

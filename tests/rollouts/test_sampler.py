@@ -4,9 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from tables import each_row
 
-from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.types import Usage
 from pytest_skillopt.rollouts.executor import ExecutorClosed
 from pytest_skillopt.rollouts.rollout import InfraError, Rollout, RolloutRequest
@@ -91,25 +89,6 @@ def requests(sampler: Sampler, count: int = 4) -> list[RolloutRequest]:
     return [sampler.request(f"t{i}", version, "train", 0) for i in range(count)]
 
 
-def test_rollouts_come_back_in_the_order_of_the_requests() -> None:
-    sampler, _ = make(ScriptedExecutor(passed))
-    asked = requests(sampler)
-    assert [r.request for r in sampler.take(asked)] == asked
-
-
-def test_a_sample_is_taken_once() -> None:
-    executor = ScriptedExecutor(passed)
-    sampler, ledger = make(executor)
-    asked = requests(sampler)
-    sampler.take([*asked, *asked])
-    sampler.take(asked)
-    assert set(executor.runs.values()) == {1}
-    fresh = Sampler(executor, TASKS, ledger, model="m")
-    fresh.take(requests(fresh))
-    assert set(executor.runs.values()) == {1}
-    assert fresh.taken == 0
-
-
 def test_usage_is_kept_by_task_over_all_streams_and_what_the_ledger_had() -> None:
     def costly(request: RolloutRequest, run: int) -> Rollout:
         once = passed(request, run) if run > 1 or request.task != "t1" else error(request)
@@ -126,34 +105,6 @@ def test_usage_is_kept_by_task_over_all_streams_and_what_the_ledger_had() -> Non
     resumed = Sampler(ScriptedExecutor(costly), TASKS, ledger, model="m")
     resumed.take(requests(resumed, 2))
     assert resumed.usage == {"t0": Usage(2, 1, 10), "t1": Usage(2, 1, 10)}
-
-
-def test_an_error_is_tried_again_and_never_kept_as_a_result() -> None:
-    executor = ScriptedExecutor(lambda r, run: error(r) if run < 3 else passed(r, run))
-    sampler, ledger = make(executor)
-    result = sampler.take(requests(sampler, 1))[0]
-    assert result.passed
-    assert result.attempt == 3
-    assert len(ledger.errors) == 2
-    assert sampler.errors == 0
-
-
-def test_a_task_that_always_breaks_ends_as_error_and_not_the_run() -> None:
-    executor = ScriptedExecutor(lambda r, run: error(r) if r.task == "t1" else passed(r, run))
-    sampler, ledger = make(executor)
-    outcomes = [r.outcome for r in sampler.take(requests(sampler))]
-    assert outcomes == ["passed", "error", "passed", "passed"]
-    assert sampler.errors == 1
-    assert all(r.task != "t1" for r in (x.request for x in ledger.rollouts.values()))
-
-
-@each_row(("kind", "fatal"), [("provider", True), ("cache", False), ("cap", False)])
-def test_what_no_retry_can_mend_stops_the_run(kind: str, fatal: bool) -> None:
-    executor = ScriptedExecutor(lambda r, run: error(r, kind, fatal=fatal))
-    sampler, _ = make(executor)
-    with pytest.raises(StopRun, match="it broke"):
-        sampler.take(requests(sampler))
-    assert sum(executor.runs.values()) == 1
 
 
 def test_nothing_is_started_after_a_limit_that_a_rollout_has_reached() -> None:
@@ -174,54 +125,6 @@ def test_a_run_of_errors_opens_the_breaker() -> None:
     with pytest.raises(StopRun, match="5 infrastructure errors in a row") as stop:
         sampler.take(requests(sampler))
     assert stop.value.kind == "breaker"
-
-
-def test_the_cap_on_rollouts_stops_before_it_is_passed() -> None:
-    executor = ScriptedExecutor(passed)
-    sampler, ledger = make(executor, Settings(max_rollouts=5))
-    asked = requests(sampler)
-    sampler.take(asked)
-    with pytest.raises(StopRun, match="--skillopt-max-rollouts=5"):
-        sampler.take([replace(r, index=1) for r in asked])
-    assert len(ledger.rollouts) == 4
-    assert sampler.take([replace(asked[0], index=1)])[0].passed
-
-
-def reporting(request: RolloutRequest, run: int) -> Rollout:
-    return replace(passed(request, run), usage=Usage(calls=1), reported=Usage(calls=1))
-
-
-def test_reported_calls_stop_the_run_before_the_next_rollout() -> None:
-    executor = ScriptedExecutor(reporting)
-    ledger, meter = MemoryLedger(), Meter(Settings(max_calls=3))
-    sampler = Sampler(executor, TASKS, ledger, model="m", meter=meter)
-    asked = requests(sampler)
-    with pytest.raises(StopRun, match="skillopt_max_calls") as stop:
-        sampler.take(asked)
-    assert stop.value.kind == "cap"
-    assert sum(executor.runs.values()) == sampler.taken == 3
-    assert {key: used.calls for key, used in meter.accounts.items()} == {("own agent", "train"): 3}
-    resumed = Sampler(executor, TASKS, ledger, model="m", meter=Meter(Settings(max_calls=2)))
-    resumed.take(asked)
-    assert set(executor.runs.values()) == {1}
-    resumed.take(asked)
-
-
-def test_at_most_as_many_are_handed_over_as_run_at_once_when_tests_report() -> None:
-    executor = ScriptedExecutor(reporting, capacity=2)
-    meter = Meter(Settings(max_calls=99))
-    sampler = Sampler(executor, TASKS, MemoryLedger(), model="m", meter=meter)
-    asked = requests(sampler)
-    sampler.take(asked)
-    queued: list[int] = []
-
-    def look(request: RolloutRequest, run: int) -> Rollout:
-        queued.append(len(executor.queue))
-        return reporting(request, run)
-
-    executor.answer = look
-    sampler.take([replace(r, index=1) for r in asked])
-    assert queued == [1, 1, 1, 0]
 
 
 def test_a_deadly_task_is_not_run_for_ever() -> None:
@@ -271,32 +174,6 @@ def test_a_provider_that_is_down_puts_no_task_away() -> None:
     sampler.take([replace(r, index=i) for i in range(6) for r in requests(sampler, 1)])
     assert sampler.notes == []
     assert sum(executor.runs.values()) == 6 * Settings().max_attempts
-
-
-def test_an_interrupt_stops_the_run() -> None:
-    executor = ScriptedExecutor(passed)
-    sampler, _ = make(executor)
-    executor.closed = True
-    with pytest.raises(StopRun, match="interrupted"):
-        sampler.take(requests(sampler))
-
-
-def test_what_is_under_way_at_the_end_is_kept_and_the_rest_dropped() -> None:
-    executor = ScriptedExecutor(passed, capacity=2)
-    sampler, ledger = make(executor)
-    asked = requests(sampler)
-    executor.answer = lambda request, run: error(request, "provider", fatal=True)
-    with pytest.raises(StopRun):
-        sampler.take(asked)
-    assert sampler.taken == 4
-    executor.answer = passed
-    runs = executor.queue.pop()
-    executor.cancel = lambda keys: {r.key for r in asked[:2]} & set(keys)  # type: ignore[method-assign]
-    executor.queue = [runs]
-    assert sampler.settle() == 0
-    assert set(ledger.rollouts) == {runs.key}
-    assert sampler.taken == 2
-    assert sampler.settle() == 0
 
 
 def test_what_an_interrupt_cuts_off_is_said() -> None:

@@ -20,48 +20,6 @@ WORKERS = ("-n", "2")
 LANES = ("-n", "1", "--drive-lanes=3")
 
 
-def test_a_worker_that_dies_once_costs_no_sample(drive: Drive) -> None:
-    driven = drive(
-        """
-        import os, pathlib, signal
-
-        def test_deadly():
-            mark = pathlib.Path("died")
-            if not mark.exists():
-                mark.touch()
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        def test_harmless():
-            pass
-        """,
-        *WORKERS,
-        job="rollout_driver:retrying",
-    )
-    assert [r.outcome for r in driven.rollouts] == ["passed"] * 2
-    assert (driven.path / "died").exists()
-
-
-def test_a_task_that_always_kills_its_worker_ends_as_error(drive: Drive) -> None:
-    driven = drive(
-        """
-        import os, signal
-
-        def test_killed():
-            os.kill(os.getpid(), signal.SIGKILL)
-
-        def test_harmless():
-            pass
-        """,
-        "-n1",
-        job="rollout_driver:retrying",
-    )
-    assert driven.one("test_harmless").outcome == "passed"
-    error = driven.one("test_killed").error
-    assert error is not None
-    assert error.kind == "worker"
-    assert "died while it ran this task" in error.message
-
-
 def test_lanes_give_back_all_that_ran_when_their_worker_dies(drive: Drive) -> None:
     driven = drive(
         """
@@ -97,43 +55,6 @@ def test_a_worker_that_describes_its_tasks_otherwise_ends_the_session(drive: Dri
     """
     driven = drive("def test_t(): ...", *WORKERS, conftest=conftest, expect=3)
     assert "of_another_version" in driven.output
-
-
-def test_all_workers_killed_are_replaced(drive: Drive) -> None:
-    driven = drive(
-        """
-        import os, pathlib, time
-
-        def test_slow(rollout):
-            rollout.record("user", str(os.getpid()))
-            if rollout.request.stage == "again" and not pathlib.Path("killed").exists():
-                pathlib.Path(f"running-{os.getpid()}").touch()
-                time.sleep(1000)
-        """,
-        *WORKERS,
-        job="jobs:job",
-        jobs="""
-        import os, signal, time
-        from rollout_driver import *
-
-        def job(executor, tasks):
-            first = take(executor, requests(tasks, skill_text(0), k=4), skill_text(0))
-            pids = {int(r.transcript[0].content) for r in first}
-            wanted = requests(tasks, skill_text(0), stream="again", k=4)
-            executor.submit(wanted)
-            while len(list(Path().glob("running-*"))) < 2:
-                time.sleep(0.005)
-            Path("killed").touch()
-            for pid in pids:
-                os.kill(pid, signal.SIGKILL)
-            second = [executor.next() for _ in wanted]
-            lost = [r.request for r in second if r.outcome == "error"]
-            keep(second + take(executor, lost, skill_text(0)))
-        """,
-    )
-    outcomes = [r.outcome for r in driven.rollouts]
-    assert outcomes.count("error") == 2
-    assert outcomes.count("passed") == 4
 
 
 def test_workers_that_cannot_start_end_the_session(drive: Drive, pytester: pytest.Pytester) -> None:
@@ -243,28 +164,6 @@ def test_a_thread_left_behind_does_not_keep_the_session(drive: Drive) -> None:
         "-n1",
     )
     assert driven.rollouts[0].outcome == "passed"
-
-
-def test_workers_that_collect_different_tests(drive: Drive) -> None:
-    driven = drive(
-        """
-        import os, pytest
-
-        @pytest.mark.parametrize("worker", [os.environ.get("PYTEST_XDIST_WORKER")])
-        def test_it(worker):
-            pass
-        """,
-        *WORKERS,
-        expect=4,
-    )
-    assert "gw0 and gw1 have collected different tasks" in driven.output
-    assert "test_suite.py::test_it[gw0], test_suite.py::test_it[gw1]" in driven.output
-
-
-def test_errors_during_collection(drive: Drive) -> None:
-    driven = drive("import nonexistent_module", "-n1", expect=2)
-    assert "1 error during collection" in driven.output
-    assert "nonexistent_module" in driven.output
 
 
 def test_what_the_job_raises_is_raised_in_the_main_thread(drive: Drive) -> None:
