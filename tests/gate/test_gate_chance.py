@@ -168,17 +168,3 @@ def test_accidents_of_wording_are_no_change(
         )
 
     assert accepted(world, lift=lift) <= 0.05 + 0.15 * (deviation > 0.5)
-
-
-def test_a_resumed_decision_asks_for_the_same_samples_and_ends_alike() -> None:
-    rate = rates(5)
-    seen: dict[Draw, bool] = {}
-
-    def roll(draw: Draw) -> bool:
-        key = f"{draw.arm}/{draw.task}/{draw.stream}/{draw.index}"
-        return seen.setdefault(draw, luck(key) < rate[draw.task])
-
-    first = judge(roll)
-    paid = len(seen)
-    assert judge(roll) == first
-    assert len(seen) == paid

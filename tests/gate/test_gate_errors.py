@@ -69,7 +69,7 @@ def test_a_task_dead_under_both_is_left_out_and_named(name: str) -> None:
 
 
 @each_row("name", SHORT)
-@each_row("lift", [-0.4, 0.0, 0.6])
+@each_row("lift", [0.0, 0.6])
 def test_a_task_that_is_left_out_speaks_neither_for_the_edit_nor_against_it(
     name: str, lift: float
 ) -> None:
@@ -77,7 +77,7 @@ def test_a_task_that_is_left_out_speaks_neither_for_the_edit_nor_against_it(
     whole = suite(24)
     rest = [task for task in whole if task.id != "t11"]
     with_it = without = 0
-    for seed in range(8):
+    for seed in range(4):
         passes = noisy(seed, lift)
         with_it += run_gate(gate_of(name, whole), measure(passes, {"t11"})).accepted
         without += run_gate(gate_of(name, rest), measure(passes)).accepted

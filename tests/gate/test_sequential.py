@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 from tables import each_row
 
 from pytest_skillopt.gate.data import (
-    CANDIDATE,
-    INCUMBENT,
     Draw,
     GateOptions,
     GateTask,
@@ -295,17 +293,6 @@ def test_scores_are_evidence_with_the_soft_metric() -> None:
 # Properties.
 
 
-@given(suites, st.integers(0, 1000))
-@settings(max_examples=40)
-def test_never_accepts_without_strict_improvement(suite: tuple[Rates, Rates], seed: int) -> None:
-    verdict = judge(*suite, seed)
-    if verdict.accepted:
-        assert verdict.before is not None
-        assert verdict.after is not None
-        assert verdict.after > verdict.before
-        assert all(task.candidate_n and task.incumbent_n for task in verdict.tasks)
-
-
 @given(suites, st.randoms(use_true_random=False))
 @settings(max_examples=20)
 def test_order_of_tasks_and_of_arrival_change_nothing(
@@ -327,30 +314,6 @@ def test_order_of_tasks_and_of_arrival_change_nothing(
                 assert gate.ask() == asked
             samples = samples[portion:]
     assert asked == expected
-
-
-@given(suites, st.integers(0, 1000))
-@settings(max_examples=40)
-def test_evidence_is_the_same_with_the_roles_swapped(suite: tuple[Rates, Rates], seed: int) -> None:
-    before, after = suite
-    names = [GateTask(task) for task in before]
-    there = run_gate(
-        make_gate("strict", names), lambda draws: answer(draws, roller(before, after, seed))
-    )
-
-    def take(draws: Sequence[Draw]) -> list[Sample]:
-        roll = roller(before, after, seed)
-        samples = []
-        for draw in draws:
-            arm = CANDIDATE if draw.arm == INCUMBENT else INCUMBENT
-            passed = roll(Draw(arm, draw.task, draw.stream, draw.index))
-            samples.append(Sample(draw, passed))
-        return samples
-
-    back = run_gate(make_gate("strict", [GateTask(task) for task in before]), take)
-    assert [t.e_up for t in there.tasks] == [t.e_down for t in back.tasks]
-    assert there.names("fixed") == back.names("broken")
-    assert not (there.accepted and back.accepted)
 
 
 @given(suites)
@@ -415,16 +378,12 @@ def dilute(p: Rates, rng: random.Random) -> Rates:
     return {task: p[task] * (1 - loss) for task in rest} | dict.fromkeys(weak, 0.9)
 
 
-def test_chance_is_not_accepted() -> None:
-    assert accepted(lambda p, rng: dict(p), 20) == 0
-
-
 def test_harm_is_not_accepted() -> None:
-    assert accepted(break_one, 15) == 0
+    assert accepted(break_one, 8) == 0
 
 
 def test_four_fixed_tasks_are_nearly_always_seen() -> None:
-    assert accepted(fix, 60, named=True) >= 0.85
+    assert accepted(fix, 30, named=True) >= 0.85
     assert accepted(lambda p, rng: fix(p, rng, 8), 20, named=True, cap=100) >= 0.5
 
 
@@ -440,14 +399,14 @@ def test_a_loss_spread_over_all_tasks_is_seen_beside_a_few_lifted_ones(
     assert accepted(dilute, trials, named=True, cap=cap) <= 0.25
 
 
-@each_row("rate", [0.3, 0.6, 0.9])
+@each_row("rate", [0.3, 0.9])
 def test_suites_unlike_the_prior_keep_the_bound(rate: float) -> None:
     flat = dict.fromkeys(ids(20), rate)
-    assert sum(judge(flat, flat, seed).accepted for seed in range(24)) <= 1
+    assert sum(judge(flat, flat, seed).accepted for seed in range(16)) <= 1
 
 
 def test_a_thin_gain_is_seen_in_a_large_suite() -> None:
     before = dict.fromkeys(ids(60), 0.45)
     after = dict.fromkeys(before, 0.70)
     assert judge(before, after, 3).accepted
-    assert sum(judge(before, before, seed).accepted for seed in range(20)) <= 1
+    assert sum(judge(before, before, seed).accepted for seed in range(8)) <= 1
