@@ -95,11 +95,6 @@ def twice(project: Project) -> None:
 
 
 LINKS: dict[str, tuple[str, Callable[[Project], None]]] = {
-    "folder": (
-        ".claude/skills/notes/SKILL.md",
-        lambda p: p.link(".claude/skills/notes", "../../skills/notes"),
-    ),
-    "above": (".claude/skills/notes/SKILL.md", lambda p: p.link(".claude/skills", "../skills")),
     "file": (
         ".claude/skills/notes/SKILL.md",
         lambda p: p.link(".claude/skills/notes/SKILL.md", "../../../skills/notes/SKILL.md"),
@@ -168,12 +163,10 @@ def test_a_link_that_points_elsewhere_now_is_compared_with_what_it_pointed_to(
     assert f"is compared with {place} at HEAD" in shown
 
 
-@pytest.mark.parametrize("others", [0, 1])
 def test_a_skill_that_was_moved_and_renamed_is_compared_with_the_most_similar_that_has_gone(
-    project: Project, others: int
+    project: Project,
 ) -> None:
-    if others:
-        project.write("skills/other/SKILL.md", "---\nname: other\n---\nPaint it black.\n")
+    project.write("skills/other/SKILL.md", "---\nname: other\n---\nPaint it black.\n")
     project.commit()
     shutil.rmtree(project.root / "skills")
     new = "prompts/memo/SKILL.md"

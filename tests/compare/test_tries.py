@@ -261,26 +261,7 @@ def test_the_plan_counts_no_test_task(project: Project) -> None:
     assert project.asked == []
 
 
-def test_a_model_that_is_refused_ends_a_try_before_its_first_rollout(project: Project) -> None:
-    project.server.probe = project.server.answer.error(404, "Model Not Exist")
-    status, _, shown = project.attempt(project.propose(SKILL + RULE))
-    assert status == pytest.ExitCode.USAGE_ERROR
-    assert "the target model cannot be used" in shown
-    assert not project.asked
-
-
 KEY = "kappa-7f3Qz91Lm-x02Vbn8"
-
-
-def test_a_secret_in_pieces_is_refused_before_anything_is_run(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DEPLOY_TOKEN", KEY)
-    text = f"{SKILL}{RULE}Log in with **{KEY[:9]}** `{KEY[9:]}`\n"
-    status, found, shown = project.attempt(project.propose(text))
-    assert (status, found["status"]) == (1, "rejected"), shown
-    assert "the value of DEPLOY_TOKEN" in found["reason"]
-    assert not project.asked
 
 
 def why_refused(toy: ModuleType, before: str, after: str) -> str:

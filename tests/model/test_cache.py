@@ -87,12 +87,6 @@ def test_a_text_comes_back_as_it_was(directory: Path, value: str) -> None:
     assert read(directory, "b" * 64) is None
 
 
-def test_a_later_value_replaces_an_earlier_one(cache: DiskCache) -> None:
-    cache.set(KEY, LONG)
-    cache.set(KEY, "short")
-    assert cache.get(KEY) == "short"
-
-
 def test_the_directory_is_for_its_owner_alone(directory: Path) -> None:
     directory.mkdir(mode=0o777)
     directory.chmod(0o777)
@@ -104,22 +98,6 @@ def test_nothing_is_ever_evicted(cache: DiskCache) -> None:
     inner = cache._cache
     assert (inner.eviction_policy, inner.cull_limit) == ("none", 0)
     assert inner.size_limit > 2**60
-
-
-def test_threads_and_processes_write_at_once(cache: DiskCache) -> None:
-    code = (
-        "import sys; from pathlib import Path; from pytest_skillopt.model.cache import DiskCache\n"
-        "c = DiskCache(Path(sys.argv[1]))\n"
-        "for i in range(40): c.set(f'{sys.argv[2]}-{i}', 'x' * 10 * i)\n"
-        "c.close()"
-    )
-    place = str(cache.directory)
-    others = [subprocess.Popen([sys.executable, "-c", code, place, n]) for n in ("a", "b")]
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda i: cache.set(f"c-{i}", "x" * 10 * i), range(40)))
-    assert [other.wait(PATIENCE) for other in others] == [0, 0]
-    for name in "abc":
-        assert all(cache.get(f"{name}-{i}") == "x" * 10 * i for i in range(40))
 
 
 def test_a_forked_child_can_use_the_cache(cache: DiskCache) -> None:
@@ -299,16 +277,6 @@ def test_what_a_killed_writer_left_is_found(directory: Path) -> None:
     assert read(directory) == "kept"
 
 
-def test_a_completion_comes_back_free(directory: Path) -> None:
-    replies = Replies("rw", DiskCache(directory))
-    replies.keep(KEY, DONE)
-    found = replies.find(KEY)
-    replies.close()
-    asked, said = DONE.usage.input_tokens, DONE.usage.output_tokens
-    paid = Usage(1, 0, asked, said)
-    assert found == Completion(DONE.text, DONE.tool_calls, DONE.finish_reason, paid)
-
-
 @pytest.mark.parametrize(
     "text",
     ["", "null", "[]", "{}", '{"format": 0}', '{"format": 1, "stored": 1, "text": 5}', "{" * 99],
@@ -382,17 +350,6 @@ def test_a_key_is_held_against_other_processes_until_its_holder_ends(
         held.kill()
     assert cache.claim("one")
     assert not cache.claim("two")
-
-
-def test_refused_rows_are_told_to_the_reader(stored: Path) -> None:
-    tamper(stored, "UPDATE Cache SET mode = 4")
-    replies = Replies("rw", DiskCache(stored))
-    assert not replies.notes
-    assert replies.find(KEY) is None
-    assert list(replies.notes) == [
-        "rows of the cache were refused: this package has not written them"
-    ]
-    replies.close()
 
 
 def test_keys_tell_requests_apart_and_nothing_else() -> None:

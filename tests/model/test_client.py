@@ -570,19 +570,6 @@ def test_threads_share_one_model(chat_server: ChatServer, make_model: ModelMaker
     assert chat_server.peak == 32
 
 
-def test_a_cap_stops_before_the_call_it_forbids(
-    chat_server: ChatServer, make_model: ModelMaker
-) -> None:
-    limits = Meter(Settings(max_calls=2))
-    model = make_model(throttle=limits)
-    model.complete(HI, sample="0", stage="rollout", task="t")
-    model.complete(HI, sample="1", stage="rollout", task="t")
-    with pytest.raises(CapReached):
-        model.complete(HI, sample="2")
-    assert chat_server.calls == 2
-    assert limits._accounts == {("target", "rollout"): Usage(2, 0, 4, 2)}
-
-
 def test_a_reply_that_is_no_use_is_paid_for_all_the_same(
     chat_server: ChatServer, make_model: ModelMaker
 ) -> None:
@@ -619,21 +606,6 @@ def test_a_reply_after_a_malformed_one_tells_what_both_took(
     chat_server.script(chat_server.answer.garbage())
     reply = make_model(throttle=limits).complete(HI, sample="0")
     assert reply.usage.calls == limits.spent.calls == 2
-
-
-def test_nothing_stays_in_flight_when_a_call_is_interrupted(
-    chat_server: ChatServer, make_model: ModelMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    limits = Meter()
-    model = make_model(throttle=limits)
-
-    def interrupted(request: dict[str, Any]) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(model, "_send", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        model.complete(HI, sample="0")
-    assert len(limits._flying) == 0
 
 
 def test_closing_wakes_whoever_waits_for_a_reply(
@@ -756,16 +728,6 @@ def test_refresh_pays_once_a_session(
     assert model.complete(HI, sample="0").usage.cached == 1
     assert make_model(cache=old).complete(HI, sample="0").text == "new"
     assert chat_server.calls == 2
-
-
-def test_off_pays_for_every_call(
-    chat_server: ChatServer, make_model: ModelMaker, tmp_path: Path
-) -> None:
-    model = make_model(cache=Replies("off"))
-    model.complete(HI, sample="0")
-    model.complete(HI, sample="0")
-    assert chat_server.calls == 2
-    assert not (tmp_path / "cache").exists()
 
 
 def test_who_asks_the_same_at_once_pays_once(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tables import each_row
 
 from pytest_skillopt.model.purse import FIRST_LOOK, Amounts, Purse, Usual
-from pytest_skillopt.model.types import CapReached, Usage
+from pytest_skillopt.model.types import Usage
 
 USAGE = Usage(calls=2, input_tokens=100, cost=0.01)
 
@@ -180,19 +180,6 @@ def test_what_a_failed_attempt_has_cost_is_not_there_for_a_share() -> None:
     share.took("a", Usage(calls=1), 1.0)
     whole.lost(Usage(calls=41))
     assert share.affordable() == 100 - 42 - 1
-
-
-# What is paid in a session.
-
-
-def test_a_call_waits_for_those_in_flight_before_a_cap_is_reached() -> None:
-    purse = Purse(Amounts(calls=2, cost=1.0))
-    one = Amounts(calls=1, cost=0.6)
-    assert purse.has_room(one, Amounts())
-    assert not purse.has_room(one, one)
-    purse.pay(Usage(calls=1, cost=0.5))
-    with pytest.raises(CapReached, match=r"skillopt_max_cost: the cap of 1 US dollars"):
-        purse.has_room(one, Amounts())
 
 
 @given(

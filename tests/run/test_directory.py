@@ -35,25 +35,6 @@ def test_a_home_is_out_of_gits_sight(home: Home) -> None:
     run.close()
 
 
-def test_a_run_is_found_by_its_name_its_beginning_or_as_the_latest(home: Home) -> None:
-    for name in ("20260101-a", "20260102-b", "20260102-c"):
-        make_run(home, name)
-    assert home.find("20260101").name == "20260101-a"
-    assert home.find("20260102-b").name == "20260102-b"
-    assert home.find("").name == "20260102-c"
-    with pytest.raises(RunError, match="several runs begin with '20260102'"):
-        home.find("20260102")
-    with pytest.raises(RunError, match=r"there is no run 'x'.*latest: 20260101-a"):
-        home.find("x")
-
-
-def test_no_run_at_all(home: Home) -> None:
-    assert home.run_names() == []
-    assert home.unfinished() == ""
-    with pytest.raises(RunError, match="latest: none"):
-        home.find("")
-
-
 @pytest.mark.parametrize(
     ("resume", "expected"), [(None, "20260102-b"), ("pytest", "20260102-b"), ("", "")]
 )

@@ -66,11 +66,6 @@ def test_no_skill_or_several_name_the_setting(tmp_path: Path) -> None:
         found(tmp_path)
 
 
-def test_any_text_file_is_read(tmp_path: Path) -> None:
-    put(tmp_path / "AGENTS.md", b"\xef\xbb\xbf# Agents\r\n")
-    assert read_skill(Path("AGENTS.md"), tmp_path).data == b"\xef\xbb\xbf# Agents\r\n"
-
-
 def test_a_link_inside_of_the_project_is_followed(tmp_path: Path) -> None:
     target = put(tmp_path / "real/SKILL.md", b"old")
     target.chmod(0o640)
@@ -119,17 +114,6 @@ def test_the_write_is_complete_and_leaves_nothing_behind(tmp_path: Path) -> None
     assert path.read_bytes() == b"new\r\n"
     assert path.stat().st_mode & 0o777 == 0o664
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_file_that_changed_is_not_written(tmp_path: Path) -> None:
-    path = put(tmp_path / "SKILL.md", b"edited by hand")
-    with pytest.raises(SkillError, match="changed during the run"):
-        write_version(tmp_path, "SKILL.md", Document(b"old"), Document(b"new"), Trained())
-    assert path.read_bytes() == b"edited by hand"
-    path.unlink()
-    with pytest.raises(SkillError, match="changed during the run"):
-        write_version(tmp_path, "SKILL.md", Document(b"old"), Document(b"new"), Trained())
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_failing_write_leaves_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,13 +215,3 @@ def test_the_first_folder_above_the_tests_that_has_skills_decides(tmp_path: Path
     with pytest.raises(SkillError, match=r"2 skills under .*/b: b/.claude/.*, b/skills/z"):
         found(tmp_path, "b/tests")
     assert found(tmp_path, "a/tests") == first
-
-
-def test_no_skill_at_all_can_be_told_from_several(tmp_path: Path) -> None:
-    with pytest.raises(files.NoSkill, match="--skillopt-init"):
-        found(tmp_path)
-    put(tmp_path / ".claude/a/SKILL.md")
-    put(tmp_path / ".claude/b/SKILL.md")
-    with pytest.raises(SkillError) as caught:
-        found(tmp_path)
-    assert not isinstance(caught.value, files.NoSkill)
