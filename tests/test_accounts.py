@@ -12,6 +12,7 @@ import pytest
 import warm_sessions
 from execnet import gateway_io
 from patience import PATIENCE, wait_until
+from run_files import latest_result
 from sessions import WITHOUT_TIME_OUTS
 
 if TYPE_CHECKING:
@@ -62,8 +63,7 @@ def test_every_call_is_in_the_rows_of_its_stage_and_of_its_task(
     project: pytest.Pytester, chat_server: ChatServer, arguments: tuple[str, ...]
 ) -> None:
     assert project.runpytest_inprocess("--skillopt-train", *arguments).ret == 0
-    (kept,) = (project.path / ".skillopt" / "runs").glob("*/result.json")
-    result = json.loads(kept.read_text())
+    result = latest_result(project.path)
     target = {row["stage"]: row["calls"] for row in result["usage"] if row["role"] == "target"}
     assert set(target) >= {"search", "final"}
     asked = sum(body["model"] == "worker" for body in chat_server.bodies)
@@ -143,18 +143,21 @@ def test_a_repeated_run_decides_as_the_first_though_its_samples_are_free(
     for _ in range(2):
         skill.write_text(start)
         project.runpytest_inprocess("--skillopt-train", *capped, "-p", "no:xdist")
-        kept = sorted((project.path / ".skillopt" / "runs").glob("*/result.json"))[-1]
-        result = json.loads(kept.read_text())
+        result = latest_result(project.path)
         one = result["skills"][0]
         found.append((result["rollouts"], result["reason"], one["steps"], chat_server.calls))
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("probe", [False, True], ids=["rollout", "probe"])
 @pytest.mark.parametrize(
-    "arguments",
-    [("-p", "no:xdist"), ("-n1",), ("--skillopt-lanes=4",)],
-    ids=["here", "worker", "lanes"],
+    ("arguments", "probe"),
+    [
+        (("-p", "no:xdist"), False),
+        (("-n1",), False),
+        (("-n1",), True),
+        (("--skillopt-lanes=4",), False),
+    ],
+    ids=["here", "worker", "probe", "lanes"],
 )
 def test_an_interrupt_waits_for_no_reply(
     project: pytest.Pytester, chat_server: ChatServer, arguments: tuple[str, ...], probe: bool

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from run_files import latest_result
 from tables import each_row
 
 from pytest_skillopt.skill.document import Document, SkillError
@@ -66,8 +67,7 @@ def train(
     server.reply = lambda body: json.dumps({"reasoning": "nobody asks", "edits": edits})
     arguments = arguments or ("--skillopt-train=description",)
     project.runpytest_inprocess("-p", "no:xdist", *arguments)
-    run = max((project.path / ".skillopt" / "runs").iterdir())
-    (skill,) = json.loads((run / "result.json").read_text())["skills"]
+    (skill,) = latest_result(project.path)["skills"]
     return (project.path / "skills/house-greeting/SKILL.md").read_text(), skill
 
 
@@ -157,16 +157,10 @@ def test_no_description_is_trained_unasked(
     assert {row["status"] for row in skill["edits"]} == {"refused"}
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("--skillopt-train=description", "test_trigger.py"),
-        ("--skillopt-train", "-o", "skillopt_train_description=yes", "test_trigger.py"),
-    ],
-)
-def test_the_flag_does_what_the_setting_does_and_takes_no_path_for_its_value(
-    project: pytest.Pytester, chat_server: ChatServer, arguments: tuple[str, ...]
+def test_the_setting_does_what_the_flag_does_which_takes_no_path_for_its_value(
+    project: pytest.Pytester, chat_server: ChatServer
 ) -> None:
+    arguments = ("-oskillopt_train_description=yes", "--skillopt-train", "test_trigger.py")
     text, skill = train(project, chat_server, *arguments, edits=[{"content": GOOD}])
     assert GOOD in text
     assert len(skill["tasks"]) == 12
@@ -305,8 +299,7 @@ class Repository:
         """Train; the result of each skill."""
         command = ("--skillopt-train=description", "-p", "no:xdist", *arguments)
         self.project.runpytest_inprocess(*command)
-        run = max((self.path / ".skillopt" / "runs").iterdir())
-        found = json.loads((run / "result.json").read_text())["skills"]
+        found = latest_result(self.path)["skills"]
         return {each["name"].removeprefix("house-"): each for each in found}
 
     def described(self, skill: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import pytest
 import warm_sessions
 from example_copy import ROOT, SKILL, START, answer_at_once, copy_example
 from patience import PATIENCE
+from run_files import latest_result
 from sessions import clean_environment
 from simulation import serve
 
@@ -48,9 +48,7 @@ def run(project: Path, *args: str, expect: Sequence[int] = (0,), **env: str) -> 
 
 
 def result(project: Path) -> dict[str, Any]:
-    (path,) = project.glob(".skillopt/runs/*/result.json")
-    loaded: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return loaded
+    return latest_result(project)
 
 
 def test_a_plain_run_is_an_ordinary_test_run(project: Path) -> None:

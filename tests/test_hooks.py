@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from run_files import latest_entries, latest_result
 from tables import each_row
 
 import pytest_skillopt
@@ -110,12 +111,7 @@ class Project:
 
     @property
     def result(self) -> dict[str, Any]:
-        data: dict[str, Any] = json.loads((self.run_directory / "result.json").read_text())
-        return data
-
-    @property
-    def journal(self) -> list[str]:
-        return (self.run_directory / "journal.jsonl").read_text().splitlines()
+        return latest_result(self.path)
 
     @property
     def skill(self) -> str:
@@ -191,11 +187,7 @@ def test_classify_error(project: Project) -> None:
     result = project.run("--skillopt")
     assert result.ret == 1
     assert project.result["status"] == "unmeasured"
-    errors = [
-        entry["data"]["error"]
-        for entry in map(json.loads, project.journal)
-        if entry["kind"] == "error"
-    ]
+    errors = [row["error"] for row in latest_entries(project.path, "error")]
     assert len(errors) > 1, "the run may end before all tasks were tried"
     assert {error["kind"] for error in errors} == {"setup"}
     assert errors[0]["message"] == "the database is busy: database is locked"
@@ -262,26 +254,6 @@ def test_update(project: Project) -> None:
     project.use("pytest_skillopt_update")
     assert project.run("--skillopt-train").ret == 0
     assert f"\n- {RULE}\n" in project.skill
-
-
-def test_an_update_whose_edits_do_not_make_its_document_is_refused(project: Project) -> None:
-    """The default search samples edits; the search batch takes the document as it is."""
-    (project.path / "conftest.py").write_text(
-        textwrap.dedent(
-            """
-            from pytest_skillopt import Document, Update
-
-            def pytest_skillopt_update(config, patch, context):
-                lines = [f"* {proposal.content}" for proposal in patch.edits]
-                document = Document.from_text("\\n".join([context.document.text, *lines, ""]))
-                return Update(document, patch.edits)
-            """
-        )
-    )
-    assert project.run("--skillopt-train").ret == 0
-    (skill,) = project.result["skills"]
-    assert {edit["status"] for edit in skill["edits"]} == {"refused"}
-    assert "the edits of the update stage do not make its document" in skill["edits"][0]["why"]
 
 
 def test_opened(project: Project) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import pytest
+from run_files import latest_entries
 
 if TYPE_CHECKING:
     from chat_server import ChatServer
@@ -81,7 +81,5 @@ def test_a_task_that_nothing_passes_is_named_and_nothing_is_called_for_it(
     result = project.runpytest_subprocess("--skillopt-train", "--skillopt-max-calls=1", *workers)
     result.stdout.fnmatch_lines([f"skillopt: {LAX}*"])
     assert len(chat_server.bodies) <= 1, "only the look whether the model is there"
-    (journal,) = project.path.glob(".skillopt/runs/*/journal.jsonl")
-    entries = map(json.loads, journal.read_text().splitlines())
-    (data,) = [entry["data"] for entry in entries if entry["kind"] == "idle"]
+    (data,) = latest_entries(project.path, "idle")
     assert data["passed"] == ["test_guests.py::test_lax"]

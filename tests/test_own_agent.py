@@ -7,10 +7,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from run_files import all_results, latest_entries
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from chat_server import ChatServer
 
 NAMES = "Ada Ben Cleo Dan Eve Finn Gus Hal"
@@ -56,9 +55,10 @@ def paid(project: pytest.Pytester) -> list[str]:
     return file.read_text().splitlines() if file.exists() else []
 
 
-def kept(project: pytest.Pytester) -> tuple[dict[str, Any], Path]:
-    (found,) = (project.path / ".skillopt" / "runs").glob("*/result.json")
-    return json.loads(found.read_text()), found.parent
+def kept(project: pytest.Pytester) -> dict[str, Any]:
+    """The result of the only run."""
+    (found,) = all_results(project.path)
+    return found
 
 
 def own(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -71,7 +71,7 @@ def test_they_are_in_the_usage_of_the_run(
 ) -> None:
     done = project.runpytest_inprocess(*TRAIN, *arguments)
     assert done.ret == 0
-    result, directory = kept(project)
+    result = kept(project)
     stages = Counter(line.split()[-1] for line in paid(project))
     found = own(result)
     assert {stage: row["calls"] for stage, row in found.items()} == {
@@ -83,6 +83,7 @@ def test_they_are_in_the_usage_of_the_run(
     assert sum(row["cost"] for row in found.values()) == pytest.approx(0.01 * rollouts)
     said = f"({2 * rollouts:,} of them reported by tests)"
     done.stdout.fnmatch_lines([f"*calls*{said}*"])
+    (directory,) = (project.path / ".skillopt" / "runs").iterdir()
     assert said in (directory / "summary.md").read_text()
     assert said in (directory / "report.html").read_text()
 
@@ -121,7 +122,7 @@ def test_an_agent_is_told_its_model_and_a_key_for_its_cache(
     url = project.path.joinpath("pyproject.toml").read_text().split('base_url = "')[1].split('"')[0]
     assert {said for said, _ in told} == {f"worker {url} OPENAI_API_KEY {{'temperature': 0.5}}"}
     assert len({key for _, key in told}) == len(told) == 6
-    result, _ = kept(project)
+    result = kept(project)
     assert own(result)["eval"]["cost"] == pytest.approx(6 * 5.0)
 
 
@@ -139,7 +140,7 @@ def test_a_model_without_a_price_stops_a_run_that_is_capped_in_money(
     )
     given = ("--skillopt", "-p", "no:xdist", "--skillopt-max-cost=1")
     assert project.runpytest_inprocess(*given).ret == 1
-    result, _ = kept(project)
+    result = kept(project)
     assert result["status"] == "unmeasured"
     assert "no price is known for unheard-of" in result["reason"]
 
@@ -150,7 +151,7 @@ CAPS = ["--skillopt-max-calls=60", "--skillopt-max-tokens=1000", "--skillopt-max
 @pytest.mark.parametrize("cap", CAPS)
 def test_they_count_towards_the_caps_of_a_training(project: pytest.Pytester, cap: str) -> None:
     project.runpytest_inprocess(*TRAIN, "-p", "no:xdist", cap)
-    result, _ = kept(project)
+    result = kept(project)
     used = {
         "--skillopt-max-calls": sum(row["calls"] for row in result["usage"]),
         "--skillopt-max-tokens": sum(
@@ -163,14 +164,19 @@ def test_they_count_towards_the_caps_of_a_training(project: pytest.Pytester, cap
     assert own(result)
 
 
-@pytest.mark.parametrize(("arguments", "running"), [*zip(EXECUTORS, (1, 2), strict=True)])
-@pytest.mark.parametrize("cap", ["--skillopt-max-calls=13", "--skillopt-max-cost=0.065"])
+@pytest.mark.parametrize(
+    ("cap", "arguments", "running"),
+    [
+        ("--skillopt-max-calls=13", EXECUTORS[1], 2),
+        ("--skillopt-max-cost=0.065", EXECUTORS[0], 1),
+    ],
+)
 def test_no_rollout_begins_once_a_cap_is_used_up(
     project: pytest.Pytester, cap: str, arguments: tuple[str, ...], running: int
 ) -> None:
     done = project.runpytest_inprocess("--skillopt", *arguments, cap)
     assert done.ret == 1, "no task passes"
-    result, _ = kept(project)
+    result = kept(project)
     name = cap.partition("=")[0].removeprefix("--").replace("-", "_")
     assert result["status"] == "measured", "as far as it went"
     assert any(name in note and "is reached" in note for note in result["notes"])
@@ -181,12 +187,12 @@ def test_no_rollout_begins_once_a_cap_is_used_up(
 
 def test_the_calls_of_all_sessions_are_counted_once(project: pytest.Pytester) -> None:
     project.runpytest_inprocess(*TRAIN, "-p", "no:xdist", "--skillopt-max-calls=50")
-    first, _ = kept(project)
+    first = kept(project)
     before = len(paid(project))
     assert before
     done = project.runpytest_inprocess(*TRAIN, "-p", "no:xdist", "--skillopt-resume=latest")
     assert done.ret == 0
-    result, _ = kept(project)
+    result = kept(project)
     assert len(set(paid(project))) == len(paid(project))
     assert sum(row["calls"] for row in own(first).values()) == 2 * before
     assert sum(row["calls"] for row in own(result).values()) == 2 * len(paid(project))
@@ -200,36 +206,33 @@ def test_rollouts_fetched_in_advance_are_kept_when_the_run_ends(
     monkeypatch.setenv("SLOW", "0.1")
     done = project.runpytest_inprocess(*TRAIN, "-n3", "-oskillopt_final_rollouts=2")
     assert done.ret == 0
-    result, directory = kept(project)
-    lines = [json.loads(line) for line in (directory / "journal.jsonl").read_text().splitlines()]
-    journaled = sum(line["kind"] == "rollout" for line in lines)
+    result = kept(project)
+    journaled = len(latest_entries(project.path, "rollout"))
     assert journaled == len(paid(project)) == result["rollouts"]
     assert sum(row["calls"] for row in own(result).values()) == 2 * journaled
 
 
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
-        ("rollout.usage(calls=-1)", "-1 is not a finite number from 0"),
-        ("rollout.usage(cost=float('nan'))", "nan is not a finite number from 0"),
-        ("rollout.usage(calls=1.5)", "cannot be interpreted as an integer"),
-    ],
-)
-def test_figures_that_no_cap_could_hold_are_refused(
-    project: pytest.Pytester, call: str, said: str
-) -> None:
+def test_figures_that_no_cap_could_hold_are_refused(project: pytest.Pytester) -> None:
+    refused = {
+        "calls=-1": "-1 is not a finite number from 0",
+        "cost=float('nan')": "nan is not a finite number from 0",
+        "calls=1.5": "cannot be interpreted as an integer",
+    }
     project.makepyfile(
         test_greeting=f"""
         import contextlib, pytest
 
         @pytest.mark.skill_task
-        def test_it(rollout):
+        @pytest.mark.parametrize("figure", {list(refused)})
+        def test_it(rollout, figure):
             with contextlib.suppress(TypeError, ValueError):
-                {call}
+                eval(f"rollout.usage({{figure}})", {{"rollout": rollout}})
         """
     )
     project.runpytest_inprocess("--skillopt", "-p", "no:xdist")
-    result, _ = kept(project)
-    (row,) = result["skills"][0]["tasks"]
-    assert row["before"]["passed"] == 0
-    assert said in row["before"]["sample"]["message"]
+    result = kept(project)
+    found = {row["id"]: row["before"] for row in result["skills"][0]["tasks"]}
+    for figure, said in refused.items():
+        measured = found[f"test_greeting.py::test_it[{figure}]"]
+        assert measured["passed"] == 0
+        assert said in measured["sample"]["message"]

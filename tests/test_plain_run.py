@@ -137,36 +137,33 @@ def test_the_marker_is_listed(project: pytest.Pytester) -> None:
     assert [argument.partition("=")[0] for argument in listed.split(", ")] == valid.split(", ")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("foo=1", "*skill_task has no argument 'foo' (valid: skill, split, rollouts, *)"),
-        ("'x'", "*skill_task takes keyword arguments only *, got 'x'*"),
-        ("rollouts=0", "*rollouts must be a whole number of at least 1"),
-        ("rollouts=True", "*rollouts must be a whole number of at least 1"),
-        ("min_pass_rate=2", "*min_pass_rate must be a number from 0 to 1"),
-        ("split='dev'", "*split must be 'train', 'val' or 'test'"),
-        ("must_pass='yes'", "*must_pass must be True or False"),
-    ],
-)
+WRONG_MARKERS = {
+    "foo=1": "*skill_task has no argument 'foo' (valid: skill, split, rollouts, *)",
+    "'x'": "*skill_task takes keyword arguments only *, got 'x'*",
+    "rollouts=0": "*rollouts must be a whole number of at least 1",
+    "rollouts=True": "*rollouts must be a whole number of at least 1",
+    "min_pass_rate=2": "*min_pass_rate must be a number from 0 to 1",
+    "split='dev'": "*split must be 'train', 'val' or 'test'",
+    "must_pass='yes'": "*must_pass must be True or False",
+}
+
+
 def test_a_wrong_marker_is_an_error_of_the_test_and_stops_a_mode(
-    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, arguments: str, message: str
+    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-this-test")
-    project.makepyfile(
-        f"""
-        import pytest
-
-        @pytest.mark.skill_task({arguments})
-        def test_it(): pass
-        """
-    )
+    tests = [
+        f"@pytest.mark.skill_task({arguments})\ndef test_{number}(): pass\n"
+        for number, arguments in enumerate(WRONG_MARKERS)
+    ]
+    project.makepyfile("import pytest\n\n" + "\n".join(tests))
     plain = project.runpytest()
-    plain.assert_outcomes(errors=1)
-    plain.stdout.fnmatch_lines([f"test_*.py::test_it: {message}"])
+    plain.assert_outcomes(errors=len(tests))
+    for number, message in enumerate(WRONG_MARKERS.values()):
+        plain.stdout.fnmatch_lines([f"test_*.py::test_{number}: {message}"])
     mode = project.runpytest("--skillopt-train", "--skillopt-optimizer=openai:m")
     assert mode.ret == pytest.ExitCode.USAGE_ERROR
-    mode.stderr.fnmatch_lines([f"ERROR: test_*.py::test_it: {message}"])
+    mode.stderr.fnmatch_lines([f"ERROR: test_*.py::test_0: {WRONG_MARKERS['foo=1']}"])
 
 
 def test_a_wrong_marker_is_seen_on_workers_too(project: pytest.Pytester) -> None:
@@ -188,31 +185,21 @@ def test_a_wrong_marker_is_seen_on_workers_too(project: pytest.Pytester) -> None
     mode.stderr.fnmatch_lines(["ERROR: *skill_task has no argument 'splt'*"])
 
 
-@pytest.mark.parametrize("mode", ["--skillopt", "--skillopt-train"])
-def test_looping_on_failures_is_refused(project: pytest.Pytester, mode: str) -> None:
-    project.makepyfile("def test_it(): pass")
-    result = project.runpytest_inprocess(mode, "-f")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*cannot be combined with -f / --looponfail*"])
-
-
-@pytest.mark.parametrize(
-    ("fixture", "message"),
-    [
-        ("rollout.score(1.5)", "ValueError: 1.5 is not a finite number *"),
-        ("rollout.score(float('nan'))", "ValueError: nan is not a finite number*"),
-        (
-            "rollout.record('user', object())",
-            "TypeError: Object of type object is not JSON serializable*",
-        ),
-    ],
-)
-def test_a_wrong_record_shows_in_an_ordinary_run(
-    project: pytest.Pytester, fixture: str, message: str
-) -> None:
-    project.makepyfile(f"def test_it(rollout): {fixture}")
-    result = project.runpytest()
-    result.stdout.fnmatch_lines([f"E * {message}"])
+def test_a_wrong_record_shows_in_an_ordinary_run(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        """
+        def test_high(rollout): rollout.score(1.5)
+        def test_nan(rollout): rollout.score(float("nan"))
+        def test_object(rollout): rollout.record("user", object())
+        """
+    )
+    project.runpytest().stdout.fnmatch_lines(
+        [
+            "E * ValueError: 1.5 is not a finite number *",
+            "E * ValueError: nan is not a finite number*",
+            "E * TypeError: Object of type object is not JSON serializable*",
+        ]
+    )
 
 
 def test_no_model_is_an_error_of_the_test_that_needs_one(project: pytest.Pytester) -> None:

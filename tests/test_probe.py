@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from run_files import latest_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,8 +88,7 @@ def test_each_model_is_asked_once_and_never_again_what_the_cache_holds(
     assert project.runpytest_inprocess("--skillopt-train", "-n1").ret == 0
     asked = sorted(request.body["model"] for request in chat_server.probes)
     assert asked == ["thinker", "worker"], "the judge is the optimizer"
-    (found,) = (project.path / ".skillopt" / "runs").glob("*/result.json")
-    rows = [row for row in json.loads(found.read_text())["usage"] if row["stage"] == "probe"]
+    rows = [row for row in latest_result(project.path)["usage"] if row["stage"] == "probe"]
     assert sum(row["calls"] for row in rows) == 2
     (project.path / "SKILL.md").write_bytes(skill)
     before = chat_server.calls
@@ -125,8 +125,7 @@ def test_another_model_that_answers_is_noted_once(
         shown = " ".join(done.stdout.str().split())
         words = "openai:worker: the provider says that vendor/worker-mini has answered"
         assert shown.count(f"note: {words}: the figures are of that model") == 1
-        found = max((project.path / ".skillopt" / "runs").glob("*/result.json"))
-        said = [note for note in json.loads(found.read_text())["notes"] if "answered" in note]
+        said = [note for note in latest_result(project.path)["notes"] if "answered" in note]
         assert len(said) == 1
         assert said[0].startswith(words)
         calls, chat_server.requests = len(chat_server.requests), []

@@ -14,6 +14,7 @@ import pytest
 import warm_sessions
 from chat_server import Answer
 from patience import PATIENCE
+from run_files import latest_result
 from sessions import clean_environment
 
 from pytest_skillopt import cli
@@ -77,9 +78,7 @@ class Project:
 
     @property
     def result(self) -> dict[str, Any]:
-        run = max((self._pytester.path / ".skillopt" / "runs").iterdir())
-        data: dict[str, Any] = json.loads((run / "result.json").read_text())
-        return data
+        return latest_result(self._pytester.path)
 
     def _reply(self, body: dict[str, Any]) -> str | Answer:
         if body["model"] == "thinker":
@@ -197,26 +196,22 @@ def test_tests_are_handed_the_memory_document(remembering: Project) -> None:
     assert row["after"]["passed"] == row["after"]["n"] > 0
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("../../MEMORY.md", "MEMORY.md: no such file"),
-        ("../../../secret.md", "lies outside of the project"),
-        ("../../LINK.md", "LINK.md: is a link; name the file that it points to"),
-        ("../../run.py", "run.py: only text documents are trained"),
-    ],
-)
-def test_a_memory_document_that_cannot_be_trained(
-    remembering: Project, name: str, words: str
-) -> None:
+def test_a_memory_document_that_cannot_be_trained(remembering: Project) -> None:
+    refused = {
+        "../../MEMORY.md": "MEMORY.md: no such file",
+        "../../../secret.md": "lies outside of the project",
+        "../../LINK.md": "LINK.md: is a link; name the file that it points to",
+        "../../run.py": "run.py: only text documents are trained",
+    }
     top = remembering.folder.parent.parent
     (top.parent / "secret.md").write_text("x")
     (top / "run.py").write_text("x = 1\n")
     (top / "LINK.md").symlink_to("AGENTS.md")
-    remembering.configure(files=name)
-    result = remembering.train()
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*{words}*leave it out of skillopt_files*"])
+    for name, words in refused.items():
+        remembering.configure(files=name)
+        result = remembering.train()
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.stderr.fnmatch_lines([f"*{words}*leave it out of skillopt_files*"])
 
 
 def test_a_note_reaches_no_file_outside_that_is_not_trained(tmp_path: Path) -> None:
@@ -311,24 +306,22 @@ if "LEFT" in os.environ:
 
 
 @pytest.mark.parametrize(
-    ("meanwhile", "written"),
+    "meanwhile",
     [
-        ("pass", True),
-        ('(skill / "references/style.md").write_text("By hand.")', False),
-        ('(skill / "SKILL.md").write_text("By hand.")', False),
-        ('(skill / "references/style.md").unlink(missing_ok=True)', False),
+        '(skill / "references/style.md").write_text("By hand.")',
+        '(skill / "references/style.md").unlink(missing_ok=True)',
     ],
 )
 def test_the_files_of_a_version_are_written_together_or_not_at_all(
-    two_files: Project, meanwhile: str, written: bool
+    two_files: Project, meanwhile: str
 ) -> None:
     (two_files.folder.parent.parent / "conftest.py").write_text(MEANWHILE.format(meanwhile))
     two_files.train("-p", "no:xdist")
     (skill,) = two_files.result["skills"]
-    assert (skill["status"], skill["written"]) == ("accepted", written)
+    assert (skill["status"], skill["written"]) == ("accepted", False)
     found = "".join(path.read_text() for path in two_files.folder.rglob("*.md"))
-    assert [rule in found for rule in (RULE, NAMED)] == [written, written]
-    assert any(": not written, " in note for note in two_files.result["notes"]) != written
+    assert not [rule for rule in (RULE, NAMED) if rule in found]
+    assert any(": not written, " in note for note in two_files.result["notes"])
 
 
 def test_a_file_that_was_not_edited_may_not_have_changed_either(project: Project) -> None:
@@ -340,13 +333,12 @@ def test_a_file_that_was_not_edited_may_not_have_changed_either(project: Project
     assert project.read("references/style.md") == STYLE
 
 
-@pytest.mark.parametrize("left", [0, 1])
 def test_a_run_killed_while_it_writes_two_files_is_finished_by_the_next(
-    two_files: Project, left: int
+    two_files: Project,
 ) -> None:
     top = two_files.folder.parent.parent
     (top / "conftest.py").write_text(MEANWHILE.format("pass"))
-    environment = clean_environment(OPENAI_API_KEY="sk-test-0123456789", LEFT=str(left))
+    environment = clean_environment(OPENAI_API_KEY="sk-test-0123456789", LEFT="1")
     done = warm_sessions.start("--skillopt-train", "-p", "no:xdist", cwd=top, env=environment)
     said, _ = done.communicate(PATIENCE)
     assert done.returncode == -signal.SIGKILL, said
@@ -401,12 +393,10 @@ def test_no_version_writes_a_program(project: Project) -> None:
     assert script.read_text() == "print(1)\n"
 
 
-@pytest.mark.parametrize(
-    "path", ["../../test_greeting.py", "/etc/hostname", "references/link.md", "tests/test_x.py"]
-)
 def test_the_reading_tool_leaves_the_project_by_no_way(
-    project: Project, tmp_path_factory: pytest.TempPathFactory, path: str
+    project: Project, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
+    paths = ["../../test_greeting.py", "/etc/hostname", "references/link.md", "tests/test_x.py"]
     secret = tmp_path_factory.mktemp("outside") / "secret.txt"
     secret.write_text("the secret")
     (project.folder / "references/link.md").symlink_to(secret)
@@ -414,14 +404,17 @@ def test_the_reading_tool_leaves_the_project_by_no_way(
     seen: list[str] = []
 
     def reply(body: dict[str, Any]) -> str | Answer:
-        if body["messages"][-1]["role"] == "user":
-            return Answer.tool("read_skill_file", path=path)
-        seen.append(body["messages"][-1]["content"])
-        return "Hello!"
+        if body["messages"][-1]["role"] == "tool":
+            seen.append(body["messages"][-1]["content"])
+        if len(seen) == len(paths):
+            return "Hello!"
+        return Answer.tool("read_skill_file", path=paths[len(seen)])
 
     project.server.reply = reply
     assert project._pytester.runpytest_inprocess("-k", "Ada").ret == 0
-    assert seen == [f"Error: the skill has no file {path!r}; it has references/style.md"]
+    assert seen == [
+        f"Error: the skill has no file {path!r}; it has references/style.md" for path in paths
+    ]
 
 
 def test_a_linked_file_is_trained_in_its_place(project: Project) -> None:

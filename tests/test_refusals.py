@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from chat_server import Answer
+from run_files import latest_result
 from tables import each_row
 
 from pytest_skillopt.model.faults import retry_after
@@ -70,8 +71,7 @@ def test_a_task_that_is_refused_for_good_is_put_away_and_the_rest_trains(
     project(pytester, chat_server)
     cap = "--skillopt-max-rollouts=150"
     said = pytester.runpytest_inprocess("--skillopt-train", cap).stdout.str()
-    (run,) = (pytester.path / ".skillopt" / "runs").iterdir()
-    result = json.loads((run / "result.json").read_text())
+    result = latest_result(pytester.path)
     assert result["status"] == "accepted", said
     assert refused_calls(chat_server) <= 2, "once under each of two versions at most"
     away = f"{REFUSED} is put away, the provider refuses it: "

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pytest
+from run_files import latest_entries, latest_result
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -139,9 +140,7 @@ def test_the_key_is_a_secret_whatever_its_variable_is_called(
 
 
 def _result(root: Path) -> dict[str, Any]:
-    (found,) = (root / ".skillopt" / "runs").glob("*/result.json")
-    loaded: dict[str, Any] = json.loads(found.read_text())
-    return loaded
+    return latest_result(root)
 
 
 @pytest.mark.parametrize("arguments", [("-p", "no:xdist"), ("-n1",)], ids=" ".join)
@@ -175,8 +174,6 @@ def test_a_secret_that_is_a_word_of_a_node_id(
         "test_a_secret_that_is_a_word_of_a_node_id.py::test_postgres",
         2,
     )
-    (journal,) = pytester.path.glob(".skillopt/runs/*/journal.jsonl")
-    kept = [json.loads(line) for line in journal.read_text().split("\n") if line]
-    rollouts = [line["data"] for line in kept if line["kind"] == "rollout"]
+    rollouts = latest_entries(pytester.path, "rollout")
     assert [r["request"]["skill"] for r in rollouts] == ["postgres/SKILL.md"] * 2
     assert all("postgres" not in str(r["transcript"]) for r in rollouts)

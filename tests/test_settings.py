@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import warm_sessions
+from run_files import latest_result
 from tables import each_row
 
 from pytest_skillopt.settings import FIELDS, REMOVED, Settings, shown
@@ -208,8 +209,7 @@ def test_a_list_where_a_text_is_wanted_is_a_usage_error(project: pytest.Pytester
 
 def test_the_result_holds_every_setting(project: pytest.Pytester) -> None:
     assert project.runpytest_inprocess("--skillopt", "-oskillopt_seed=5").ret == 0
-    (run,) = (project.path / ".skillopt" / "runs").iterdir()
-    kept = json.loads((run / "result.json").read_text())["settings"]
+    kept = latest_result(project.path)["settings"]
     assert kept == Settings(seed=5).to_json()
 
 

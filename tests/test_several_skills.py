@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import warm_sessions
 from patience import PATIENCE
+from run_files import latest_result
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,9 +73,7 @@ class Project:
 
     @property
     def result(self) -> dict[str, Any]:
-        (run,) = (self.path / ".skillopt" / "runs").iterdir()
-        data: dict[str, Any] = json.loads((run / "result.json").read_text())
-        return data
+        return latest_result(self.path)
 
     @property
     def improved(self) -> list[str]:
@@ -170,8 +169,7 @@ def test_a_test_takes_the_nearest_skill_above_it(
     pytester.runpytest_inprocess(*arguments).assert_outcomes(passed=6)
     done = pytester.runpytest_inprocess("--skillopt", *arguments)
     assert done.ret == 0
-    (run,) = (pytester.path / ".skillopt" / "runs").iterdir()
-    found = json.loads((run / "result.json").read_text())["skills"]
+    found = latest_result(pytester.path)["skills"]
     tasks = {skill["path"]: len(skill["tasks"]) for skill in found}
     assert tasks == {"SKILL.md": 1, "skills/farewell/SKILL.md": 1, "skills/hello/SKILL.md": 4}
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import pytest
 from fault_project import SKILL, FaultProject, is_optimizer
+from run_files import latest_result
 
 if TYPE_CHECKING:
     from chat_server import ChatServer
@@ -65,8 +65,7 @@ def test_errors_of_one_skill_leave_another_measured(
         )
     done = pytester.runpytest_inprocess("--skillopt", "-oskillopt_max_attempts=9", *workers)
     assert done.ret == 1
-    (found,) = pytester.path.glob(".skillopt/runs/*/result.json")
-    broken, sound = json.loads(found.read_text())["skills"]
+    broken, sound = latest_result(pytester.path)["skills"]
     assert (broken["status"], sound["status"]) == ("unmeasured", "measured")
     assert "infrastructure errors in a row" in broken["reason"]
     assert sound["suite"]["before"]["rate"] == pytest.approx(0.75)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from run_files import latest_result
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,8 +39,7 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
 
 
 def result_of(path: Path) -> dict[str, Any]:
-    run = max((path / ".skillopt" / "runs").iterdir())
-    (skill,) = json.loads((run / "result.json").read_text())["skills"]
+    (skill,) = latest_result(path)["skills"]
     return dict(skill)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from run_files import latest_entries, latest_result
+
 from pytest_skillopt.plugins.agents.known import installed
 
 if TYPE_CHECKING:
@@ -159,14 +161,10 @@ class Project:
     @property
     def result(self) -> dict[str, Any]:
         """Return the result of the only run of a mode."""
-        (found,) = (self.path / ".skillopt" / "runs").glob("*/result.json")
-        data: dict[str, Any] = json.loads(found.read_text())
-        return data
+        return latest_result(self.path)
 
     @property
     def errors(self) -> list[dict[str, Any]]:
         """The infrastructure errors in the journal of the only run, with their tasks."""
-        (found,) = (self.path / ".skillopt" / "runs").glob("*/journal.jsonl")
-        lines = map(json.loads, found.read_text().splitlines())
-        rows = [line["data"] for line in lines if line["kind"] == "error"]
+        rows = latest_entries(self.path, "error")
         return [{**row["error"], "task": row["request"]["task"]} for row in rows]

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import json
 from itertools import combinations
 from statistics import fmean
 from typing import Any
 
 import pytest
+from run_files import latest_result
 
 from pytest_skillopt.run.openrun import joined_reasons
 from pytest_skillopt.run.result import SkillResult
@@ -40,7 +40,7 @@ def _measured(pytester: pytest.Pytester, *arguments: str) -> tuple[dict[str, Any
     (pytester.path / "SKILL.md").write_text("---\nname: s\ndescription: S.\n---\nless\n")
     shown = pytester.runpytest_inprocess(*arguments).stdout.str()
     (run,) = (pytester.path / ".skillopt" / "runs").iterdir()
-    (skill,) = json.loads((run / "result.json").read_text())["skills"]
+    (skill,) = latest_result(pytester.path)["skills"]
     for text in ((run / "report.html").read_text(), (run / "summary.md").read_text()):
         assert "rollouts of a task pass (pass^k)" in text.replace("\\^", "^").replace(
             "^\u200b", "^"

@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from run_files import latest_result
 
 from pytest_skillopt.run.directory import JOURNAL
 from pytest_skillopt.run.journal import Journal, entries_of
@@ -89,7 +90,7 @@ def test_none_before_and_after_side_by_side(
     told = " ".join(done.stdout.str().split()).partition("Tasks that told nothing")[2]
     assert "always passed (test_greeting.py::test_polite)" in told
     run = max((pytester.path / ".skillopt" / "runs").iterdir())
-    result = json.loads((run / "result.json").read_text())
+    result = latest_result(pytester.path)
     (skill,) = result["skills"]
     assert result["rollouts"] <= chat_server.calls - before, "nothing was sampled without a skill"
     without = [row["none"]["passed"] / row["none"]["n"] for row in skill["tasks"]]
@@ -159,8 +160,7 @@ def test_a_task_that_failed_in_the_search_did_not_always_pass(
     )
     done = pytester.runpytest_inprocess("--skillopt-train")
     assert done.ret == 0, done.stdout.str()
-    (file,) = pytester.path.glob(".skillopt/runs/*/result.json")
-    rows = json.loads(file.read_text())["skills"][0]["tasks"]
+    rows = latest_result(pytester.path)["skills"][0]["tasks"]
     assert all(row["samples"] >= row["before"]["n"] + row["after"]["n"] for row in rows)
     failed = [row["id"] for row in rows if row["passed"] < row["samples"]]
     assert len(failed) >= 4

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+from run_files import latest_result
 
 from pytest_skillopt.rollouts import workers
 
@@ -51,7 +51,7 @@ def test_a_stopped_worker_is_replaced_after_the_rollouts_time_limit(
     result = pytester.runpytest_inprocess("--skillopt", *model, *limits)
     assert result.ret == 0, result.stdout.str()
     (run,) = (pytester.path / ".skillopt" / "runs").iterdir()
-    (skill,) = json.loads((run / "result.json").read_text())["skills"]
+    (skill,) = latest_result(pytester.path)["skills"]
     assert [row["before"]["passed"] for row in skill["tasks"]] == [1] * 4
     journal = (run / "journal.jsonl").read_text()
     assert "did not answer within 6 s and was replaced" in journal

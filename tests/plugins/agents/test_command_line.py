@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from harness_project import WRITTEN
 from patience import PATIENCE, is_alive, wait_until
+from run_files import latest_result
 
 from pytest_skillopt.model.cache import Replies
 from pytest_skillopt.model.config import ModelConfig
@@ -129,9 +130,7 @@ def train(project: pytest.Pytester, name: str, *arguments: str) -> tuple[int, st
 
 
 def result(project: pytest.Pytester) -> dict[str, Any]:
-    path = max(project.path.glob(".skillopt/runs/*/result.json"))
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found
+    return latest_result(project.path)
 
 
 def test_a_training_by_a_plan(project: pytest.Pytester, programs: Programs) -> None:

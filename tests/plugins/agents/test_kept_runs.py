@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import model_server
 import pytest
+from run_files import latest_result
 
 from pytest_skillopt.model.cache import Replies
 from pytest_skillopt.model.types import Completion
@@ -289,8 +290,7 @@ def test_another_model_that_answered_is_noted_with_a_kept_run_too(
     project.use_stub("call(); say(text='hi')")
     for _ in range(2):
         assert project.run("skill_harness('Hello.')", *MODE).ret == 0
-        found = max((project.path / ".skillopt" / "runs").glob("*/result.json"))
-        notes = json.loads(found.read_text())["notes"]
+        notes = latest_result(project.path)["notes"]
         (note,) = [note for note in notes if "has answered" in note]
         assert note.startswith("openai:fake-model: the provider says that vendor/mini")
     assert project.provider.calls == 1

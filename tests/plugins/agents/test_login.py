@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from harness_project import WRITTEN
 from patience import PATIENCE
+from run_files import latest_result
 
 from pytest_skillopt.cli import main
 from pytest_skillopt.plugins.agents import run, sign_in
@@ -177,9 +178,7 @@ def words(done: pytest.RunResult) -> str:
 
 def result(project: Project) -> dict[str, Any]:
     """Return the result of the latest run."""
-    path = max((project.path / ".skillopt" / "runs").glob("*/result.json"))
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found
+    return latest_result(project.path)
 
 
 @BOTH

@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from run_files import all_results, latest_entries
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,16 +61,12 @@ def test_near_miss(skill_harness):
     tests = greeter.path / "test_greeting.py"
     tests.write_text(tests.read_text() + lax)
     greeter.pytest("--skillopt-train", "--skillopt-max-rollouts=30")
-    (journal,) = greeter.path.glob(".skillopt/runs/*/journal.jsonl")
-    entries = map(json.loads, journal.read_text().splitlines())
-    (data,) = [entry["data"] for entry in entries if entry["kind"] == "idle"]
+    (data,) = latest_entries(greeter.path, "idle")
     assert [task for task, _ in data["passed"]] == ["test_greeting.py::test_lax"]
 
 
 def results(project: Project) -> list[dict[str, Any]]:
-    """Entries of all runs, the oldest first."""
-    found = sorted((project.path / ".skillopt" / "runs").glob("*/result.json"))
-    return [json.loads(path.read_text()) for path in found]
+    return all_results(project.path)
 
 
 OTHER = """

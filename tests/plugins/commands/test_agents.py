@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from harness_project import Project
 from model_server import ModelServer
+from run_files import latest_entries
 
 from pytest_skillopt.plugins.agents.known import KNOWN, bundled_path
 from pytest_skillopt.plugins.agents.sandbox import find_bwrap
@@ -133,9 +134,7 @@ def test_the_calls_are_in_the_transcript_without_secrets(project: Project) -> No
     project.use_stub(SHELL)
     few = ("--skillopt", "--skillopt-rollouts=1", "-p", "no:xdist")
     assert project.run(CACHED, *few, head=STUBS, fixtures=", skill_commands").ret == 0
-    (journal,) = (project.path / ".skillopt").glob("runs/*/journal.jsonl")
-    entries = map(json.loads, journal.read_text().splitlines())
-    (rollout,) = [entry["data"] for entry in entries if entry["kind"] == "rollout"]
+    (rollout,) = latest_entries(project.path, "rollout")
     written = json.dumps(rollout)
     assert KEY not in written
     for line in ("$ gh pr merge 7", "[exit code 0] ok", "$ gh push --force", "[exit code 126] gh:"):

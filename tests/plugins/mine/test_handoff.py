@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from patience import wait_until
+from run_files import latest_result
 
 from pytest_skillopt.cli import main
 from pytest_skillopt.model.limits import Meter
@@ -83,8 +84,7 @@ def test_a_training_is_answered_by_hand(pytester: pytest.Pytester) -> None:
 
 def calls_of(project: Path) -> dict[str, tuple[int, int]]:
     """Requests of each role in the latest run: those answered in it, and those before."""
-    run = max((project / ".skillopt" / "runs").iterdir())
-    rows = json.loads((run / "result.json").read_text())["usage"]
+    rows = latest_result(project)["usage"]
     roles = sorted({row["role"] for row in rows})
     mine = {role: [row for row in rows if row["role"] == role] for role in roles}
     return {

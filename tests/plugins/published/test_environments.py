@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from made_results import build
+from run_files import latest_entries
 
 from pytest_skillopt.plugins.published import (
     pytest_skillopt_result,
@@ -142,9 +143,7 @@ def test_an_environment_trains_in_its_own_splits(
     assert kinds in " ".join(result.stdout.str().split())
     (page,) = (project.path / ".skillopt" / "runs").glob("*/report.html")
     assert kinds.partition(":")[0] in page.read_text()
-    (journal,) = (project.path / ".skillopt" / "runs").glob("*/journal.jsonl")
-    entries = [json.loads(line) for line in journal.read_text().splitlines()]
-    assert {e["data"]["score"] for e in entries if e["kind"] == "rollout"} == {soft, 1}
+    assert {row["score"] for row in latest_entries(project.path, "rollout")} == {soft, 1}
 
 
 @pytest.mark.parametrize("source", [QA, ADAPTER], ids=["skillrl", "skillopt"])
@@ -161,24 +160,22 @@ def test_a_fault_is_no_wrong_answer_even_where_the_environment_swallows_it(
     assert "401" in said or "no such key" in said
 
 
-@pytest.mark.parametrize(
-    ("call", "given"),
-    [
-        ('messages=[{"role": "user", "content": item["question"]}], n=2', "with n"),
-        ('system=skill, user=item["question"], tool_choice="required"', "with tool_choice"),
-        ("[]", "without a prompt"),
-    ],
-)
 def test_a_call_that_cannot_be_passed_on_is_no_wrong_answer(
-    project: pytest.Pytester, chat_server: ChatServer, call: str, given: str
+    project: pytest.Pytester, chat_server: ChatServer
 ) -> None:
     """Though the adapter takes it for one: a model that is asked nothing has failed nothing."""
+    calls = {
+        "with n": 'messages=[{"role": "user", "content": item["question"]}], n=2',
+        "with tool_choice": 'system=skill, user=item["question"], tool_choice="required"',
+        "without a prompt": "[]",
+    }
     theirs = 'system=skill, user=item["question"]'
     assert theirs in ADAPTER
-    project.makepyfile(test_env=ADAPTER.replace(theirs, call))
+    for number, call in enumerate(calls.values()):
+        project.makepyfile(**{f"test_{number}": ADAPTER.replace(theirs, call)})
     result = project.runpytest_inprocess("--skillopt", "--skillopt-rollouts=1", "-k", "Ada")
     said = " ".join(result.stdout.str().split())
-    assert f"the adapter calls its model {given}" in said
+    assert all(f"the adapter calls its model {given}" in said for given in calls)
     assert "swallowed" not in said
     assert chat_server.calls == 0
 

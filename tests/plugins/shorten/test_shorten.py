@@ -12,6 +12,7 @@ from chat_server import Answer
 from gate_draws import taker, tasks
 from greetings import HEAD, RULE, SKILL, WORDS, greet, project, result_of
 from patience import PATIENCE
+from run_files import latest_entries
 from sessions import clean_environment
 
 from pytest_skillopt.gate.engine import run_gate
@@ -144,12 +145,9 @@ def test_what_a_training_has_accepted_is_shortened_at_its_end(
         ("delete", WORDS): "accepted",
         ("delete", RULE): "rejected",
     }
-    (run,) = (project.path / ".skillopt/runs").iterdir()
-    lines = (run / "journal.jsonl").read_text().splitlines()
-    rows = [json.loads(line) for line in lines]
-    finals = [row["data"]["candidate"] for row in rows if row["kind"] == "final"]
+    finals = [row["candidate"] for row in latest_entries(project.path, "final")]
     assert finals == [Document.from_text(text).version for text in (LONG, SHORT)]
-    streams = {row["data"]["request"]["stream"] for row in rows if row["kind"] == "rollout"}
+    streams = {row["request"]["stream"] for row in latest_entries(project.path, "rollout")}
     assert sum(stream.startswith("final/") for stream in streams) == 2, "each has fresh samples"
     assert sum(stream.startswith("test/") for stream in streams) == 1, "opened once, at the end"
 

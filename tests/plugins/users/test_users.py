@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from run_files import latest_entries, latest_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,15 +96,11 @@ def bodies(server: ChatServer, model: str) -> list[dict[str, Any]]:
 
 
 def result(project: pytest.Pytester) -> dict[str, Any]:
-    (found,) = (project.path / ".skillopt" / "runs").glob("*/result.json")
-    data: dict[str, Any] = json.loads(found.read_text())
-    return data
+    return latest_result(project.path)
 
 
 def journal(project: pytest.Pytester, kind: str) -> list[dict[str, Any]]:
-    (found,) = (project.path / ".skillopt" / "runs").glob("*/journal.jsonl")
-    lines = map(json.loads, found.read_text().splitlines())
-    return [line["data"] for line in lines if line["kind"] == kind]
+    return latest_entries(project.path, kind)
 
 
 def test_a_conversation_of_an_ordinary_run(run: Any, chat_server: ChatServer) -> None:
@@ -165,10 +162,7 @@ def test_the_model_of_the_user_is_part_of_a_samples_address(
     chat_server.reply = lambda body: move("goal") if "response_format" in body else "Hello."
     for name in ("u", "u", "other"):
         run(TASK, "--skillopt", "--skillopt-rollouts=1", f"-oskillopt_user=openai:{name}")
-        runs = sorted((project.path / ".skillopt" / "runs").glob("*/journal.jsonl"))
-        lines = map(json.loads, runs[-1].read_text().splitlines())
-        requests = [line["data"]["request"] for line in lines if line["kind"] == "rollout"]
-        seen.append(requests[0]["model"])
+        seen.append(journal(project, "rollout")[0]["request"]["model"])
     assert seen[0] == seen[1] != seen[2]
 
 
