@@ -66,7 +66,7 @@ def test_every_call_is_told_that_quoted_material_is_data(toy: ModuleType) -> Non
         {"search": "batch", "update_mode": "rewrite_from_suggestions"},
         {"search": "batch", "update_mode": "full_rewrite_minibatch"},
     ):
-        world, model = toy.make_world(tasks=16, weak=0.3, strong=0.7), toy.ToyOptimizer(useful=0.5)
+        world, model = toy.make_world(tasks=24, weak=0.3, strong=0.7), toy.ToyOptimizer(useful=0.5)
         tasks = toy.make_tasks(world)
         reminders = "<!-- skillopt:reminders -->\n- Be on time.\n<!-- /skillopt:reminders -->"
         start = f"{toy.SKILL.decode()}\n{toy.rule(0)}\n\n{reminders}\n"

@@ -44,7 +44,7 @@ def streams(sampler: Any) -> set[str]:
     return {rollout.request.stage for rollout in sampler.sampled.values()}
 
 
-@each_row(("cap", "seed"), [(180, 0), (400, 1)])
+@each_row(("cap", "seed"), [(180, 0), (260, 1)])
 def test_a_training_under_a_small_cap_decides_once(toy: ModuleType, cap: int, seed: int) -> None:
     world = toy.make_world(seed=seed)
     outcome, sampler = train(toy, world, cap=cap)

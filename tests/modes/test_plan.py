@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tables import each_row
 
 if TYPE_CHECKING:
     from chat_server import ChatServer
@@ -149,7 +150,7 @@ def test_faults_of_skill_and_prices_are_said_before_the_run_is_refused(
     assert not (project.path / "SKILL.md").exists()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "words"),
     [
         (

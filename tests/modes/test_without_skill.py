@@ -103,7 +103,9 @@ def test_none_before_and_after_side_by_side(
     summary = (run / "summary.md").read_text()
     assert "| without the skill | 7" in summary
     # Another model is another measurement.
-    again = pytester.runpytest_inprocess("--skillopt-train", "--skillopt-target=openai:other")
+    few = ("--skillopt-rollouts=1", "-oskillopt_final_rollouts=1")
+    other = ("--skillopt-train", "--skillopt-target=openai:other", *few)
+    again = pytester.runpytest_inprocess(*other)
     assert "without the skill" not in again.stdout.str()
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each_row
 
 from pytest_skillopt.rollouts.context import Recorder, current
 from pytest_skillopt.rollouts.rollout import RolloutRequest
@@ -49,10 +50,9 @@ def test_json_values_are_kept_as_json(context: Recorder) -> None:
     assert context.transcript[0].content == '{"total": [1, null, "ä"]}'
 
 
-@pytest.mark.parametrize(
+@each_row(
     "value",
     [object(), {1, 2}, b"bytes", math.nan, {"x": Path()}],
-    ids=["object", "set", "bytes", "nan", "path"],
 )
 def test_what_is_not_json_is_refused(context: Recorder, value: object) -> None:
     with pytest.raises((TypeError, ValueError), match="JSON"):

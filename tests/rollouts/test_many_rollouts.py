@@ -29,7 +29,7 @@ SUITE = """
         print("x" * 10_000)
         warnings.warn("again and again")
         (tmp_path / "file").write_text("x")
-        if rollout.index == 74:
+        if rollout.index == 39:
             with pathlib.Path("counts").open("a") as counts:
                 print(alive(), file=counts)
         assert rollout.index % 2
@@ -42,9 +42,9 @@ JOBS = """
     from rollout_driver import *
 
     def job(executor, tasks):
-        for n in range(4):
+        for n in range(3):
             content = skill_text(n)
-            take(executor, requests(tasks, content, k=75), content)
+            take(executor, requests(tasks, content, k=40), content)
 """
 
 
@@ -53,8 +53,8 @@ def test_items_and_directories_do_not_pile_up(drive: Drive, args: tuple[str, ...
     driven = drive(SUITE, *args, "--basetemp=tmp", job="jobs:job", jobs=JOBS)
     left = [p for p in (driven.path / "tmp").rglob("test_it*") if not p.is_symlink()]
     assert left == []
-    # Finalizers refer to some of the 1,200 copies of items until they are pruned.
+    # Finalizers refer to some of the 480 copies of items until they are pruned.
     counts = [int(count) for count in (driven.path / "counts").read_text().split()]
-    assert len(counts) == 4
+    assert len(counts) == 3
     assert counts[-1] < 120, counts
     assert driven.output.count("again and again") <= 1

@@ -73,10 +73,8 @@ def pytest_configure_node(node):
 @pytest.mark.parametrize(
     "lanes",
     [
-        ("--skillopt-lanes=2",),
         ("-o", "skillopt_lanes=2"),
         ("--skillopt-lanes=2", "-n0"),
-        ("-n1", "--skillopt-lanes=2"),
     ],
     ids=" ".join,
 )

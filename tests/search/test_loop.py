@@ -168,7 +168,7 @@ def test_an_edit_of_a_kept_line_is_only_in_documents_that_hold_it(toy: ModuleTyp
 
 def test_kept_lines_come_first(toy: ModuleType) -> None:
     """Prompt caches of providers hit, since the varied lines stand at the end."""
-    world = toy.make_world(tasks=24, rules=2)
+    world = small_world()
     outcome, sampler = train(toy, world, toy.ToyOptimizer(useful=0.7))
     kept = [edit.content for edit in outcome.accepted]
     assert len(kept) > 1
@@ -281,14 +281,14 @@ def test_analysts_are_asked_while_samples_are_taken(toy: ModuleType) -> None:
 
 def test_settings_of_the_other_search_are_said_to_change_nothing(toy: ModuleType) -> None:
     settings: dict[str, Any] = {"accumulation": 2, "patience": 2}
-    plain, _ = train(toy, toy.make_world(), toy.ToyOptimizer(useful=1.0))
-    outcome, _ = train(toy, toy.make_world(), toy.ToyOptimizer(useful=1.0), **settings)
+    plain, _ = train(toy, small_world(), toy.ToyOptimizer(useful=1.0))
+    outcome, _ = train(toy, small_world(), toy.ToyOptimizer(useful=1.0), **settings)
     assert outcome.proposal == plain.proposal
     said = "only --skillopt-search=batch follows"
     (note,) = [note for note in outcome.notes if said in note]
     assert all(name in note for name in settings)
     assert not any(said in note for note in plain.notes)
-    batch, _ = train(toy, toy.make_world(), toy.ToyOptimizer(), search="batch", **settings)
+    batch, _ = train(toy, small_world(), toy.ToyOptimizer(), search="batch", **settings)
     assert not any(said in note for note in batch.notes)
 
 
@@ -412,20 +412,24 @@ class Journal(Observer):
             kept.append(json.loads(json.dumps(data)))
 
 
+def small_world() -> toy_world.World:
+    return toy_world.make_world(tasks=24, rules=2)
+
+
 @functools.cache
 def undisturbed() -> tuple[Any, Any, Journal]:
     """Return the outcome of one training, its samples and its journal."""
-    journal, world, model = Journal(), toy_world.make_world(), toy_world.ToyOptimizer()
-    outcome, sampler = train(toy_world, world, model, max_rollouts=300, observer=journal)
+    journal, world, model = Journal(), small_world(), toy_world.ToyOptimizer()
+    outcome, sampler = train(toy_world, world, model, max_rollouts=220, observer=journal)
     return outcome, sampler, journal
 
 
 def test_a_search_that_was_killed_ends_with_the_bets_that_it_would_have_had(
     toy: ModuleType,
 ) -> None:
-    world, (expected, sampler, whole) = toy.make_world(), undisturbed()
+    world, (expected, sampler, whole) = small_world(), undisturbed()
     assert whole.begun[0]["prior"] > 1
-    for at in (5, 140):
+    for at in (5, 110):
         journal, cut = Journal(), toy.ToySampler(world, toy.make_tasks(world))
         outcome = kill_and_continue(toy, world, journal, cut, at)
         assert [row["round"] for row in journal.rounds] == [row["round"] for row in whole.rounds]
@@ -443,7 +447,7 @@ def kill_and_continue(toy: ModuleType, world: Any, journal: Journal, cut: Any, a
 
     def run() -> Any:
         model = toy.ToyOptimizer()
-        return train(toy, world, model, max_rollouts=300, observer=journal, sampler=cut)[0]
+        return train(toy, world, model, max_rollouts=220, observer=journal, sampler=cut)[0]
 
     cut.before_take = kill
     assert run().resumable
@@ -454,13 +458,13 @@ def kill_and_continue(toy: ModuleType, world: Any, journal: Journal, cut: Any, a
 
 def test_bets_of_a_continued_run_are_those_that_were_recorded(toy: ModuleType) -> None:
     """Whatever its own model would bet: a machine may round otherwise."""
-    world, (_, sampler, whole) = toy.make_world(), undisturbed()
+    world, (_, sampler, whole) = small_world(), undisturbed()
     journal = Journal()
     journal.rounds = deepcopy(whole.rounds)
     for recorded in journal.rounds:
         for row in recorded["samples"]:
             row[3] = None
-    train(toy, world, toy.ToyOptimizer(), max_rollouts=300, observer=journal, sampler=sampler)
+    train(toy, world, toy.ToyOptimizer(), max_rollouts=220, observer=journal, sampler=sampler)
     assert whole.begun[0]["prior"] > 1
     assert journal.begun[0]["prior"] == 1
 
@@ -503,7 +507,7 @@ class RoundCounter(Sampler):
 def test_many_workers_search_in_fewer_rounds(toy: ModuleType) -> None:
     found = []
     for width in (1, 32):
-        world = toy.make_world(tasks=24, rules=2)
+        world = small_world()
         sampler = RoundCounter(toy.ToySampler(world, toy.make_tasks(world)), width)
         model = toy.ToyOptimizer(useful=0.3)
         outcome, _ = train(toy, world, model, sampler=sampler, max_rollouts=400)
