@@ -11,6 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from tables import each_row
 
 from pytest_skillopt.cli import main
 from pytest_skillopt.run.directory import Home, finish_writing, finished, mode_of
@@ -34,8 +35,15 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
     return pytester
 
 
-@pytest.mark.parametrize("kind", ["pipe", "endless", "large", "folder with a pipe"])
-@pytest.mark.parametrize("mode", ["--skillopt-try", "--skillopt-compare"])
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [
+        ("pipe", "--skillopt-compare"),
+        ("endless", "--skillopt-try"),
+        ("large", "--skillopt-compare"),
+        ("folder with a pipe", "--skillopt-try"),
+    ],
+)
 def test_a_change_that_is_no_small_file_is_refused(
     project: pytest.Pytester, kind: str, mode: str
 ) -> None:
@@ -142,8 +150,8 @@ def test_adopt_names_what_stands_where_its_receipt_belongs(
         )
 
 
-@pytest.mark.parametrize("content", [DEEP.encode(), b"\xff\xfe", b"{}", b'{"a": ' * 100_000])
-@pytest.mark.parametrize("command", ["adopt", "show", "show --list", "show --patch"])
+@each_row("content", [DEEP.encode(), b"\xff\xfe", b"{}", b'{"a": ' * 100_000])
+@each_row("command", ["adopt", "show", "show --list", "show --patch"])
 def test_a_result_that_is_none_is_skipped_with_the_reason(
     home: Path, command: str, content: bytes, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import TYPE_CHECKING
+
+from tables import each_row
 
 from pytest_skillopt import cli
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def test_a_command_that_is_gone_says_what_to_do_now(capsys: pytest.CaptureFixture[str]) -> None:
@@ -12,7 +17,7 @@ def test_a_command_that_is_gone_says_what_to_do_now(capsys: pytest.CaptureFixtur
     assert "skill is gone: name docs/getting-started.md" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "said"),
     [
         (["diff"], "pytest-skillopt show --patch"),

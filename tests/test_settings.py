@@ -167,7 +167,7 @@ def test_the_option_wins_over_the_ini_key_and_that_over_the_default(
     assert found["metric"] == Settings().metric
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "message"),
     [
         ("skillopt_rollouts = 0", "skillopt_rollouts: 0 is out of range; it must be at least 1"),
@@ -233,7 +233,7 @@ def test_an_option_that_is_none_says_what_there_is_instead(
     ran.stderr.fnmatch_lines([said])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("written", "argument", "named"),
     [
         ("[pytest]\nskillopt_gone = 1\n", "--skillopt", "skillopt_gone"),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 FRONTMATTER = b"---\nname: invoices\ndescription: Reads invoices.\nallowed-tools: Read\n---\n"
 BODY = b"# Invoices\n\nRead the total.\n\n- Use ISO dates.\n- Quote nothing.\n"
 KEEP = b"<!-- skillopt:keep -->\nNever invent a number.\n<!-- /skillopt:keep -->\n"
@@ -46,9 +44,3 @@ DOCUMENTS: dict[str, bytes] = {
     "tabs": FRONTMATTER + b"-\tone\n\t- two\n\n\tindented code\n",
     "one-character": b"x",
 }
-
-
-@pytest.fixture(params=DOCUMENTS.values(), ids=list(DOCUMENTS))
-def data(request: pytest.FixtureRequest) -> bytes:
-    value: bytes = request.param
-    return value

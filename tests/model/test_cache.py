@@ -16,6 +16,7 @@ import diskcache
 import pytest
 from patience import PATIENCE
 from sessions import LIKE_WINDOWS
+from tables import each_row
 
 from pytest_skillopt.model.cache import DiskCache, Replies, request_key
 from pytest_skillopt.model.limits import Meter
@@ -111,7 +112,7 @@ def test_a_forked_child_can_use_the_cache(cache: DiskCache) -> None:
     assert cache.get("child") == "child"
 
 
-@pytest.mark.parametrize("mode", [2, 4, 5, None, "4"])
+@each_row("mode", [2, 4, 5, None, "4"])
 def test_a_pickled_or_unknown_value_is_refused_unread(
     stored: Path, tmp_path: Path, mode: object
 ) -> None:
@@ -141,7 +142,7 @@ def test_a_binary_value_in_a_raw_row_is_refused(stored: Path) -> None:
     assert read(stored) == ""
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [
         "../secret",
@@ -277,7 +278,7 @@ def test_what_a_killed_writer_left_is_found(directory: Path) -> None:
     assert read(directory) == "kept"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     ["", "null", "[]", "{}", '{"format": 0}', '{"format": 1, "stored": 1, "text": 5}', "{" * 99],
 )

@@ -92,7 +92,7 @@ def test_a_version_of_a_model_is_the_same_model(asked: str, answered: str, same:
     assert is_same_model(asked, answered) is same
 
 
-@pytest.mark.parametrize("named", [None, "", 7, ["m"], "\ud800", "m" * 5000, "a\nnote: b"])
+@each_row("named", [None, "", 7, ["m"], "\ud800", "m" * 5000, "a\nnote: b"])
 def test_a_name_of_a_model_of_any_form_does_no_harm(
     chat_server: ChatServer, make_model: ModelMaker, named: object
 ) -> None:
@@ -172,10 +172,11 @@ USELESS = [
 ]
 
 
-@pytest.mark.parametrize("useless", USELESS)
+@each_row("useless", USELESS)
 def test_what_is_no_reply_is_asked_for_once_more_and_no_oftener(
     chat_server: ChatServer, make_model: ModelMaker, useless: Callable[[Any], Any]
 ) -> None:
+    chat_server.requests.clear()
     chat_server.script(useless(chat_server.answer), "at last")
     assert make_model().complete(HI, sample="0").text == "at last"
     chat_server.script(*[useless(chat_server.answer)] * 2)
@@ -237,22 +238,21 @@ def test_a_reply_that_runs_into_the_users_own_limit_is_the_targets_answer(
     assert chat_server.calls == 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("reason", "words"),
     [("MAX_TOKENS", "cut off"), ("SAFETY", "content filter"), ("Content_Filter", "content filter")],
 )
 def test_a_finish_reason_in_a_providers_own_words_is_no_answer(
     chat_server: ChatServer, make_model: ModelMaker, reason: str, words: str
 ) -> None:
+    chat_server.requests.clear()
     chat_server.script(chat_server.answer(text="half", finish_reason=reason))
     with pytest.raises(ModelFault, match=words):
         make_model().complete(HI, sample="0")
     assert chat_server.calls == 1
 
 
-@pytest.mark.parametrize(
-    ("total", "said"), [(1015, 1005), (15, 5), (3, 5), (None, 5)], ids=["apart", "in", "odd", "no"]
-)
+@each_row(("total", "said"), [(1015, 1005), (15, 5), (3, 5), (None, 5)])
 def test_thoughts_that_only_the_total_counts_are_paid_for(
     chat_server: ChatServer, make_model: ModelMaker, total: int | None, said: int
 ) -> None:
@@ -407,7 +407,7 @@ def test_a_server_that_is_down_is_named(chat_server: ChatServer, make_model: Mod
     assert make_model().complete(HI, sample="0").text == "ok"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("status", "code"),
     [
         (401, "invalid_api_key"),
@@ -421,6 +421,7 @@ def test_a_server_that_is_down_is_named(chat_server: ChatServer, make_model: Mod
 def test_a_fatal_fault_stops_at_once_with_the_providers_words(
     chat_server: ChatServer, make_model: ModelMaker, status: int, code: str
 ) -> None:
+    chat_server.requests.clear()
     chat_server.script(chat_server.answer.error(status, "What the provider says.", code=code))
     with pytest.raises(ModelFault, match=r"What the provider says\.") as caught:
         make_model().complete(HI, sample="0")
@@ -428,7 +429,7 @@ def test_a_fatal_fault_stops_at_once_with_the_providers_words(
     assert chat_server.calls == 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("make", "words"),
     [
         (lambda a: a.truncated(), "max_output_tokens in skillopt_requests"),
@@ -441,6 +442,7 @@ def test_a_fatal_fault_stops_at_once_with_the_providers_words(
 def test_what_the_same_request_would_meet_again_is_not_retried_and_not_fatal(
     chat_server: ChatServer, make_model: ModelMaker, make: Callable[[Any], Any], words: str
 ) -> None:
+    chat_server.requests.clear()
     chat_server.script(make(chat_server.answer))
     with pytest.raises(ModelFault, match=words) as caught:
         make_model().complete(HI, sample="0")

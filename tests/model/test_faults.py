@@ -105,7 +105,7 @@ def test_a_reply_of_which_no_object_can_be_made_may_have_been_paid_for() -> None
     assert (fault.fatal, fault.answered) == (False, True)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("status", "code", "fatal", "retry"),
     [
         (400, "", False, False),
@@ -133,7 +133,7 @@ def test_refusals_are_passing_or_fatal(
     assert fault.message.startswith(f"HTTP {status}: words")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "body",
     [
         {"detail": "the words"},
@@ -172,7 +172,7 @@ def test_the_pause_a_provider_asks_for_is_read(headers: dict[str, str], seconds:
     assert retry_after(headers) == seconds
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "hidden"),
     [
         ("key sk-proj-abcDEF123 is wrong", "key [key] is wrong"),
@@ -180,7 +180,7 @@ def test_the_pause_a_provider_asks_for_is_read(headers: dict[str, str], seconds:
         ("a sk-etch of the task", "a sk-etch of the task"),
         ("ask-the-user-first", "ask-the-user-first"),
         ("<html><style>a {}</style><p>Sign in</p><script>go(", "Sign in"),
-        pytest.param("<style" * 100_000, "", id="many tags"),
+        ("<style" * 100_000, ""),
     ],
 )
 def test_keys_are_hidden_and_words_are_not(text: str, hidden: str) -> None:

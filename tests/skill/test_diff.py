@@ -3,6 +3,9 @@ from __future__ import annotations
 import subprocess
 from typing import TYPE_CHECKING
 
+from documents import DOCUMENTS
+from tables import each_row
+
 from pytest_skillopt.skill.diff import added_blocks, hunks, unified
 from pytest_skillopt.skill.document import Document
 
@@ -25,6 +28,7 @@ def git_apply(folder: Path, before: dict[str, bytes], patch: str) -> dict[str, b
     return {path: (folder / path).read_bytes() for path in before}
 
 
+@each_row("data", DOCUMENTS.values())
 def test_git_takes_the_patch_of_every_kind_of_document(data: bytes, tmp_path: Path) -> None:
     before = Document.from_bytes(data)
     changed = [

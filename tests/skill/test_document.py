@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 
 import pytest
+from documents import DOCUMENTS
 from tables import each_row
 
 from pytest_skillopt.skill.document import Document, SkillError, split_lines
@@ -12,6 +13,7 @@ def read(text: str) -> Document:
     return Document.from_bytes(text.encode())
 
 
+@each_row("data", DOCUMENTS.values())
 def test_the_bytes_survive(data: bytes) -> None:
     document = Document.from_bytes(data)
     assert document.data == data

@@ -4,6 +4,7 @@ import time
 from typing import get_args
 
 import pytest
+from documents import DOCUMENTS
 from hypothesis import given
 from hypothesis import strategies as st
 from tables import each_row
@@ -219,6 +220,7 @@ def test_nothing_outside_of_the_edit_changes(text: str, edit: Edit) -> None:
         assert edit.target.replace("\r\n", "\n").replace("\r", "\n") in stripped
 
 
+@each_row("data", DOCUMENTS.values())
 def test_every_kind_of_document_takes_an_append(data: bytes) -> None:
     document = Document.from_bytes(data)
     result = changed(document, Edit("append", content="A new line.\nAnd one more."))

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tables import each_row
 
 from pytest_skillopt.skill import files
 from pytest_skillopt.skill.document import Document, SkillError
@@ -183,7 +184,7 @@ def test_a_version_is_laid_out_with_its_files(tmp_path: Path) -> None:
     assert os.access(tmp_path / "scripts/run.sh", os.X_OK)
 
 
-@pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", "", "a\\..\\x"])
+@each_row("name", ["../x", "/etc/x", "a/../../x", "", "a\\..\\x"])
 def test_no_file_leaves_the_folder(name: str, tmp_path: Path) -> None:
     with pytest.raises(SkillError, match="not a path inside"):
         materialise(tmp_path / "v", {name: b""}, "SKILL.md", b"")

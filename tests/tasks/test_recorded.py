@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tables import each_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +66,7 @@ def measure(pytester: pytest.Pytester) -> Callable[..., pytest.RunResult]:
     return run
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("above", "argument"),
     [
         ("@pytest.mark.vcr", ""),

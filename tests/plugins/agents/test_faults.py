@@ -18,6 +18,7 @@ import pytest
 import warm_sessions
 from harness_project import KEY
 from patience import PATIENCE, wait_until
+from tables import each_row
 
 from pytest_skillopt.plugins.agents import run
 from pytest_skillopt.plugins.agents.known import Harness
@@ -400,7 +401,7 @@ def test_a_harness_that_is_not_installed(project: Project, monkeypatch: pytest.M
     done.stdout.fnmatch_lines(["*npm install -g opencode-ai*"])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "words"),
     [
         ("", "*uses skill_harness, but no harness is set. Set skillopt_harness, or harness=*"),

@@ -62,7 +62,7 @@ def test_near_miss(skill_harness):
     tests.write_text(tests.read_text() + lax)
     greeter.pytest("--skillopt-train", "--skillopt-max-rollouts=30")
     (data,) = latest_entries(greeter.path, "idle")
-    assert [task for task, _ in data["passed"]] == ["test_greeting.py::test_lax"]
+    assert data["passed"] == ["test_greeting.py::test_lax"]
 
 
 def results(project: Project) -> list[dict[str, Any]]:
@@ -123,33 +123,6 @@ def test_workers_of_tx_and_the_words_of_the_report(greeter: Project) -> None:
     assert "was read in no rollout" in summary.read_text()
     (report,) = (greeter.path / ".skillopt" / "runs").glob("*/report.html")
     assert f"<dt>stub</dt><dd><code><bdi>{VERSION}</bdi></code></dd>" in report.read_text()
-
-
-def test_a_training_that_was_interrupted_continues(greeter: Project) -> None:
-    """No agent is started for what was measured before."""
-    starts = greeter.path / "starts"
-    greeter.use_stub(f"open({str(starts)!r}, 'a').write('x')\n{AGENT}")
-    greeter.skill.write_text(greeter.skill.read_text().replace("Ahoy", "Hello"))
-    edit = {"op": "append", "target": "", "content": "Begin every greeting with Ahoy."}
-    greeter.provider.thought = json.dumps({"reasoning": "missing", "edits": [edit]})
-    greeter.settings |= {"skillopt_rollouts": 1, "skillopt_cache": "off"}
-    stop = greeter.path / "stop"
-    stop.touch()
-    greeter.conftest += (
-        "import pathlib\n"
-        "def pytest_runtest_teardown():\n"
-        f"    if not pathlib.Path({str(stop)!r}).exists(): return\n"
-        f"    if pathlib.Path({str(starts)!r}).stat().st_size == 10: raise KeyboardInterrupt\n"
-    )
-    with pytest.raises(KeyboardInterrupt):
-        greeter.pytest("--skillopt-train", "-p", "no:xdist")
-    assert starts.stat().st_size == 10
-    stop.unlink()
-    greeter.pytest("--skillopt-train", "--skillopt-resume=latest", "-p", "no:xdist")
-    (result,) = results(greeter)
-    assert result["status"] == "accepted"
-    assert "Ahoy" in greeter.skill.read_text()
-    assert starts.stat().st_size == 10 + result["rollouts"]
 
 
 def test_a_report_says_what_a_document_costs_each_session(greeter: Project) -> None:
@@ -270,29 +243,3 @@ def test_drift_asks_an_updated_command_line_anew(greeter: Project) -> None:
     greeter.pytest(*command, "--skillopt-max-calls=4")
     greeter.pytest(*command)
     assert greeter.provider.calls == again + whole, "nothing of the older version counts"
-
-
-def test_a_change_is_compared_on_another_agent(project: Project) -> None:
-    """The other agent never reads the skill, so that nothing changes for it."""
-    project.use_stub(AGENT)
-    stub = (project.path / "stub.py").read_text()
-    other = stub.replace("AGENT =", "OTHER =").replace('"stub"', '"other"')
-    _, begin, end = other.replace("agent.py", "other.py").partition("OTHER =")
-    (project.path / "stub.py").write_text(stub + begin + end)
-    agent = (project.path / "agent.py").read_text()
-    (project.path / "other.py").write_text(agent.replace('"Ahoy" if "Ahoy" in skill else ', ""))
-    (project.path / "test_greeting.py").write_text(TASKS.replace("{READ}", "READ"))
-    better = project.path / "better.md"
-    better.write_text(project.skill.read_text())
-    project.skill.write_text(better.read_text().replace("Ahoy", "Hello"))
-    project.settings |= {"skillopt_sandbox": "none", "skillopt_final_rollouts": 2}
-    skill = str(project.skill.relative_to(project.path))
-    said = []
-    for harness in ("stub:AGENT", "stub:OTHER"):
-        project.settings["skillopt_harness"] = harness
-        done = project.pytest("--skillopt-compare", skill, "better.md", "-p", "no:xdist")
-        assert done.ret == 0, done.stdout.str()
-        found = results(project)[-1]["skills"][0]
-        suite = found["suite"]
-        said.append((found["status"], suite["before"]["rate"], suite["after"]["rate"]))
-    assert said == [("accepted", 0, 1), ("rejected", 0, 0)]

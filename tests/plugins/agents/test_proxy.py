@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import model_server
 import pytest
 from patience import PATIENCE, wait_until
+from tables import each_row
 
 from pytest_skillopt.model.config import ModelConfig
 from pytest_skillopt.model.limits import CallEstimate, Meter
@@ -154,7 +155,7 @@ def test_another_model_that_answers_is_noted(
     assert note.startswith("openai:the-model: the provider says that vendor/mini has answered")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "body"),
     [
         ("/v1/files", {}),
@@ -359,7 +360,7 @@ def dial(url: str) -> socket.socket:
     return socket.create_connection((place.hostname, place.port or 0), PATIENCE)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("header", "body"),
     [
         ("content-length: -1", b""),
@@ -402,7 +403,7 @@ def test_a_body_in_chunks_is_read_whole(setting: Setting) -> None:
     assert agent_calls.calls == 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("query", "header", "status"),
     [
         ("?a=\x01", "accept: */*", 400),

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -106,8 +107,10 @@ assert (workspace / {folder!r} / "greeting.txt").read_text() == "Ahoy Ada\\n"
     assert not [note for note in project.result["notes"] if "was read in no rollout" in note]
 
 
-@ALL
-@pytest.mark.parametrize("status", [401, 500])
+@pytest.mark.parametrize(
+    ("agent", "status"),
+    [("claude", 401), ("codex", 500), *itertools.product(OTHERS, (401, 500))],
+)
 def test_a_refusal_is_no_answer(project: Project, agent: str, status: int) -> None:
     """Claude calls a failed login a success, and both try again for minutes if they may."""
     project.settings |= {

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from patience import PATIENCE, is_alive, wait_until
+from tables import each_row
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -145,7 +146,7 @@ def test_bytes_and_large_texts_arrive(pytester: pytest.Pytester) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("body", "said"),
     [
         ('skill_commands("/usr/bin/gh", {})', "*ValueError: skill_commands('/usr/bin/gh'): name *"),

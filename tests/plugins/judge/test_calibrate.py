@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from sessions import call
+from tables import each_row
 
 from pytest_skillopt.plugins.judge.calibrate import Agreement, calibrated, doubt
 from pytest_skillopt.run.directory import Home
@@ -79,7 +80,7 @@ def test_an_answer_without_a_grade_is_named_and_left_out(
     assert "error: openai:j: no grade could be read" in result.stderr.str()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("content", "said"),
     [
         ("", "labelled.jsonl: there is no labelled answer"),

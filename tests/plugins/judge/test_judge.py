@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tables import each_row
 
 from pytest_skillopt.model.types import ModelFault, Usage
 from pytest_skillopt.plugins.judge.judge import Judge
@@ -24,7 +25,7 @@ def grade(score: Any, reason: str = "because") -> str:
     return json.dumps({"reason": reason, "score": score})
 
 
-@pytest.mark.parametrize(("said", "score"), [(0.7, 0.7), (0, 0.0), ("0.5", 0.5), (1, 1.0)])
+@each_row(("said", "score"), [(0.7, 0.7), (0, 0.0), ("0.5", 0.5), (1, 1.0)])
 def test_a_score_is_read(chat_server: ChatServer, judge: Judge, said: Any, score: float) -> None:
     chat_server.script(grade(said))
     judgement = judge("is polite", "Dear Sir")

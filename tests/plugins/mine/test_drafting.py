@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from sessions import call
+from tables import each_row
 
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.plugins.mine.sessions import clean, distinct, read_requests
@@ -139,7 +140,7 @@ ATIF = json.dumps(
 GENERIC = json.dumps([{"role": "user", "content": ASKED}, {"role": "assistant", "content": "x"}])
 
 
-@pytest.mark.parametrize(
+@each_row(
     "content",
     [
         codex(ASKED),
@@ -171,7 +172,7 @@ def test_duplicates_are_one() -> None:
     assert list(distinct(texts)) == [texts[0], texts[2]]
 
 
-@pytest.mark.parametrize("content", [None, "", "no JSON", '{"role": "assistant", "content": "x"}'])
+@each_row("content", [None, "", "no JSON", '{"role": "assistant", "content": "x"}'])
 def test_a_place_without_requests_says_so(tmp_path: Path, content: str | None) -> None:
     file = tmp_path / "session.jsonl"
     if content is not None:

@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 import pytest
+from tables import each_row
 
 from pytest_skillopt.cli import main
 from pytest_skillopt.plugins.propose.commands import write_outputs
@@ -84,7 +85,7 @@ def test_job_tells_the_ci_how_it_ended(
     assert "invoices" in (tmp_path / "summary").read_text()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "message"),
     [
         ([], "a job needs a spending cap, at least one of --max-calls, --max-cost, --max-time"),

@@ -263,7 +263,7 @@ def test_fault_at_any_call_ends_in_the_same_state(
     assert project.remote_git("rev-list", "--count", f"main..{BRANCH}") == "1"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fault", "message"),
     [
         (Fault(401, "Bad credentials"), "the token is not valid, or has expired"),

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tables import each_row
 
 from pytest_skillopt.cli import _parser, main
 from pytest_skillopt.plugins.propose.schedule import training_command
@@ -134,7 +135,7 @@ def test_the_timer_of_the_page_starts_what_a_night_needs(tmp_path: Path, project
         subprocess.run(command, check=True, env=environment)
 
 
-@pytest.mark.parametrize("at", ["25:00", "3", "03:60", "3:7", "0 3 * * *", ""])
+@each_row("at", ["25:00", "3", "03:60", "3:7", "0 3 * * *", ""])
 def test_time_that_is_none(capsys: pytest.CaptureFixture[str], at: str) -> None:
     assert main(["schedule", "--at", at, CAP]) == 1
     assert "is not a time of day" in capsys.readouterr().err

@@ -316,7 +316,7 @@ def test_file_that_the_base_does_not_have(project: Project) -> None:
         check(project)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("old", "new", "message"),
     [
         (b"name: invoices", b"name: admin", "frontmatter"),

@@ -160,22 +160,24 @@ def test_a_fault_is_no_wrong_answer_even_where_the_environment_swallows_it(
     assert "401" in said or "no such key" in said
 
 
+@pytest.mark.parametrize(
+    ("call", "given"),
+    [
+        ('messages=[{"role": "user", "content": item["question"]}], n=2', "with n"),
+        ('system=skill, user=item["question"], tool_choice="required"', "with tool_choice"),
+        ("[]", "without a prompt"),
+    ],
+)
 def test_a_call_that_cannot_be_passed_on_is_no_wrong_answer(
-    project: pytest.Pytester, chat_server: ChatServer
+    project: pytest.Pytester, chat_server: ChatServer, call: str, given: str
 ) -> None:
     """Though the adapter takes it for one: a model that is asked nothing has failed nothing."""
-    calls = {
-        "with n": 'messages=[{"role": "user", "content": item["question"]}], n=2',
-        "with tool_choice": 'system=skill, user=item["question"], tool_choice="required"',
-        "without a prompt": "[]",
-    }
     theirs = 'system=skill, user=item["question"]'
     assert theirs in ADAPTER
-    for number, call in enumerate(calls.values()):
-        project.makepyfile(**{f"test_{number}": ADAPTER.replace(theirs, call)})
+    project.makepyfile(test_env=ADAPTER.replace(theirs, call))
     result = project.runpytest_inprocess("--skillopt", "--skillopt-rollouts=1", "-k", "Ada")
     said = " ".join(result.stdout.str().split())
-    assert all(f"the adapter calls its model {given}" in said for given in calls)
+    assert f"the adapter calls its model {given}" in said
     assert "swallowed" not in said
     assert chat_server.calls == 0
 

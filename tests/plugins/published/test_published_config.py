@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tables import each_row
 
 from pytest_skillopt.plugins.published.config import read
 from pytest_skillopt.settings import FIELDS
@@ -56,7 +57,7 @@ def test_a_file_with_its_base_is_settings_here(tmp_path: Path) -> None:
         read("mine.yaml", tmp_path, OWN)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "found"),
     [
         (
@@ -94,7 +95,7 @@ def test_a_text_is_put_over_the_file_it_is_based_on(pytester: pytest.Pytester) -
     assert '"epochs": 3' in kept
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "said"),
     [
         ("skillopt_published=contrasts: -1", "skillopt_published: contrasts: -1 is out of range*"),

@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from documents import DOCUMENTS
 from hypothesis import given
 from hypothesis import strategies as st
 from tables import each_row
@@ -119,18 +120,6 @@ def test_a_rewrite_keeps_frontmatter_margins_and_line_endings() -> None:
     assert rewrite_body(document, "new\nsame\nend\n").text == (
         "---\r\nname: x\r\n---\r\n\r\nnew\r\nsame\r\nend"
     )
-
-
-DOCUMENTS = {
-    "plain": HEAD.encode() + b"# X\n\n- One.\n",
-    "crlf": HEAD.replace("\n", "\r\n").encode() + b"# X\r\n\r\n- One.\r\n",
-    "cr": HEAD.replace("\n", "\r").encode() + b"# X\r\r- One.\r",
-    "mixed": HEAD.replace("\n", "\r\n").encode() + b"# X\n\n- One.\n",
-    "mixed-body": HEAD.encode() + b"one\r\ntwo\nthree\rfour\r\n",
-    "bom": b"\xef\xbb\xbf" + HEAD.encode() + b"# X\n",
-    "bom-only-body": b"\xef\xbb\xbf# X\n",
-    "no-final-newline": HEAD.encode() + b"# X",
-}
 
 
 @each_row("data", DOCUMENTS.values())
