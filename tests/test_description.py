@@ -126,29 +126,6 @@ def test_what_no_description_may_be_is_said(
         assert why in row["why"]
 
 
-def test_a_description_may_not_crowd_others_out_of_the_catalogue(
-    project: pytest.Pytester, chat_server: ChatServer
-) -> None:
-    """Agents load about 8,000 characters of all names and descriptions."""
-    for number, length in enumerate([1_000] * 7 + [8_000 - 7 * 1_006 - 6 - 70]):
-        folder = project.path / "skills" / f"skill{number}"
-        folder.mkdir()
-        head = f"---\nname: skill{number}\ndescription: {'x' * length}\n---\n"
-        (folder / "SKILL.md").write_text(head)
-    project.makepyfile(
-        test_trigger="SKILL = 'skills/house-greeting/SKILL.md'\n"
-        + TESTS.replace("skill_task(trigger=wanted)", "skill_task(trigger=wanted, skill=SKILL)")
-    )
-    text, skill = train(project, chat_server, edits=[{"content": GOOD}])
-    assert text == START
-    (row,) = {edit["why"] for edit in skill["edits"]}
-    assert "more text in the descriptions of all skills than agents load: 8,0" in row
-    assert "(catalogue)" in row
-    (project.path / "skills/skill0/SKILL.md").unlink()
-    text, skill = train(project, chat_server, edits=[{"content": GOOD}])
-    assert GOOD in text
-
-
 def test_no_description_is_trained_unasked(
     project: pytest.Pytester, chat_server: ChatServer
 ) -> None:

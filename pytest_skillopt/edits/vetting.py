@@ -13,8 +13,8 @@ from pytest_skillopt.plugins import hooks
 from pytest_skillopt.run.result import WarningRow
 from pytest_skillopt.skill.document import SKILL_FILE, SkillError
 from pytest_skillopt.skill.edits import apply
-from pytest_skillopt.skill.files import Trained, catalogue, file_names
-from pytest_skillopt.skill.lint import additions, allowed, lint, listed, refused, stands_in, warned
+from pytest_skillopt.skill.files import Trained, file_names
+from pytest_skillopt.skill.lint import additions, allowed, lint, refused, stands_in, warned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,7 +67,6 @@ class Vetting:
         self._trained, self._description = Trained.of(settings), settings.train_description
         words = "\n\n".join(start.file(name).text for name in start.names)
         self._checks = hooks().pytest_skillopt_check_edit(tasks=tasks, skill=words)
-        others = catalogue(root) if root and self._description else {}
         present = None
         if root is not None and (root / skill).is_file():
             present = frozenset(file_names(root / skill, root))
@@ -78,7 +77,6 @@ class Vetting:
             known=stands_in(*(t.text for t in tasks if t.split in ("train", "both"))),
             present=present,
             description=self._description,
-            beside=listed(other for path, other in others.items() if path != skill),
         )
         self._lint = functools.lru_cache(maxsize=1 << 10)(rules)
 

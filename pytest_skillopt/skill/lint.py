@@ -32,14 +32,7 @@ _OWN: dict[str, tuple[Severity, str]] = {
     "fences": ("refuse", "a code block that is never closed and was before"),
     "links": ("refuse", "a link to a file that is not there"),
     "size": ("refuse", "more tokens than skillopt_max_skill_tokens"),
-    "catalogue": ("refuse", "more text in the descriptions of all skills than agents load"),
 }
-
-CATALOGUE = 8_000
-"""Characters of all names and descriptions of a project that agents load; of more they cut some.
-
-Codex: 2 % of the model's window, or 8,000 characters; Claude Code: 1 %, 8,000 of 200,000 tokens.
-"""
 
 _EXCERPT = 120
 _REDACTED = re.compile(r"\[redacted(?: \w+)?\]")
@@ -123,11 +116,6 @@ def warned(findings: list[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.severity == "warn"]
 
 
-def listed(documents: Iterable[Document]) -> int:
-    """Count the characters of the names and descriptions, which agents load at their start."""
-    return sum(len(document.name) + len(document.description) for document in documents)
-
-
 def stands_in(*texts: str) -> Callable[[str], bool]:
     """Make a function that checks if an address or a command occurs in one of the texts."""
     known = "\n".join(" ".join(text.split()) for text in texts if text).lower()
@@ -148,7 +136,6 @@ def lint(
     known: Callable[[str], bool] | None = None,
     present: Container[str] | None = None,
     description: bool = False,
-    beside: int = 0,
 ) -> list[Finding]:
     """Check the text that a version adds to the one before, in each of its files.
 
@@ -161,7 +148,6 @@ def lint(
             task.
         present: paths of the files in the skill's folder, if they are known.
         description: True if the description may change.
-        beside: characters of the names and descriptions of the project's other skills.
 
     Returns:
         Findings in the order of ``rules``, each once.
@@ -189,9 +175,6 @@ def lint(
             links = sorted(file_links(after, name) - file_links(before, name))
             judged += [("links", x) for x in links if x not in present and x not in after.names]
         found += [(rule, "" if name == SKILL_FILE else name, excerpt) for rule, excerpt in judged]
-    size = beside + listed([after])
-    if size > max(CATALOGUE, beside + listed([before])):
-        found.append(("catalogue", "", f"{size:,} characters, at most {CATALOGUE:,}"))
     order = list(rules())
     unique = dict.fromkeys(_finding(*entry) for entry in found if entry[0] not in allow)
     return sorted(unique, key=lambda finding: order.index(finding.rule))

@@ -206,18 +206,6 @@ def test_what_the_lint_refuses_is_refused_before_anything_is_run(project: Projec
     assert "try 1 of " in found["reason"], "it spent no alpha"
 
 
-def test_a_description_that_agents_would_cut_is_refused_before_anything_is_run(
-    project: Project,
-) -> None:
-    other = f"---\nname: other\ndescription: {'x' * 8_000}\n---\n# Other\n"
-    project.propose(other, "skills/other/SKILL.md")
-    better = project.propose(SKILL.replace("Greets.", "Greets people."))
-    wanted = ("-o", "skillopt_train_description=yes")
-    status, found, _ = project.attempt(better, *wanted)
-    assert (status, found["status"], project.asked) == (1, "rejected", [])
-    assert "(catalogue)" in found["reason"]
-
-
 PATCH = "--- a/{0}\n+++ b/{0}\n@@ -7 +7 @@\n-Say hello.\n+Say it.\n"
 ALSO = "--- /dev/null\n+++ b/tests/new.py\n@@ -0,0 +1 @@\n+x\n"
 WRONG = [

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 from tables import each_row
 
 from pytest_skillopt.skill.document import Document, SkillError
 from pytest_skillopt.skill.edits import Edit, apply
-from pytest_skillopt.skill.lint import CATALOGUE, allowed, lint, refused
+from pytest_skillopt.skill.lint import allowed, lint, refused
 
 SKILL = "---\nname: read-invoices\n---\n\n# Invoices\n\nAnswer with one JSON object.\n"
 KEPT = SKILL + "\n<!-- skillopt:keep -->\nNever guess.\n<!-- /skillopt:keep -->\n"
@@ -42,17 +40,6 @@ BROKEN = {
 def test_a_change_that_damages_the_document_is_refused(rule: str) -> None:
     before, after = map(Document.from_text, BROKEN[rule])
     assert {finding.rule for finding in refused(lint(before, after, max_tokens=100))} == {rule}
-
-
-def test_a_longer_description_is_refused_if_agents_would_cut_the_catalogue() -> None:
-    text = "---\nname: four\ndescription: {}\n---\n# Body\n"
-    old, same, new = (Document.from_text(text.format("x" * n)) for n in (9, 10, 11))
-    judged = partial(lint, description=True)
-    assert judged(old, same, beside=CATALOGUE - 14) == []
-    (found,) = judged(old, new, beside=CATALOGUE - 14)
-    assert (found.rule, found.excerpt) == ("catalogue", "8,001 characters, at most 8,000")
-    assert judged(new, old, beside=CATALOGUE) == [], "a shorter one never makes it worse"
-    assert judged(old, new, frozenset({"catalogue"}), beside=CATALOGUE) == []
 
 
 def test_an_unknown_rule_is_an_error_that_lists_the_rules() -> None:

@@ -68,15 +68,12 @@ def pytest_skillopt_result(config: pytest.Config, result: Result) -> None:
 
 
 def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) -> str | None:
-    """Warn of agents that are not confined or signed in, and of too long a catalogue of skills."""
+    """Warn of agents that are not confined or signed in."""
     if not any(task.agent for task in tasks):
         return None
-    from pytest_skillopt.plugins.agents.notes import notes_on_catalogue, notes_on_confinement
+    from pytest_skillopt.plugins.agents.notes import notes_on_confinement
 
-    notes = [*notes_on_confinement(config)]
-    if any(task.trigger is not None for task in tasks):
-        notes += notes_on_catalogue(config.rootpath)
-    return "\n".join(notes) or None
+    return "\n".join(notes_on_confinement(config)) or None
 
 
 @pytest.fixture

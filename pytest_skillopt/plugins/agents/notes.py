@@ -7,12 +7,9 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.model.roles import Models
 from pytest_skillopt.plugins.agents.binding import own_sign_in
 from pytest_skillopt.plugins.agents.sandbox import resolve
-from pytest_skillopt.skill.files import catalogue
-from pytest_skillopt.skill.lint import CATALOGUE, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
     import pytest
 
@@ -34,16 +31,6 @@ def notes_on_confinement(config: pytest.Config) -> Iterator[str]:
         )
     if said:
         yield f"coding agents {'; they '.join(said)}"
-
-
-def notes_on_catalogue(root: Path) -> Iterator[str]:
-    """Note that agents do not load all names and descriptions of a project's skills."""
-    skills = catalogue(root).values()
-    if (size := listed(skills)) > CATALOGUE:
-        yield (
-            f"the names and descriptions of the {len(skills)} skills have {size:,} characters: "
-            f"agents load about {CATALOGUE:,} and cut or leave out some (lint rule catalogue)"
-        )
 
 
 def notes_on_reading(skills: Iterable[SkillResult]) -> Iterator[str]:

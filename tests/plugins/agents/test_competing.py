@@ -86,15 +86,3 @@ def test_a_competitor_is_known_by_what_only_it_says(repository: Project) -> None
         skill(repository, name, f"Use to {use}", body)
     assert repository.pytest("--skillopt", "-p", "no:xdist").ret == 0
     assert {each["suite"]["before"]["rate"] for each in repository.result["skills"]} == {1.0}
-
-
-def test_a_catalogue_that_agents_cut_is_said(repository: Project) -> None:
-    for number in range(8):
-        skill(repository, f"house-{number}", "x" * 1_000)
-    one = ("--skillopt", "--skillopt-rollouts=1", "-k", "letters", "-p", "no:xdist")
-    said = " ".join(repository.pytest(*one).stdout.str().split())
-    assert "the names and descriptions of the 10 skills have 8," in said
-    for number in range(8):
-        (repository.path / f"skills/house-{number}/SKILL.md").unlink()
-    said = " ".join(repository.pytest(*one).stdout.str().split())
-    assert "the names and descriptions" not in said
