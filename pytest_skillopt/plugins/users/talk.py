@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -69,26 +68,15 @@ class Talk:
         The user's model decides it, which marks in each of its replies what it was asked for.
 
         Args:
-            fact: its name in ``knows``, or a text of which that is a part, in whole words.
+            fact: its name in ``knows``.
 
         Raises:
-            ValueError: not exactly one fact has such a name.
+            ValueError: the user was told of no such fact.
         """
-        return self._named(fact) in self.asked
-
-    def _named(self, fact: str) -> str:
-        if fact in self.facts:
-            return fact
-        words = _words(fact)
-        near = [name for name in self.facts if _words(name) <= words or words <= _words(name)]
-        if len(near) != 1:
+        if fact not in self.facts:
             known = ", ".join(map(repr, self.facts)) or "nothing"
             raise ValueError(
                 f"asked_for({fact!r}): the user can tell it only of a fact in knows=, which has "
                 f"{known}; give it a fact that it does not know as None"
             )
-        return near[0]
-
-
-def _words(name: str) -> set[str]:
-    return set(re.findall(r"\w+", name.lower()))
+        return fact in self.asked

@@ -31,7 +31,7 @@ TASK = """
 @pytest.mark.skill_task
 def test_refund(skill_agent, skill_user):
     talk = skill_user(skill_agent, opening="I want my money back.", tools=[refund], **PART)
-    assert talk.asked_for("order number") and talk.tool("refund").args == {"order": "A-17"}
+    assert talk.asked_for("order") and talk.tool("refund").args == {"order": "A-17"}
     assert not talk.asked_for("card number") and "ASSERTED" not in talk.text
 """
 
