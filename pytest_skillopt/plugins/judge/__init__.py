@@ -12,30 +12,12 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
-    from pytest_skillopt import Result
     from pytest_skillopt.plugins.judge.judge import Judge
 
 
 def pytest_skillopt_task(item: pytest.Item) -> Mapping[str, Any] | None:
     """Tell that a task calls the judge."""
     return {"roles": ["judge"]} if "skill_judge" in getattr(item, "fixturenames", ()) else None
-
-
-def pytest_skillopt_result(config: pytest.Config, result: Result) -> None:
-    """Note that a judge was never compared with people."""
-    from pytest_skillopt.mode import mode_named
-
-    judged = any(row.role == "judge" for row in result.usage)
-    mode = mode_named(result.mode)
-    if not judged or result.simulated or mode.judges_tasks or mode.noise:
-        return
-    from pytest_skillopt.model.roles import Models
-    from pytest_skillopt.plugins.judge.calibrate import doubt
-    from pytest_skillopt.run.directory import Home
-
-    home = Home(config.rootpath / Models.of(config).settings.dir)
-    if said := doubt(home, [result.models.get("judge", "")]):
-        result.notes.append(said)
 
 
 def pytest_skillopt_commands(commands: argparse._SubParsersAction[Any]) -> None:

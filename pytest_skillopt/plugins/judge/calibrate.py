@@ -6,11 +6,10 @@ in [0, 1]; at least 0.5 means true) and, if the rubric needs it, ``question``.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -19,11 +18,9 @@ from pytest_skillopt.model.roles import Models
 from pytest_skillopt.plugins.judge.judge import Judge, UnreadableJudgement
 from pytest_skillopt.rates import interval
 from pytest_skillopt.report.words import percent, plural
-from pytest_skillopt.run.directory import Home
-from pytest_skillopt.untrusted import parsed, shown
+from pytest_skillopt.untrusted import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     import pytest
@@ -102,7 +99,7 @@ def read_labels(path: Path) -> list[Label]:
 
 
 def calibrate(config: pytest.Config, path: Path) -> int:
-    """Grade each labelled answer once, print the agreement, and save it for the reports.
+    """Grade each labelled answer once, and print the agreement.
 
     An answer whose grade cannot be read is named and left out.
 
@@ -111,8 +108,7 @@ def calibrate(config: pytest.Config, path: Path) -> int:
         ModelError: a call of the judge failed.
     """
     rows = read_labels(path)
-    models = Models.of(config)
-    model = models.get("judge")
+    model = Models.of(config).get("judge")
     sys.stdout.write(shown(f"{plural(len(rows), 'call')} of {model.name}, one for each label\n"))
     judge = Judge(model, sample="calibrate")
     counts: Counter[tuple[bool, bool]] = Counter()
@@ -138,28 +134,4 @@ def calibrate(config: pytest.Config, path: Path) -> int:
     )
     if found.total < FEW:
         sys.stdout.write(f"this is too few labels for a reliable figure: have at least {FEW}\n")
-    home = Home(config.rootpath / models.settings.dir)
-    home.make()
-    known = {**calibrated(home), model.name: {**asdict(found), "low": low, "high": high}}
-    (home.path / "judges.json").write_text(json.dumps(known, indent=1), encoding="utf-8")
     return 0
-
-
-def calibrated(home: Home) -> dict[str, Any]:
-    """Return the saved calibrations, by ``provider:model``."""
-    try:
-        found = parsed((home.path / "judges.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def doubt(home: Home, judges: Sequence[str]) -> str:
-    """Return a note on the judges that were never calibrated, empty if there are none."""
-    unknown = sorted(set(judges) - set(calibrated(home)))
-    if not unknown:
-        return ""
-    return (
-        f"this judge was never compared with people's labels: {', '.join(unknown)}; "
-        "pytest-skillopt judge calibrate measures how far it agrees"
-    )
