@@ -112,18 +112,49 @@ def reference(
     state: dict[str, Any],
 ) -> bool:
     """Our default gate for a simulator that rolls one task at a time."""
+    return drive("sequential", n, Simulator(n, cand, inc).roll, state).accepted
 
-    def roll(arm: Arm, task: int) -> bool:
-        return bool(cand(task) if arm == CANDIDATE else inc(task))
 
-    return drive("sequential", n, roll, state).accepted
+@dataclass
+class Simulator:
+    """Rolls one task at a time, under the candidate or under the incumbent."""
+
+    n: int
+    """Number of tasks."""
+    cand: Callable[[int], int]
+    inc: Callable[[int], int]
+
+    def roll(self, arm: Arm, task: int) -> bool:
+        return bool(self.cand(task) if arm == CANDIDATE else self.inc(task))
 
 
 EXPECTED = 0.3
 """Lift that is expected of a target if nothing else is said."""
 
 
-def final_reference(
+@dataclass
+class Searched:
+    """What a search says before the decision."""
+
+    held_out: Sequence[int] = ()
+    """Tasks that it has not seen."""
+    targets: Sequence[int] = ()
+    """Tasks on which it expects a change, if ``lift`` does not say it for each task; without
+    either there was no search."""
+    prior: float = 1.0
+    """E-value of its bets."""
+    lift: Sequence[float] | None = None
+    """Its expected lift of each task."""
+
+    def expected(self, n: int) -> dict[int, float]:
+        """Return the expected lift by task."""
+        if self.lift is not None or not self.targets:
+            return dict(enumerate(self.lift or ()))
+        train = set(range(n)) - set(self.held_out)
+        return dict.fromkeys(train, 0.0) | dict.fromkeys(self.targets, EXPECTED)
+
+
+def final_reference(  # noqa: PLR0913 - the form in which simulators outside of this file call it
     n: int,
     cand: Callable[[int], bool],
     inc: Callable[[int], bool],
@@ -134,51 +165,30 @@ def final_reference(
     prior: float = 1.0,
     lift: Sequence[float] | None = None,
 ) -> bool:
-    """Check if the decision of a default training accepts.
-
-    Args:
-        n: tasks.
-        cand: rolls a task under the candidate.
-        inc: rolls it under the incumbent.
-        held_out: tasks that the search has not seen.
-        targets: tasks on which it expects a change, if ``lift`` does not say it for each task;
-            without either there was no search.
-        cap: samples that may be taken; 0 without a cap.
-        prior: e-value of the bets of the search.
-        lift: the expected lift of each task.
-    """
-    told: dict[str, Any] = {"held_out": held_out, "targets": targets, "cap": cap, "prior": prior}
-    return final_verdict(n, cand, inc, **told, lift=lift)[0].accepted
+    """Check if the decision of a default training accepts; ``cap`` as in ``final_verdict``."""
+    searched = Searched(held_out, targets, prior, lift)
+    return final_verdict(Simulator(n, cand, inc), searched, cap)[0].accepted
 
 
 def final_verdict(
-    n: int,
-    cand: Callable[[int], bool],
-    inc: Callable[[int], bool],
-    *,
-    held_out: Sequence[int],
-    targets: Sequence[int],
-    cap: int,
-    prior: float = 1.0,
-    lift: Sequence[float] | None = None,
-    **options: Any,
+    simulator: Simulator, searched: Searched, cap: int, **options: Any
 ) -> tuple[Verdict, int]:
-    """Return the verdict of ``final_reference``, and how many rounds it took.
+    """Return the verdict of a default training, and how many rounds it took.
 
-    ``options`` are further ``GateOptions``.
+    Args:
+        simulator: rolls the tasks.
+        searched: what the search says.
+        cap: samples that may be taken; 0 without a cap.
+        options: further ``GateOptions``.
     """
-    ids = [f"{i:05d}" for i in range(n)]
-    expected = dict(enumerate(lift)) if lift is not None else {}
-    if targets and lift is None:
-        expected = dict.fromkeys(set(range(n)) - set(held_out), 0.0)
-        expected |= dict.fromkeys(targets, EXPECTED)
-    known = tuple((ids[i], change) for i, change in expected.items())
+    ids = [f"{i:05d}" for i in range(simulator.n)]
+    known = tuple((ids[i], change) for i, change in searched.expected(simulator.n).items())
     gate_options = GateOptions(
         final=True,
-        held_out=tuple(ids[i] for i in held_out),
+        held_out=tuple(ids[i] for i in searched.held_out),
         budget=cap or None,
         lift=known if known else None,
-        log_e=math.log(prior),
+        log_e=math.log(searched.prior),
         **options,
     )
     rounds = 0
@@ -186,9 +196,7 @@ def final_verdict(
     def answer(draws: Sequence[Draw]) -> list[Sample]:
         nonlocal rounds
         rounds += 1
-        rolled = [
-            bool(cand(int(d.task)) if d.arm == CANDIDATE else inc(int(d.task))) for d in draws
-        ]
+        rolled = [simulator.roll(draw.arm, int(draw.task)) for draw in draws]
         return [Sample(d, won, float(won)) for d, won in zip(draws, rolled, strict=True)]
 
     gate = make_gate("sequential", [GateTask(i) for i in ids], gate_options)

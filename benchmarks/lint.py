@@ -17,7 +17,7 @@ from pathlib import Path
 from pytest_skillopt.plugins.leaks.task_words import LeakIndex
 from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.edits import Edit, apply
-from pytest_skillopt.skill.lint import Finding, lint, refused, warned
+from pytest_skillopt.skill.lint import Finding, Linter, refused, warned
 from pytest_skillopt.tasks.task import SkillTask
 
 DATA = Path(__file__).parent.parent / "tests" / "data"
@@ -31,7 +31,7 @@ MOST_REFUSED = 1 / 60
 def judge(text: str) -> list[Finding]:
     """Return the findings of a text that is appended."""
     before = Document.from_text(SKILL)
-    return lint(before, apply(before, Edit("append", content=text)))
+    return Linter().check(before, apply(before, Edit("append", content=text)))
 
 
 def show_lint(lines: dict[str, list[str]]) -> bool:
@@ -84,7 +84,7 @@ def show_time(text: str) -> None:
     for size in (1_000, 10_000, 100_000):
         after = Document.from_text(SKILL + (text * (size // len(text) + 1))[:size])
         start = time.perf_counter()
-        lint(before, after)
+        Linter().check(before, after)
         print(f"lint of {size:,} added characters: {time.perf_counter() - start:.2f} s")
 
 

@@ -27,7 +27,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gate import OURS, PEERS, Rates, World, final_verdict, suite
+from gate import OURS, PEERS, Rates, Searched, Simulator, World, final_verdict, suite
 from recorded import edits, versions
 from worlds.world import make_world, wording
 
@@ -257,17 +257,13 @@ def decide(rule: str, kind: str, cap: int, replicate: int) -> Decided:
     if rule != OURS:
         world = World(case.before, case.after, rng)
         return Decided(PEERS[rule](world, {}), sum(world.cost.values()), 0)
-    verdict, rounds = final_verdict(
+    simulator = Simulator(
         len(case.before),
         lambda i: rng.random() < case.after[i],
         lambda i: rng.random() < case.before[i],
-        held_out=case.held_out,
-        targets=case.targets,
-        cap=cap,
-        prior=case.prior,
-        lift=case.lift,
-        repeats=case.repeats,
     )
+    searched = Searched(case.held_out, case.targets, case.prior, case.lift)
+    verdict, rounds = final_verdict(simulator, searched, cap, repeats=case.repeats)
     return Decided(verdict.accepted, verdict.candidate_samples + verdict.incumbent_samples, rounds)
 
 

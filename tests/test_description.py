@@ -15,7 +15,7 @@ from tables import each_row
 
 from pytest_skillopt.skill.document import Document, SkillError
 from pytest_skillopt.skill.edits import Edit, apply, with_description
-from pytest_skillopt.skill.lint import lint
+from pytest_skillopt.skill.lint import Linter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -184,10 +184,11 @@ def test_only_the_value_of_the_description_changes(old: str, newline: str, mark:
     start, end = text.index(old.replace("\n", newline)[:5]), text.index(f"{newline}license")
     assert after.text.startswith(text[:start])
     assert after.text.endswith(text[end:])
-    assert [f.rule for f in lint(before, after, description=True)] == []
-    assert [f.rule for f in lint(before, after)] == ["frontmatter"]
+    linter = Linter(description=True)
+    assert [f.rule for f in linter.check(before, after)] == []
+    assert [f.rule for f in Linter().check(before, after)] == ["frontmatter"]
     other = after.with_text(after.text.replace("MIT", "GPL"))
-    assert [f.rule for f in lint(before, other, description=True)] == ["frontmatter"]
+    assert [f.rule for f in linter.check(before, other)] == ["frontmatter"]
     assert yaml.safe_load(after.text.split("---")[1])["description"] == NEW
 
 

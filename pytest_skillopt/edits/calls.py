@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, field_validator, model_validator
 
-from pytest_skillopt.model.structured import Answer, ask_json
+from pytest_skillopt.model.structured import Answer, Label, ask_json
 from pytest_skillopt.model.types import CapReached, ModelError, ModelFault
 from pytest_skillopt.plugins import hooks, merged
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
@@ -229,8 +229,8 @@ class Calls:
             if not call.set_running_or_notify_cancel():
                 return
             try:
-                about: Any = {"sample": question.label, "stage": question.stage}
-                call.set_result(ask_json(self.model, question.messages, question.form, **about))
+                label = Label(question.label, question.stage)
+                call.set_result(ask_json(self.model, question.messages, question.form, label))
             except BaseException as error:
                 call.set_exception(error)
 

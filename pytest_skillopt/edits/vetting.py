@@ -14,7 +14,7 @@ from pytest_skillopt.run.result import WarningRow
 from pytest_skillopt.skill.document import SKILL_FILE, SkillError
 from pytest_skillopt.skill.edits import apply
 from pytest_skillopt.skill.files import Trained, file_names
-from pytest_skillopt.skill.lint import additions, allowed, lint, refused, stands_in, warned
+from pytest_skillopt.skill.lint import Linter, additions, allowed, refused, stands_in, warned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,15 +70,14 @@ class Vetting:
         present = None
         if root is not None and (root / skill).is_file():
             present = frozenset(file_names(root / skill, root))
-        rules = functools.partial(
-            lint,
+        linter = Linter(
             allow=allowed(settings.lint_allow),
             max_tokens=settings.max_skill_tokens,
             known=stands_in(*(t.text for t in tasks if t.split in ("train", "both"))),
             present=present,
             description=self._description,
         )
-        self._lint = functools.lru_cache(maxsize=1 << 10)(rules)
+        self._lint = functools.lru_cache(maxsize=1 << 10)(linter.check)
 
     def try_edit(self, document: Document, edit: Edit) -> Document | Refusal:
         """Apply an edit, or refuse it."""

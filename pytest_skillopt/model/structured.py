@@ -8,7 +8,7 @@ import re
 from bisect import bisect
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -157,14 +157,20 @@ class Answer(Generic[FormT]):
     """Beginning of the last reply."""
 
 
+class Label(NamedTuple):
+    """Name of a call, by the arguments of ``Model.complete``."""
+
+    sample: str
+    """Draw that it asks for."""
+    stage: str = ""
+    task: str = ""
+
+
 def ask_json(
     model: Model,
     messages: Sequence[dict[str, Any]],
     form: type[FormT],
-    *,
-    sample: str,
-    stage: str = "",
-    task: str = "",
+    label: Label,
     find: Callable[[str], Any] = find_json,
 ) -> Answer[FormT]:
     """Ask for a JSON object of the given form; show the model its mistake once.
@@ -180,9 +186,9 @@ def ask_json(
         try:
             reply = model.complete(
                 messages,
-                sample=sample + suffix,
-                stage=stage,
-                task=task,
+                sample=label.sample + suffix,
+                stage=label.stage,
+                task=label.task,
                 response_format=response_format(form),
             )
         except ModelFault as fault:

@@ -123,10 +123,9 @@ def opened(
             model=fingerprint,
             settings=settings,
             meter=limits,
-            on_rollout=on_rollout,
-            on_version=directory.keep_version,
-            decides=not mode.judges_tasks,
         )
+        sampler.decides = not mode.judges_tasks
+        sampler.on_rollout, sampler.on_version = on_rollout, directory.keep_version
         notes = [
             *notes,
             *_notes(mode, settings, documents, journal, root),

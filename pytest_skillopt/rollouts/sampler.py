@@ -96,12 +96,16 @@ class Sampler:
         model: fingerprint of the target model.
         settings: the settings; None: the defaults.
         meter: counts the usage that tests report for their own agents and checks caps; None: none.
-        on_rollout: called with every rollout that was run, as it arrives.
-        on_version: called with every new version of a skill and its bytes.
-        decides: the rollouts decide about versions of a skill. A task that the provider refuses
-            for good then counts as skipped, so that the others decide, and one error in every
-            test ends the run. Otherwise each is an outcome of its task.
     """
+
+    decides = True
+    """Whether the rollouts decide about versions of a skill. A task that the provider refuses for
+    good then counts as skipped, so that the others decide, and one error in every test ends the
+    run. Otherwise each is an outcome of its task."""
+    on_rollout: Callable[[Rollout], None] = staticmethod(lambda rollout: None)
+    """Called with every rollout that was run, as it arrives."""
+    on_version: Callable[[str, bytes], None] = staticmethod(lambda version, content: None)
+    """Called with every new version of a skill and its bytes."""
 
     def __init__(
         self,
@@ -112,9 +116,6 @@ class Sampler:
         model: str = "",
         settings: Settings | None = None,
         meter: Meter | None = None,
-        on_rollout: Callable[[Rollout], None] | None = None,
-        on_version: Callable[[str, bytes], None] | None = None,
-        decides: bool = True,
     ) -> None:
         self._executor = executor
         self._tasks = {task.id: task for task in tasks}
@@ -122,9 +123,6 @@ class Sampler:
         self._model = model
         self._settings = settings or Settings()
         self._meter = meter
-        self._on_rollout = on_rollout
-        self._on_version = on_version
-        self._decides = decides
         self._ended_in: dict[str, str] = {}
         """Messages of rollouts by the place of an exception that is the test's fault, else ""."""
         self._unset: set[str] = set()
@@ -168,8 +166,9 @@ class Sampler:
     def aside(self) -> Sampler:
         """Return a sampler over the same workers whose rollouts are free and count nowhere."""
         free = Settings(timeout=self._settings.timeout, max_attempts=1, breaker=10**9)
-        tasks = self._tasks.values()
-        return Sampler(self._executor, tasks, model=self._model, settings=free, decides=False)
+        aside = Sampler(self._executor, self._tasks.values(), model=self._model, settings=free)
+        aside.decides = False
+        return aside
 
     @property
     def taken(self) -> int:
@@ -200,8 +199,7 @@ class Sampler:
         if (skill, version) not in self._versions:
             self._versions.add((skill, version))
             self._executor.add_version(skill, version, content)
-            if self._on_version:
-                self._on_version(version, content)
+            self.on_version(version, content)
         return version
 
     def request(self, task: str, version: str, stream: str, index: int) -> RolloutRequest:
@@ -239,7 +237,7 @@ class Sampler:
             came |= self._ended
             self._ended.clear()
         found = [came.get(r.key) or self._result(r.key) for r in requests]
-        if self._decides:
+        if self.decides:
             self._stop_if_every_test_is_wrong(found)
         return found
 
@@ -362,8 +360,7 @@ class Sampler:
                 self._submit([request])
             else:
                 self._end(rollout)
-        if self._on_rollout:
-            self._on_rollout(rollout)
+        self.on_rollout(rollout)
 
     def _keep(self, rollout: Rollout) -> Rollout:
         request = rollout.request
@@ -444,7 +441,7 @@ class Sampler:
 
     def _end_refused(self, request: RolloutRequest, error: InfraError) -> None:
         rollout = Rollout.of_error(request, error.kind, error.message)
-        if self._decides:
+        if self.decides:
             said = f"put away, the provider refuses it: {error.message}"
             rollout = Rollout(request, "skipped", message=said, refused=True)
             self._ledger.put(rollout)

@@ -11,7 +11,7 @@ import functools
 import json
 import logging
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -27,6 +27,18 @@ if TYPE_CHECKING:
 
 _LOG = logger(__name__)
 _SHOWN = 5
+
+
+class LogLine(NamedTuple):
+    """Log line of a worker, as its message ``log`` has it."""
+
+    name: str
+    level: int
+    file: str
+    number: int
+    when: float
+    """Seconds since the epoch."""
+    text: str
 
 
 def check_agreement(facts: Mapping[str, Mapping[str, Any]]) -> str:
@@ -155,7 +167,7 @@ class XdistRun:
         elif kind == "stray":
             self._stray.append(f"{worker.name}: {rest[0]}")
         elif kind == "log":
-            self._log(worker, *rest)
+            self._log(worker, LogLine(*rest))
         elif kind == "hello":
             self._greet(worker, json.loads(rest[0]))
         elif kind == "end":
@@ -163,15 +175,14 @@ class XdistRun:
             self._executor.lost(worker)
             self._executor.on_lost(worker.name)
 
-    def _log(
-        self, worker: Worker, name: str, level: int, file: str, line: int, when: float, text: str
-    ) -> None:
+    def _log(self, worker: Worker, line: LogLine) -> None:
         """Repeat a worker's log line in this process."""
-        logger = logging.getLogger(name)
-        if logger.isEnabledFor(level):
-            words = f"{worker.name}: {text}"
-            record = logging.LogRecord(name, level, file, line, words, None, None)
-            record.created = when
+        logger = logging.getLogger(line.name)
+        if logger.isEnabledFor(line.level):
+            words = f"{worker.name}: {line.text}"
+            place = line.file, line.number
+            record = logging.LogRecord(line.name, line.level, *place, words, None, None)
+            record.created = line.when
             logger.handle(record)
 
     def _answer(self, worker: Worker, number: int, method: str, arguments: str) -> None:

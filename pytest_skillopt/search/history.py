@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.edits.records import pass_rate
@@ -63,6 +64,17 @@ class Observer:
             e_value: what the search has won by its bets.
             most: most fresh samples.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """Samples of train tasks that a step starts from."""
+
+    epoch: int
+    """From 1."""
+    records: Sequence[TaskRecord]
+    train: float | None = None
+    """Estimate of the pass rate of the train tasks, in [0, 1]; None: that of the records."""
 
 
 class History:
@@ -186,29 +198,25 @@ class History:
 
     def end_step(
         self,
+        basis: Basis,
         *,
-        epoch: int,
-        records: Sequence[TaskRecord],
         candidate: str = "",
         edits: int = 0,
         verdict: Verdict | None = None,
         reason: str = "",
-        train: float | None = None,
     ) -> None:
-        """Close the current step with a row; ``train`` is a better estimate than the records'."""
+        """Close the current step with a row."""
         decided: dict[str, Any] = {}
         if verdict is not None:
             decided = {"verdict": verdict.decision, "gate": verdict.gate}
             decided |= {"before": verdict.before, "after": verdict.after}
-        if train is None:
-            train = pass_rate(records)
         row = StepRow(
             step=self.step,
-            epoch=epoch,
+            epoch=basis.epoch,
             candidate=candidate,
             edits=edits,
-            train=train,
-            tasks=sum(record.n > 0 for record in records),
+            train=pass_rate(basis.records) if basis.train is None else basis.train,
+            tasks=sum(record.n > 0 for record in basis.records),
             reason=reason,
             **decided,
         )

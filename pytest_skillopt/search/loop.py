@@ -31,6 +31,7 @@ from pytest_skillopt.search.budget import (
     usual_of,
 )
 from pytest_skillopt.search.estimate import Belief
+from pytest_skillopt.search.history import Basis
 from pytest_skillopt.search.ideas import Ideas
 from pytest_skillopt.search.model import Job, Model, Outcome
 from pytest_skillopt.search.places import Place
@@ -188,7 +189,7 @@ class DefaultSearch:
         finally:
             self._conclude()
         self._set_aside(search=False)
-        self._state.pass_gate(1, self._records())
+        self._state.pass_gate(Basis(1, self._records()))
         return reason
 
     # The loop.
@@ -476,12 +477,10 @@ class DefaultSearch:
             return
         self._step = Step()
         self._state.history.end_step(
-            epoch=1,
-            records=self._records(),
+            Basis(1, self._records(), self._rate(self._model.kept)),
             candidate=self._ideas.make(self._model.kept).document.version if step.kept else "",
             edits=len(step.kept),
             reason=step.describe(),
-            train=self._rate(self._model.kept),
         )
 
     def _records(self) -> list[TaskRecord]:

@@ -53,8 +53,8 @@ class Samples:
         self._stands_for: dict[str, str] = {}
         """Version of this skill by the version of a rival that it stands beside."""
         self._sampler = sampler
-        self._purse = purse
-        self._skill = skill
+        self.purse = purse
+        self.skill = skill
         self._start = start
         self._drawn: defaultdict[tuple[str, str, str], count[int]] = defaultdict(count)
         """Index of the next sample by version, task and stream."""
@@ -101,7 +101,7 @@ class Samples:
             OutOfBudget, StopRun: as ``take``.
         """
         requests = [self._draw(document, task, stream) for document, task in pairs]
-        require(self._purse, len(requests))
+        require(self.purse, len(requests))
         return self._take(requests)
 
     def _draw(self, document: Document, task: str, stream: str) -> RolloutRequest:
@@ -112,11 +112,11 @@ class Samples:
 
     def _add(self, document: Document, task: str) -> str:
         """Send a version to the workers, as a task is to see it."""
-        version = self._sampler.add_version(self._skill, document.packed)
+        version = self._sampler.add_version(self.skill, document.packed)
         if task not in self._rivals:
             return version
         path, rival = self._rivals[task]
-        seen = {**dict(document.beside), self._skill: document.data}
+        seen = {**dict(document.beside), self.skill: document.data}
         seen.pop(path, None)
         shown = self._sampler.add_version(
             path, replace(rival, beside=tuple(sorted(seen.items()))).packed
@@ -137,7 +137,7 @@ class Samples:
     def _count(self, rollouts: Sequence[Rollout]) -> None:
         for rollout in rollouts:
             used = rollout.all_usage
-            self._purse.took(rollout.request.key, used, rollout.duration)
+            self.purse.took(rollout.request.key, used, rollout.duration)
 
     def at_start(self) -> dict[str, list[Rollout]]:
         """Return all rollouts of the skill as it was on disk, by task."""
@@ -164,7 +164,7 @@ class Samples:
         """
 
         def take(draws: Sequence[Draw]) -> list[Rollout]:
-            require(self._purse, len(draws))
+            require(self.purse, len(draws))
             return self._take_drawn(draws, before, after)
 
         return Evidence(take).decide(gate)

@@ -24,21 +24,18 @@ from pytest_skillopt.search.extensions import (
     search_of,
 )
 from pytest_skillopt.search.history import History
-from pytest_skillopt.search.samples import Samples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pytest_skillopt.edits.context import Context
-    from pytest_skillopt.edits.records import TaskRecord
     from pytest_skillopt.gate.engine import Gate
-    from pytest_skillopt.model.purse import Purse
     from pytest_skillopt.rollouts.rollout import Rollout
-    from pytest_skillopt.rollouts.sampler import Sampler
     from pytest_skillopt.run.result import ProspectRow
     from pytest_skillopt.search.estimate import Belief
     from pytest_skillopt.search.extensions import Stages
-    from pytest_skillopt.search.history import Observer
+    from pytest_skillopt.search.history import Basis, Observer
+    from pytest_skillopt.search.samples import Samples
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.edits import Edit
@@ -74,33 +71,28 @@ class TrainingState:
     Args:
         context: holds the skill on disk, the settings and the tools of the stages.
         tasks: the suite of the skill.
-        skill: its path as in the tasks.
-        sampler: takes the samples.
+        samples: takes them within what the training may spend.
         stages: the stages of the search.
-        budget: what the training may spend.
         observer: is told what happens.
         width: most samples of a round of the default search.
-        rivals: documents of the other skills that some of the tasks are about, by path.
     """
 
     def __init__(
         self,
         context: Context,
         tasks: Sequence[SkillTask],
+        samples: Samples,
         *,
-        skill: str,
-        sampler: Sampler,
         stages: Stages,
-        purse: Purse,
         observer: Observer,
-        width: int = 1,
-        rivals: Mapping[str, Document] = {},
+        width: int,
     ) -> None:
         self.context = context
         self.search = search_of(context.settings)
-        self.skill = skill
+        self.samples = samples
+        self.skill = samples.skill
+        self.purse = samples.purse
         self.stages = stages
-        self.purse = purse
         self.width = width
         self.start = context.document
         self.incumbent = context.document
@@ -111,8 +103,6 @@ class TrainingState:
         self.train = [task for task in tasks if task.split in ("train", "both")]
         self.val = [task for task in tasks if task.split in ("val", "both")]
         self.test = [task for task in tasks if task.split == "test"]
-        about = {t.id: (t.skill, rivals[t.skill]) for t in tasks if t.skill in rivals}
-        self.samples = Samples(sampler, purse, skill=skill, start=context.document, rivals=about)
         self.history = History(context.memory, observer)
         self.verdicts: list[Verdict] = []
         self.prior = 1.0
@@ -175,7 +165,7 @@ class TrainingState:
         """Check if the candidate is the incumbent or a gate has decided about it."""
         return candidate == self.incumbent or candidate.version in self._judged
 
-    def pass_gate(self, epoch: int, records: Sequence[TaskRecord]) -> None:
+    def pass_gate(self, basis: Basis) -> None:
         """Take all adopted edits through the gate at once, unless the final comparison decides.
 
         Raises:
@@ -186,7 +176,7 @@ class TrainingState:
         candidate, edits = self.incumbent, self.edits
         self.incumbent, self.edits = self.base, []
         try:
-            verdict = self.take_step(candidate, edits, epoch, records)
+            verdict = self.take_step(candidate, edits, basis)
         except StopRun:
             self.history.settle(edits, "dropped", "the gate's decision about it was not completed")
             raise
@@ -196,8 +186,7 @@ class TrainingState:
         self,
         candidate: Document,
         edits: Sequence[Edit],
-        epoch: int,
-        records: Sequence[TaskRecord],
+        basis: Basis,
         about: str = "",
     ) -> Verdict:
         """Take a candidate through the gate, and end a step; adopt it if it is accepted.
@@ -207,14 +196,12 @@ class TrainingState:
         Args:
             candidate: document to decide about.
             edits: make it out of the incumbent.
-            epoch: number of the epoch, from 1.
-            records: of the train tasks that the step has looked at.
+            basis: samples that the step starts from.
             about: describes the step, if it is not a plain one.
         """
         verdict = self._vet(candidate, edits) or self._decide(candidate, edits)
         self.history.end_step(
-            epoch=epoch,
-            records=records,
+            basis,
             candidate=candidate.version,
             edits=len(edits),
             verdict=verdict,

@@ -8,7 +8,7 @@ Nothing is written here.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.edits.calls import Calls, Prompts
@@ -37,6 +37,7 @@ from pytest_skillopt.search.outcome import (
     task_rows,
     with_start,
 )
+from pytest_skillopt.search.samples import Samples
 from pytest_skillopt.search.state import TrainingState
 from pytest_skillopt.settings import Settings
 
@@ -60,81 +61,85 @@ _ENDED: dict[Stop | None, Status] = {
 """Status of a run that changes nothing, by the kind of its end; a fault leaves it unmeasured."""
 
 
+@dataclass(eq=False, repr=False)
 class Trainer:
     """Train one skill on one suite, with any executor and any model.
-
-    Args:
-        document: the skill as it is on disk.
-        tasks: the suite with its splits assigned; all of one skill.
-        sampler: an executor, or a ``rollouts.sampler.Sampler`` over one. An executor gets a sampler
-            with the limits of the settings that keeps its rollouts in memory.
-        model: the optimizer.
-        settings: with the caps; a cap on rollouts that only the sampler knows holds, too.
-        skill: path of the skill as in the tasks.
-        root: directory of relative paths in the settings.
-        stages: replacements of single stages.
-        observer: is told each step and decision.
-        at_once: rollouts that run at once, for the size of a round; 0: those of the executor. A run
-            that is continued needs the number of its beginning.
-        rivals: documents of the other skills that some of the tasks are about, by path.
-        purse: bounds the training; by default one with the caps of the settings.
 
     Raises:
         ValueError: no train or no val task, or a template or preference that cannot be read.
     """
 
-    def __init__(
-        self,
-        document: Document,
-        tasks: Sequence[SkillTask],
-        sampler: Sampler | Executor,
-        model: Model,
-        settings: Settings,
-        *,
-        skill: str = "SKILL.md",
-        root: Path | None = None,
-        stages: Stages | None = None,
-        observer: Observer | None = None,
-        at_once: int = 0,
-        rivals: Mapping[str, Document] = {},
-        purse: Purse | None = None,
-    ) -> None:
+    document: Document
+    """The skill as it is on disk."""
+    tasks: Sequence[SkillTask]
+    """The suite with its splits assigned; all of one skill."""
+    sampler: Sampler | Executor
+    """An executor, or a ``rollouts.sampler.Sampler`` over one. An executor gets a sampler with the
+    limits of the settings that keeps its rollouts in memory."""
+    model: Model
+    """The optimizer."""
+    settings: Settings
+    """With the caps; a cap on rollouts that only the sampler knows holds, too."""
+    _: KW_ONLY
+    skill: str = "SKILL.md"
+    """Path of the skill as in the tasks."""
+    root: Path | None = None
+    """Directory of relative paths in the settings."""
+    stages: Stages | None = None
+    """Replacements of single stages."""
+    observer: Observer | None = None
+    """Is told each step and decision."""
+    at_once: int = 0
+    """Rollouts that run at once, for the size of a round; 0: those of the executor. A run that is
+    continued needs the number of its beginning."""
+    rivals: Mapping[str, Document] = field(default_factory=dict)
+    """Documents of the other skills that some of the tasks are about, by path."""
+    purse: Purse | None = None
+    """Bounds the training; by default one with the caps of the settings."""
+
+    def __post_init__(self) -> None:
+        sampler, settings = self.sampler, self.settings
         if not isinstance(sampler, Sampler):
-            sampler = Sampler(sampler, tasks, settings=settings)
+            sampler = Sampler(sampler, self.tasks, settings=settings)
         if sampler.rollouts_left and not settings.max_rollouts:
             settings = replace(settings, max_rollouts=sampler.rollouts_left)
-        _check(tasks)
-        stages = stages or Stages.of(settings)
-        observer = observer or Observer()
-        caps = Amounts.caps_of(settings)
-        purse = purse or Purse(caps, at_once=lambda: sampler.at_once)
+        _check(self.tasks)
+        stages = self.stages or Stages.of(settings)
+        observer = self.observer or Observer()
+        purse = self.purse or Purse(Amounts.caps_of(settings), at_once=lambda: sampler.at_once)
         calls = Calls(
-            model,
+            self.model,
             Prompts(stages.prompt),
             workers=settings.optimizer_workers,
             breaker=settings.breaker,
             on_usage=purse.called,
             interrupted=lambda: sampler.ended,
         )
+        train = [task for task in self.tasks if task.split in ("train", "both")]
         context = Context(
-            document=document,
+            document=self.document,
             settings=settings,
             calls=calls,
             memory=Memory(),
-            vetting=Vetting(tasks, document, settings, skill, root),
-            preferences=read_preferences(settings.preferences, root),
-            contracts=contracts_of([task for task in tasks if task.split in ("train", "both")]),
+            vetting=Vetting(self.tasks, self.document, settings, self.skill, self.root),
+            preferences=read_preferences(settings.preferences, self.root),
+            contracts=contracts_of(train),
+        )
+        of_rivals = [task for task in self.tasks if task.skill in self.rivals]
+        samples = Samples(
+            sampler,
+            purse,
+            skill=self.skill,
+            start=self.document,
+            rivals={task.id: (task.skill, self.rivals[task.skill]) for task in of_rivals},
         )
         self._state = TrainingState(
             context,
-            tasks,
-            skill=skill,
-            sampler=sampler,
+            self.tasks,
+            samples,
             stages=stages,
-            purse=purse,
             observer=observer,
-            width=width_of(at_once or sampler.at_once),
-            rivals=rivals,
+            width=width_of(self.at_once or sampler.at_once),
         )
         self._final = FinalComparison(self._state, observer.begun)
         self._believed: Mapping[str, Belief] = {}

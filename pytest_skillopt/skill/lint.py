@@ -127,57 +127,52 @@ def stands_in(*texts: str) -> Callable[[str], bool]:
     return stands
 
 
-def lint(
-    before: Document,
-    after: Document,
-    allow: frozenset[str] = frozenset(),
-    *,
-    max_tokens: int = 0,
-    known: Callable[[str], bool] | None = None,
-    present: Container[str] | None = None,
-    description: bool = False,
-) -> list[Finding]:
-    """Check the text that a version adds to the one before, in each of its files.
+@dataclass(frozen=True, slots=True)
+class Linter:
+    """Checks the text that a version adds to the one before, in each of its files."""
 
-    Args:
-        before: the earlier version.
-        after: the later version.
-        allow: names of rules that do not apply.
-        max_tokens: largest skill; 0: no bound. A larger skill may keep its size.
-        known: checks if an address or a command occurs in another text of the user, such as a train
-            task.
-        present: paths of the files in the skill's folder, if they are known.
-        description: True if the description may change.
+    allow: frozenset[str] = frozenset()
+    """Names of rules that do not apply."""
+    max_tokens: int = 0
+    """Largest skill; 0: no bound. A larger skill may keep its size."""
+    known: Callable[[str], bool] = lambda text: False
+    """Returns whether an address or a command occurs in another text of the user, such as a train
+    task."""
+    present: Container[str] | None = None
+    """Paths of the files in the skill's folder, if they are known."""
+    description: bool = False
+    """Whether the description may change."""
 
-    Returns:
-        Findings in the order of ``rules``, each once.
-    """
-    in_skill = stands_in(*(before.file(name).text for name in before.names))
+    def check(self, before: Document, after: Document) -> list[Finding]:
+        """Return the findings in the order of ``rules``, each once."""
+        in_skill = stands_in(*(before.file(name).text for name in before.names))
 
-    def is_known(text: str) -> bool:
-        return in_skill(text) or bool(known and known(text))
+        def is_known(text: str) -> bool:
+            return in_skill(text) or self.known(text)
 
-    found: list[tuple[str, str, str]] = []
-    for name in after.names:
-        old, new = before.file(name), after.file(name)
-        if old == new:
-            continue
-        change = Change(old, new, is_known)
-        judged = [
-            *((rule.name, text) for rule in _added_rules() for text in rule.find(change)),
-            *_judge_secrets(old.text, new.text),
-            *_judge_damage(old, new, max_tokens),
-        ]
-        trained = description and name == SKILL_FILE and only_description(old, new)
-        if not (trained or new.same_frontmatter(old)):
-            judged.append(("frontmatter", new.frontmatter_text))
-        if present is not None:
-            links = sorted(file_links(after, name) - file_links(before, name))
-            judged += [("links", x) for x in links if x not in present and x not in after.names]
-        found += [(rule, "" if name == SKILL_FILE else name, excerpt) for rule, excerpt in judged]
-    order = list(rules())
-    unique = dict.fromkeys(_finding(*entry) for entry in found if entry[0] not in allow)
-    return sorted(unique, key=lambda finding: order.index(finding.rule))
+        found: list[tuple[str, str, str]] = []
+        for name in after.names:
+            old, new = before.file(name), after.file(name)
+            if old == new:
+                continue
+            change = Change(old, new, is_known)
+            judged = [
+                *((rule.name, text) for rule in _added_rules() for text in rule.find(change)),
+                *_judge_secrets(old.text, new.text),
+                *_judge_damage(old, new, self.max_tokens),
+            ]
+            trained = self.description and name == SKILL_FILE and only_description(old, new)
+            if not (trained or new.same_frontmatter(old)):
+                judged.append(("frontmatter", new.frontmatter_text))
+            if self.present is not None:
+                links = sorted(file_links(after, name) - file_links(before, name))
+                missing = [x for x in links if x not in self.present and x not in after.names]
+                judged += [("links", link) for link in missing]
+            file = "" if name == SKILL_FILE else name
+            found += [(rule, file, excerpt) for rule, excerpt in judged]
+        order = list(rules())
+        unique = dict.fromkeys(_finding(*entry) for entry in found if entry[0] not in self.allow)
+        return sorted(unique, key=lambda finding: order.index(finding.rule))
 
 
 def _finding(rule: str, file: str, excerpt: str) -> Finding:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from pytest_skillopt.model.structured import ask_json, response_format
+from pytest_skillopt.model.structured import Label, ask_json, response_format
 from pytest_skillopt.model.types import ModelFault
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def test_a_reply_in_the_form_is_read(
     chat_server: ChatServer, make_model: ModelMaker, text: str
 ) -> None:
     chat_server.script(text)
-    answer = ask_json(make_model(), ASK, Proposal, sample="s", stage="reflect")
+    answer = ask_json(make_model(), ASK, Proposal, Label("s", "reflect"))
     assert answer.value == Proposal.model_validate(GOOD)
     assert (answer.usage.calls, answer.problem) == (1, "")
 
@@ -52,7 +52,7 @@ def test_half_a_surrogate_pair_is_a_question_mark(
 ) -> None:
     """JSON can write it, and no file can hold it."""
     chat_server.script(r'{"reasoning": "\ud800 \ud83d\ude00", "edits": []}')
-    answer = ask_json(make_model(), ASK, Proposal, sample="s")
+    answer = ask_json(make_model(), ASK, Proposal, Label("s"))
     assert answer.value == Proposal(reasoning="? \U0001f600")
 
 
@@ -69,7 +69,7 @@ def test_an_unreadable_reply_is_repaired_once(
     chat_server: ChatServer, make_model: ModelMaker, text: str, problem: str
 ) -> None:
     chat_server.script(text, json.dumps(GOOD))
-    answer = ask_json(make_model(), ASK, Proposal, sample="s")
+    answer = ask_json(make_model(), ASK, Proposal, Label("s"))
     assert answer.value == Proposal.model_validate(GOOD)
     assert answer.usage.calls == 2
     quoted, asked = chat_server.bodies[1]["messages"][1:]
@@ -81,7 +81,7 @@ def test_what_stays_unreadable_is_not_guessed(
     chat_server: ChatServer, make_model: ModelMaker
 ) -> None:
     chat_server.script("no", "still no")
-    answer = ask_json(make_model(), ASK, Proposal, sample="s")
+    answer = ask_json(make_model(), ASK, Proposal, Label("s"))
     assert answer.value is None
     assert answer.problem == "no JSON object or array"
     assert answer.usage.calls == chat_server.calls == 2
@@ -92,7 +92,7 @@ def test_the_repair_shows_the_answer_and_not_the_thoughts_before_it(
 ) -> None:
     thoughts = json.dumps(GOOD | {"reasoning": "a draft"}) + " or not? " * 1000
     chat_server.script(f'{thoughts}</think>{{"reasoning": "r", "edits": [', json.dumps(GOOD))
-    answer = ask_json(make_model(), ASK, Proposal, sample="s")
+    answer = ask_json(make_model(), ASK, Proposal, Label("s"))
     assert answer.value == Proposal.model_validate(GOOD)
     quoted = chat_server.bodies[1]["messages"][1]
     assert quoted["content"] == '{"reasoning": "r", "edits": ['
@@ -103,7 +103,7 @@ def test_a_reply_that_ends_within_its_thoughts_is_asked_for_again(
 ) -> None:
     draft = f"<think>{json.dumps(GOOD | {'reasoning': 'a draft'})}"
     chat_server.script(draft, json.dumps(GOOD))
-    answer = ask_json(make_model(), ASK, Proposal, sample="s")
+    answer = ask_json(make_model(), ASK, Proposal, Label("s"))
     assert answer.value == Proposal.model_validate(GOOD)
     quoted, asked = chat_server.bodies[1]["messages"][1:]
     assert quoted["content"] == draft
@@ -115,11 +115,11 @@ def test_a_fault_in_the_repair_keeps_the_accounts_right(
 ) -> None:
     chat_server.script("no", chat_server.answer.error(500), "no", chat_server.answer.error(401))
     model = make_model(retries=0)
-    answer = ask_json(model, ASK, Proposal, sample="s")
+    answer = ask_json(model, ASK, Proposal, Label("s"))
     assert answer.value is None
     assert answer.usage.calls == 1
     with pytest.raises(ModelFault):
-        ask_json(model, ASK, Proposal, sample="t")
+        ask_json(model, ASK, Proposal, Label("t"))
 
 
 def test_the_form_is_asked_for_strictly() -> None:
@@ -137,5 +137,5 @@ def test_the_form_is_asked_for_strictly() -> None:
 
 def test_the_form_goes_out_with_both_tries(chat_server: ChatServer, make_model: ModelMaker) -> None:
     chat_server.script("no", json.dumps(GOOD))
-    ask_json(make_model(), ASK, Proposal, sample="s")
+    ask_json(make_model(), ASK, Proposal, Label("s"))
     assert [b["response_format"] for b in chat_server.bodies] == [response_format(Proposal)] * 2

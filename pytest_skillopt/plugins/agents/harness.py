@@ -10,9 +10,9 @@ import posixpath
 import re
 import weakref
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.agent import Reply, ReplyError, ToolRun
 from pytest_skillopt.model.types import CacheMiss, Completion, ModelFault
@@ -21,7 +21,7 @@ from pytest_skillopt.plugins.agents.kept_runs import Run, pack, replay
 from pytest_skillopt.plugins.agents.known import Harness, memory_name, placed
 from pytest_skillopt.plugins.agents.proxy import MARKS, marks_of
 from pytest_skillopt.plugins.agents.run import Start
-from pytest_skillopt.plugins.agents.workspace import Workspace, leaking
+from pytest_skillopt.plugins.agents.workspace import UnderTest, Workspace, leaking
 from pytest_skillopt.rollouts.folders import TemporaryFolder
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
 from pytest_skillopt.skill.files import is_outside, skill_files
@@ -101,17 +101,24 @@ class HarnessReply(Reply):
         return output
 
 
-class _Asked(NamedTuple):
-    """One call of the agent; a cached run depends on the first four fields."""
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One call of the agent, by the arguments of ``HarnessAgent``."""
 
     prompt: str
-    max_turns: int
-    limit: float
-    only_trigger: bool
-    rivals: Sequence[str]
-    """Bodies of the competing skills of a trigger task."""
-    session: Session | None
+    _: KW_ONLY
+    workspace: Folder | None = None
+    copy: Folder | None = None
+    others: Sequence[Folder] | None = ()
+    explicit: bool = False
+    max_turns: int = 0
+    timeout: float | None = None
+    cache: bool = True
+    only_trigger: bool = False
+    session: Session | None = None
     """Session that the run continues or begins."""
+    rivals: Sequence[str] = ()
+    """Bodies of the competing skills of a trigger task."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -157,7 +164,7 @@ class HarnessAgent:
             ValueError: ``explicit``, but the harness cannot force a skill.
         """
         __tracebackhide__ = True
-        run, laid = self._run(prompt, **options)
+        run, laid = self._run(_Call(prompt, **options))
         if run.problem:
             raise ReplyError(run.problem)
         return HarnessReply.of(run, laid, self.runner, self.recorder.commands)
@@ -186,50 +193,37 @@ class HarnessAgent:
         other skills of the project are installed, too; ``others`` are folders of skills in place
         of these, ``()`` for none. ``options`` are those of a call.
         """
-        run, _ = self._run(prompt, only_trigger=True, max_turns=max_turns, others=others, **options)
+        given = {"max_turns": max_turns, "others": others, **options}
+        run, _ = self._run(_Call(prompt, only_trigger=True, **given))
         return run.skill_read or run.skill_used
 
-    def _run(
-        self,
-        prompt: str,
-        *,
-        workspace: Folder | None = None,
-        copy: Folder | None = None,
-        others: Sequence[Folder] | None = (),
-        explicit: bool = False,
-        max_turns: int = 0,
-        timeout: float | None = None,
-        cache: bool = True,
-        only_trigger: bool = False,
-        session: Session | None = None,
-    ) -> tuple[Run, Workspace]:
-        root = Path(os.path.abspath(workspace or self.workspace))
-        if self.is_document and (explicit or only_trigger):
+    def _run(self, call: _Call) -> tuple[Run, Workspace]:
+        root = Path(os.path.abspath(call.workspace or self.workspace))
+        if self.is_document and (call.explicit or call.only_trigger):
             raise ValueError(f"{self.skill.file} is always read: neither explicit nor trigger")
-        if explicit:
-            prompt = self._forced(prompt)
+        if call.explicit:
+            call = replace(call, prompt=self._forced(call.prompt))
         self._check_surroundings(root)
         tested = "" if self.is_document else self.skill.name or self.skill.path.name
         with _reached(root):
-            files = self._skills(tested, others)
-            copied = None if copy is None else self.runner.project / copy
-            documents, replaced = self._documents()
-            laid = Workspace(root, self.harness.skills, files, copied, tested, documents, replaced)
-        limit = self.limit if timeout is None else timeout
-        rivals = _bodies(files, besides=tested) if only_trigger else []
-        asked = _Asked(prompt, max_turns, limit, only_trigger, rivals, session)
+            skills = self._skills(tested, call.others)
+            copied = None if call.copy is None else self.runner.project / call.copy
+            under_test = UnderTest(tested, skills, *self._documents())
+            laid = Workspace(root, self.harness.skills, under_test, copied)
+        if call.only_trigger:
+            call = replace(call, rivals=_bodies(skills, besides=tested))
         with contextlib.closing(laid):
-            run = self._taken(laid, asked, cache=cache)
+            run = self._taken(laid, call)
             sandbox = self.runner.sandbox
             with _reached(root):
                 out = [p for p in laid.links if sandbox.leads_out(p, root, self.harness)]
         if out and not run.problem:
             why = f"the agent left {out[0].name!r}, a link to a place outside of its sandbox"
             run = run.model_copy(update={"problem": why})
-        self._record(prompt, run)
+        self._record(call.prompt, run)
         return run, laid
 
-    def _taken(self, laid: Workspace, asked: _Asked, *, cache: bool) -> Run:
+    def _taken(self, laid: Workspace, call: _Call) -> Run:
         """Take a run from the cache, else from the agent, and look at what it has changed.
 
         Raises:
@@ -238,10 +232,10 @@ class HarnessAgent:
         request = self.recorder.request
         if request.is_idle:
             return Run()
-        replies = self.replies if cache and laid.digest else None
+        replies = self.replies if call.cache and laid.digest else None
         with contextlib.ExitStack() as stack:
             if replies is not None:
-                key = self._key(laid, asked)
+                key = self._key(laid, call)
                 stack.enter_context(replies.claim(key))
                 found = replies.find(key, f"a run of {request.task} (sample {request.sample})")
                 kept = None if found is None else self._replayed(found.text, laid)
@@ -249,7 +243,7 @@ class HarnessAgent:
                     return kept
             if self.replies is not None and self.replies.mode == "ro":
                 raise CacheMiss("this run is not cached, and --skillopt-cache=ro starts no agent")
-            run = self._make(laid, asked)
+            run = self._make(laid, call)
             with _reached(laid.root):
                 laid.look()
                 packed = None if replies is None else pack(run, laid)
@@ -262,6 +256,10 @@ class HarnessAgent:
             self.recorder.record(role, content)
         if self.skill.text or not self.is_document:
             self.recorder.note_skill_read(run.skill_read)
+
+    def _limit(self, call: _Call) -> float:
+        """Return the time limit of a call in seconds; 0: none."""
+        return self.limit if call.timeout is None else call.timeout
 
     def _forced(self, prompt: str) -> str:
         """Return the prompt that has the agent use the skill."""
@@ -327,16 +325,15 @@ class HarnessAgent:
                 fatal=True,
             )
 
-    def _key(self, laid: Workspace, asked: _Asked) -> str:
+    def _key(self, laid: Workspace, call: _Call) -> str:
         """Return the cache key of a run: a hash of everything it depends on."""
         before = [laid.digest, self.recorder.request.sample]
         runner = self.runner
         given = [self.provider.config.fingerprint, runner.sandbox.kind, dict(runner.passed)]
         stubs = self.recorder.commands
         given += filter(None, [self._folder, stubs.digest() if stubs else ""])
-        text = json.dumps(
-            [REVISION, str(self.harness), *asked[:4], *before, *given], sort_keys=True
-        )
+        asked = call.prompt, call.max_turns, self._limit(call), call.only_trigger
+        text = json.dumps([REVISION, str(self.harness), *asked, *before, *given], sort_keys=True)
         self.asked[text] += 1
         return "run-" + hashlib.sha256(f"{text}#{self.asked[text]}".encode()).hexdigest()
 
@@ -359,14 +356,14 @@ class HarnessAgent:
     def _account(self) -> tuple[str, str, str]:
         return "target", self.recorder.request.stage, self.recorder.request.task
 
-    def _make(self, laid: Workspace, asked: _Asked) -> Run:
+    def _make(self, laid: Workspace, call: _Call) -> Run:
         """Start the agent, wait for it, and return a record of the run."""
-        prompt, session = asked.prompt, asked.session
+        prompt, session, limit = call.prompt, call.session, self._limit(call)
         harness, root, name = self.harness, str(laid.root), session.name if session else ""
         harness = harness.in_session(name) if session else harness
         head = self.skill.text.removesuffix(self.skill.body)
         most = _ALL if self.is_document else MARKS
-        marks = marks_of(self.skill.body, head, prompt, *asked.rivals, most=most)
+        marks = marks_of(self.skill.body, head, prompt, *call.rivals, most=most)
         agent_calls: Any = self.provider.agent_calls(
             harness,
             self.skill.name,
@@ -374,8 +371,8 @@ class HarnessAgent:
             self.is_document,
             marks=marks,
             account=self._account,
-            most_calls=asked.max_turns,
-            stop_when_read=asked.only_trigger,
+            most_calls=call.max_turns,
+            stop_when_read=call.only_trigger,
             on_usage=self.recorder.add_usage,
         )
         stubs = self.recorder.commands
@@ -386,7 +383,7 @@ class HarnessAgent:
             fixed = [laid.root / path for path in laid.placed]
             home = session.home if session else None
             start = Start(harness, values, laid.root, self._folder, fixed, home=home, stubs=stubs)
-            return self.runner.run(start, asked.limit, agent_calls)
+            return self.runner.run(start, limit, agent_calls)
 
         ended = self.provider.serve(agent_calls, prompt, start)
         if not laid.is_intact:
@@ -401,7 +398,7 @@ class HarnessAgent:
                 "this sample tells nothing about it",
                 fatal=True,
             )
-        trace, problem = judged(harness, agent_calls, ended, asked.limit)
+        trace, problem = judged(harness, agent_calls, ended, limit)
         if session is not None:
             session.name = trace.session or name
 

@@ -10,7 +10,7 @@ import os
 import posixpath
 import stat
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_skillopt.plugins.agents.tree import Entry, Tree, is_git
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
@@ -30,17 +30,27 @@ _DIFFED_BYTES, _MOST_DIFF = 200_000, 100_000
 ABSENT = Entry(0)
 
 
+class UnderTest(NamedTuple):
+    """Skill or documents under test, with what belongs beside them."""
+
+    name: str
+    """Name of the skill under test, empty if there is none."""
+    skills: Mapping[str, Mapping[str, bytes]]
+    """Files of each skill by path, by the skill's name."""
+    documents: Mapping[str, bytes]
+    """Contents of files to write, by path; an empty one is not written."""
+    replaced: Collection[str]
+    """Paths of files that must not be there beside ``documents``."""
+
+
 class Workspace:
     """Workspace with what is under test in it; other copies of that are removed.
 
     Args:
         root: the folder; no link in it is followed.
         skills: folder in it where the harness looks for skills.
-        laid: files of each skill by path, by the skill's name.
+        under_test: what is laid in it.
         copied: folder to copy into the workspace first.
-        tested: name of the skill under test, empty if there is none.
-        documents: contents of files to write, by path; an empty one is not written.
-        replaced: paths of files that must not be there beside ``documents``.
 
     Raises:
         OSError: it cannot be read or written, or has a link instead of a folder.
@@ -50,29 +60,26 @@ class Workspace:
         self,
         root: Path,
         skills: str,
-        laid: Mapping[str, Mapping[str, bytes]],
-        copied: Path | None,
-        tested: str,
-        documents: Mapping[str, bytes],
-        replaced: Collection[str],
+        under_test: UnderTest,
+        copied: Path | None = None,
     ) -> None:
         root.mkdir(parents=True, exist_ok=True)
         self.root, self.tree, self.placed = root, Tree(root), list[str]()
-        self._documents = {path: data for path, data in documents.items() if data}
+        self._documents = {path: data for path, data in under_test.documents.items() if data}
         self._folders = list[str]()
         self.changed: list[str] = []
         """Changed paths found by ``look``, including folders and git's own files."""
         try:
             if copied is not None:
                 self.tree.copy(copied)
-            for path in replaced:
+            for path in under_test.replaced:
                 with contextlib.suppress(FileNotFoundError):
                     self.tree.remove(path)
-            if tested:
-                self._remove_copies(tested)
-            for name, files in laid.items():
+            if under_test.name:
+                self._remove_copies(under_test.name)
+            for name, files in under_test.skills.items():
                 self._lay(f"{skills}/{name}", files)
-            for path in documents:
+            for path in under_test.documents:
                 with self.tree.folder(posixpath.dirname(path), make=True):
                     self._folders.append(posixpath.dirname(path))
             for path, data in self._documents.items():

@@ -165,11 +165,12 @@ def _functions(
     cases: Sequence[Case], harness: str
 ) -> Iterable[tuple[str, Callable[..., None], list[str], list[Case]]]:
     """Group the evals of a file by the fixtures that they need, besides ``rollout``."""
-    agent = ["request", *(["skill_harness", "skill_workspace"] if harness else ["skill_agent"])]
+    graded: Callable[..., None] = _graded_work if harness else _graded_reply
+    agent = ["skill_harness", "skill_workspace"] if harness else ["skill_agent"]
     kinds: dict[str, tuple[Callable[..., None], list[str]]] = {
         "trigger": (_trigger, ["skill_harness"]),
-        "graded": (_graded, [*agent, "skill_judge"]),
-        "scripted": (_graded, agent),
+        "graded": (graded, ["request", *agent, "skill_judge"]),
+        "scripted": (graded, ["request", *agent]),
     }
     for kind, (function, fixtures) in kinds.items():
         if chosen := [case for case in cases if case.kind == kind]:
@@ -204,21 +205,34 @@ def _marked(
     return test
 
 
-def _graded(
+def _graded_reply(
     case: Case,
     rollout: Recorder,
     request: pytest.FixtureRequest,
-    skill_agent: Agent | None = None,
-    skill_harness: Any = None,
-    skill_workspace: Path | None = None,
+    skill_agent: Agent,
     skill_judge: Any = None,
 ) -> None:
-    """Grade an answer to a request, or an agent's work on it, by the eval's statements."""
-    if skill_agent is not None:
-        answer: str = skill_agent(_prompt(case, request))
-    else:
-        assert skill_workspace is not None
-        answer = _work(case, skill_harness, skill_workspace, request)
+    """Grade the answer of a model to a request."""
+    _grade(case, skill_agent(_prompt(case, request)), rollout, request.config, skill_judge)
+
+
+def _graded_work(
+    case: Case,
+    rollout: Recorder,
+    request: pytest.FixtureRequest,
+    skill_harness: Any,
+    skill_workspace: Path,
+    skill_judge: Any = None,
+) -> None:
+    """Grade the work of a coding agent on a request."""
+    answer = _work(case, skill_harness, skill_workspace, request)
+    _grade(case, answer, rollout, request.config, skill_judge)
+
+
+def _grade(
+    case: Case, answer: str, rollout: Recorder, config: pytest.Config, skill_judge: Any
+) -> None:
+    """Fail unless enough of the eval's statements hold for an answer."""
     grades = [_checked(s.text, s.holds(answer)) for s in case.statements if not s.judged]
     judged = [s.text for s in case.statements if s.judged]
     if skill_judge is not None:
@@ -228,7 +242,7 @@ def _graded(
     rollout.record(GRADING, grades)
     share = sum(grade["passed"] for grade in grades) / len(grades)  # of the statements that hold
     rollout.score(share)
-    plugin = request.config.pluginmanager.get_plugin("skillopt-evals-files")
+    plugin = config.pluginmanager.get_plugin("skillopt-evals-files")
     if share >= (plugin.passing if isinstance(plugin, Evals) else 1.0):
         return
     missed = [grade for grade in grades if not grade["passed"]]

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, Field, field_validator
 
-from pytest_skillopt.model.structured import FormT, NoJson, ask_json, json_values, without_thoughts
+from pytest_skillopt.model.structured import (
+    FormT,
+    Label,
+    NoJson,
+    ask_json,
+    json_values,
+    without_thoughts,
+)
 from pytest_skillopt.model.types import ModelFault, hide_frames
 from pytest_skillopt.untrusted import fence, strip_invisible
 
@@ -148,9 +155,7 @@ class Judge:
             self.model,
             messages,
             form,
-            sample=f"{self.sample}/{what}",
-            stage=self.stage,
-            task=self.task,
+            Label(f"{self.sample}/{what}", self.stage, self.task),
             find=partial(only_json, form=form),
         )
         self.on_usage(answer.usage)

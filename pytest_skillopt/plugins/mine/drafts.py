@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.model.roles import Models
-from pytest_skillopt.model.structured import ask_json
+from pytest_skillopt.model.structured import Label, ask_json
 from pytest_skillopt.plugins.mine.sessions import clean, distinct, read_requests
 from pytest_skillopt.report.words import plural
 from pytest_skillopt.settings import ini
@@ -160,7 +160,7 @@ def _read(file: Path) -> str:
 
 def _answer(model: Model, prompt: str, sample: str) -> _Drafts:
     messages = [{"role": "system", "content": _RULES}, {"role": "user", "content": prompt}]
-    answer = ask_json(model, messages, _Drafts, sample=sample, stage="mine")
+    answer = ask_json(model, messages, _Drafts, Label(sample, "mine"))
     if answer.value is None:
         raise UserError(f"{model.name}: the drafts are unreadable: {answer.problem}")
     return answer.value

@@ -25,6 +25,7 @@ from pytest_skillopt.plugins.propose.validate import (
     check_consistent,
     check_evidence,
     check_text,
+    most_tokens,
     own_rule,
 )
 from pytest_skillopt.run.directory import replace_file, write_skill
@@ -32,6 +33,7 @@ from pytest_skillopt.run.past import home_of, pick_run
 from pytest_skillopt.run.project import change_of_run
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError, place_of
 from pytest_skillopt.skill.files import Trained, read_bounded, skill_files
+from pytest_skillopt.skill.lint import Linter
 from pytest_skillopt.untrusted import parsed, shown
 
 if TYPE_CHECKING:
@@ -175,9 +177,9 @@ def _check(
         present = {*skill_files(path, path.parent), *after.names}
         # Names of rules that only a conftest.py brings are allowed, too.
         allow = frozenset(map(str.strip, settings.get("lint_allow", "").split(",")))
-        warnings = check_text(
-            before, after, settings, allow=allow, present=present, description=True
-        )
+        most = most_tokens(settings)
+        linter = Linter(allow=allow, max_tokens=most, present=present, description=True)
+        warnings = check_text(before, after, linter)
     except (SkillError, OSError) as error:
         raise Refused(f"{skill.path}: {error}") from None
     except Refused as error:

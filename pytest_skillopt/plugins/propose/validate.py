@@ -29,10 +29,10 @@ from pytest_skillopt.search.extensions import added_searches
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError, place_of
 from pytest_skillopt.skill.files import Trained, check_kind, is_outside, slug, unnamed
-from pytest_skillopt.skill.lint import allowed, lint, refused, warned
+from pytest_skillopt.skill.lint import Linter, allowed, refused, warned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_skillopt.gate.engine import SequentialGate
     from pytest_skillopt.git import Entry
@@ -202,16 +202,15 @@ def _check(row: SkillResult, files: Mapping[str, bytes], base: Base) -> Checked:
             if rule.margin and after.size >= before.size:
                 raise Refused("the new skill is not shorter")
             folder = posixpath.dirname(path) or "."
-            warnings = check_text(
-                before,
-                after,
-                base.settings,
+            linter = Linter(
                 allow=allowed(base.settings.get("lint_allow", "")) - _NEVER_ALLOWED,
-                present={posixpath.relpath(name, folder) for name in base.files},
-                description=base.settings.get("train_description", "").lower() in _YES,
+                max_tokens=most_tokens(base.settings),
                 # A text that occurs anywhere on the base branch is taken for the user's own.
                 known=lambda text: mentions(base.git, base.commit, text),
+                present={posixpath.relpath(name, folder) for name in base.files},
+                description=base.settings.get("train_description", "").lower() in _YES,
             )
+            warnings = check_text(before, after, linter)
     except (UserError, SkillError) as error:
         raise Refused(f"{path}: {error}") from None
     except UnicodeDecodeError:
@@ -353,26 +352,16 @@ def pass_rates(rows: Sequence[TaskRow]) -> PassRates:
     return PassRates(**rates, rows=tuple(rows))
 
 
-def check_text(
-    old: Document,
-    new: Document,
-    settings: Mapping[str, str],
-    *,
-    allow: frozenset[str],
-    present: Collection[str],
-    description: bool,
-    known: Callable[[str], bool] | None = None,
-) -> tuple[Finding, ...]:
-    """Run the lint by trusted settings; refuse its errors and return its warnings.
+def most_tokens(settings: Mapping[str, str]) -> int:
+    """Read ``max_skill_tokens`` of trusted ini keys; Refused if it is not a number."""
+    size = settings.get("max_skill_tokens") or "0"
+    if not size.isdecimal():
+        raise Refused(f"skillopt_max_skill_tokens is not a number: {size!r}")
+    return int(size)
 
-    Args:
-        old: the version on disk, or of the base branch.
-        new: the version to write.
-        settings: ini keys without ``skillopt_``.
-        allow: names of lint rules that do not apply.
-        present: paths of the files in the skill's folder.
-        description: whether the description may change.
-        known: checks if an address or a command is the user's own.
+
+def check_text(old: Document, new: Document, linter: Linter) -> tuple[Finding, ...]:
+    """Check the version to write; refuse errors of the lint and return its warnings.
 
     Raises:
         Refused: an error of the lint.
@@ -380,18 +369,7 @@ def check_text(
     """
     for name in new.names:
         Document.from_bytes(new.file(name).data)
-    size = settings.get("max_skill_tokens") or "0"
-    if not size.isdecimal():
-        raise Refused(f"skillopt_max_skill_tokens is not a number: {size!r}")
-    found = lint(
-        old,
-        new,
-        allow,
-        max_tokens=int(size),
-        known=known,
-        present=present,
-        description=description,
-    )
+    found = linter.check(old, new)
     if bad := refused(found):
         raise Refused(f"lint, {bad[0].rule}: {bad[0]}")
     return tuple(warned(found))

@@ -13,6 +13,7 @@ from pytest_skillopt.edits.calls import Form
 from pytest_skillopt.edits.context import evidence, quote
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.plugins.published.blocks import GUIDANCE, checked, get_block, set_block
+from pytest_skillopt.search.history import Basis
 from pytest_skillopt.skill.edits import Edit
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def slow_update(state: TrainingState, before: Document, pairs: Pairs, context: C
         return False
     if state.judged(candidate):
         return False
-    verdict = state.take_step(candidate, [edit], context.epoch, (), "slow update")
+    verdict = state.take_step(candidate, [edit], Basis(context.epoch, ()), "slow update")
     state.history.decide([edit], verdict)
     return verdict.accepted
 

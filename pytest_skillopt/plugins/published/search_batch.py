@@ -17,6 +17,7 @@ from pytest_skillopt.plugins.published.merging import aggregate_edits, by_levels
 from pytest_skillopt.plugins.published.rewrites import merge_bodies, reflect_bodies, rewritten
 from pytest_skillopt.report.words import plural
 from pytest_skillopt.search.extensions import Search, Stages
+from pytest_skillopt.search.history import Basis
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -141,10 +142,10 @@ class BatchSearch:
         state = self._state
         if made is None or state.judged(made.document):
             reason = "the candidate was tried before" if made else "nothing new was proposed"
-            state.history.end_step(epoch=epoch, records=records, reason=reason)
+            state.history.end_step(Basis(epoch, records), reason=reason)
             self._fruitless += 1
             return
-        verdict = state.take_step(made.document, made.applied, epoch, records)
+        verdict = state.take_step(made.document, made.applied, Basis(epoch, records))
         self._fruitless += 1
         if verdict.gate != VETTING:
             state.history.decide(made.applied, verdict)

@@ -18,6 +18,7 @@ from pytest_skillopt.report.words import plural
 from pytest_skillopt.rollouts.sampler import StopRun
 from pytest_skillopt.search.budget import OutOfBudget, most_of_search, require
 from pytest_skillopt.search.extensions import Search, gate_options, gate_tasks
+from pytest_skillopt.search.history import Basis
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -168,9 +169,8 @@ class ShortenSearch:
         taken = [edit for edit in self._propose(context) if self._try(edit, context)]
         candidate = state.incumbent.version if taken else ""
         reason = _removed(len(taken), before.size, state.incumbent.size)
-        state.history.end_step(
-            epoch=1, records=(), candidate=candidate, edits=len(taken), reason=reason
-        )
+        basis = Basis(1, ())
+        state.history.end_step(basis, candidate=candidate, edits=len(taken), reason=reason)
         return bool(taken)
 
     def _propose(self, context: Context) -> list[Edit]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 from pydantic import BaseModel, Field, field_validator, model_validator
 
 from pytest_skillopt.model.agent import Reply
-from pytest_skillopt.model.structured import ask_json
+from pytest_skillopt.model.structured import Label, ask_json
 from pytest_skillopt.model.types import ModelFault, hide_frames
 from pytest_skillopt.plugins.users.talk import Talk
 from pytest_skillopt.untrusted import bound, fence, printable, strip_invisible
@@ -146,7 +146,7 @@ class User:
     talks: int = 0
     """Number of conversations so far."""
 
-    def __call__(
+    def __call__(  # noqa: PLR0913 - a test names each of them where it calls the fixture
         self,
         agent: Conversing | Callable[[list[dict[str, str]]], str],
         opening: str | None = None,
@@ -233,6 +233,7 @@ class User:
         """Let the model go on; without one the user is silent."""
         if not part.is_played or self.recorder.request.is_idle:
             return _Move(next="silence")
+        request = self.recorder.request
         parts = [part.described(), f"The conversation so far:\n{_shown(talk.messages)}"]
         model = self.model()
         instructions = Path(__file__).with_name("user.md").read_text(encoding="utf-8").strip()
@@ -243,9 +244,7 @@ class User:
                 {"role": "user", "content": "\n\n".join(filter(None, parts))},
             ],
             _moves_of(part, begins=not talk.messages),
-            sample=f"{self.recorder.request.sample}/user{part.number}",
-            stage=self.recorder.request.stage,
-            task=self.task,
+            Label(f"{request.sample}/user{part.number}", request.stage, self.task),
         )
         self.recorder.add_usage_of("user", answer.usage)
         if answer.value is None:

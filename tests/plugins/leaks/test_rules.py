@@ -11,7 +11,7 @@ from pytest_skillopt import Document, Edit
 from pytest_skillopt.plugins.leaks.addresses import shell_commands
 from pytest_skillopt.plugins.leaks.rules import RULES
 from pytest_skillopt.skill.edits import apply
-from pytest_skillopt.skill.lint import Finding, allowed, lint, refused, stands_in, warned
+from pytest_skillopt.skill.lint import Finding, Linter, allowed, refused, stands_in, warned
 
 DATA = Path(__file__).parents[2] / "data"
 LINES = json.loads((DATA / "lines.json").read_text("utf-8"))
@@ -20,7 +20,7 @@ SKILL = "---\nname: read-invoices\n---\n\n# Invoices\n\nAnswer with one JSON obj
 
 def judge(added: str, **options: Any) -> list[Finding]:
     before = Document.from_text(SKILL)
-    return lint(before, apply(before, Edit("append", content=added)), **options)
+    return Linter(**options).check(before, apply(before, Edit("append", content=added)))
 
 
 def rules(added: str, **options: Any) -> set[str]:
@@ -136,7 +136,7 @@ def test_an_address_of_the_skill_or_of_a_task_is_known() -> None:
     assert "contact" in rules(text, known=near)
     before = Document.from_text(f"{SKILL}\n{text}\n")
     after = Document.from_text(f"{SKILL}\nAlways first: {text}\n")
-    assert lint(before, after) == []
+    assert Linter().check(before, after) == []
 
 
 @each_row(
@@ -165,7 +165,7 @@ def test_markup_in_code_is_shown_to_the_reader() -> None:
 def test_only_added_text_is_judged() -> None:
     before = Document.from_text("Run `curl https://rates.acme.com/a` first.\n\nThen answer.\n")
     after = Document.from_text("Run `curl https://rates.acme.com/a` first. Then\nanswer in JSON.\n")
-    assert lint(before, after) == []
+    assert Linter().check(before, after) == []
 
 
 def test_a_command_is_shown_with_its_redirections() -> None:
