@@ -13,8 +13,9 @@ import pytest
 
 import pytest_skillopt
 from pytest_skillopt.rollouts.rollout import IDLE
+from pytest_skillopt.run.journal import EXPECTED, RATES
 from pytest_skillopt.search.final_comparison import BEGUN
-from pytest_skillopt.search.history import EXPECTED, RATES, ROUND
+from pytest_skillopt.search.history import ROUND
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.lint import rules
 

@@ -12,12 +12,12 @@ from pytest_skillopt.report.words import number, passes_with_nothing, plural, wo
 from pytest_skillopt.rollouts.idle import passed_by_nothing
 from pytest_skillopt.rollouts.rollout import IDLE
 from pytest_skillopt.run.directory import write_skill
-from pytest_skillopt.run.journal import JournaledModel
+from pytest_skillopt.run.journal import EXPECTED, RATES, JournaledModel
 from pytest_skillopt.run.openrun import joined_reasons
 from pytest_skillopt.search.budget import usual_of
 from pytest_skillopt.search.extensions import Stages, search_of
 from pytest_skillopt.search.final_comparison import BEGUN
-from pytest_skillopt.search.history import EXPECTED, RATES, ROUND, Observer
+from pytest_skillopt.search.history import ROUND, Observer
 from pytest_skillopt.search.outcome import check_together
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.skill.document import SkillError

@@ -13,9 +13,9 @@ from pytest_skillopt.report.words import (
     clip,
     lead,
     money,
+    move,
     number,
     one_line,
-    percent,
     plural,
 )
 from pytest_skillopt.rollouts.sampler import OWN_AGENT
@@ -45,14 +45,6 @@ CHANGES = {
 }
 """Changes of a task, in the order of the reports."""
 _DIGITS = re.compile(r"(\d+)")
-
-
-def move(before: float | None, after: float | None) -> str:
-    """Write two rates as ``52.0 -> 63.0 %``, or the known one."""
-    if before is None or after is None:
-        known = after if before is None else before
-        return percent(known)
-    return f"{100 * before:.1f} -> {percent(after)}"
 
 
 def points(before: float, after: float) -> str:

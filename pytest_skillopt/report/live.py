@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.report import figures, words
+from pytest_skillopt.report import words
 from pytest_skillopt.report.words import clip, one_line
 from pytest_skillopt.untrusted import no_command
 
@@ -67,7 +67,7 @@ def step_line(row: StepRow) -> str:
     """Write the decision of a gate; the reason of one that accepts is in the rates."""
     edits = words.plural(row.edits, "edit")
     why = "" if row.verdict == "accepted" else f"; {one_line(row.reason)}"
-    moved = figures.move(row.before, row.after)
+    moved = words.move(row.before, row.after)
     return f"skillopt step {row.step}: {edits} {row.verdict}, val pass rate {moved}{why}"
 
 

@@ -63,7 +63,7 @@ def _environment() -> jinja2.Environment:
         "said": _said,
         "short": short,
     }
-    made.globals |= {"move": figures.move}
+    made.globals |= {"move": words.move}
     return made
 
 

@@ -310,7 +310,7 @@ def _steps(steps: Sequence[StepRow]) -> Section:
     for step in steps:
         train = "" if step.train is None else words.rounded(step.train)
         known = step.before is not None or step.after is not None
-        val = figures.move(step.before, step.after) if known else ""
+        val = words.move(step.before, step.after) if known else ""
         gated = step.verdict != "none"
         edits, verdict = (str(step.edits), step.verdict) if gated else ("", "")
         rows.append((str(step.step), train, val, edits, verdict, step.reason))

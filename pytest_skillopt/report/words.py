@@ -47,6 +47,14 @@ def rounded(rate: float) -> str:
     return f"{100 * rate:.0f} %"
 
 
+def move(before: float | None, after: float | None) -> str:
+    """Write two rates as ``52.0 -> 63.0 %``, or the known one."""
+    if before is None or after is None:
+        known = after if before is None else before
+        return percent(known)
+    return f"{100 * before:.1f} -> {percent(after)}"
+
+
 def effect(points: float | None, chance: float | None) -> str:
     """Write what is known of an edit: ``+12 points, 97 % sure to help``; empty if nothing is.
 

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.model.types import Model
 
+RATES = "rates"
+"""Kind of the record of the pass rates that a search expects."""
+EXPECTED = "expected"
+"""Kind of the record of the rollouts that a training is still expected to take."""
 _SEAL = b',"crc":"%08x"}\n'
 _SEAL_LENGTH = len(_SEAL % 0)
 

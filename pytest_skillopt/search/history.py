@@ -22,14 +22,6 @@ ROUND = "round"
 """Kind of the journal's record of a round of the default search."""
 
 
-RATES = "rates"
-"""Kind of the record of the pass rates that the search expects."""
-
-
-EXPECTED = "expected"
-"""Kind of the record of the rollouts that a training is still expected to take."""
-
-
 class Observer:
     """Base of observers of a training, which ignores all events."""
 

@@ -17,15 +17,15 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_skillopt import Search
 from pytest_skillopt.errors import UserError
-from pytest_skillopt.gate.sequential import DefaultGate
+from pytest_skillopt.plugins import hooks, merged
 from pytest_skillopt.plugins.propose.base import MAX_SKILL
 from pytest_skillopt.plugins.propose.errors import Refused
 from pytest_skillopt.plugins.propose.git import LINK, mentions
 from pytest_skillopt.plugins.propose.proposal import RESULT, UP, proposed
 from pytest_skillopt.report.words import percent
 from pytest_skillopt.run.result import Result
-from pytest_skillopt.search.extensions import added_searches
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError, place_of
 from pytest_skillopt.skill.files import Trained, check_kind, is_outside, slug, unnamed
@@ -34,7 +34,7 @@ from pytest_skillopt.skill.lint import Linter, allowed, refused, warned
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pytest_skillopt.gate.engine import SequentialGate
+    from pytest_skillopt import SequentialGate
     from pytest_skillopt.git import Entry
     from pytest_skillopt.plugins.propose.base import Base
     from pytest_skillopt.run.result import SkillResult, TaskRow
@@ -284,14 +284,15 @@ def own_rule(skill: SkillResult, searches: str, way: str) -> tuple[str, type[Seq
         Refused: another rule accepted it.
     """
     gate = (skill.verdict or {}).get("gate")
-    for name, make in added_searches().items():
+    usual = Search().rule
+    for name, make in merged(hooks().pytest_skillopt_searches()).items():
         rule = make().rule
-        if rule is DefaultGate or rule.name != gate:
+        if rule is usual or rule.name != gate:
             continue
         if name not in map(str.strip, searches.split(",")):
             raise Refused(f"the rule of the search {name} accepted it: {way}")
         return name, rule
-    return "", DefaultGate
+    return "", usual
 
 
 def check_evidence(skill: SkillResult, rule: type[SequentialGate]) -> PassRates:

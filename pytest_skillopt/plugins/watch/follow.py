@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.types import Usage
 from pytest_skillopt.run.directory import JOURNAL, is_held
-from pytest_skillopt.run.journal import unseal
-from pytest_skillopt.search.history import EXPECTED, RATES
+from pytest_skillopt.run.journal import EXPECTED, RATES, unseal
 from pytest_skillopt.untrusted import bound, printable
 
 if TYPE_CHECKING:
