@@ -14,6 +14,7 @@ from pytest_skillopt.rollouts.rollout import IDLE
 from pytest_skillopt.run.directory import write_skill
 from pytest_skillopt.run.journal import EXPECTED, RATES, JournaledModel
 from pytest_skillopt.run.openrun import joined_reasons
+from pytest_skillopt.run.result import Findings
 from pytest_skillopt.search.budget import usual_of
 from pytest_skillopt.search.extensions import Stages, search_of
 from pytest_skillopt.search.final_comparison import BEGUN
@@ -35,11 +36,6 @@ if TYPE_CHECKING:
     from pytest_skillopt.search.outcome import TrainOutcome
     from pytest_skillopt.skill.document import Document
 
-_SHARED = (
-    "status", "reason", "warnings", "suite", "gain", "ended", "prospect", "need", "from_search",
-    "val", "test", "steps", "edits", "tasks", "shared_train_val", "cost",
-)  # fmt: skip
-"""Fields of an outcome that its result has, too."""
 _RANK: tuple[Status, ...] = ("interrupted", "unmeasured", "accepted", "rejected", "unchanged")
 """Status of a run by precedence: the first that any of its skills has."""
 
@@ -107,7 +103,8 @@ def _unless_interrupted(outcome: TrainOutcome) -> TrainOutcome:
     if not outcome.resumable or outcome.status not in ("accepted", "rejected"):
         return outcome
     reason = f"{outcome.reason}; what follows the verdict was interrupted"
-    return replace(outcome, status="interrupted", reason=reason, after=outcome.before)
+    known = {"status": "interrupted", "reason": reason, "after": outcome.before}
+    return outcome.model_copy(update=known)
 
 
 def _changed(run: Run, outcomes: Sequence[TrainOutcome]) -> tuple[tuple[str, bytes], ...]:
@@ -129,7 +126,7 @@ def _without_others(run: Run, outcome: TrainOutcome) -> TrainOutcome:
     parts = {name: replace(getattr(outcome, name), beside=()) for name in names}
     if outcome.before.beside and outcome.status == "accepted":
         run.sampler.add_version(outcome.skill, parts["after"].packed)
-    return replace(outcome, **parts)
+    return outcome.model_copy(update=parts)
 
 
 def _train_skill(
@@ -244,7 +241,7 @@ def _write(run: Run, outcome: TrainOutcome, lost: Sequence[str]) -> str:
 
 
 def _skill_result(run: Run, outcome: TrainOutcome, *, written: bool = False) -> SkillResult:
-    found: dict[str, Any] = {name: getattr(outcome, name) for name in _SHARED}
+    found: dict[str, Any] = {name: getattr(outcome, name) for name in Findings.model_fields}
     found |= with_none(run, outcome.skill, outcome.tasks)
     if outcome.verdict:
         found["verdict"] = outcome.verdict.to_json()

@@ -289,8 +289,8 @@ class PastRow(_Record):
     """The verdict, with the model."""
 
 
-class SkillResult(_Record):
-    """The result for one skill."""
+class _Skill(_Record):
+    """What a result is about, which comes first in ``result.json``."""
 
     path: str
     name: str
@@ -298,11 +298,13 @@ class SkillResult(_Record):
     """Version (SHA-256) at the start."""
     after: str
     """Version at the end; equal to ``before`` if nothing was accepted."""
+
+
+class Findings(_Record):
+    """What a mode has found about a skill."""
+
     status: Status
     reason: str
-    written: bool = False
-    patch: str = ""
-    """Unified diff from before to after."""
     warnings: list[WarningRow] = Field(default_factory=list)
     """Warnings of the lint about text that the new version adds."""
     suite: Comparison | None = None
@@ -319,23 +321,31 @@ class SkillResult(_Record):
     """Expected result of further rollouts; null if the search tells none."""
     need: NeedRow | None = None
     """Evidence that the best candidate lacked, if it was rejected for that."""
-    none_from: str = ""
-    """The run that measured the tasks without any skill; empty if none did."""
     val: Comparison | None = None
     test: Comparison | None = None
+    steps: list[StepRow] = Field(default_factory=list)
+    edits: list[EditRow] = Field(default_factory=list)
+    tasks: list[TaskRow] = Field(default_factory=list)
+    cost: CostRow | None = None
+    shared_train_val: bool = False
+    """True if too few tasks for splits: measured on the tasks that the edits came from."""
+
+
+class SkillResult(Findings, _Skill):
+    """The result for one skill."""
+
+    written: bool = False
+    patch: str = ""
+    """Unified diff from before to after."""
+    none_from: str = ""
+    """The run that measured the tasks without any skill; empty if none did."""
     noise_floor: float | None = None
     """Standard deviation of the suite pass rate between two evaluations of one version, measured by
     an A/A run."""
     verdict: dict[str, Any] | None = None
     """The deciding verdict with its evidence (``Verdict.to_json``)."""
-    steps: list[StepRow] = Field(default_factory=list)
-    edits: list[EditRow] = Field(default_factory=list)
-    tasks: list[TaskRow] = Field(default_factory=list)
     history: list[PastRow] = Field(default_factory=list)
     """Measurements of the skill over time, this one last; empty for most modes."""
-    cost: CostRow | None = None
-    shared_train_val: bool = False
-    """True if too few tasks for splits: measured on the tasks that the edits came from."""
 
 
 class TargetRow(_Record):

@@ -3,47 +3,48 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from pydantic import ConfigDict
+
 from pytest_skillopt.gate.counts import change_by
+from pytest_skillopt.gate.data import Verdict
 from pytest_skillopt.gate.statistics import log_e
 from pytest_skillopt.model.types import Usage
 from pytest_skillopt.rates import interval, pass_hat_k
-from pytest_skillopt.run.result import Arm, Comparison, CostRow, Rate, RolloutSample, TaskRow
+from pytest_skillopt.run.result import (
+    Arm,
+    Comparison,
+    CostRow,
+    Findings,
+    Rate,
+    RolloutSample,
+    TaskRow,
+)
+from pytest_skillopt.skill.document import Document
+from pytest_skillopt.skill.edits import Edit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pytest_skillopt.gate.data import Change, Verdict
+    from pytest_skillopt.gate.data import Change
     from pytest_skillopt.rollouts.rollout import Rollout
-    from pytest_skillopt.run.result import (
-        EditRow,
-        GainRow,
-        NeedRow,
-        ProspectRow,
-        Status,
-        StepRow,
-        WarningRow,
-    )
-    from pytest_skillopt.skill.document import Document
-    from pytest_skillopt.skill.edits import Edit
+    from pytest_skillopt.run.result import Status
     from pytest_skillopt.tasks.task import SkillTask
 
 _NOTHING = 1e-12
 """Differences of rates closer to zero than this are zero."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrainOutcome:
+class TrainOutcome(Findings):
     """The outcome of a training; ``after`` is the document to write, or ``before`` again."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
 
     skill: str
     before: Document
     after: Document
-    status: Status
-    reason: str
     proposal: Document
     """The best version that the search found, even if it may not be written."""
     accepted: tuple[Edit, ...] = ()
@@ -53,24 +54,6 @@ class TrainOutcome:
     resumable: bool = False
     """True if another session could continue the run; never after the final comparison's verdict,
     which stands however often the run is continued."""
-    suite: Comparison | None = None
-    gain: GainRow | None = None
-    """Estimated gain of ``proposal``."""
-    ended: str = ""
-    """Why the search ended, if ``reason`` is that of the verdict after it."""
-    prospect: ProspectRow | None = None
-    need: NeedRow | None = None
-    from_search: int = 0
-    """Tasks of ``suite`` whose rate before comes from samples of the search."""
-    val: Comparison | None = None
-    test: Comparison | None = None
-    steps: tuple[StepRow, ...] = ()
-    edits: tuple[EditRow, ...] = ()
-    tasks: tuple[TaskRow, ...] = ()
-    cost: CostRow | None = field(default=None, compare=False)
-    shared_train_val: bool = False
-    warnings: tuple[WarningRow, ...] = ()
-    """Warnings of the lint for a reader of the change to ``proposal``."""
     notes: tuple[str, ...] = ()
     samples: int = 0
     optimizer_calls: int = 0
@@ -298,4 +281,5 @@ def _gains(outcome: TrainOutcome) -> list[float]:
 def _withdrawn(outcome: TrainOutcome, status: Status, why: str) -> TrainOutcome:
     if outcome.status != "accepted":
         return outcome
-    return replace(outcome, status=status, after=outcome.before, reason=f"{why}; {outcome.reason}")
+    reason = f"{why}; {outcome.reason}"
+    return outcome.model_copy(update={"status": status, "after": outcome.before, "reason": reason})

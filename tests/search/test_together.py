@@ -20,12 +20,19 @@ def outcome(
     skill: str, passes: Sequence[tuple[int, int]], status: Status = "accepted"
 ) -> TrainOutcome:
     """``passes``: of three samples, before and after, by task."""
-    rows = tuple(
+    rows = [
         TaskRow(id=f"{skill}{n}", split="val", before=Arm(passed=b, n=3), after=Arm(passed=a, n=3))
         for n, (b, a) in enumerate(passes)
+    ]
+    return TrainOutcome(
+        skill=skill,
+        before=BEFORE,
+        after=AFTER if status == "accepted" else BEFORE,
+        proposal=AFTER,
+        status=status,
+        reason="why",
+        tasks=rows,
     )
-    after = AFTER if status == "accepted" else BEFORE
-    return TrainOutcome(skill, BEFORE, after, status, "why", AFTER, tasks=rows)
 
 
 def statuses(*outcomes: TrainOutcome) -> list[tuple[str, bool]]:
