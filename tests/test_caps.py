@@ -75,7 +75,6 @@ def run(
     [
         ("--skillopt-max-rollouts=150", 1),
         ("--skillopt-max-cost=1.50", 1),
-        ("--skillopt-max-cost=2.40", 1),
         ("--skillopt-max-tokens=150000", 1),
         ("--skillopt-max-calls=4500", 30),
     ],

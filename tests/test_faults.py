@@ -770,7 +770,7 @@ def test_nothing_is_left_of_64_calls_in_flight(
     threads, files = threading.active_count(), len(os.listdir("/proc/self/fd"))
     evaluated = project.evaluate("--skillopt-rollouts=8", *arguments)
     assert "96 rollouts" in evaluated
-    project.run("-n2", "--skillopt-lanes=4", "--skillopt-max-rollouts=100")
+    project.run("-n2", "--skillopt-lanes=4", "--skillopt-max-rollouts=60")
 
     def left() -> list[str]:
         """The server's own threads and sockets end a little later."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+import warm_sessions
 from run_files import latest_entries
 
 if TYPE_CHECKING:
@@ -78,7 +79,8 @@ def project(
 def test_a_task_that_nothing_passes_is_named_and_nothing_is_called_for_it(
     project: pytest.Pytester, chat_server: ChatServer, workers: tuple[str, ...]
 ) -> None:
-    result = project.runpytest_subprocess("--skillopt-train", "--skillopt-max-calls=1", *workers)
+    command = ("--skillopt-train", "--skillopt-max-calls=1", *workers)
+    result = warm_sessions.run(*command, cwd=project.path)
     result.stdout.fnmatch_lines([f"skillopt: {LAX}*"])
     assert len(chat_server.bodies) <= 1, "only the look whether the model is there"
     (data,) = latest_entries(project.path, "idle")

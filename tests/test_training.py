@@ -256,7 +256,7 @@ def test_an_optimizer_with_several_lost_edits_is_asked_longer(project: Project) 
         return json.dumps({"reasoning": "", "edits": [edit]})
 
     project.server.reply = answer
-    assert project.run("--skillopt-train", "--skillopt-rollouts=1", "-p", "no:xdist").ret == 0
+    assert project.train("-p", "no:xdist").ret == 0
     assert len(list(filter(is_optimizer, project.server.bodies))) > 30
 
 

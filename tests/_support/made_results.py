@@ -239,3 +239,8 @@ def build(
         notes=[evil] if evil else ["2 tasks were moved so that no split is empty."],
         **fields,
     )  # fmt: skip
+
+
+def with_skill(result: Result, **fields: Any) -> Result:
+    """Return the result with other fields of its first skill, and without its other skills."""
+    return result.model_copy(update={"skills": [result.skills[0].model_copy(update=fields)]})

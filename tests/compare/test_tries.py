@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
-from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -171,24 +169,6 @@ def test_another_selection_of_tasks_is_another_try(project: Project) -> None:
     project.attempt(name, *BRIEFLY)
     _, found, _ = project.attempt(name, *BRIEFLY, "-k", " or ".join(NAMES[:9]))
     assert "try 2 of " in found["reason"]
-
-
-def test_a_cap_leaves_it_open_and_the_same_command_goes_on(project: Project) -> None:
-    name = project.propose(SKILL + RULE)
-    status, found, _ = project.attempt(name, "--skillopt-max-calls=10")
-    assert (status, found["status"]) == (1, "unmeasured")
-    assert "repeat the same command" in found["reason"]
-    assert len(project.asked) == 9, "and a probe"
-    status, found, _ = project.attempt(name)
-    assert (status, found["status"]) == (0, "accepted")
-    assert "try 1 of " in found["reason"]
-    with_a_stop = Counter(project.asked)
-    assert with_a_stop.total() == samples_of(found)
-    project.asked.clear()
-    shutil.rmtree(project.root / ".skillopt")
-    _, at_once, _ = project.attempt(name)
-    assert at_once["verdict"] == found["verdict"]
-    assert Counter(project.asked) == with_a_stop, "nothing is asked twice"
 
 
 def test_what_changes_nothing_is_free(project: Project) -> None:

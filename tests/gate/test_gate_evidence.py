@@ -62,18 +62,15 @@ def test_clean_flips_have_the_values_of_the_formula() -> None:
 
 
 @given(arms(32, 1))
-def test_evidence_rises_with_every_pass_of_the_better_arm(arm: tuple[int, int, int, int]) -> None:
+def test_evidence_rises_with_a_pass_of_the_better_arm_and_a_failure_of_the_worse(
+    arm: tuple[int, int, int, int],
+) -> None:
     """Wherever a task can be promising; far below, where neither rate fits, it need not."""
     better, n, worse, m = arm
-    if better < n and log_e(better, n, worse, m) >= math.log(0.3):
-        assert log_e(better + 1, n, worse, m) > log_e(better, n, worse, m)
-
-
-@given(arms(32, 1))
-def test_evidence_rises_with_every_failure_of_the_worse_arm(arm: tuple[int, int, int, int]) -> None:
-    better, n, worse, m = arm
-    if worse > 0 and log_e(better, n, worse, m) >= math.log(0.3):
-        assert log_e(better, n, worse - 1, m) > log_e(better, n, worse, m)
+    evidence = log_e(better, n, worse, m)
+    if evidence >= math.log(0.3):
+        assert better == n or log_e(better + 1, n, worse, m) > evidence
+        assert worse == 0 or log_e(better, n, worse - 1, m) > evidence
 
 
 def test_long_tapes_do_not_underflow() -> None:

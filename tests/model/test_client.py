@@ -390,14 +390,6 @@ def test_a_call_that_a_time_out_of_the_test_interrupts_counts_as_perhaps_paid(
     assert limits.spent.cost
 
 
-def test_a_slow_server_is_given_up_on(chat_server: ChatServer, make_model: ModelMaker) -> None:
-    chat_server.hold(after=0)
-    model = make_model(request_timeout=0.05, retries=1)
-    with pytest.raises(ModelFault, match="skillopt_request_timeout"):
-        model.complete(HI, sample="0")
-    wait_until(lambda: chat_server.calls == 2)
-
-
 def test_a_server_that_is_down_is_named(chat_server: ChatServer, make_model: ModelMaker) -> None:
     chat_server.stop()
     place = chat_server.url.removesuffix("/v1")
@@ -553,25 +545,6 @@ def test_no_more_calls_are_in_flight_than_allowed(
     assert chat_server.peak == 3
 
 
-def test_threads_share_one_model(chat_server: ChatServer, make_model: ModelMaker) -> None:
-    all_here = threading.Barrier(32)
-
-    def reply(body: dict[str, Any]) -> str:
-        all_here.wait(PATIENCE)
-        return str(body["messages"][0]["content"])
-
-    chat_server.reply = reply
-    model = make_model()
-
-    def ask(index: int) -> str:
-        said = [{"role": "user", "content": f"n{index}"}]
-        return str(model.complete(said, sample="0").text)
-
-    with ThreadPoolExecutor(32) as pool:
-        assert list(pool.map(ask, range(64))) == [f"n{i}" for i in range(64)]
-    assert chat_server.peak == 32
-
-
 def test_a_reply_that_is_no_use_is_paid_for_all_the_same(
     chat_server: ChatServer, make_model: ModelMaker
 ) -> None:
@@ -648,7 +621,7 @@ def test_calls_without_a_reply_in_time_count_towards_a_cap(
     meter = Meter(Settings(max_calls=3))
     model = make_model(throttle=meter, request_timeout=0.2)
     try:
-        with pytest.raises(ModelFault, match="did not answer in time"):
+        with pytest.raises(ModelFault, match=r"in time \(skillopt_request_timeout\)"):
             model.complete(HI, sample="0")
         with pytest.raises(CapReached, match="cap of 3 model calls"):
             model.complete(HI, sample="1")
@@ -730,18 +703,6 @@ def test_refresh_pays_once_a_session(
     assert model.complete(HI, sample="0").usage.cached == 1
     assert make_model(cache=old).complete(HI, sample="0").text == "new"
     assert chat_server.calls == 2
-
-
-def test_who_asks_the_same_at_once_pays_once(
-    chat_server: ChatServer, make_model: ModelMaker, tmp_path: Path
-) -> None:
-    chat_server.latency = 0.1
-    model = make_model(cache=Replies("rw", DiskCache(tmp_path / "cache")))
-    with ThreadPoolExecutor(12) as pool:
-        done = list(pool.map(lambda i: model.complete(HI, sample="0"), range(12)))
-    assert chat_server.calls == 1
-    assert sum(d.usage.calls for d in done) == 1
-    assert sum(d.usage.cached for d in done) == 11
 
 
 def test_who_probes_the_same_at_once_pays_once(

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
@@ -63,31 +62,6 @@ def test_a_shorter_pause_does_not_end_a_longer_one() -> None:
     lim.done("a", FREE, ACCOUNT, retry_after=20.0)
     lim.done("b", FREE, ACCOUNT, retry_after=1.0)
     assert go(lim, "c") == pytest.approx(20.0)
-
-
-def test_many_workers_cannot_overshoot_the_cap_of_calls() -> None:
-    lim = Meter(Settings(max_calls=25))
-    stopped = []
-
-    def work(name: int) -> None:
-        for i in range(100):
-            call = f"{name}-{i}"
-            try:
-                while go(lim, call):
-                    pass
-            except CapReached as error:
-                stopped.append(str(error))
-                return
-            lim.done(call, paid(), ACCOUNT)
-
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert lim.spent.calls == 25
-    assert len(stopped) == 8
-    assert "skillopt_max_calls" in stopped[0]
 
 
 @given(

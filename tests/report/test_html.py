@@ -10,6 +10,7 @@ import made_results
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_results import with_skill
 from tables import each_row
 
 from pytest_skillopt.report import figures
@@ -115,8 +116,7 @@ def test_400_tasks_with_long_transcripts_stay_light(make_result: MakeResult) -> 
         row.model_copy(update={"before": row.before.model_copy(update={"sample": sample})})
         for row in result.skills[0].tasks
     ]
-    skill = result.skills[0].model_copy(update={"tasks": rows})
-    source = html.render_html(result.model_copy(update={"skills": [skill]}))
+    source = html.render_html(with_skill(result, tasks=rows))
     assert len(source.encode()) < 3_000_000
     assert "28 turns left out" in source
     assert "this page has no room left for it" in source
@@ -142,8 +142,7 @@ def test_an_edit_names_the_task_that_it_helps_most(make_result: MakeResult) -> N
 
 def test_curve_of_steps_without_any_measurement_is_left_out(make_result: MakeResult) -> None:
     result = make_result()
-    skill = result.skills[0].model_copy(update={"steps": [StepRow(step=1, reason="no edits")]})
-    source = html.render_html(result.model_copy(update={"skills": [skill]}))
+    source = html.render_html(with_skill(result, steps=[StepRow(step=1, reason="no edits")]))
     assert '<svg class="curve"' not in source
     assert "no edits" in plain(source)
 
@@ -195,8 +194,7 @@ def test_the_table_of_steps_has_no_column_that_no_step_fills(
     if gated:
         step = step.model_copy(update={"before": 0.4, "after": 0.5, "verdict": "accepted"})
     result = make_result()
-    skill = result.skills[0].model_copy(update={"steps": [step]})
-    page = html.render_html(result.model_copy(update={"skills": [skill]}))
+    page = html.render_html(with_skill(result, steps=[step]))
     page = page[page.index("<summary>1 step</summary>") :].split("</table>")[0]
     heads = re.findall(r"<th[^>]*>(\w+)<", page)
     between = ["val", "edits", "verdict"] if gated else []

@@ -8,6 +8,7 @@ import made_results
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_results import with_skill
 from markdown_it import MarkdownIt
 from tables import each_row
 
@@ -185,8 +186,7 @@ def test_body_keeps_within_the_limit_and_points_to_the_rest(
 
 def test_a_huge_diff_is_cut(make_result: MakeResult) -> None:
     result = make_result()
-    skill = result.skills[0].model_copy(update={"patch": "@@ @@\n" + "+line\n" * 20_000})
-    body = render_summary(result.model_copy(update={"skills": [skill]}))
+    body = render_summary(with_skill(result, patch="@@ @@\n" + "+line\n" * 20_000))
     shown = body.count("+line")
     assert 5_000 < shown < 20_000
     assert (
@@ -226,8 +226,7 @@ def test_a_step_without_a_verdict_says_what_happened(make_result: MakeResult) ->
             update={"verdict": "none", "before": None, "after": None, "reason": "2 edits proposed"}
         )
     )
-    skill = result.skills[0].model_copy(update={"steps": [step]})
-    body = render_summary(result.model_copy(update={"skills": [skill]}))
+    body = render_summary(with_skill(result, steps=[step]))
     assert "| 1 | 55 % | 2 edits proposed |\n" in body
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import made_results
 import pytest
+from made_results import with_skill
 
 from pytest_skillopt.report.page import render_html
 from pytest_skillopt.run.result import PastRow, Result
@@ -124,9 +125,8 @@ def test_the_history_is_a_chart_without_a_script(
     browser: Any, make_result: MakeResult, tmp_path: Path, number: int, text: str
 ) -> None:
     result = make_result(mode="evaluate", status="measured", tasks=4)
-    skill = result.skills[0].model_copy(update={"history": past(number, text)})
     file = tmp_path / "report.html"
-    page = render_html(result.model_copy(update={"skills": [skill]}))
+    page = render_html(with_skill(result, history=past(number, text)))
     assert "<script" not in page
     file.write_text(page, encoding="utf-8")
     browser.open(file, width=WIDTHS[0])
@@ -151,8 +151,7 @@ def test_the_history_is_a_chart_without_a_script(
 
 def test_one_measurement_is_no_chart(make_result: MakeResult) -> None:
     result = make_result(mode="evaluate", status="measured", tasks=4)
-    skill = result.skills[0].model_copy(update={"history": past(1)})
-    assert "Over time" not in render_html(result.model_copy(update={"skills": [skill]}))
+    assert "Over time" not in render_html(with_skill(result, history=past(1)))
 
 
 def test_the_path_of_a_skill_breaks_between_its_parts(browser: Any, report: Path) -> None:

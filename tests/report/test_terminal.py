@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_results import with_skill
 from tables import each_row
 
 from pytest_skillopt.report import terminal
@@ -60,10 +61,7 @@ def test_a_test_split_that_did_not_rise_is_a_caution(
 ) -> None:
     rates = [Rate(rate=rate, low=0, high=1, tasks=10, samples=50) for rate in (before, after)]
     result = make_result()
-    skill = result.skills[0].model_copy(
-        update={"test": Comparison(before=rates[0], after=rates[1]), "tasks": []}
-    )
-    report = joined(result.model_copy(update={"skills": [skill]}))
+    report = joined(with_skill(result, test=Comparison(before=rates[0], after=rates[1]), tasks=[]))
     assert report.startswith("Accepted, but look closer" if said else "Accepted, ready to merge.")
     assert said in report
     assert ("On the test split" in report) == bool(said)
@@ -72,8 +70,7 @@ def test_a_test_split_that_did_not_rise_is_a_caution(
 def test_a_gate_that_was_off_in_the_search_is_a_caution(make_result: MakeResult) -> None:
     result = make_result()
     steps = [StepRow(step=1, verdict="accepted", gate="off", reason="not validated")]
-    skill = result.skills[0].model_copy(update={"steps": steps})
-    assert "caution: The gate was off" in joined(result.model_copy(update={"skills": [skill]}))
+    assert "caution: The gate was off" in joined(with_skill(result, steps=steps))
     assert "caution: The gate was off" not in joined(result)
 
 
@@ -152,17 +149,15 @@ def test_cautions_stand_at_the_top(make_result: MakeResult) -> None:
     result = make_result(simulated=True)
     low = Rate(rate=0.4, low=0.3, high=0.5, tasks=10, samples=50)
     high = low.model_copy(update={"rate": 0.5})
-    skill = result.skills[0].model_copy(
-        update={
-            "shared_train_val": True,
-            "written": False,
-            "test": Comparison(before=high, after=low),
-            "verdict": {"validated": False},
-        }
-    )
-    top = joined(result.model_copy(update={"skills": [skill]})).split("skills/invoices/SKILL.md (")[
-        0
-    ]
+    top = joined(
+        with_skill(
+            result,
+            shared_train_val=True,
+            written=False,
+            test=Comparison(before=high, after=low),
+            verdict={"validated": False},
+        )
+    ).split("skills/invoices/SKILL.md (")[0]
     assert top.startswith("Accepted, but look closer before merging.")
     for said in ("simulated model", "Too few tasks", "fell from 50.0 % to 40.0 %", "gate was off",
                  "was not written"):  # fmt: skip
@@ -173,8 +168,7 @@ def test_cautions_stand_at_the_top(make_result: MakeResult) -> None:
 def test_prose_and_steps_keep_within_the_width(make_result: MakeResult, width: int) -> None:
     result = make_result(hostile=True, tasks=8)
     result = result.model_copy(update={"run": "r", "models": {}})
-    skill = result.skills[0].model_copy(update={"patch": "", "tasks": []})
-    result = result.model_copy(update={"skills": [skill]})
+    result = with_skill(result, patch="", tasks=[])
     lines = rendered(result, width)
     figures = re.compile(r"^  (pass rate|suite|val|test|calls|tokens|cost|time|step) |^ +\d+ ")
     assert (
@@ -195,8 +189,7 @@ def test_own_words_are_ascii(make_result: MakeResult) -> None:
 
 def test_diff_is_cut_and_says_so(make_result: MakeResult) -> None:
     result = make_result()
-    long = result.skills[0].model_copy(update={"patch": "+line\n" * 500})
-    result = result.model_copy(update={"skills": [long]})
+    result = with_skill(result, patch="+line\n" * 500)
     assert "... 420 more lines of the diff" in rendered(result)
     assert rendered(result, verbose=True).count("+line") == 500
 
@@ -238,15 +231,13 @@ def test_an_evaluation_says_its_figure_once(make_result: MakeResult) -> None:
 
 def test_a_file_without_a_name_is_called_by_its_path(make_result: MakeResult) -> None:
     result = make_result()
-    nameless = result.skills[0].model_copy(update={"name": "", "path": "AGENTS.md"})
-    assert "AGENTS.md, version" in joined(result.model_copy(update={"skills": [nameless]}))
+    assert "AGENTS.md, version" in joined(with_skill(result, name="", path="AGENTS.md"))
 
 
 def test_what_was_not_to_be_written_is_no_caution(make_result: MakeResult) -> None:
     result = make_result()
-    kept = result.skills[0].model_copy(update={"written": False})
     settings = {**result.settings, "write": False}
-    report = joined(result.model_copy(update={"skills": [kept], "settings": settings}))
+    report = joined(with_skill(result, written=False).model_copy(update={"settings": settings}))
     assert "was not written; the edit is kept as a patch" not in report
     assert "The file is NOT written" in report
 
@@ -289,8 +280,7 @@ def test_the_sentence_counts_the_tasks_of_the_suite(make_result: MakeResult) -> 
         row = make_result().skills[0].tasks[0].model_copy(update={"split": "train"})
         rows = [row.model_copy(update={"change": change}) for change in changes]
         rows.append(row.model_copy(update={"split": "test", "change": "fixed"}))
-        skill = make_result().skills[0].model_copy(update={"tasks": rows})
-        return joined(make_result().model_copy(update={"skills": [skill]}))
+        return joined(with_skill(make_result(), tasks=rows))
 
     assert "30 tasks. 2 fixed, none broken." in said("fixed", "fixed")
     assert "30 tasks. None fixed, 1 undecided, 1 broken." in said("undecided", "broken")
@@ -313,10 +303,9 @@ def test_no_line_starts_a_command_of_a_ci_however_it_is_wrapped(
     words = "why it is so ::set-output name=x::y and ##[error] more ##vso[task.x] " * 3
     result = make_result()
     edit = EditRow(op="append", target=words, content=words, reason=words, tasks=[words], why=words)
-    skill = result.skills[0].model_copy(
-        update={"edits": [edit], "patch": f"--- a\n+++ b\n@@ -1 +1 @@\n ::stop\n+##[x]{words}\n"}
-    )
-    result = result.model_copy(update={"skills": [skill], "notes": [words]})
+    result = with_skill(
+        result, edits=[edit], patch=f"--- a\n+++ b\n@@ -1 +1 @@\n ::stop\n+##[x]{words}\n"
+    ).model_copy(update={"notes": [words]})
     lines = rendered(result, width, verbose=True)
     assert not [line for line in lines if line.lstrip().startswith("::") or "##[" in line]
     assert not [line for line in lines if "##vso[" in line]

@@ -285,16 +285,6 @@ def test_an_agent_that_changes_the_skill(project: Project) -> None:
     assert "More." not in project.skill.read_text()
 
 
-def test_in_a_sandbox_it_cannot_change_the_skill(project: Project) -> None:
-    project.settings["skillopt_sandbox"] = "bwrap"
-    project.use_stub(
-        "try:\n open('.agents/skills/house-greeting/SKILL.md', 'a')\n"
-        "except OSError as e:\n call(); say(text=e.strerror)\n"
-    )
-    assert project.run(RUN).ret == 0
-    assert project.kept == {"text": "Read-only file system"}
-
-
 def test_an_agent_that_works_for_ever_has_failed(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tables import each_row
 
 from pytest_skillopt.cli import main
 from pytest_skillopt.run.result import Result
@@ -105,9 +106,9 @@ def test_a_target_that_cannot_be_used_is_named(project: pytest.Pytester) -> None
     assert results(project)["matrix"].targets[0].status == "measured"
 
 
-@pytest.mark.parametrize("mode", ["--skillopt-train", "--skillopt-check=HEAD", "--skillopt-aa"])
+@each_row("mode", ["--skillopt-train", "--skillopt-check=HEAD", "--skillopt-aa"])
 def test_other_modes_want_one_target(project: pytest.Pytester, mode: str) -> None:
-    done = project.runpytest_subprocess(mode, "--skillopt-target=openai:good,openai:half")
+    done = project.runpytest_inprocess(mode, "--skillopt-target=openai:good,openai:half")
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     flag = mode.partition("=")[0]
     done.stderr.fnmatch_lines([f"ERROR: {flag} is for one target: set a single model in *"])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from hypothesis import given
 from hypothesis import strategies as st
+from made_results import with_skill
 from skill_project import leave, sha256
 from tables import each_row
 
@@ -123,8 +124,7 @@ def test_symlink_in_place_of_the_proposal_is_not_followed(project: Project, tmp_
 
 
 def test_there_is_none_outside_of_git(tmp_path: Path) -> None:
-    skill = nothing_accepted().skills[0].model_copy(update={"status": "accepted"})
-    result = nothing_accepted().model_copy(update={"skills": [skill]})
+    result = with_skill(nothing_accepted(), status="accepted")
     assert not leave(tmp_path, result, {"0" * 64: b"# One\n"})
 
 

@@ -535,15 +535,6 @@ def test_of_two_skill_files_none_is_allowed_unnamed(project: Project) -> None:
     assert read_base(Clone(project.root), tip).allowed == frozenset()
 
 
-def test_project_below_the_top_of_the_repository(project: Project) -> None:
-    sub = project.root / "sub"
-    sub.mkdir()
-    (sub / "SKILL.md").write_text("# Sub\n")
-    (sub / "pytest.ini").write_text("[pytest]\n")
-    tip = project.commit("Sub", "sub")
-    assert read_base(Clone(sub), tip).allowed == {"sub/SKILL.md"}
-
-
 @pytest.mark.skipif(os.name == "nt", reason="no path there has such characters")
 @pytest.mark.parametrize("name", ["new\nline", "caf\udce9", " "], ids=["line", "latin-1", "blank"])
 def test_project_in_a_folder_with_any_name(project: Project, name: str) -> None:
@@ -563,27 +554,6 @@ def test_configuration_that_cannot_be_read(project: Project) -> None:
     tip = project.commit("Broken", "pyproject.toml")
     with pytest.raises(UserError, match=r"pyproject.toml of the base branch cannot be read"):
         read_base(Clone(project.root), tip)
-
-
-ARMS = st.tuples(st.integers(1, 9), st.integers(1, 9)).flatmap(
-    lambda n: st.tuples(st.just(n[0]), st.just(n[1]), st.integers(0, n[0]), st.integers(0, n[1]))
-)
-
-
-@given(st.lists(ARMS, min_size=1, max_size=8))
-def test_swapping_the_arms_reverses_the_rule(arms: list[tuple[int, int, int, int]]) -> None:
-    def rates(*, swapped: bool) -> bool:
-        rows = []
-        for number, (n, m, s, t) in enumerate(arms):
-            before, after = ((m, t), (n, s)) if swapped else ((n, s), (m, t))
-            first, second = (Arm(n=n, passed=passed) for n, passed in (before, after))
-            rows.append(TaskRow(id=str(number), split="val", before=first, after=second))
-        found = pass_rates(rows)
-        assert 0 <= found.before <= 1
-        return found.after > found.before
-
-    forward, backward = rates(swapped=False), rates(swapped=True)
-    assert not (forward and backward)
 
 
 @given(st.integers(1, 50), st.integers(0, 50))

@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from made_results import build
+from made_results import build, with_skill
 from run_files import latest_entries
 
 from pytest_skillopt.plugins.published import (
@@ -336,9 +336,8 @@ def test_a_skipped_task_is_not_counted_with_its_kind() -> None:
     result = build(mode="evaluate", status="measured", tasks=3)
     rows = [row.model_copy(update={"marks": ["kind=long"]}) for row in result.skills[0].tasks]
     rows[0] = rows[0].model_copy(update={"before": Arm(), "after": None, "skipped": True})
-    skill = result.skills[0].model_copy(update={"tasks": rows})
     config: Any = None
-    result = result.model_copy(update={"skills": [skill], "notes": []})
+    result = with_skill(result, tasks=rows).model_copy(update={"notes": []})
     pytest_skillopt_result(config, result)
     (said,) = result.notes
     assert said.endswith(" (2)")
