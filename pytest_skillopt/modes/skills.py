@@ -35,7 +35,7 @@ def split_tasks(
     Raises:
         SplitError: the tasks cannot be split.
     """
-    notes = list(_notes_on_mocks(tasks))
+    notes: list[str] = []
     if not mode.splits:
         return list(tasks), notes
     split: dict[str, SkillTask] = {}
@@ -45,20 +45,6 @@ def split_tasks(
         split.update((task.id, task) for task in assigned)
         notes += said
     return [split[task.id] for task in tasks], notes
-
-
-def _notes_on_mocks(tasks: Iterable[SkillTask]) -> Iterator[str]:
-    """Name what may answer the HTTP requests of tasks in the model's place."""
-    by_name: dict[str, list[str]] = {}
-    for task in tasks:
-        for name in task.mocks:
-            by_name.setdefault(name, []).append(task.id)
-    for name, found in by_name.items():
-        yield (
-            f"{name} may answer the HTTP requests of {plural(len(found), 'task')}, such as "
-            f"{found[0]}: if it answers for the model, no rollout is a sample; deselect them, or "
-            "let the model's requests through"
-        )
 
 
 def skills_of(tasks: Iterable[SkillTask]) -> list[str]:

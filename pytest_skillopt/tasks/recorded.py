@@ -1,4 +1,4 @@
-"""Tasks whose HTTP requests are answered by a recording or a mock: such an answer is no sample.
+"""Tasks whose HTTP requests are answered by a recording: such an answer is no sample.
 
 The item is asked: its markers, its fixtures, the modules of the functions around the test, and the
 packages that the test's function and the project's own fixtures name.
@@ -20,19 +20,6 @@ if TYPE_CHECKING:
 _RECORDERS = frozenset({"vcr", "betamax"})
 """Markers, and packages of decorators, that answer a repeated request from a file."""
 _RECORDING_FIXTURES = frozenset({"vcr_cassette", "betamax_session", "betamax_recorder"})
-_MOCKS = frozenset(
-    {
-        *("aioresponses", "httpretty", "httpx_mock", "pook", "pytest_httpx", "requests_mock"),
-        *("responses", "respx"),
-    }
-)
-"""The same for fixed answers."""
-_MOCK_FIXTURES = frozenset(
-    {
-        *("aioresponses", "httpretty", "httpx_mock", "mocked_responses", "pook", "requests_mock"),
-        *("responses", "respx_mock"),
-    }
-)
 _OFF = ("disable_recording", "disable_vcr")
 """Options of pytest-recording and pytest-vcr that send every request."""
 
@@ -56,15 +43,6 @@ def refuse_recording(item: pytest.Item) -> None:
         "(pytest-recording) or --disable-vcr (pytest-vcr), take the recording off this test, or "
         "leave the test out with --deselect"
     )
-
-
-def mocks_of(item: pytest.Item) -> tuple[str, ...]:
-    """Name what may answer the test's requests with fixed replies, sorted."""
-    found = _MOCKS & {mark.name for mark in item.iter_markers()}
-    found |= _MOCK_FIXTURES.intersection(getattr(item, "fixturenames", ()))
-    found |= _MOCKS.intersection(_decorators(item))
-    found |= _MOCKS & _named_packages(item)
-    return tuple(sorted(found))
 
 
 def _arguments(item: pytest.Item) -> list[str]:

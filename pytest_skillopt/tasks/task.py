@@ -16,7 +16,7 @@ import pytest
 from pytest_skillopt.settings import ini
 from pytest_skillopt.skill.document import SKILL_FILE, SkillError
 from pytest_skillopt.skill.files import NoSkill, find_skill, project_path, skill_paths
-from pytest_skillopt.tasks.recorded import mocks_of, refuse_recording
+from pytest_skillopt.tasks.recorded import refuse_recording
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -53,8 +53,6 @@ class SkillTask:
     """Agents and versions, such as ``codex 0.163.0``; see the hook ``pytest_skillopt_task``."""
     marks: tuple[str, ...] = ()
     """Names of the project's own markers, ``kind=...`` and ``role=judge``."""
-    mocks: tuple[str, ...] = ()
-    """Names of what may answer the test's HTTP requests with fixed replies."""
     text: str = ""
     """Source and parameters (shortened), for the leak check; never shown to the optimizer."""
     content: str = ""
@@ -74,7 +72,7 @@ class SkillTask:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> SkillTask:
-        pairs = {name: tuple(data.get(name, ())) for name in ("roles", "marks", "mocks")}
+        pairs = {name: tuple(data.get(name, ())) for name in ("roles", "marks")}
         return cls(**{**data, **pairs})
 
 
@@ -201,7 +199,6 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
         roles=tuple(sorted(roles, reverse=True)),
         agent=agent,
         marks=tuple(marks),
-        mocks=mocks_of(item),
         text=shown[:_TEXT_LIMIT],
         **(told | given),
     )

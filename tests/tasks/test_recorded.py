@@ -1,4 +1,4 @@
-"""A recorded or mocked answer is no sample: such tasks are refused or named."""
+"""A recorded answer is no sample: such tasks are refused."""
 
 from __future__ import annotations
 
@@ -26,12 +26,6 @@ def vcr_cassette(): ...
 
 @pytest.fixture
 def betamax_session(): ...
-
-@pytest.fixture
-def respx_mock(): ...
-
-@pytest.fixture
-def httpx_mock(): ...
 """
 DECORATOR = """
 import functools
@@ -49,16 +43,15 @@ def measure(pytester: pytest.Pytester) -> Callable[..., pytest.RunResult]:
     """Run a mode on one task, with parts that stand for the plugins' own."""
     (pytester.path / "SKILL.md").write_text(SKILL)
     pytester.makeconftest(PLUGIN)
-    for name in ("responses", "vcr"):
-        pytester.makepyfile(**{name: DECORATOR})
+    pytester.makepyfile(vcr=DECORATOR)
     pytester.makeini(
         "[pytest]\naddopts = -p no:xdist -p no:cacheprovider\npythonpath = .\n"
-        "markers =\n    vcr\n    betamax\n    respx\n"
+        "markers =\n    vcr\n    betamax\n"
     )
 
     def run(above: str, *arguments: str, argument: str = "") -> pytest.RunResult:
         pytester.makepyfile(
-            test_it=f"import pytest, responses, vcr as recorder\n\n{above}\n"
+            test_it=f"import pytest, vcr as recorder\n\n{above}\n"
             f"@pytest.mark.skill_task\ndef test_it({argument}): pass\n"
         )
         return pytester.runpytest_inprocess("--skillopt", *arguments)
@@ -92,28 +85,24 @@ def test_a_recorded_task_is_refused(
 
 
 @pytest.mark.parametrize("place", ["fixture", "import", "test", "nested", "object"])
-@pytest.mark.parametrize(
-    ("package", "status"), [("vcr", pytest.ExitCode.USAGE_ERROR), ("responses", pytest.ExitCode.OK)]
-)
 def test_a_recording_that_a_fixture_or_the_test_itself_begins_is_found(
-    measure: Callable[..., pytest.RunResult], package: str, status: pytest.ExitCode, place: str
+    measure: Callable[..., pytest.RunResult], place: str
 ) -> None:
-    used = f"with {package}.activate: yield"
+    used = "with vcr.activate: yield"
     above, argument = {
-        "fixture": (f"import {package}\n@pytest.fixture\ndef web():\n    {used}\n", "web"),
-        "import": (f"@pytest.fixture\ndef web():\n    import {package}\n    {used}\n", "web"),
-        "test": (f"def test_it():\n    import {package}; {package}.activate\n", ""),
-        "nested": (f"import {package}\ndef test_it():\n    lambda: {package}.activate\n", ""),
-        "object": (f"from {package} import activate\ndef test_it():\n    activate\n", ""),
+        "fixture": (f"import vcr\n@pytest.fixture\ndef web():\n    {used}\n", "web"),
+        "import": (f"@pytest.fixture\ndef web():\n    import vcr\n    {used}\n", "web"),
+        "test": ("def test_it():\n    import vcr; vcr.activate\n", ""),
+        "nested": ("import vcr\ndef test_it():\n    lambda: vcr.activate\n", ""),
+        "object": ("from vcr import activate\ndef test_it():\n    activate\n", ""),
     }[place]
     if argument:
         above = above.replace(".activate:", ".activate(str) and memoryview(b''):")
     else:
         above = above.replace("def test_it", "@pytest.mark.skill_task\ndef test_that")
     done = measure(above, argument=argument)
-    assert done.ret == status
-    said = "is answered from a recording" if package == "vcr" else "responses may answer"
-    assert said in done.stdout.str() + done.stderr.str()
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    assert "is answered from a recording" in done.stdout.str() + done.stderr.str()
 
 
 @pytest.mark.parametrize(
@@ -130,26 +119,6 @@ def test_a_task_whose_requests_are_sent_is_measured(
 ) -> None:
     done = measure(above, *arguments)
     assert done.ret == 0, done.stdout.str()
-    assert "answer the HTTP requests" not in done.stdout.str()
-
-
-@pytest.mark.parametrize(
-    ("above", "argument", "name"),
-    [
-        ("@pytest.mark.respx", "", "respx"),
-        ("", "respx_mock", "respx_mock"),
-        ("", "httpx_mock", "httpx_mock"),
-        ("@responses.activate", "", "responses"),
-    ],
-)
-def test_a_mock_is_named_in_run_and_plan(
-    measure: Callable[..., pytest.RunResult], above: str, argument: str, name: str
-) -> None:
-    for arguments in ((), ("--collect-only",)):
-        done = measure(above, *arguments, argument=argument)
-        assert done.ret == 0
-        said = " ".join(done.stdout.str().split())
-        assert f"{name} may answer the HTTP requests of 1 task, such as test_it.py::test_it" in said
 
 
 def test_an_ordinary_run_says_nothing(pytester: pytest.Pytester) -> None:
