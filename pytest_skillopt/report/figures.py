@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 CHANGES = {
     "broken": "pass less often than before",
     "undecided": "moved, but it may be chance",
+    "likely": "probably pass more often",
     "fixed": "pass more often than before",
     "same": "without a difference beyond chance",
 }
@@ -122,10 +123,10 @@ def cost(rows: Sequence[UsageRow]) -> str:
 
 
 def counted(rows: Iterable[TaskRow]) -> str:
-    """Count the changed tasks: ``6 fixed, 1 undecided, none broken``."""
+    """Count the changed tasks: ``6 fixed, 2 likely, 1 undecided, none broken``."""
     counts = Counter(row.change for row in rows)
     said = [f"{counts['fixed'] or 'none'} fixed"]
-    said += [f"{counts['undecided']} undecided"] if counts["undecided"] else []
+    said += [f"{counts[change]} {change}" for change in ("likely", "undecided") if counts[change]]
     return ", ".join([*said, f"{counts['broken'] or 'none'} broken"])
 
 

@@ -40,12 +40,16 @@ if TYPE_CHECKING:
         TaskRow,
     )
 
-CHANGES = {"fixed": "good", "broken": "bad", "undecided": "careful"}
+CHANGES = {"fixed": "good", "likely": "good", "broken": "bad", "undecided": "careful"}
 """Looks of the changes of a task."""
 _LIKELY, _LACKING, _MOST_NEEDED = 0.5, 0.75, 3
 """Probability that an edit helps from which it is told, expected pass rate below which a task lacks
 something, and most of either that are told."""
 _LEGEND = "Fixed, broken: beyond chance; undecided: it may be chance."
+_LEGEND_LIKELY = (
+    "Fixed, broken: beyond chance; likely: a rise by so many points is expected, by all rollouts "
+    "of the run; undecided: it may be chance."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +245,8 @@ def tasks(rows: Sequence[TaskRow], mode: str) -> Iterator[Block]:
     if telling:
         yield _tasks(telling, mode, compared)
         if compared:
-            yield Text(_LEGEND, "hint")
+            likely = any(row.change == "likely" for row in telling)
+            yield Text(_LEGEND_LIKELY if likely else _LEGEND, "hint")
     if quiet:
         yield Section(_alike(quiet, compared), (_tasks(quiet, mode, compared),), is_folded=True)
     if test:
@@ -255,7 +260,7 @@ def _tasks(rows: Sequence[TaskRow], mode: str, compared: bool) -> Table:
     body: list[tuple[Cell, ...]] = []
     for row in rows:
         after: Cell = row.after or (words.UNKNOWN if compared else "")
-        marks: list[str] = [row.change] if row.change != "same" else []
+        marks: list[str] = [_change(row)] if row.change != "same" else []
         marks += [mark for mark in figures.marks(row) if mark != "flaky"]  # the counts say so
         body.append((row.none or "", row.before, after, ", ".join(marks), Code(row.id)))
     return Table.filled(
@@ -265,6 +270,13 @@ def _tasks(rows: Sequence[TaskRow], mode: str, compared: bool) -> Table:
         looks=tuple(CHANGES.get(row.change, "") for row in rows),
         samples=tuple(tuple(_samples(row, sides)) for row in rows),
     )
+
+
+def _change(row: TaskRow) -> str:
+    """Name the change of a task, with the points that are only expected."""
+    if row.change == "likely" and row.expected is not None:
+        return f"likely {100 * row.expected:+.0f}"
+    return row.change
 
 
 def _samples(row: TaskRow, sides: tuple[str, str]) -> Iterator[tuple[str, RolloutSample]]:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _NOTHING = 1e-12
 """Differences of rates closer to zero than this are zero."""
+_LIKELY_RISE = 0.2
+"""Expected rise of a task's pass rate from which it is likely fixed."""
 
 
 class TrainOutcome(Findings):
@@ -191,6 +193,13 @@ def with_start(row: TaskRow, start: Arm) -> TaskRow:
     elif row.after and start.n and change != "broken":
         change = _change(start, row.after)
     return row.model_copy(update={"start": start, "change": change})
+
+
+def with_expected(row: TaskRow, expected: float) -> TaskRow:
+    """Add the expected change of a task's pass rate by accepted edits, by all samples of a run."""
+    likely = row.change == "undecided" and expected >= _LIKELY_RISE
+    change = "likely" if likely else row.change
+    return row.model_copy(update={"expected": expected, "change": change})
 
 
 def arm_of(rollouts: Sequence[Rollout]) -> Arm:

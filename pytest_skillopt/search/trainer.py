@@ -35,6 +35,7 @@ from pytest_skillopt.search.outcome import (
     cost_of,
     task_row,
     task_rows,
+    with_expected,
     with_start,
 )
 from pytest_skillopt.search.samples import Samples
@@ -228,6 +229,8 @@ class Trainer:
             rows = task_rows(tasks, measured.before, measured.after, measured.verdict)
             gain, need = self._estimate(measured)
         rows = list(self._of_all_tasks(rows))
+        if status == "accepted":
+            rows = [self._with_expected(row) for row in rows]
         suite = [row for row in rows if row.split != "test"]
         val = [row for row in rows if row.split in ("val", "both")]
         test = [row for row in rows if row.split == "test"]
@@ -283,6 +286,12 @@ class Trainer:
             of = "" if task.skill == state.skill else task.skill
             more = {"of": of, "hoped": hoped.get(task.id)}
             yield with_start(row, arm_of(start)).model_copy(update=more)
+
+    def _with_expected(self, row: TaskRow) -> TaskRow:
+        """Add what the search expects of a task, if it has seen it."""
+        if (belief := self._believed.get(row.id)) is None:
+            return row
+        return with_expected(row, belief.after - belief.before)
 
     def _estimate(self, measured: Measured) -> tuple[GainRow | None, NeedRow | None]:
         """Estimate the gain of the candidate, and what would decide if that is open."""

@@ -23,7 +23,7 @@ from pytest_skillopt.run.result import (
 )
 
 MakeResult = Callable[..., Result]
-Change = Literal["fixed", "broken", "undecided", "same"]
+Change = Literal["fixed", "likely", "broken", "undecided", "same"]
 
 PATH = "skills/invoices/SKILL.md"
 RULES = [

@@ -284,6 +284,7 @@ def test_the_sentence_counts_the_tasks_of_the_suite(make_result: MakeResult) -> 
 
     assert "30 tasks. 2 fixed, none broken." in said("fixed", "fixed")
     assert "30 tasks. None fixed, 1 undecided, 1 broken." in said("undecided", "broken")
+    assert "30 tasks. None fixed, 2 likely, none broken." in said("likely", "likely")
 
 
 @each_row("mode", ["train", "evaluate", "check", "compare", "aa"])

@@ -185,7 +185,8 @@ def test_a_cap_on_the_optimizer_ends_the_search_and_still_compares(
     assert outcome.verdict.final
 
 
-def test_a_last_comparison_that_is_lost_writes_nothing(toy: ModuleType) -> None:
+@each_row("search", SEARCHES)
+def test_a_last_comparison_that_is_lost_writes_nothing(toy: ModuleType, search: str) -> None:
     world = toy.make_world()
     tasks = toy.make_tasks(world)
     sampler = toy.ToySampler(world, tasks)
@@ -198,10 +199,10 @@ def test_a_last_comparison_that_is_lost_writes_nothing(toy: ModuleType) -> None:
         return dataclasses.replace(rollout, outcome="failed", score=0.0)
 
     world.run = spoil
-    outcome = Trainer(
-        Document.from_bytes(toy.SKILL), tasks, sampler, toy.ToyOptimizer(), Settings(search="batch")
-    ).run()
+    document, settings = Document.from_bytes(toy.SKILL), Settings(search=search)
+    outcome = Trainer(document, tasks, sampler, toy.ToyOptimizer(), settings).run()
     assert outcome.status == "rejected"
+    assert not any(row.expected or row.change == "likely" for row in outcome.tasks)
     assert outcome.after == outcome.before
     assert outcome.proposal != outcome.before
     assert outcome.test is None, "the test split stays closed"
@@ -335,6 +336,16 @@ def test_it_is_counted_which_rates_come_from_the_search(toy: ModuleType) -> None
         sampled = {task.task for task in outcome.verdict.tasks if task.incumbent_n}
         measured = {row.id for row in outcome.tasks if row.split != "test" and row.before.n}
         assert outcome.from_search == len(measured - sampled)
+
+
+def test_a_task_that_few_fresh_samples_tell_of_is_likely_by_the_search(toy: ModuleType) -> None:
+    outcome, _ = undisturbed("trials")
+    train_rows = [row for row in outcome.tasks if row.split == "train"]
+    likely = [row for row in outcome.tasks if row.change == "likely"]
+    assert likely
+    assert all(row in train_rows and row.expected >= 0.2 for row in likely)
+    assert all(row.expected < 0.2 for row in train_rows if row.change == "undecided")
+    assert all(row.expected is None for row in outcome.tasks if row.split in ("val", "test"))
 
 
 def test_an_accepted_edit_that_is_proposed_again_keeps_its_row(toy: ModuleType) -> None:
