@@ -4,7 +4,7 @@ import itertools
 import re
 import unicodedata
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,9 +17,6 @@ from pytest_skillopt.report.page import render_html
 from pytest_skillopt.report.terminal import paragraph
 from pytest_skillopt.report.words import one_line
 from pytest_skillopt.run.result import Arm, Comparison, EditRow, Rate, Result, StepRow
-
-if TYPE_CHECKING:
-    from pytest_skillopt.gate.data import Change
 
 MakeResult = Callable[..., Result]
 
@@ -276,7 +273,7 @@ def test_a_broken_task_of_the_test_split_is_said_to_be_one(make_result: MakeResu
 
 
 def test_the_sentence_counts_the_tasks_of_the_suite(make_result: MakeResult) -> None:
-    def said(*changes: Change) -> str:
+    def said(*changes: str) -> str:
         row = make_result().skills[0].tasks[0].model_copy(update={"split": "train"})
         rows = [row.model_copy(update={"change": change}) for change in changes]
         rows.append(row.model_copy(update={"split": "test", "change": "fixed"}))
