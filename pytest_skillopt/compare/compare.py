@@ -58,11 +58,11 @@ def _compare_skill(
     try:
         found = ask(run, skill)
     except (SkillError, GitError, OSError) as error:
-        raise _refused(run.mode, error) from None
+        raise _usage_error(run.mode, error) from None
     return answer(run, skill, found) if isinstance(found, Question) else found
 
 
-def _refused(mode: Mode, error: Exception) -> pytest.UsageError:
+def _usage_error(mode: Mode, error: Exception) -> pytest.UsageError:
     named = f"={mode.argument}" if isinstance(mode.argument, str) else ""
     return pytest.UsageError(f"{mode.flag}{named}: {error}")
 

@@ -38,7 +38,7 @@ class Question:
 
 
 def answer(run: Run, skill: str, question: Question) -> SkillResult:
-    """Let the rule decide; it is undecided if a cap is reached first."""
+    """Let the rule of a question decide, and describe what was measured."""
     run.probe()
     sampler, before, after = run.sampler, question.before, question.after
     versions = {
@@ -52,15 +52,7 @@ def answer(run: Run, skill: str, question: Question) -> SkillResult:
         )
 
     evidence = Evidence(take)
-    try:
-        verdict = evidence.decide(question.gate)
-    except StopRun as stop:
-        if stop.kind is not Stop.CAP:
-            raise
-        # Keep what was measured; samples that a cap prevented are not evidence.
-        undecided = f"stopped before it was decided: {stop.reason}"
-        name = getattr(question.gate, "name", type(question.gate).__name__)
-        verdict = Verdict("unmeasured", undecided, gate=name)
+    verdict = _decide(question.gate, evidence)
     run.journal.write("verdict", {"candidate": versions[CANDIDATE], **verdict.to_json()})
     old, new = evidence.before, evidence.after
     rows = task_rows(run.tasks_of(skill), old, new, verdict)
@@ -78,6 +70,18 @@ def answer(run: Run, skill: str, question: Question) -> SkillResult:
         found |= with_none(run, skill, rows)
     found |= question.told(found)
     return run.skill_result(skill, before, after, **found)
+
+
+def _decide(gate: Gate, evidence: Evidence) -> Verdict:
+    """Carry out a decision; it is undecided if a cap ends it: what was measured is kept."""
+    try:
+        return evidence.decide(gate)
+    except StopRun as stop:
+        if stop.kind is not Stop.CAP:
+            raise
+        undecided = f"stopped before it was decided: {stop.reason}"
+        name = getattr(gate, "name", type(gate).__name__)
+        return Verdict("unmeasured", undecided, gate=name)
 
 
 def with_none(run: Run, skill: str, rows: Sequence[TaskRow]) -> Fields:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock
 
 from pytest_skillopt.compare.comparison import Question
-from pytest_skillopt.compare.versions import changed
+from pytest_skillopt.compare.versions import with_change
 from pytest_skillopt.edits.vetting import Refusal, Vetting
 from pytest_skillopt.gate.sequential import DefaultGate
 from pytest_skillopt.search.extensions import gate_options, gate_tasks
@@ -50,7 +50,7 @@ def ask_about_a_change(run: Run, skill: str) -> Question | SkillResult:
         SkillError, GitError, OSError: a change that cannot be read or applied.
     """
     before, name = run.documents[skill], run.mode.argument
-    after = changed(run.root, skill, before, name, Trained.of(run.settings))
+    after = with_change(run.root, skill, before, name, Trained.of(run.settings))
     vetting = Vetting(run.tasks_of(skill), before, run.settings, skill, run.root)
     found = vetting.check(before, after, Edit("replace"))
     warnings = vetting.warnings(before, after)
@@ -73,7 +73,7 @@ def _question(
     parts = [before.version, after.version, run.fingerprint, run.settings.seed, asdict(options)]
     suite = sorted((task.id, task.source, task.must_pass) for task in tasks)
     digest = hashlib.sha256(json.dumps([*parts, suite]).encode()).hexdigest()[:12]
-    day, number = _number(run.home.path / _TRIES, skill, digest)
+    day, number = _day_and_number(run.home.path / _TRIES, skill, digest)
     alpha = options.alpha / (number * (number + 1))
     cap = run.settings.max_rollouts or None
     options = replace(options, final=True, alpha=alpha, budget=cap)
@@ -97,7 +97,7 @@ _NEXT = {
 }
 
 
-def _number(path: Path, skill: str, digest: str) -> tuple[str, int]:
+def _day_and_number(path: Path, skill: str, digest: str) -> tuple[str, int]:
     """Return today and this try's number, from 1; it is on disk before its first sample."""
     day = datetime.now(UTC).date().isoformat()
     today = f"{day} {json.dumps(skill)} "

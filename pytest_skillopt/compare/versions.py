@@ -42,7 +42,7 @@ def find(root: Path, home: Home, name: str) -> Callable[[str, Document, Trained]
     """
     path = root / name
     if path.is_file() or (path / SKILL_FILE).is_file():
-        return lambda skill, now, trained: changed(root, skill, now, name, trained)
+        return lambda skill, now, trained: with_change(root, skill, now, name, trained)
     if name == NONE:
         return lambda skill, now, trained: NO_SKILL
     kept = _kept_versions(home, name)
@@ -195,7 +195,7 @@ class Revision:
             raise SkillError(f"{name} at {self._ref}: {error}") from error
 
 
-def changed(root: Path, skill: str, now: Document, name: str, trained: Trained) -> Document:
+def with_change(root: Path, skill: str, now: Document, name: str, trained: Trained) -> Document:
     """Return the skill with a change: another SKILL.md, a skill's folder, or a patch.
 
     Paths are relative to the project's root directory; that of the change, ``name``, may be

@@ -15,11 +15,11 @@ from pytest_skillopt.model.types import ModelConfigError
 from pytest_skillopt.modes.opening import hooked_notes, notes_on_links, wanted_roles
 from pytest_skillopt.modes.plan import expected, usual_prices, usual_use
 from pytest_skillopt.modes.skills import (
-    judged,
     notes_on_skills,
     read_documents,
     skills_of,
     split_tasks,
+    suite_of,
 )
 from pytest_skillopt.options import rollouts_at_once
 from pytest_skillopt.report import words
@@ -105,7 +105,7 @@ class Plan:
         skills = skills_of(tasks)
         share = purse.share(len(skills))
         for skill in skills:
-            group = judged(tasks, skill, settings)
+            group = suite_of(tasks, skill, settings)
             reserve_final(share, settings, group)
             yield f"purse of {skill}: {share.explain()}"
             if said := shortage(share, settings, group):

@@ -35,11 +35,11 @@ from pytest_skillopt.run.openrun import (
     Run,
     can_continue,
     check_same_run,
-    check_unfinished,
     command_line,
     describe_run,
     documents_at_start,
     earlier_usage,
+    refuse_finished,
 )
 from pytest_skillopt.search.extensions import notes_on_search
 from pytest_skillopt.skill.files import Trained, left_out, skill_files
@@ -79,7 +79,7 @@ def opened(
     documents = read_documents(root, tasks, settings, init=mode.init)
     resumed = None if mode.resume is None else home.find(mode.resume, "training")
     if resumed is not None:
-        check_unfinished(resumed)
+        refuse_finished(resumed)
     limits = Meter(settings)
     replies = Replies(settings.cache)
     models = Models(config, settings, throttle=limits, cache=replies)

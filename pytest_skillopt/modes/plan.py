@@ -13,7 +13,7 @@ from pytest_skillopt.gate.sequential import most_samples
 from pytest_skillopt.model.config import model_config
 from pytest_skillopt.model.purse import Amounts, Usual
 from pytest_skillopt.model.types import ModelConfigError, Usage
-from pytest_skillopt.modes.skills import judged, skills_of
+from pytest_skillopt.modes.skills import skills_of, suite_of
 from pytest_skillopt.run.past import earlier_rollouts
 from pytest_skillopt.search.budget import usual_of
 from pytest_skillopt.search.extensions import search_of
@@ -64,7 +64,7 @@ def expected(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Expe
     """Return the upper bounds and the typical numbers (``benchmarks/plan.py``)."""
     rollouts = calls = typical = usual = 0
     if mode.name == "train":
-        groups = [judged(tasks, skill, settings) for skill in skills_of(tasks)]
+        groups = [suite_of(tasks, skill, settings) for skill in skills_of(tasks)]
         search = search_of(settings)
         bounds = [search.most(group, settings) for group in groups]
         rollouts = sum(bound[0] for bound in bounds)

@@ -97,8 +97,8 @@ def notes_on_tasks(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[s
             )
 
 
-def judged(tasks: Sequence[SkillTask], skill: str, settings: Settings) -> list[SkillTask]:
-    """List the tasks that judge a change of a skill.
+def suite_of(tasks: Sequence[SkillTask], skill: str, settings: Settings) -> list[SkillTask]:
+    """List the tasks by which a change of a skill is judged.
 
     If descriptions are trained, these are also the trigger tasks of the other skills, from which an
     edit of this one may take requests. No edit of this one is made for those, so that they are

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.compare.comparison import with_none
-from pytest_skillopt.modes.skills import judged
+from pytest_skillopt.modes.skills import suite_of
 from pytest_skillopt.report.live import FINAL, SEARCH
 from pytest_skillopt.report.words import number, passes_with_nothing, plural, won
 from pytest_skillopt.rollouts.idle import passed_by_nothing
@@ -41,14 +41,27 @@ _RANK: tuple[Status, ...] = ("interrupted", "unmeasured", "accepted", "rejected"
 
 
 def train(run: Run, display: Display) -> Result:
-    """Train all skills, then write the accepted ones.
-
-    The skills are trained one after the other, each with an equal part of the budget that is left.
-    """
-    outcomes: list[TrainOutcome] = []
+    """Train all skills, then write the accepted ones."""
     _note_what_nothing_passes(run, display)
+    outcomes = _train_each(run, display)
+    together = bool(_new_descriptions(run, outcomes))
+    margin = search_of(run.settings).rule.margin
+    outcomes, whole = check_together(outcomes, margin, together=together)
+    if whole:
+        run.notes.append(whole)
+    results = _deliver(run, outcomes, together=together)
+    found = {result.status for result in results}
+    status = next(status for status in _RANK if status in found)
+    is_resumable = any(outcome.resumable for outcome in outcomes)
+    resume = run.resume_command if is_resumable else ""
+    return run.result(status, joined_reasons(results), results, resume=resume)
+
+
+def _train_each(run: Run, display: Display) -> list[TrainOutcome]:
+    """Train one skill after the other, each with an equal part of the budget that is left."""
+    outcomes: list[TrainOutcome] = []
     for place, skill in enumerate(run.documents):
-        start = replace(run.documents[skill], beside=_changed(run, outcomes))
+        start = replace(run.documents[skill], beside=_new_descriptions(run, outcomes))
         if len(run.documents) > 1:
             display.line(f"skillopt: {skill}, skill {place + 1} of {len(run.documents)}")
         purse = run.limits.purse.share(len(run.documents) - place)
@@ -58,28 +71,30 @@ def train(run: Run, display: Display) -> Result:
         run.notes += outcome.notes
         if outcome.status == "interrupted":
             break
-    together = bool(_changed(run, outcomes))
-    outcomes, whole = check_together(
-        outcomes, search_of(run.settings).rule.margin, together=together
-    )
-    if whole:
-        run.notes.append(whole)
+    return outcomes
+
+
+def _deliver(run: Run, outcomes: Sequence[TrainOutcome], *, together: bool) -> list[SkillResult]:
+    """Write the accepted skills, and return the result of each.
+
+    If they were measured ``together``, none is written after one that could not be.
+    """
     results: list[SkillResult] = []
+    lost = ""
     for outcome in outcomes:
-        lost: list[str] = []
-        if together:
-            lost = [r.path for r in results if r.status == "accepted" and not r.written]
-        results.append(_written(run, outcome, lost))
-    resumable = any(outcome.resumable for outcome in outcomes)
-    found = {result.status for result in results}
-    status = next(status for status in _RANK if status in found)
-    resume = run.resume_command if resumable else ""
-    return run.result(status, joined_reasons(results), results, resume=resume)
+        is_accepted = outcome.status == "accepted"
+        hindered = _write(run, outcome, lost) if is_accepted else ""
+        if hindered:
+            run.notes.append(f"{outcome.skill} was not written: {hindered}")
+        if hindered and together:
+            lost = lost or outcome.skill
+        results.append(_skill_result(run, outcome, written=is_accepted and not hindered))
+    return results
 
 
 def _usual(run: Run, skill: str) -> float:
     """Return the usual rollouts of the training of a skill."""
-    tasks = judged(run.tasks, skill, run.settings)
+    tasks = suite_of(run.tasks, skill, run.settings)
     return usual_of(sum(task.split != "test" for task in tasks), run.settings)
 
 
@@ -107,7 +122,7 @@ def _unless_interrupted(outcome: TrainOutcome) -> TrainOutcome:
     return outcome.model_copy(update=known)
 
 
-def _changed(run: Run, outcomes: Sequence[TrainOutcome]) -> tuple[tuple[str, bytes], ...]:
+def _new_descriptions(run: Run, outcomes: Sequence[TrainOutcome]) -> tuple[tuple[str, bytes], ...]:
     """List the skills with a new description, which the next ones compete with."""
     if not run.settings.train_description:
         return ()
@@ -143,7 +158,7 @@ def _train_skill(
     optimizer = JournaledModel(run.models.get("optimizer"), run.journal, display.thinking)
     trainer = Trainer(
         start,
-        judged(run.tasks, skill, run.settings),
+        suite_of(run.tasks, skill, run.settings),
         run.sampler,
         optimizer,
         run.settings,
@@ -208,26 +223,15 @@ class _Observer(Observer):
         self._run.journal.write(kind, {"skill": self._skill, **data})
 
 
-def _written(run: Run, outcome: TrainOutcome, lost: Sequence[str]) -> SkillResult:
-    """Write an accepted skill, and note what stands in the way.
+def _write(run: Run, outcome: TrainOutcome, lost: str) -> str:
+    """Write a skill, if the file is unchanged since the training began; else say why not.
 
-    ``lost`` are accepted skills that it was measured beside, and that were not written.
+    ``lost`` is an accepted skill that it was measured beside, and that was not written.
     """
-    written = False
-    if outcome.status == "accepted":
-        hindered = _write(run, outcome, lost)
-        written = not hindered
-        if hindered:
-            run.notes.append(f"{outcome.skill} was not written: {hindered}")
-    return _skill_result(run, outcome, written=written)
-
-
-def _write(run: Run, outcome: TrainOutcome, lost: Sequence[str]) -> str:
-    """Write a skill, if the file is unchanged since the training began; else say why not."""
     if not run.settings.write:
         return "skillopt_write is no"
     if lost:
-        return f"it was measured beside the new {lost[0]}, which was not written"
+        return f"it was measured beside the new {lost}, which was not written"
     path, trained = run.root / outcome.skill, Trained.of(run.settings)
     about = {"skill": outcome.skill, "version": outcome.after.version}
     try:

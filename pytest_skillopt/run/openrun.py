@@ -96,13 +96,18 @@ class Run:
     def skill_result(
         self, skill: str, before: Document, after: Document, **found: Any
     ) -> SkillResult:
-        """Make the result of a skill from two versions of it, or from one, and what was found."""
+        """Make the result of a skill from two versions of it, or from one, and what was found.
+
+        Its patch is the change from one to the other, unless ``found`` has one.
+        """
+        if "patch" not in found:
+            found["patch"] = patch_of(before, after, skill, self.root)
         return SkillResult(
             path=skill,
             name=after.name,
             before=before.version,
             after=after.version,
-            **{"patch": patch_of(before, after, skill, self.root), **found},
+            **found,
         )
 
     def result(
@@ -213,7 +218,7 @@ def earlier_usage(journal: Path) -> dict[tuple[str, str], Usage]:
     return {key: usage for key, usage in used.items() if usage != Usage()}
 
 
-def check_unfinished(directory: Path) -> None:
+def refuse_finished(directory: Path) -> None:
     """Raise RunError if a run is finished: continuing it would write the skill again."""
     if status := finished(directory):
         raise RunError(

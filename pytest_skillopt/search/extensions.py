@@ -69,14 +69,10 @@ class Search:
         return self.make is not None and self.rule is DefaultGate
 
 
-def added_searches() -> dict[str, Callable[[], Search]]:
-    """Return what makes the searches that plugins bring, by their names."""
-    return merged(hooks().pytest_skillopt_searches())
-
-
 def search_of(settings: Settings) -> Search:
     """Return the search of the settings; ValueError if there is none of this name."""
-    known = {"trials": Search, **added_searches()}
+    known: dict[str, Callable[[], Search]]
+    known = {"trials": Search, **merged(hooks().pytest_skillopt_searches())}
     if settings.search not in known:
         raise ValueError(
             f"there is no search {settings.search!r}; the searches are {', '.join(known)}"

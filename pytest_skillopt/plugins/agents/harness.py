@@ -398,7 +398,7 @@ class HarnessAgent:
                 "this sample tells nothing about it",
                 fatal=True,
             )
-        trace, problem = judged(harness, agent_calls, ended, limit)
+        trace, problem = record_of(harness, agent_calls, ended, limit)
         if session is not None:
             session.name = trace.session or name
 
@@ -463,7 +463,7 @@ class Session:
         return agent(prompt, **given | {"cache": False, "session": self})
 
 
-def judged(
+def record_of(
     harness: Harness, agent_calls: AgentCalls, ended: Ended, limit: float
 ) -> tuple[Trace, str]:
     """Return the record of a run, and why it lacks an answer if the agent is to blame, or "".
