@@ -56,8 +56,6 @@ class GateOptions:
     is missing has the mean of the others."""
     log_e: float = 0.0
     """Log e-value against "no edit does anything" of a search, from its bets."""
-    wording: float = 0.4
-    """Standard deviation of the accidents of wording, in log odds."""
     repeats: bool = False
     """Whether the model repeats its reply to a document and a task."""
     rates: tuple[tuple[str, float], ...] = ()

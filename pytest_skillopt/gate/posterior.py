@@ -29,6 +29,8 @@ from functools import lru_cache
 from operator import mul
 from typing import TYPE_CHECKING, NamedTuple
 
+from pytest_skillopt.gate.statistics import WORDING
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -201,14 +203,9 @@ class Posterior:
         self._shifts = [weight / sum(shifts) for weight in shifts]
 
 
-def chance_of_rise(pairs: Sequence[Pair], wording: float) -> float:
-    """Return ``P(rise)``, in [0, 1].
-
-    Args:
-        pairs: the samples of each task that counts.
-        wording: standard deviation of the accidents of wording, in log odds.
-    """
-    accident = math.fsum(2 * (wording * pair.variance) ** 2 for pair in pairs)
+def chance_of_rise(pairs: Sequence[Pair]) -> float:
+    """Return ``P(rise)``, in [0, 1], from the samples of each task that counts."""
+    accident = math.fsum(2 * (WORDING * pair.variance) ** 2 for pair in pairs)
     logs, chances = [], []
     for common, prior in COMMON.items():
         posterior = Posterior(pairs, common)

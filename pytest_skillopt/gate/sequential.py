@@ -49,7 +49,13 @@ from pytest_skillopt.gate.engine import (
     Wants,
 )
 from pytest_skillopt.gate.posterior import Posterior, chance_memorised, chance_of_rise
-from pytest_skillopt.gate.statistics import Stratum, agreement, is_flaky, permutation_test
+from pytest_skillopt.gate.statistics import (
+    WORDING,
+    Stratum,
+    agreement,
+    is_flaky,
+    permutation_test,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
@@ -312,7 +318,7 @@ class DefaultGate(SequentialGate):
 
     def _p_value(self) -> float:
         """Return the p-value of the fresh pairs, 1 if there is none."""
-        lifts, wording = self._expected(), self.options.wording
+        lifts, wording = self._expected(), WORDING
         fresh = {task: self._fresh(task) for task in lifts}
         if self.repeats:
             lifts, wording = dict.fromkeys(lifts, 1.0), 0.0
@@ -430,7 +436,7 @@ class DefaultGate(SequentialGate):
     def _chance(self) -> float:
         """Return ``P(rise)``."""
         pairs = [self.counts.pair(task) for task in self.tasks]
-        return chance_of_rise(pairs, self.options.wording)
+        return chance_of_rise(pairs)
 
     def _score(self, tasks: Sequence[str]) -> float:
         """Return the change of the observed mean over its standard deviation; 0 if unknown."""
@@ -442,7 +448,7 @@ class DefaultGate(SequentialGate):
         variance = 0.0
         for task in tasks:
             pair = self.counts.pair(task)
-            accident = 2 * (self.options.wording * pair.variance) ** 2
+            accident = 2 * (WORDING * pair.variance) ** 2
             variance += accident + pair.variance * (1 / pair.before_n + 1 / pair.after_n)
         return math.sqrt(variance)
 

@@ -65,6 +65,10 @@ def _log_changed(better: float, better_n: int, worse: float, worse_n: int) -> fl
     return top + math.log(sum(math.exp(term - top) for term in terms))
 
 
+WORDING = 0.4
+"""Standard deviation of the accidents of wording, in log odds."""
+
+
 class Stratum(NamedTuple):
     """Fresh samples of one task in a permutation test, as many of each arm."""
 

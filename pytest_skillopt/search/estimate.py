@@ -18,7 +18,7 @@ import math
 from statistics import NormalDist, fmean
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_skillopt.gate.data import GateOptions
+from pytest_skillopt.gate.statistics import WORDING
 from pytest_skillopt.rates import interval
 from pytest_skillopt.run.result import GainRow
 
@@ -154,7 +154,7 @@ def _noise(gain: GainRow) -> float:
 
 def _accident(gain: GainRow) -> float:
     """Return the standard deviation of the accidents of wording of one task's difference."""
-    return math.sqrt(2) * GateOptions().wording * _noise(gain) / 2
+    return math.sqrt(2) * WORDING * _noise(gain) / 2
 
 
 def _counts(rollouts: Mapping[str, Sequence[Rollout]]) -> _Counts:
