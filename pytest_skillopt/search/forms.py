@@ -52,6 +52,8 @@ TRUST, INSISTS = 0.5, 2.0
 the most that they add to a log prior: an optimizer that insists on an edit proves nothing."""
 LEAST, MOST = 1e-4, 1 - 1e-4
 """Bounds of a pass rate."""
+EVERY = slice(None)
+"""Index of all places."""
 
 
 class Hypothesis(NamedTuple):
@@ -138,8 +140,8 @@ class Form(ABC):
         return np.asarray(self.weight[:, self.helps].sum(1))
 
     @abstractmethod
-    def rates(self, ideas: Collection[int]) -> Floats:
-        """Return the expected pass rate of each place under a document."""
+    def rates(self, ideas: Collection[int], places: Sequence[int] | slice = EVERY) -> Floats:
+        """Return the expected pass rate of each of these places under a document."""
 
     @abstractmethod
     def update(self, seen: Seen, proposals: Sequence[Proposals], active: Collection[int]) -> None:
@@ -253,10 +255,10 @@ class Needs(Form):
         self._loss = np.vstack([self._loss, np.zeros(self.places)])
         self._harm = np.vstack([self._harm, np.zeros(self.places)])
 
-    def rates(self, ideas: Collection[int]) -> Floats:
-        """Return the expected pass rate of each place under a document."""
-        covered, unharmed = self._factors(ideas)
-        low, span = self._rates @ self._low, self._rates @ self._span
+    def rates(self, ideas: Collection[int], places: Sequence[int] | slice = EVERY) -> Floats:
+        """Return the expected pass rate of each of these places under a document."""
+        covered, unharmed = self._factors(ideas, places)
+        low, span = self._rates[places] @ self._low, self._rates[places] @ self._span
         return np.asarray((low + span * covered) * unharmed)
 
     def update(self, seen: Seen, proposals: Sequence[Proposals], active: Collection[int]) -> None:
@@ -298,12 +300,15 @@ class Needs(Form):
         without = (low[:, None] + span[:, None] * partly) * unharmed[:, None]
         return with_it, without, plain
 
-    def _factors(self, ideas: Collection[int]) -> tuple[Floats, Floats]:
-        """Return ``c`` and ``h`` of every place under a document."""
+    def _factors(
+        self, ideas: Collection[int], places: Sequence[int] | slice = EVERY
+    ) -> tuple[Floats, Floats]:
+        """Return ``c`` and ``h`` of places under a document."""
         missing = np.ones(len(self._loss), bool)
         missing[list(ideas)] = False
-        covered = (1 - self._unmet) * np.prod(1 - self._loss[missing], 0)
-        return covered, np.prod(1 - self._harm[~missing], 0)
+        loss, harm = self._loss[:, places], self._harm[:, places]
+        covered = (1 - self._unmet[places]) * np.prod(1 - loss[missing], 0)
+        return covered, np.prod(1 - harm[~missing], 0)
 
     def _evidence(self, seen: Seen, inside: Flags, covered: Floats, unharmed: Floats) -> Floats:
         """Return the log likelihood of each place under each effect of an idea.
@@ -379,9 +384,9 @@ class Shifts(Form):
         super().grow()
         self._shift = np.vstack([self._shift, np.zeros(self.places)])
 
-    def rates(self, ideas: Collection[int]) -> Floats:
-        """Return the expected pass rate of each place under a document."""
-        return self._at(self._shift[sorted(ideas)].sum(0))
+    def rates(self, ideas: Collection[int], places: Sequence[int] | slice = EVERY) -> Floats:
+        """Return the expected pass rate of each of these places under a document."""
+        return self._at(self._shift[:, places][sorted(ideas)].sum(0), places)
 
     def update(self, seen: Seen, proposals: Sequence[Proposals], active: Collection[int]) -> None:
         """Weigh the hypotheses of the active ideas, then the rates of each place."""
@@ -415,10 +420,10 @@ class Shifts(Form):
         without = np.repeat(plain[:, None], len(self._effect), 1)
         return moved[:, self._effect], without, plain
 
-    def _at(self, shift: Floats) -> Floats:
-        """Return the expected pass rate of each place with its log odds shifted."""
+    def _at(self, shift: Floats, places: Sequence[int] | slice = EVERY) -> Floats:
+        """Return the expected pass rate of places with their log odds shifted."""
         odds = self._grid + shift[:, None]
-        return np.asarray((self._base / (1 + np.exp(-odds))).sum(1))
+        return np.asarray((self._base[places] / (1 + np.exp(-odds))).sum(1))
 
     def _evidence(self, seen: Seen, inside: Flags, rest: Floats) -> Floats:
         """Return the log likelihood of each place under each effect of an idea."""

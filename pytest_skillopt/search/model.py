@@ -332,13 +332,17 @@ class Model:
         """Return the pass rate of each task by one form: the product of those of its places."""
         return np.asarray(self._places.by_task(form.rates(ideas), 1.0).prod(1))
 
+    def _pass_rate(self, form: Form, task: int, ideas: Collection[Idea]) -> float:
+        """Return the pass rate of one task by one form."""
+        return float(form.rates(ideas, self._places.of(task)).prod())
+
     def _judge_forms(self, samples: Sequence[Outcome]) -> None:
         """Weigh the forms by how likely they held the outcomes."""
         told = [sample for sample in samples if sample.ideas]
         for form in self._forms:
             for sample in told:
-                passes = self._pass_rates(form, sample.ideas)[sample.task]
-                rate = float(np.clip(passes, 0.001, 0.999))
+                passes = self._pass_rate(form, sample.task, sample.ideas)
+                rate = min(0.999, max(0.001, passes))
                 form.evidence += math.log(rate if sample.passed else 1 - rate)
         evidence = np.array([form.evidence for form in self._forms])
         odds = np.exp(np.maximum(-MOST_AHEAD, evidence - evidence.max()))
@@ -452,7 +456,11 @@ class Model:
         return max(rates) - min(rates)
 
     def _rate(self, task: int, ideas: Collection[Idea]) -> float:
-        return float(np.clip(self.rates(ideas)[task], 0.01, 0.99))
+        rate = sum(
+            weight * self._pass_rate(form, task, ideas)
+            for weight, form in zip(self._weights, self._forms, strict=True)
+        )
+        return min(0.99, max(0.01, float(rate)))
 
     def _in_state(self, state: State) -> list[Idea]:
         return [number for number, idea in enumerate(self._ideas) if idea.state == state]
