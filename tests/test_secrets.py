@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from chat_server import ChatServer
 
 SECRET = 'pl4nted/"quoted"\\secret=77'
-FORMS = {SECRET, json.dumps(SECRET)[1:-1], json.dumps(json.dumps(SECRET))[3:-3], quote(SECRET, "")}
+KEY = "sk-test-0123456789"
+WRITTEN = json.dumps(SECRET)[1:-1]
+FORMS = {KEY, SECRET, WRITTEN, json.dumps(json.dumps(SECRET))[3:-3], quote(SECRET, "")}
 TESTS = """
 import logging, os, pytest, warnings
 
@@ -63,7 +65,7 @@ def test_no_file_and_no_line_holds_a_secret(
     monkeypatch: pytest.MonkeyPatch,
     arguments: tuple[str, ...],
 ) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("DEPLOY_TOKEN", SECRET)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     chat_server.reply = play
@@ -98,6 +100,7 @@ def test_no_file_and_no_line_holds_a_secret(
     assert holding == []
     asked = [json.dumps(body) for body in chat_server.bodies if body["model"] == "thinker"]
     assert asked
+    assert chat_server.requests[0].headers["authorization"] == f"Bearer {KEY}"
     assert not any(form in text for form in FORMS for text in asked)
 
 

@@ -18,8 +18,6 @@ from fault_project import wait_for
 from run_files import all_results, latest_entries, latest_result
 from tables import each_row
 
-from pytest_skillopt.cli import main
-
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -180,42 +178,6 @@ def test_rows_of_the_cache_that_are_not_ours_are_reported_and_paid_for_again(
     assert any("rows of" in note and "were refused" in note for note in project.result["notes"])
 
 
-def test_secrets_are_kept_out_of_everything_and_other_splits_from_the_optimizer(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The key, another secret of the environment, and the tasks of val and test."""
-    monkeypatch.setenv("LEDGER_PASSWORD", "correct-horse-battery")
-    with (project.path / "test_greeting.py").open("a") as file:
-        file.write(
-            """
-import os
-
-@pytest.mark.skill_task(split="train")
-def test_leaky(skill_agent, rollout):
-    secret = os.environ["LEDGER_PASSWORD"]
-    print(secret)
-    rollout.record("tool", {"password": secret})
-    skill_agent("Greet nobody.")
-    assert secret == ""
-"""
-        )
-    result = project.train("-v")
-    assert project.server.requests[0].headers["authorization"] == "Bearer sk-test-0123456789"
-    assert "sk-test-0123456789" not in result.stdout.str() + result.stderr.str()
-    for path in (project.path / ".skillopt").rglob("*"):
-        if path.is_file():
-            assert b"correct-horse" not in path.read_bytes(), path
-            assert b"sk-test-0123456789" not in path.read_bytes(), path
-    asked = [json.dumps(body) for body in project.server.bodies if is_optimizer(body)]
-    assert any("test_leaky" in prompt or "password" in prompt for prompt in asked)
-    assert not any("correct-horse" in prompt for prompt in asked)
-    tasks = project.result["skills"][0]["tasks"]
-    hidden = [re.search(r"\[(\w+)\]", t["id"]).group(1) for t in tasks if t["split"] != "train"]  # type: ignore[union-attr]
-    assert len(hidden) >= 4
-    for name in hidden:
-        assert not any(re.search(rf"\b{name}\b", prompt) for prompt in asked), name
-
-
 @pytest.mark.parametrize(
     ("line", "step"),
     [
@@ -300,20 +262,6 @@ def test_an_evaluation_in_which_all_is_skipped_says_so_and_why(project: Project)
         ["*1 task skipped in every rollout: later", "SKIPPED*: skipped in every rollout: later"],
         consecutive=False,
     )
-
-
-def test_what_a_training_wrote_is_undone_with_lines_that_git_has_not(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The skill had lines that were not committed, which a checkout would have thrown away."""
-    project.skill.write_bytes(by_hand := SKILL + b"\nSmile.\n")
-    ran = project.train()
-    assert project.skill.read_bytes() not in (SKILL, by_hand)
-    run = project.result["run"]
-    ran.stdout.fnmatch_lines([f"pytest-skillopt adopt {run} --undo"])
-    monkeypatch.chdir(project.path)
-    assert main(["adopt", run, "--undo"]) == 0
-    assert project.skill.read_bytes() == by_hand
 
 
 SKIPPED = """
