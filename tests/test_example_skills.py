@@ -61,7 +61,7 @@ def test_a_training_that_was_killed_ends_above_nine_tenths(example: Path, tests:
     (skill,) = result["skills"]
     assert skill["suite"]["before"]["rate"] < 0.5
 
-    measured = start(example, tests, "--skillopt", "--skillopt-rollouts=10", "-n2")
+    measured = start(example, tests, "--skillopt", "--skillopt-rollouts=5", "-n2")
     said, _ = measured.communicate(PATIENCE)
     latest = max(example.glob(".skillopt/runs/*/result.json"), key=lambda path: path.parent.name)
     (skill,) = json.loads(latest.read_text())["skills"]

@@ -21,7 +21,7 @@ CHANGES: dict[str, Any] = {
     "seed": 1,
     "gate": "strict",
     "final_rollouts": 3,
-    "max_rollouts": 200,
+    "max_rollouts": 120,
 }
 
 
@@ -29,12 +29,13 @@ class Trained:
     """Prompts, samples and outcome of a training."""
 
     def __init__(self, toy: ModuleType, **settings: Any) -> None:
-        world = toy.make_world(tasks=24, weak=0.3, strong=0.9)
+        world = toy.make_world(tasks=16, weak=0.3, strong=0.9)
         tasks = toy.make_tasks(world)
         sampler = toy.ToySampler(world, tasks)
         model = toy.ToyOptimizer(useful=0.4)
         document = Document.from_bytes(toy.SKILL)
-        outcome = Trainer(document, tasks, sampler, model, Settings(**settings)).run()
+        given = Settings(**{"max_rollouts": 180, **settings})
+        outcome = Trainer(document, tasks, sampler, model, given).run()
         self.outcome = outcome
         self.prompts = sorted(prompt for _, _, prompt in model.asked)
         self.taken = set(sampler.sampled)

@@ -36,16 +36,20 @@ def train(toy: ModuleType, world: Any, model: Any = None, **settings: Any) -> An
     ).run()
 
 
+def small_world() -> toy_world.World:
+    return toy_world.make_world(tasks=24, rules=2)
+
+
 @functools.cache
 def undisturbed(search: str) -> tuple[Any, Any]:
     """Return the outcome of one training, and the model that was asked."""
     model = toy_world.ToyOptimizer()
-    return train(toy_world, toy_world.make_world(), model, search=search), model
+    return train(toy_world, small_world(), model, search=search), model
 
 
 @each_row("search", SEARCHES)
 def test_the_skill_improves_on_unseen_tasks(toy: ModuleType, search: str) -> None:
-    world = toy.make_world()
+    world = small_world()
     outcome, _ = undisturbed(search)
     unseen = [task.id for task in toy.make_tasks(world) if task.split == "test"]
     assert outcome.status == "accepted"
@@ -59,7 +63,7 @@ def test_the_skill_improves_on_unseen_tasks(toy: ModuleType, search: str) -> Non
 @each_row("search", SEARCHES)
 def test_two_runs_with_one_seed_are_equal(toy: ModuleType, search: str) -> None:
     one, _ = undisturbed(search)
-    assert one == train(toy, toy.make_world(), search=search, optimizer_workers=1)
+    assert one == train(toy, small_world(), search=search, optimizer_workers=1)
 
 
 @each_row("search", SEARCHES)
@@ -73,7 +77,7 @@ def test_a_harmful_optimizer_changes_nothing(toy: ModuleType, search: str) -> No
 
 @each_row("search", SEARCHES)
 def test_the_optimizer_never_sees_a_val_or_test_task(toy: ModuleType, search: str) -> None:
-    world = toy.make_world()
+    world = small_world()
     _, model = undisturbed(search)
     hidden = [task.id for task in toy.make_tasks(world) if task.split != "train"]
     prompts = "\n".join(prompt for _, _, prompt in model.asked)
@@ -143,7 +147,7 @@ def test_a_list_of_edits_without_the_object_around_it_is_read(toy: ModuleType) -
         return dataclasses.replace(reply, text=json.dumps(json.loads(reply.text)["edits"]))
 
     model.complete = answer
-    outcome = train(toy, toy.make_world(), model)
+    outcome = train(toy, small_world(), model)
     assert outcome.status == "accepted"
     assert not [note for note in outcome.notes if "could not be read" in note]
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 START = Document.from_text("---\nname: g\ndescription: G.\n---\n# G\n\nSay hello.\n")
 RULE = "End with an exclamation mark."
-TASKS = [SkillTask(id=f"task {i}", split=("train", "val")[i % 2]) for i in range(30)]
+TASKS = [SkillTask(id=f"task {i}", split=("train", "val")[i % 2]) for i in range(24)]
 
 
 def run(request: RolloutRequest, text: str) -> Rollout:
@@ -47,11 +47,11 @@ def trained(executor: FunctionExecutor, **settings: Any) -> Any:
 
 def test_an_executor_or_a_function_is_all_that_is_wanted() -> None:
     executor = FunctionExecutor(run)
-    outcome = trained(executor, max_rollouts=300)
+    outcome = trained(executor, max_rollouts=200)
     assert outcome.status == "accepted"
     assert RULE in outcome.after.text
     assert outcome.samples == executor.ran
-    assert train(START, TASKS, run, Optimizer(), max_rollouts=300) == outcome
+    assert train(START, TASKS, run, Optimizer(), max_rollouts=200) == outcome
 
 
 def test_a_setting_that_is_none_is_named() -> None:
@@ -59,7 +59,7 @@ def test_a_setting_that_is_none_is_named() -> None:
         train(START, TASKS, run, Optimizer(), max_rollout=500)
 
 
-@each_row("cap", [1, 95, 130, 350])
+@each_row("cap", [1, 95, 130, 250])
 @each_row("search", ["trials", "batch"])
 def test_a_cap_is_never_passed(cap: int, search: str) -> None:
     executor = FunctionExecutor(run)

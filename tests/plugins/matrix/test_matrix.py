@@ -50,11 +50,10 @@ def results(project: pytest.Pytester) -> dict[str, Result]:
     return {f"{result.mode} {result.models.get('target', '')}".strip(): result for result in loaded}
 
 
-@pytest.mark.parametrize("workers", [("-p", "no:xdist"), ("-n", "1")], ids=["here", "worker"])
 def test_a_table_of_tasks_by_target(
-    project: pytest.Pytester, workers: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    project: pytest.Pytester, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    done = project.runpytest_subprocess(*BOTH, *workers)
+    done = project.runpytest_subprocess(*BOTH, "-n", "1")
     assert done.ret == 1
     found = results(project)
     assert [*found] == ["evaluate openai:good", "evaluate openai:half", "matrix"]
