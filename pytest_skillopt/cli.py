@@ -33,7 +33,6 @@ _REMOVED = {
     "for one word before its first rollout",
     "shorten": "pytest --skillopt-train --skillopt-search=shorten",
     "--format": "pytest-skillopt export writes the layout of SkillOpt",
-    "handoff": "each prompt in .skillopt/handoff names its answer file",
     "--like": "name the transcripts themselves: pytest-skillopt init SKILL --from FILE",
     "--variations": "parametrize the reviewed test over further requests",
     "--system": "schedule writes a line for cron only, which macOS has, too; docs/ci.md shows a "

@@ -64,7 +64,7 @@ def _add_modes(group: pytest.OptionGroup) -> None:
     add("--skillopt-check-strict", action=on, help=text)
     text = "compare two skills: files, revisions, run versions, none"
     add("--skillopt-compare", nargs=2, metavar=("A", "B"), help=text)
-    text = "judge a change made elsewhere: SKILL.md, folder"
+    text = "judge a change made elsewhere: SKILL.md, folder, patch"
     add("--skillopt-try", metavar="FILE", help=text)
     text = "measure the noise: compare the skill with itself"
     add("--skillopt-aa", action=on, help=text)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -160,6 +162,30 @@ def test_a_result_that_is_none_is_skipped_with_the_reason(
     captured = capsys.readouterr()
     assert code == (0 if command == "show --list" else 4)
     assert "result.json" in captured.out + captured.err
+
+
+@pytest.mark.parametrize("source", ["-", "file", "pipe"])
+@pytest.mark.parametrize("data", [b"caf\xe9", b"a" * 5_000_000, b""])
+def test_an_answer_is_a_text_of_some_length(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    source: str,
+    data: bytes,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / ".skillopt" / "handoff"
+    folder.mkdir(parents=True)
+    (folder / "abc.md").write_text("# Prompt\n")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), encoding="utf-8"))
+    path = tmp_path / "answer.md"
+    if source == "pipe":
+        os.mkfifo(path)
+    else:
+        path.write_bytes(data)
+    answer = "-" if source == "-" else "answer.md"
+    failed(capsys, "handoff", "abc", "--answer", answer)
+    assert [file.name for file in folder.iterdir()] == ["abc.md"]
 
 
 def test_a_journal_or_note_that_is_too_deep_stops_nothing(home: Path) -> None:

@@ -23,10 +23,6 @@ def test_a_command_that_is_gone_says_what_to_do_now(capsys: pytest.CaptureFixtur
         (["diff"], "pytest-skillopt show --patch"),
         (["runs", "--dir=x"], "pytest-skillopt show --list"),
         (["mine", "log.jsonl", "skill"], "pytest-skillopt init SKILL --from FILE"),
-        (
-            ["handoff", "KEY"],
-            "each prompt in .skillopt/handoff names its answer file",
-        ),
         (["unschedule"], "crontab -e, and delete the line of the project"),
     ],
 )

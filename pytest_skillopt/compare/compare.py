@@ -17,6 +17,7 @@ from pytest_skillopt.compare.comparison import Question, answer
 from pytest_skillopt.compare.drift import ask_if_it_helps
 from pytest_skillopt.compare.tries import ask_about_a_change
 from pytest_skillopt.compare.versions import find
+from pytest_skillopt.git import GitError
 from pytest_skillopt.run.openrun import joined_reasons
 from pytest_skillopt.search.extensions import gate_options, gate_tasks, make_gate
 from pytest_skillopt.skill.document import SkillError
@@ -56,7 +57,7 @@ def _compare_skill(
 ) -> SkillResult:
     try:
         found = ask(run, skill)
-    except (SkillError, OSError) as error:
+    except (SkillError, GitError, OSError) as error:
         raise _usage_error(run.mode, error) from None
     return answer(run, skill, found) if isinstance(found, Question) else found
 

@@ -47,7 +47,7 @@ def ask_about_a_change(run: Run, skill: str) -> Question | SkillResult:
     """Compare the skill on disk with the changed one, on its train and val tasks only.
 
     Raises:
-        SkillError, OSError: a change that cannot be read.
+        SkillError, GitError, OSError: a change that cannot be read or applied.
     """
     before, name = run.documents[skill], run.mode.argument
     after = with_change(run.root, skill, before, name, Trained.of(run.settings))

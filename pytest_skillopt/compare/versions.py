@@ -7,10 +7,11 @@ import difflib
 import os
 import posixpath
 import re
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.git import Clone, GitError, Tree
+from pytest_skillopt.git import Clone, Git, GitError, Tree
 from pytest_skillopt.skill.document import NO_SKILL, SKILL_FILE, Document, SkillError, place_of
 from pytest_skillopt.skill.files import read_bounded, read_version, skill_files
 
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
 
 _SKILL_LIMIT = 10_000_000
 _MOST_BYTES = 5_000_000
-"""Most bytes of a SKILL.md."""
+"""Most bytes of a SKILL.md or a patch."""
 _SHORTEST_VERSION = 6
-_PATCH = re.compile(rb"(?:diff --git |--- |Index: )(?!-)")
+_CHANGED = re.compile(r"^(?:---|\+\+\+) ([^\t\r\n]+)", re.MULTILINE)
 NONE = "none"
 """Version name that stands for no skill at all."""
 
@@ -32,9 +33,9 @@ NONE = "none"
 def find(root: Path, home: Home, name: str) -> Callable[[str, Document, Trained], Document]:
     """Find the version of a skill that a user names; return what reads it.
 
-    It is a SKILL.md, a skill's folder, a version of a run, which may be shortened, ``none``, or a
-    git revision. It is read for a skill, its version on disk, and the files that are trained with
-    it.
+    It is a SKILL.md, a skill's folder, a patch, a version of a run, which may be shortened,
+    ``none``, or a git revision. It is read for a skill, its version on disk, and the files that are
+    trained with it.
 
     Raises:
         SkillError: the name is none of them, or is ambiguous; also when it is read.
@@ -195,13 +196,14 @@ class Revision:
 
 
 def with_change(root: Path, skill: str, now: Document, name: str, trained: Trained) -> Document:
-    """Return the skill with a change: another SKILL.md, or a skill's folder.
+    """Return the skill with a change: another SKILL.md, a skill's folder, or a patch.
 
     Paths are relative to the project's root directory; that of the change, ``name``, may be
     absolute. ``now`` is the skill on disk.
 
     Raises:
-        SkillError: the change cannot be read, or is in a file that is not trained.
+        SkillError: the change cannot be read or applied, or is in a file that is not trained.
+        GitError: git is needed for a patch and cannot be run.
         OSError: a file cannot be read.
     """
     path = root / name
@@ -210,20 +212,41 @@ def with_change(root: Path, skill: str, now: Document, name: str, trained: Train
             raise SkillError(f"the folder has no {SKILL_FILE}")
         return _of_folder(path, root / skill, trained)
     data = read_bounded(path, _MOST_BYTES)
-    if _PATCH.match(data.lstrip()):
-        raise SkillError("it is a patch: apply it to a copy of the skill's folder, and name that")
-    return now.with_file(SKILL_FILE, Document.from_bytes(data))
+    if not re.match(rb"(?:diff --git |--- |Index: )(?!-)", data.lstrip()):
+        return now.with_file(SKILL_FILE, Document.from_bytes(data))
+    with tempfile.TemporaryDirectory(prefix="skillopt-try-") as folder:
+        copy = Path(folder, skill)
+        for file, content in skill_files(root / skill, root).items():
+            (copy.parent / file).parent.mkdir(parents=True, exist_ok=True)
+            (copy.parent / file).write_bytes(content)
+        git = Git(Path(folder), {**os.environ, "GIT_CEILING_DIRECTORIES": str(Path(folder).parent)})
+        git.run("apply", "--whitespace=nowarn", f"-p{_strip(data, skill)}", "-", input=data)
+        for path in Path(folder).rglob("*"):
+            if not path.is_dir() and not path.is_relative_to(copy.parent):
+                raise SkillError(f"it changes {path.relative_to(folder)}, outside of the skill")
+        return _of_folder(copy.parent, root / skill, trained, copy.name)
 
 
-def _of_folder(folder: Path, skill: Path, trained: Trained) -> Document:
+def _of_folder(folder: Path, skill: Path, trained: Trained, name: str = SKILL_FILE) -> Document:
     """Read a changed copy of a skill's folder; SkillError if it changes what is not trained."""
-    after = read_version(Path(SKILL_FILE), folder, trained)
-    theirs, ours = skill_files(folder / SKILL_FILE, folder), skill_files(skill, skill.parent)
+    after = read_version(Path(name), folder, trained)
+    theirs, ours = skill_files(folder / name, folder), skill_files(skill, skill.parent)
     untrained = sorted(
         file
         for file in theirs.keys() | ours.keys()
-        if theirs.get(file) != ours.get(file) and file not in after.names
+        if theirs.get(file) != ours.get(file) and file not in (name, *after.names)
     )
     if untrained:
         raise SkillError(f"it changes {', '.join(untrained[:3])}, outside of skillopt_files")
     return after
+
+
+def _strip(patch: bytes, skill: str) -> int:
+    """Return the number of leading folders of the patch's paths that the skill's path lacks."""
+    parent = Path(skill).parent.as_posix()
+    wanted = f"/{parent}/" if parent != "." else f"/{skill}"
+    for path in map(str, _CHANGED.findall(patch.decode(errors="replace"))):
+        where = f"/{path}".find(wanted)
+        if where > 0:
+            return path[:where].count("/")
+    raise SkillError(f"the patch does not change {skill}")

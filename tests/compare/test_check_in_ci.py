@@ -267,11 +267,14 @@ def test_a_linked_reference_counts_now_and_then(project: Project) -> None:
     assert "references/style.md" in project.result["skills"][0]["patch"]
 
 
-def test_a_file_is_compared_with_a_folder(project: Project) -> None:
+def test_a_patch_is_compared_with_a_folder(project: Project) -> None:
     project.commit()
-    project.write("spoils.md", SPOILED)
+    project.write(REAL, SPOILED)
+    patch = subprocess.run(["git", "diff"], cwd=project.root, check=True, capture_output=True)
+    project.write("spoils.patch", patch.stdout.decode())
+    project.write(REAL, SKILL)
     project.write("other/SKILL.md", SKILL)
-    status, shown = project.run("--skillopt-compare", "other", "spoils.md")
+    status, shown = project.run("--skillopt-compare", "other", "spoils.patch")
     assert (status, project.result["status"]) == (0, "rejected"), shown
     assert "-End with a full stop." in project.result["skills"][0]["patch"]
 

@@ -110,15 +110,25 @@ def test_a_gain_is_accepted_on_train_and_val_tasks_only(
 
 
 def test_the_same_change_is_one_try_in_whatever_form(project: Project) -> None:
-    """As a file, or a folder."""
+    """As a file, a folder, a patch of git and one of another tool, of a folder above."""
     better = project.propose(SKILL + RULE)
     _, first, _ = project.attempt(better)
     calls = len(project.asked)
     folder = project.propose(SKILL + RULE, "elsewhere/SKILL.md").removesuffix("/SKILL.md")
-    status, found, shown = project.attempt(folder)
-    assert status == 0, shown
-    assert found["verdict"] == first["verdict"]
-    assert found["reason"] == first["reason"]
+    git(project.root, "init", "-q")
+    git(project.root, "add", PLACE)
+    git(project.root, "commit", "-qm", "Begin")
+    project.skill.write_text(SKILL + RULE)
+    patch = git(project.root, "diff")
+    project.skill.write_text(SKILL)
+    plain = "\n".join(line for line in patch.split("\n") if not line.startswith(("diff", "index")))
+    deeper = plain.replace("a/skills", "a/monorepo/skills").replace("b/skills", "b/monorepo/skills")
+    forms = [folder, project.propose(patch, "1.patch"), project.propose(deeper, "2.patch")]
+    for form in forms:
+        status, found, shown = project.attempt(form)
+        assert status == 0, shown
+        assert found["verdict"] == first["verdict"]
+        assert found["reason"] == first["reason"]
     assert len(project.asked) == calls, "the second time is free"
 
 
@@ -176,10 +186,13 @@ def test_what_the_lint_refuses_is_refused_before_anything_is_run(project: Projec
     assert "try 1 of " in found["reason"], "it spent no alpha"
 
 
-PATCH = f"--- a/{PLACE}\n+++ b/{PLACE}\n@@ -7 +7 @@\n-Say hello.\n+Say it.\n"
+PATCH = "--- a/{0}\n+++ b/{0}\n@@ -7 +7 @@\n-Say hello.\n+Say it.\n"
+ALSO = "--- /dev/null\n+++ b/tests/new.py\n@@ -0,0 +1 @@\n+x\n"
 WRONG = [
     ("missing.md", "", "No such file or directory"),
-    ("a.patch", PATCH, "it is a patch: apply it to a copy of the skill's folder"),
+    ("a.patch", PATCH.format("other/SKILL.md"), "the patch does not change skills/greet/SKILL.md"),
+    ("a.patch", PATCH.format(PLACE).replace("Say hello", "Say bye"), "git apply failed"),
+    ("a.patch", PATCH.format(PLACE) + ALSO, "it changes tests/new.py, outside of the skill"),
     ("dir/scripts/run.sh", "x", "--skillopt-try=dir: the folder has no SKILL.md"),
 ]
 

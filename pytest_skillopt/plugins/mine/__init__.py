@@ -1,4 +1,4 @@
-"""Command ``init``, and the model ``handoff``."""
+"""Commands ``init`` and ``handoff``, and the model ``handoff``."""
 
 from __future__ import annotations
 
@@ -32,8 +32,21 @@ def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model | None:
 
 
 def pytest_skillopt_commands(commands: argparse._SubParsersAction[Any]) -> None:
-    """Declare the command; it sets ``handle``, a function from the arguments to an exit code."""
+    """Declare the commands; each sets ``handle``, a function from the arguments to an exit code."""
     _add_drafting(commands)
+    parser = commands.add_parser("handoff", help="list waiting prompts, or answer one")
+    parser.add_argument(
+        "key", nargs="?", default="", metavar="KEY", help="prompt to print or to answer"
+    )
+    parser.add_argument("--answer", default="", metavar="FILE", help="answer to KEY; -: stdin")
+    parser.set_defaults(handle=_handoff)
+
+
+def _handoff(args: argparse.Namespace) -> int:
+    from pytest_skillopt.plugins.mine.handoff import command
+    from pytest_skillopt.run.past import find_home
+
+    return command(find_home().path / "handoff", args.key, args.answer)
 
 
 def _add_drafting(commands: argparse._SubParsersAction[Any]) -> None:

@@ -11,12 +11,17 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_skillopt.errors import UserError
 from pytest_skillopt.model.types import Completion, ModelConfigError, Usage
 from pytest_skillopt.run.directory import replace_file
-from pytest_skillopt.untrusted import redact
+from pytest_skillopt.skill.document import SkillError
+from pytest_skillopt.skill.files import read_bounded
+from pytest_skillopt.untrusted import redact, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -82,7 +87,7 @@ class Handoff:
             if not self._told:
                 self._told = True
                 self._tell(
-                    f"skillopt: prompts wait in {self._folder}; each names its answer's file"
+                    f"skillopt: prompts wait in {self._folder}; pytest-skillopt handoff lists them"
                 )
         before = None
         while True:
@@ -106,3 +111,48 @@ def _prompt(
         parts.append(f"The reply is a JSON object of this schema:\n\n{schema}")
     parts += [f"## {m['role']}\n\n{redact(str(m['content']))}" for m in messages]
     return "\n\n".join(parts) + "\n"
+
+
+def waiting(folder: Path) -> list[Path]:
+    """List the prompts without an answer, the oldest first."""
+    prompts = [p for p in folder.glob("*.md") if not p.name.endswith(_ANSWER)]
+    open_ = [p for p in prompts if not (folder / f"{p.stem}{_ANSWER}").exists()]
+    return sorted(open_, key=lambda path: path.stat().st_mtime)
+
+
+def _from_input() -> bytes:
+    """Read the standard input (SkillError: it is longer than an answer may be)."""
+    data = sys.stdin.buffer.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise SkillError(f"it is larger than {MOST_BYTES:,} bytes")
+    return data
+
+
+def command(folder: Path, key: str, answer: str) -> int:
+    """List the waiting prompts, print one, or answer one (a file, or ``-`` for standard input).
+
+    Raises:
+        UserError: there is no such prompt, or the answer cannot be read or is empty.
+    """
+    if not key:
+        prompts = waiting(folder)
+        said = f"waiting in {folder}:" if prompts else "no prompt is waiting for an answer"
+        sys.stdout.write(f"{said}\n")
+        for path in prompts:
+            title = path.read_text(encoding="utf-8").partition("\n")[0]
+            sys.stdout.write(shown(f"  {path.stem}  {title.removeprefix('# ')}\n"))
+        return 0
+    path = folder / f"{key}.md"
+    if Path(key).name != key or not path.is_file() or path.name.endswith(_ANSWER):
+        raise UserError(f"there is no prompt {key!r} in {folder}")
+    if not answer:
+        sys.stdout.write(shown(path.read_text(encoding="utf-8")))
+        return 0
+    try:
+        text = (_from_input() if answer == "-" else read_bounded(Path(answer), MOST_BYTES)).decode()
+    except (OSError, UnicodeDecodeError, SkillError) as error:
+        raise UserError(f"{answer}: {getattr(error, 'strerror', None) or error}") from None
+    if not text.strip():
+        raise UserError("the answer is empty and was not used")
+    replace_file(folder / f"{key}{_ANSWER}", text.encode())
+    return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from contextlib import contextmanager
 from threading import Event, Thread
 from typing import TYPE_CHECKING
@@ -12,9 +11,10 @@ import pytest
 from patience import wait_until
 from run_files import latest_result
 
+from pytest_skillopt.cli import main
 from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.types import ModelConfigError
-from pytest_skillopt.plugins.mine.handoff import Handoff
+from pytest_skillopt.plugins.mine.handoff import Handoff, waiting
 from pytest_skillopt.run.directory import Home
 
 if TYPE_CHECKING:
@@ -36,12 +36,6 @@ import pytest
 def test_greeting(skill, name):
     assert "exclamation" in skill.text
 """
-
-
-def waiting(folder: Path) -> list[Path]:
-    """The prompts without an answer."""
-    prompts = [path for path in folder.glob("*.md") if not path.name.endswith(".answer.md")]
-    return [path for path in prompts if not path.with_name(f"{path.stem}.answer.md").exists()]
 
 
 @contextmanager
@@ -70,12 +64,11 @@ def test_a_training_is_answered_by_hand(pytester: pytest.Pytester) -> None:
     folder = pytester.path / ".skillopt" / "handoff"
     answered: list[Path] = []
     edit = {"op": "append", "target": "", "content": RULE}
-    reply = json.dumps({"reasoning": "missing", "edits": [edit]})
+    (pytester.path / "answer").write_text(json.dumps({"reasoning": "missing", "edits": [edit]}))
 
     def answer(prompt: Path) -> None:
         answered.append(prompt)
-        (name,) = re.findall(r"\S+\.answer\.md", prompt.read_text(encoding="utf-8").splitlines()[2])
-        prompt.with_name(name).write_text(reply, encoding="utf-8")
+        assert main(["handoff", prompt.stem, "--answer", "answer"]) == 0
 
     with answering(folder, answer):
         done = pytester.runpytest_inprocess("-p", "no:xdist", "--skillopt-train")
@@ -138,6 +131,51 @@ def test_a_small_suite_is_answered_by_hand(
     again = pytester.runpytest_inprocess(*command)  # from the answers that are there
     assert "pass rate 75.0% over 2 tasks" in again.stdout.str()
     assert calls_of(pytester.path) == {"target": (0, 4)}
+
+
+def test_prompts_are_listed_printed_and_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / ".skillopt" / "handoff"
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert main(["handoff"]) == 0
+    assert capsys.readouterr().out == "no prompt is waiting for an answer\n"
+    (folder / "abc.md").write_text("# reflect\n\n::set-output name=a::b\n")
+    assert main(["handoff"]) == 0
+    assert "waiting in" in (out := capsys.readouterr().out)
+    assert "  abc  reflect\n" in out
+    assert main(["handoff", "abc"]) == 0
+    assert "\n::" not in capsys.readouterr().out
+    (tmp_path / "reply").write_text("the reply")
+    assert main(["handoff", "abc", "--answer", "reply"]) == 0
+    assert (folder / "abc.answer.md").read_text() == "the reply"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["xyz"], "there is no prompt 'xyz'"),
+        (["../abc"], "there is no prompt"),
+        (["abc", "--answer", "gone"], "gone: No such file"),
+        (["abc", "--answer", "empty"], "the answer is empty"),
+    ],
+)
+def test_what_cannot_be_taken(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    said: str,
+) -> None:
+    folder = tmp_path / ".skillopt" / "handoff"
+    folder.mkdir(parents=True)
+    (folder / "abc.md").write_text("# reflect\n")
+    (tmp_path / "empty").write_text("\n")
+    monkeypatch.chdir(tmp_path)
+    assert main(["handoff", *arguments]) == 1
+    assert said in capsys.readouterr().err
+    assert not (folder / "abc.answer.md").exists()
 
 
 def test_an_answer_that_is_there_is_taken_again(tmp_path: Path) -> None:
