@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     import pytest
 
@@ -139,3 +142,10 @@ def _add_settings_of_training(declare: _Declare) -> None:
     key("gate_alpha", "risk of accepting a useless edit (default: 0.05)", "float")
     key("metric", "score: hard, soft (rollout.score) or mixed (default: hard)")
     key("final_rollouts", "fresh samples per task before a write (default: 5)", "int")
+
+
+def command_line(arguments: Sequence[str]) -> list[str]:
+    """Return the command that repeats this run."""
+    program = os.path.basename(sys.argv[0]) if sys.argv and sys.argv[0] else "pytest"
+    again = [word for word in arguments if not word.startswith("--skillopt-resume")]
+    return ["pytest" if program in ("__main__.py", "py.test") else program, *again]

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.run.openrun import joined_reasons
-from pytest_skillopt.run.result import Comparison
-from pytest_skillopt.search.outcome import cost_of, suite_rate, task_row
+from pytest_skillopt.run.result import Comparison, Rate
+from pytest_skillopt.search.outcome import cost_of, task_row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.report.live import Display
     from pytest_skillopt.rollouts.rollout import Rollout, RolloutRequest
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import Rate, Result, SkillResult, Status, TaskRow
+    from pytest_skillopt.run.result import Result, SkillResult, Status, TaskRow
 
 STREAM = "eval"
 
@@ -96,7 +96,7 @@ def _skill_result(
 ) -> SkillResult:
     document, tasks = run.documents[skill], run.tasks_of(skill)
     rows = [task_row(task, rollouts[task.id], []) for task in tasks]
-    rate = suite_rate((row.before.passed, row.before.n) for row in rows)
+    rate = Rate.of((row.before.passed, row.before.n) for row in rows)
     status, reason = _answer(skill, rows, rate, stop)
     measured = {task.id: rollouts[task.id] for task in tasks}
     suite = Comparison(before=rate) if rate else None

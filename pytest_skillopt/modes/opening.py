@@ -23,6 +23,7 @@ from pytest_skillopt.modes.skills import (
     skills_of,
     split_tasks,
 )
+from pytest_skillopt.options import command_line
 from pytest_skillopt.rollouts.sampler import Sampler
 from pytest_skillopt.run.directory import (
     JOURNAL,
@@ -35,7 +36,6 @@ from pytest_skillopt.run.openrun import (
     Run,
     can_continue,
     check_same_run,
-    command_line,
     describe_run,
     documents_at_start,
     earlier_usage,

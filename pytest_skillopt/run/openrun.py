@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
 import shlex
-import sys
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -225,13 +223,6 @@ def refuse_finished(directory: Path) -> None:
             f"run {directory.name} is finished ({status}), there is nothing to continue; without "
             "--skillopt-resume a new run begins, which uses the cached replies"
         )
-
-
-def command_line(arguments: Sequence[str]) -> list[str]:
-    """Return the command that repeats this run."""
-    program = os.path.basename(sys.argv[0]) if sys.argv and sys.argv[0] else "pytest"
-    again = [word for word in arguments if not word.startswith("--skillopt-resume")]
-    return ["pytest" if program in ("__main__.py", "py.test") else program, *again]
 
 
 def describe_run(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from pytest_skillopt.model.structured import problems
+from pytest_skillopt.rates import interval, pass_hat_k
 from pytest_skillopt.report.words import effect
 from pytest_skillopt.rollouts.rollout import Message  # noqa: TC001 (pydantic reads it)
 from pytest_skillopt.skill.document import SKILL_FILE
@@ -16,6 +18,8 @@ from pytest_skillopt.skill.edits import EditField  # noqa: TC001 (pydantic reads
 from pytest_skillopt.untrusted import encodable, redact
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pytest_skillopt.skill.edits import Edit
 
 SCHEMA = "skillopt-result/1"
@@ -118,6 +122,30 @@ class Rate(_Record):
     """Fewest rollouts of a task, under either version of a comparison; null if not recorded."""
     all_k: float | None = None
     """pass^k: the mean over tasks of the probability that ``k`` rollouts of it all pass."""
+
+    @classmethod
+    def of(cls, counts: Iterable[tuple[int, int]], k: int = 0) -> Rate | None:
+        """Average passed / measured over tasks; None if no task was measured.
+
+        Args:
+            counts: (passed, measured) of each task; tasks that were never measured are left out.
+            k: of pass^k, at most the fewest samples of a task; 0: these.
+        """
+        known = [(passed, n) for passed, n in counts if n]
+        if not known:
+            return None
+        rate = sum(passed / n for passed, n in known) / len(known)
+        low, high = interval(known)
+        k = k or min(n for _, n in known)
+        return cls(
+            rate=rate,
+            low=min(low, rate),
+            high=max(high, rate),
+            tasks=len(known),
+            samples=sum(n for _, n in known),
+            k=k,
+            all_k=fmean(pass_hat_k(passed, n, k) for passed, n in known),
+        )
 
 
 class Comparison(_Record):

@@ -12,7 +12,6 @@ from pytest_skillopt.gate.counts import change_by
 from pytest_skillopt.gate.data import Verdict
 from pytest_skillopt.gate.statistics import log_e
 from pytest_skillopt.model.types import Usage
-from pytest_skillopt.rates import interval, pass_hat_k
 from pytest_skillopt.run.result import (
     Arm,
     Comparison,
@@ -82,7 +81,7 @@ def comparison(rows: Sequence[TaskRow]) -> Comparison | None:
     old = [(row.before.passed, row.before.n) for row in rows]
     new = [(row.after.passed, row.after.n) for row in rows if row.after]
     k = min((n for _, n in (*old, *new) if n), default=0)
-    before, after = suite_rate(old, k), suite_rate(new, k)
+    before, after = Rate.of(old, k), Rate.of(new, k)
     return Comparison(before=before, after=after) if before else None
 
 
@@ -113,33 +112,6 @@ def _measured(arm: Mapping[str, Sequence[Rollout]]) -> dict[str, list[Rollout]]:
     """Return the measured rollouts of each task that has any."""
     found = {task: [one for one in rollouts if one.measured] for task, rollouts in arm.items()}
     return {task: rollouts for task, rollouts in found.items() if rollouts}
-
-
-def suite_rate(counts: Iterable[tuple[int, int]], k: int = 0) -> Rate | None:
-    """Average passed / measured over tasks, with a 95 % interval over repeated rollouts.
-
-    Args:
-        counts: (passed, measured) of each task; tasks that were never measured are left out.
-        k: of pass^k, at most the fewest samples of a task; 0: these.
-
-    Returns:
-        None if no task was measured.
-    """
-    known = [(passed, n) for passed, n in counts if n]
-    if not known:
-        return None
-    rate = sum(passed / n for passed, n in known) / len(known)
-    low, high = interval(known)
-    k = k or min(n for _, n in known)
-    return Rate(
-        rate=rate,
-        low=min(low, rate),
-        high=max(high, rate),
-        tasks=len(known),
-        samples=sum(n for _, n in known),
-        k=k,
-        all_k=fmean(pass_hat_k(passed, n, k) for passed, n in known),
-    )
 
 
 def task_row(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_skillopt.search.outcome import suite_rate
+from pytest_skillopt.run.result import Rate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +18,7 @@ counts = st.lists(st.integers(1, 9).flatmap(lambda n: st.tuples(st.integers(0, n
 
 @given(counts)
 def test_a_rate_lies_in_its_interval(tasks: Sequence[tuple[int, int]]) -> None:
-    rate = suite_rate(tasks)
+    rate = Rate.of(tasks)
     if not tasks:
         assert rate is None
         return
@@ -26,12 +26,12 @@ def test_a_rate_lies_in_its_interval(tasks: Sequence[tuple[int, int]]) -> None:
     assert 0 <= rate.low <= rate.rate <= rate.high <= 1
     assert rate.low < rate.high
     assert rate.rate == pytest.approx(sum(p / n for p, n in tasks) / len(tasks))
-    twice = suite_rate([(2 * p, 2 * n) for p, n in tasks])
+    twice = Rate.of([(2 * p, 2 * n) for p, n in tasks])
     assert twice is not None
     assert twice.high - twice.low <= rate.high - rate.low + 0.05
 
 
 def test_tasks_without_a_measurement_do_not_count() -> None:
-    rate = suite_rate([(0, 0), (3, 3)])
+    rate = Rate.of([(0, 0), (3, 3)])
     assert rate is not None
     assert (rate.rate, rate.tasks, rate.samples) == (1.0, 1, 3)

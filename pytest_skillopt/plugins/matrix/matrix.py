@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_skillopt.options import command_line
 from pytest_skillopt.report.files import write_reports
 from pytest_skillopt.report.terminal import lines
 from pytest_skillopt.report.words import percent
 from pytest_skillopt.run.directory import Home
 from pytest_skillopt.run.journal import Journal
-from pytest_skillopt.run.openrun import command_line
-from pytest_skillopt.run.result import Result, TargetRow
-from pytest_skillopt.search.outcome import suite_rate
+from pytest_skillopt.run.result import Rate, Result, TargetRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,7 +77,7 @@ class _Matrix:
                 run=result.run,
                 status=result.status,
                 reason=result.reason,
-                rate=suite_rate((row.before.passed, row.before.n) for row in counts),
+                rate=Rate.of((row.before.passed, row.before.n) for row in counts),
                 tasks={row.id: (row.before.passed, row.before.n) for row in counts},
             )
         )
