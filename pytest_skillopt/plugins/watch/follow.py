@@ -57,7 +57,6 @@ class Follower:
         self._steps: dict[tuple[str, int], dict[str, Any]] = {}
         """Steps by skill and number: a resumed session records the earlier ones once more."""
         self._edits: dict[tuple[str, ...], dict[str, Any]] = {}
-        self._workers: dict[str, list[float]] = {}
         self._faults: Counter[str] = Counter()
         self._rates: dict[str, list[float]] = {}
         """Expected pass rates of the train tasks at the start and now, by skill."""
@@ -138,10 +137,6 @@ class Follower:
         )
         self._outcomes[outcome] += 1
         self._in_session += outcome != "error"
-        worker = self._workers.setdefault(data.get("worker") or "here", [0, 0.0, 0.0])
-        worker[0] += 1
-        worker[1] += data.get("duration", 0.0)
-        worker[2] = self._last
         self._spend("target", data["usage"])
         for role, usage in data["other_usage"].items():
             self._spend(role, usage)
@@ -166,9 +161,6 @@ class Follower:
         """
         result = self._result()
         done = self._done
-        workers = []
-        for name, (n, total, seen) in sorted(self._workers.items()):
-            workers.append([name, int(n), total / n, self._last - seen])
         told: dict[str, Any] = {
             "run": self._run.name,
             "mode": self._about.get("mode", ""),
@@ -188,7 +180,6 @@ class Follower:
             "starts": len(set(self._about.get("skills", {}).values())),
             "steps": list(self._steps.values()),
             "edits": list(self._edits.values())[-MOST_EDITS:],
-            "workers": workers,
             "faults": self._faults.most_common(MOST_FAULTS),
             "stoppable": False,
             "said": None,

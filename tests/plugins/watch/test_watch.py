@@ -77,7 +77,6 @@ def test_the_state_is_told_and_then_what_is_new(page: Page, run: Path) -> None:
     assert {edit["status"] for edit in state["edits"]} == {"waiting", "given up"}
     assert [step["step"] for step in state["steps"]] == [1, 2]
     assert state["spent"]["target"]["calls"] == 12
-    assert {name for name, *_ in state["workers"]} >= {"gw0", "gw1", "gw2", "gw3"}
     assert state["faults"] == [["tests/test_it.py::test_it[2-plain]: HTTP 500: plain", 1]]
     write_journal(run).close()  # appends as much again
     state = next(state for state in events if state["done"] == 24)

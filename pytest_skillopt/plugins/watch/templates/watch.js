@@ -221,7 +221,6 @@ function show(state) {
   else curve(state.steps);
   tree(state);
   grid(state);
-  filled($("workers"), ["worker", "rollouts", "each", "last"], state.workers.map(([name, n, each, ago]) => [name, String(n), `${each.toFixed(1)} s`, ago < 2 ? "now" : `${duration(ago)} ago`]));
   filled($("spent"), ["role", "calls", "from the cache", "tokens in", "out", "cost"], Object.entries(state.spent).map(([role, used]) =>
     [role, ...[used.calls, used.cached, used.input_tokens, used.output_tokens].map((n) => n.toLocaleString("en")), money(used.cost)]));
 }
