@@ -79,8 +79,6 @@ class Mode:
     """``check``: fail on too little evidence, too."""
     resume: str | None = None
     """``train``: run to continue; ``latest`` is the latest."""
-    init: bool = False
-    """``train``: create the SKILL.md if there is none."""
 
     @classmethod
     def from_config(cls, config: pytest.Config) -> Mode | None:
@@ -105,7 +103,6 @@ class Mode:
             argument=option[f"skillopt_{chosen[0].name}"],
             strict=option["skillopt_check_strict"],
             resume=option["skillopt_resume"],
-            init=option["skillopt_init"],
         )
         mode._refuse_biasing(config)
         return mode
@@ -170,7 +167,7 @@ BUILTIN = (
             else 2 * settings.final_rollouts
         ),
         gated=True,
-        options=("resume", "init"),
+        options=("resume",),
         splits=True,
         answers={
             "accepted": ("Accepted, ready to merge", "good"),

@@ -60,7 +60,6 @@ def _add_modes(group: pytest.OptionGroup) -> None:
     )
     text = "continue an unfinished training: =latest or its name"
     add("--skillopt-resume", metavar="RUN", help=text)
-    add("--skillopt-init", action=on, help="with --skillopt-train: create a missing SKILL.md")
     text = "fail if SKILL.md is credibly worse than at revision REF"
     add("--skillopt-check", metavar="REF", help=text)
     text = "with --skillopt-check: also fail on too little evidence"

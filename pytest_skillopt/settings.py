@@ -54,6 +54,7 @@ REMOVED = {
     "tokens_per_minute": _PAUSED,
     "gate_margin": "leave it out: the gates margin and paired are gone, and the default gate tests "
     "what a rise can be by chance",
+    "init": "write a SKILL.md of a name, a description and a heading (docs/getting-started.md)",
     "save_baseline": "leave it out: .skillopt/cache answers the calls for the earlier version of a "
     "skill, also in a CI that keeps it between jobs (docs/ci.md)",
     "gate_k0": _ROUNDS,

@@ -379,26 +379,15 @@ def test_a_skill_that_changes_meanwhile_is_not_overwritten(project: Project) -> 
     assert RULE in (project.runs[0] / "skill.patch").read_text()
 
 
-def test_init_makes_a_skill_from_the_docstrings(project: Project) -> None:
+def test_a_missing_skill_names_the_way_out(project: Project) -> None:
     project.skill.unlink()
-    refused = project.train("-oskillopt_skill=skills/greet/SKILL.md")
-    assert refused.ret == pytest.ExitCode.USAGE_ERROR
-    refused.stderr.fnmatch_lines(["*--skillopt-init*"])
-    result = project.train("-oskillopt_skill=skills/greet/SKILL.md", "--skillopt-init")
-    assert result.ret == 0
-    text = (project.path / "skills" / "greet" / "SKILL.md").read_text()
-    assert text.startswith("---\nname: greet\n")
-    assert "Greets a guest." in text
-    assert RULE in text
-
-
-def test_init_needs_no_name_where_there_is_no_skill(project: Project) -> None:
-    project.skill.unlink()
-    refused = project.train()
-    assert refused.ret == pytest.ExitCode.USAGE_ERROR
-    refused.stderr.fnmatch_lines(["*no SKILL.md under *--skillopt-init"])
-    assert project.train("--skillopt-init", "-n", "1").ret == 0
-    assert RULE in project.skill.read_text()
+    for options, said in (
+        ((), "*no SKILL.md under *, or write one (docs/getting-started.md)"),
+        (("-oskillopt_skill=skills/greet/SKILL.md",), "*no such file; *, or write one (docs/*"),
+    ):
+        refused = project.train(*options)
+        assert refused.ret == pytest.ExitCode.USAGE_ERROR
+        refused.stderr.fnmatch_lines([said])
 
 
 def test_check_tells_a_worse_edit_and_names_what_broke(project: Project) -> None:

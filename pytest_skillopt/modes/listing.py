@@ -124,10 +124,9 @@ class Plan:
 
     def _faults(self) -> Iterator[str]:
         """Name faults of the skills, and a fault that ends a run before its first call."""
-        root = self._config.rootpath
-        tasks = [t for t in self.tasks if not self.mode.init or (root / t.skill).exists()]
         try:
-            yield from notes_on_skills(read_documents(root, tasks, self.settings))
+            found = read_documents(self._config.rootpath, self.tasks, self.settings)
+            yield from notes_on_skills(found)
             parse_prices(self.settings.prices)
         except (SkillError, ModelConfigError) as fault:
             yield f"{fault}; the run would be refused"

@@ -76,7 +76,7 @@ def opened(
     home = Home(root / settings.dir)
     tasks, notes = split_tasks(tasks, settings, mode)
     notes += finish_writing(root, home, skills_of(tasks), Trained.of(settings))
-    documents = read_documents(root, tasks, settings, init=mode.init)
+    documents = read_documents(root, tasks, settings)
     resumed = None if mode.resume is None else home.find(mode.resume, "training")
     if resumed is not None:
         refuse_finished(resumed)

@@ -6,11 +6,9 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-import yaml
-
-from pytest_skillopt.report.words import full_stop, plural
+from pytest_skillopt.report.words import plural
 from pytest_skillopt.skill.document import SKILL_FILE
-from pytest_skillopt.skill.files import Trained, read_version, slug, unnamed
+from pytest_skillopt.skill.files import Trained, read_version
 from pytest_skillopt.tasks.splits import assign_splits
 
 if TYPE_CHECKING:
@@ -23,8 +21,6 @@ if TYPE_CHECKING:
 
 _FEW_TASKS = 10
 """Number of val tasks below which a training notes that small gains go undetected."""
-_DESCRIPTION_LIMIT = 1000
-"""The Agent Skills format allows 1,024 characters."""
 
 
 def split_tasks(
@@ -52,23 +48,15 @@ def skills_of(tasks: Iterable[SkillTask]) -> list[str]:
 
 
 def read_documents(
-    root: Path, tasks: Sequence[SkillTask], settings: Settings, *, init: bool = False
+    root: Path, tasks: Sequence[SkillTask], settings: Settings
 ) -> dict[str, Document]:
-    """Read the skills; with ``init`` first make missing ones from the tasks' docstrings.
-
-    Only train tasks are used for that: the optimizer reads the skill and must not see the others.
+    """Read the skills.
 
     Raises:
         SkillError: a skill cannot be read.
     """
-    found: dict[str, Document] = {}
-    for skill in skills_of(tasks):
-        path = root / skill
-        if init and not (path.exists() or path.is_symlink()):
-            shown = [t for t in tasks if t.skill == skill and t.split in ("train", "both")]
-            make_skill(path, shown)
-        found[skill] = read_version(Path(skill), root, Trained.of(settings))
-    return found
+    trained = Trained.of(settings)
+    return {skill: read_version(Path(skill), root, trained) for skill in skills_of(tasks)}
 
 
 def notes_on_skills(documents: Mapping[str, Document]) -> Iterator[str]:
@@ -109,17 +97,3 @@ def suite_of(tasks: Sequence[SkillTask], skill: str, settings: Settings) -> list
         return own
     others = [task for task in tasks if task.skill != skill and task.trigger is not None]
     return own + [task if task.split == "test" else replace(task, split="val") for task in others]
-
-
-def make_skill(path: Path, tasks: Sequence[SkillTask]) -> None:
-    """Write a skill that lists its purposes: the first lines of the tasks' docstrings."""
-    purposes = list(dict.fromkeys(task.doc.split("\n")[0].strip() for task in tasks if task.doc))
-    name = slug(unnamed(path))
-    about = " ".join(map(full_stop, purposes))
-    description = about[:_DESCRIPTION_LIMIT] or f"How to work on {name}."
-    listed = ["", "This skill is for:", "", *(f"- {purpose}" for purpose in purposes)]
-    body = "\n".join([f"# {name}", *(listed if purposes else [])])
-    fields = {"name": name, "description": " ".join(description.split())}
-    head = yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=10**6)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(f"---\n{head}---\n\n{body}\n".encode())

@@ -42,10 +42,6 @@ _NOT_SEARCHED = _SKIPPED | {"tests", "test", "fixtures", "testdata", "test_data"
 """Folders whose skills are test data or, in worktrees, an agent's copies of the project."""
 
 
-class NoSkill(SkillError):
-    """The project has no SKILL.md yet."""
-
-
 def find_skill(root: Path, start: Path, skills: Sequence[Path]) -> Path:
     """Find the skill for the tests in the folder ``start``, among those of ``skill_paths``.
 
@@ -53,9 +49,8 @@ def find_skill(root: Path, start: Path, skills: Sequence[Path]) -> Path:
     below it decides.
 
     Raises:
-        NoSkill: there is none.
-        SkillError: the deciding folder has several; the message names them, and the settings that
-            choose one.
+        SkillError: there is none, or the deciding folder has several; the message names them, and
+            the settings that choose one.
     """
     way_out = "set skillopt_skill, or skill= on the marker, or put the tests beside their skill"
     for folder in (start, *start.parents) if start.is_relative_to(root) else (root,):
@@ -70,10 +65,10 @@ def find_skill(root: Path, start: Path, skills: Sequence[Path]) -> Path:
             raise SkillError(f"{len(found)} skills under {folder}: {shown}{more}; {way_out}")
         if folder == root:
             break
-    raise NoSkill(
+    raise SkillError(
         f"no {SKILL_FILE} under {root} (folders of tests, and hidden ones but "
         f"{', '.join(AGENT_FOLDERS)}, are not searched); {way_out}, or run pytest with "
-        "--rootdir=FOLDER for one above, or start one with --skillopt-train --skillopt-init"
+        "--rootdir=FOLDER for one above, or write one (docs/getting-started.md)"
     )
 
 
@@ -204,7 +199,7 @@ def _resolved(path: Path) -> Path:
             nowhere = f"a link to {path.readlink()}, which does not exist"
             raise SkillError(f"{path}: {nowhere}; correct the link, or remove it") from None
         set_it = f"set skillopt_skill or skill= on the marker to the path of a {SKILL_FILE}"
-        way_out = f"{set_it}, or start one with --skillopt-train --skillopt-init"
+        way_out = f"{set_it}, or write one (docs/getting-started.md)"
         raise SkillError(f"{path}: no such file; {way_out}") from None
     except (OSError, RuntimeError) as error:
         raise SkillError(f"{path}: cannot be resolved ({error})") from None

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from pytest_skillopt.settings import ini
-from pytest_skillopt.skill.document import SKILL_FILE, SkillError
-from pytest_skillopt.skill.files import NoSkill, find_skill, project_path, skill_paths
+from pytest_skillopt.skill.document import SkillError
+from pytest_skillopt.skill.files import find_skill, project_path, skill_paths
 from pytest_skillopt.tasks.recorded import refuse_recording
 
 if TYPE_CHECKING:
@@ -245,16 +245,15 @@ class SkillLocator:
     """Find the path of an item's skill file, relative to the root, with ``/``.
 
     The first of these counts: the marker's ``skill=``, the setting, the nearest SKILL.md (see
-    ``find_skill``), ``new`` if the project has none.
+    ``find_skill``).
 
     Raises:
         SkillError: there is none, or the choice between several is ambiguous.
     """
 
-    def __init__(self, root: Path, setting: str, *, new: str = "") -> None:
+    def __init__(self, root: Path, setting: str) -> None:
         self._root = root
         self._setting = setting
-        self._new = new
         self._found: dict[Path, str] = {}
         self._skills: list[Path] | None = None
         self._paths: dict[str | PurePath, str] = {}
@@ -277,13 +276,8 @@ class SkillLocator:
         if folder not in self._found:
             if self._skills is None:
                 self._skills = skill_paths(self._root)
-            try:
-                found = find_skill(self._root, folder, self._skills)
-                self._found[folder] = self._real(found)
-            except NoSkill:
-                if not self._new:
-                    raise
-                self._found[folder] = self._new
+            found = find_skill(self._root, folder, self._skills)
+            self._found[folder] = self._real(found)
         return self._found[folder]
 
 
@@ -378,8 +372,7 @@ def describe_tasks(
     config: pytest.Config, settings: Settings, items: Sequence[pytest.Item]
 ) -> list[SkillTask]:
     """Return the tasks among the items; raise UsageError for a wrong marker or unknown skill."""
-    new = SKILL_FILE if config.getoption("skillopt_init") else ""
     try:
-        return collect_tasks(items, SkillLocator(config.rootpath, settings.skill, new=new))
+        return collect_tasks(items, SkillLocator(config.rootpath, settings.skill))
     except SkillError as error:
         raise pytest.UsageError(str(error)) from None

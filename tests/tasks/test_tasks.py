@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def collect(pytester: pytest.Pytester, source: str) -> dict[str, SkillTask]:
     items, _ = pytester.inline_genitems(pytester.makepyfile(source))
-    found = [collect_task(item, SkillLocator(pytester.path, "", new="SKILL.md")) for item in items]
+    found = [collect_task(item, SkillLocator(pytester.path, "SKILL.md")) for item in items]
     return {task.id.partition("::")[2]: task for task in found if task is not None}
 
 
