@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from pytest_skillopt.edits.update import Update as Update
     from pytest_skillopt.edits.update import update as update
     from pytest_skillopt.edits.vetting import Refusal as Refusal
-    from pytest_skillopt.gate.engine import Gate as Gate
     from pytest_skillopt.gate.engine import SequentialGate as SequentialGate
     from pytest_skillopt.mode import Mode as Mode
     from pytest_skillopt.model.agent import Agent as Agent
@@ -57,7 +56,7 @@ _NAMES = {
     "edits.records": "TaskRecord",
     "edits.update": "Update update",
     "edits.vetting": "Refusal",
-    "gate.engine": "Gate SequentialGate",
+    "gate.engine": "SequentialGate",
     "mode": "Mode",
     "model.agent": "Agent Reply",
     "model.types": "CacheMiss CapReached Completion Model ModelFault Role ToolCall Usage",

@@ -16,7 +16,7 @@ from pytest_skillopt.skill.document import NO_SKILL
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pytest_skillopt import Document, Gate
+    from pytest_skillopt import Document, SequentialGate
     from pytest_skillopt.gate.data import Draw
     from pytest_skillopt.rollouts.rollout import Rollout
     from pytest_skillopt.run.openrun import Run
@@ -32,7 +32,7 @@ class Question:
 
     before: Document
     after: Document
-    gate: Gate
+    gate: SequentialGate
     told: Callable[[Fields], Fields] = lambda found: {}
     """Returns what the mode tells besides, or in place of what the comparison has found."""
 
@@ -72,7 +72,7 @@ def answer(run: Run, skill: str, question: Question) -> SkillResult:
     return run.skill_result(skill, before, after, **found)
 
 
-def _decide(gate: Gate, evidence: Evidence) -> Verdict:
+def _decide(gate: SequentialGate, evidence: Evidence) -> Verdict:
     """Carry out a decision; it is undecided if a cap ends it: what was measured is kept."""
     try:
         return evidence.decide(gate)
@@ -80,8 +80,7 @@ def _decide(gate: Gate, evidence: Evidence) -> Verdict:
         if stop.kind is not Stop.CAP:
             raise
         undecided = f"stopped before it was decided: {stop.reason}"
-        name = getattr(gate, "name", type(gate).__name__)
-        return Verdict("unmeasured", undecided, gate=name)
+        return Verdict("unmeasured", undecided, gate=gate.name)
 
 
 def with_none(run: Run, skill: str, rows: Sequence[TaskRow]) -> Fields:

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_skillopt.gate.counts import Counts, named
 from pytest_skillopt.gate.data import (
@@ -54,38 +54,15 @@ Wants = Sequence[Want]
 Plan = Generator[Wants, None, Verdict]
 
 
-class Gate(Protocol):
-    """Protocol of a decision: take samples; return either the next draws or a verdict.
-
-    It asks for the next draws only after all previous ones were answered. So timing, the number of
-    workers and prefetched samples never change a verdict.
-    """
-
-    def ask(self) -> tuple[Draw, ...] | Verdict:
-        """Return the open draws, which are independent, or the verdict."""
-
-    def tell(self, samples: Iterable[Sample]) -> None:
-        """Answer draws of the current batch, in any order and in any portions.
-
-        Raises:
-            ValueError: a sample that was not asked for, that contradicts one told before, or whose
-                score is not a number in [0, 1].
-        """
-
-
-def run_gate(gate: Gate, take: Callable[[Sequence[Draw]], Iterable[Sample]]) -> Verdict:
-    """Take what the gate asks for until it has decided."""
-    while not isinstance(asked := gate.ask(), Verdict):
-        gate.tell(take(asked))
-    return asked
-
-
 class Unmeasured(Exception):
     """Evidence that cannot be obtained, with the reason; ends the decision."""
 
 
 class SequentialGate:
     """Base of all gates: carry out the method ``decide`` of a subclass.
+
+    It asks for the next draws only after all previous ones were answered. So timing, the number of
+    workers and prefetched samples never change a verdict.
 
     Args:
         tasks: the suite, in any order.
@@ -146,11 +123,18 @@ class SequentialGate:
         raise NotImplementedError
 
     def ask(self) -> tuple[Draw, ...] | Verdict:
+        """Return the open draws, which are independent, or the verdict."""
         if self._verdict is None and not self._batch:
             self._go_on()
         return self._verdict or tuple(self._batch)
 
     def tell(self, samples: Iterable[Sample]) -> None:
+        """Answer draws of the current batch, in any order and in any portions.
+
+        Raises:
+            ValueError: a sample that was not asked for, that contradicts one told before, or whose
+                score is not a number in [0, 1].
+        """
         for sample in samples:
             if sample.draw not in self._batch:
                 raise ValueError(f"{sample.draw} was not asked for")
@@ -389,3 +373,10 @@ class SequentialGate:
             words = "skipped or left out" if counts.left_out else "skipped"
             raise Unmeasured(f"every task was {words}")
         return probes
+
+
+def run_gate(gate: SequentialGate, take: Callable[[Sequence[Draw]], Iterable[Sample]]) -> Verdict:
+    """Take what the gate asks for until it has decided."""
+    while not isinstance(asked := gate.ask(), Verdict):
+        gate.tell(take(asked))
+    return asked

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.edits.context import Context
     from pytest_skillopt.edits.records import TaskRecord
     from pytest_skillopt.edits.update import Update
-    from pytest_skillopt.gate.engine import Gate, SequentialGate
+    from pytest_skillopt.gate.engine import SequentialGate
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.tasks.task import SkillTask
 
@@ -114,7 +114,7 @@ def make_gate(
     options: GateOptions | None = None,
     *,
     decision: int | str = 1,
-) -> Gate:
+) -> SequentialGate:
     """Make a gate by its name, a value of the setting ``gate``.
 
     Args:

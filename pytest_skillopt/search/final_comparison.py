@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_skillopt.gate.data import Verdict
-    from pytest_skillopt.gate.engine import Gate
+    from pytest_skillopt.gate.engine import SequentialGate
     from pytest_skillopt.model.purse import Purse
     from pytest_skillopt.rollouts.rollout import Rollout
     from pytest_skillopt.search.state import TrainingState
@@ -310,7 +310,7 @@ class FinalComparison:
         parts = [*astuple(begun), state.start.version, state.settings.seed, tasks, options]
         return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:12]
 
-    def _open_gate(self, begun: Begun) -> Gate:
+    def _open_gate(self, begun: Begun) -> SequentialGate:
         state, decision = self._state, self._stream(begun)
         held_out = [task.id for task in state.val if self._is_held_out(task)]
         agreement = math.inf if begun.agreement is None else begun.agreement

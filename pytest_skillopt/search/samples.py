@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pytest_skillopt.gate.data import Draw, Verdict
-    from pytest_skillopt.gate.engine import Gate
+    from pytest_skillopt.gate.engine import SequentialGate
     from pytest_skillopt.model.purse import Purse
     from pytest_skillopt.rollouts.rollout import Rollout, RolloutRequest
     from pytest_skillopt.rollouts.sampler import Sampler
@@ -156,7 +156,7 @@ class Samples:
 
     # Methods for a gate.
 
-    def decide(self, gate: Gate, before: Document, after: Document) -> Verdict:
+    def decide(self, gate: SequentialGate, before: Document, after: Document) -> Verdict:
         """Carry out a decision within the budget of the search.
 
         Raises:
@@ -170,7 +170,7 @@ class Samples:
         return Evidence(take).decide(gate)
 
     def compare(
-        self, gate: Gate, before: Document, after: Document
+        self, gate: SequentialGate, before: Document, after: Document
     ) -> tuple[Verdict, dict[str, list[Rollout]], dict[str, list[Rollout]]]:
         """Carry out a decision with the whole budget; return it with the rollouts by task."""
         evidence = Evidence(lambda draws: self._take_drawn(draws, before, after))
@@ -202,7 +202,7 @@ class Evidence:
         """Rollouts of the incumbent by task."""
         self.after: dict[str, list[Rollout]] = {}
 
-    def decide(self, gate: Gate) -> Verdict:
+    def decide(self, gate: SequentialGate) -> Verdict:
         """Carry out a decision; a stop on the way leaves the rollouts that were taken before."""
         return run_gate(gate, self._samples)
 

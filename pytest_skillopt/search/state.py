@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pytest_skillopt.edits.context import Context
-    from pytest_skillopt.gate.engine import Gate
+    from pytest_skillopt.gate.engine import SequentialGate
     from pytest_skillopt.rollouts.rollout import Rollout
     from pytest_skillopt.run.result import ProspectRow
     from pytest_skillopt.search.estimate import Belief
@@ -237,7 +237,7 @@ class TrainingState:
         reason = f"refused before the gate: {checked.detail or checked.why}"
         return Verdict("rejected", reason, gate=VETTING, metric=self.settings.metric)
 
-    def open_gate(self, options: GateOptions) -> Gate:
+    def open_gate(self, options: GateOptions) -> SequentialGate:
         """Open a gate on the val tasks, with a decision number of its own."""
         number = f"{len(self.verdicts)}"
         return make_gate(self.settings.gate, gate_tasks(self.val), options, decision=number)

@@ -15,13 +15,15 @@ from pytest_skillopt.search.extensions import make_gate
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from pytest_skillopt.gate.engine import Gate
+    from pytest_skillopt.gate.engine import SequentialGate
 
 GATES = ["sequential", "strict", "confirm"]
 SHORT = [*GATES, "sequential, final"]
 
 
-def gate_of(name: str, tasks: Sequence[GateTask], options: GateOptions | None = None) -> Gate:
+def gate_of(
+    name: str, tasks: Sequence[GateTask], options: GateOptions | None = None
+) -> SequentialGate:
     """As ``make_gate``, with the form of the final comparison."""
     name, _, form = name.partition(", ")
     if form:
