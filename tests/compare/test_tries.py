@@ -136,14 +136,15 @@ def test_all_tries_of_a_day_share_one_alpha(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     polite, kind = (project.propose(f"{SKILL}\nBe {w}.\n", f"{w}.md") for w in ("polite", "kind"))
-    status, found, shown = project.attempt(polite)
+    half = ("-k", " or ".join(NAMES[:6]))
+    status, found, shown = project.attempt(polite, *half)
     assert (status, found["status"]) == (1, "rejected")
     assert "Keep the skill as it is" in shown
     assert found["verdict"]["alpha"] == pytest.approx(0.05 / 2)
-    _, second, _ = project.attempt(kind, *BRIEFLY)
+    _, second, _ = project.attempt(kind, *half, *BRIEFLY)
     better = project.propose(SKILL + RULE)
-    _, third, _ = project.attempt(better, *BRIEFLY)
-    _, again, _ = project.attempt(polite, *BRIEFLY)
+    _, third, _ = project.attempt(better, *half, *BRIEFLY)
+    _, again, _ = project.attempt(polite, *half, *BRIEFLY)
     for number, alpha, tried in (
         (1, "0.025", found),
         (2, "0.0083", second),
@@ -159,7 +160,7 @@ def test_all_tries_of_a_day_share_one_alpha(
             return datetime.now(UTC) + timedelta(days=1)
 
     monkeypatch.setattr(measure, "datetime", Tomorrow)
-    _, next_day, _ = project.attempt(better)
+    _, next_day, _ = project.attempt(better, *half)
     assert next_day["verdict"]["alpha"] == pytest.approx(0.05 / 2)
     assert len(project.asked) - calls == samples_of(next_day), "another day draws its own"
 
