@@ -6,7 +6,6 @@ fill in versions and rule: ``check``, ``try`` and ``drift``. ``aa`` compares a s
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -85,8 +84,7 @@ def _ask_about_two(run: Run, skill: str) -> Question:
     if before.version == after.version:
         same = f"{first} and {second} are the same; --skillopt-aa compares a skill with itself"
         raise SkillError(same)
-    options = replace(gate_options(run.settings), budget=run.settings.max_rollouts or None)
-    gate = make_gate(run.settings.gate, gate_tasks(run.tasks_of(skill)), options)
+    gate = make_gate(run.settings.gate, gate_tasks(run.tasks_of(skill)), gate_options(run.settings))
     return Question(before=before, after=after, gate=gate)
 
 

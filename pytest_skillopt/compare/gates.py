@@ -23,20 +23,25 @@ if TYPE_CHECKING:
 class HelpsGate(SequentialGate):
     """Accept a skill (the candidate) that helps the agent without it (the incumbent).
 
-    Both arms get ``most`` rounds of fresh samples of every task, at most twice. After each the
-    exact stratified test is made at level ``alpha / looks``, so that a skill that changes nothing
-    is accepted with at most the probability ``alpha``. ``rejected`` means that the skill hurts, or
-    that no gain was shown.
+    Both arms get ``most`` rounds of fresh samples of every task, at most twice, fewer if a cap pays
+    for no more. After each time the exact stratified test is made at level ``alpha / looks``, so
+    that a skill that changes nothing is accepted with at most the probability ``alpha``.
+    ``rejected`` means that the skill hurts, or that no gain was shown; ``unmeasured`` that a cap
+    left too few rounds to show either.
     """
 
     name = "helps"
     looks = 2
+    _rounds = 0
+    """Whole rounds that were taken."""
 
     def decide(self) -> Plan:
         self.sample_from(self.name)
         level = self.options.alpha / self.looks
+        wanted = 0
         for _ in range(self.looks):
-            yield self.whole_rounds(self.options.most)
+            wanted += self.options.most
+            yield from self._sample_up_to(wanted)
             now = self.counts.strata(self.tasks)
             moved = f"without and with the skill {self.counts.moved()}"
             better = exact_test(now)
@@ -46,11 +51,23 @@ class HelpsGate(SequentialGate):
             if worse <= level:
                 return self.verdict("rejected", f"it hurts: {moved}, {_by_chance(worse)}")
         most = max(0.0, 100 * highest_gain(now))
+        if self._rounds < wanted:
+            return self.verdict(
+                "unmeasured",
+                f"no gain is shown in {plural(self._rounds, 'round')}, and a cap leaves no more of "
+                f"{wanted}: {moved}, {_by_chance(better)}",
+            )
         return self.verdict(
             "rejected",
             f"no gain is shown: {moved}, {_by_chance(better)}; with 95 % confidence the skill "
             f"gains at most {most:.1f} points",
         )
+
+    def _sample_up_to(self, rounds: int) -> Generator[Wants, None, None]:
+        """Take whole rounds up to so many, or as many as a cap pays for."""
+        while more := self.affordable_rounds(rounds - self._rounds):
+            self._rounds += more
+            yield self.whole_rounds(more)
 
 
 def _by_chance(p_value: float) -> str:
@@ -97,24 +114,29 @@ class RegressionCheck(SequentialGate):
     def __init__(self, tasks: Sequence[GateTask], options: GateOptions | None = None) -> None:
         super().__init__(tasks, options)
         self._highest = -math.inf
+        self._rounds = 0
+        """Rounds of both versions that were taken."""
         self._passes: Counter[str] = Counter()
         """Passes of the candidate in its rounds, by task; without the samples that follow it up."""
 
     def decide(self) -> Plan:
         p_value = 1.0
         for look in range(1, self.looks + 1):
-            rounds = look * self.options.rollouts
-            for done in range(rounds - self.options.rollouts, rounds):
-                yield self._more_of_base(max(done + 1, self.options.rollouts))
-                yield from self._round_of_candidate()
-                found = yield from self._follow_suspicious()
-                if found:
-                    worse = self.counts.broken() or [max(self.tasks, key=self.counts.down)]
-                    return self._judge("rejected", f"worse on {self.counts.compared(worse)}")
-            p_value = self._p_value(rounds)
+            found = yield from self._sample_up_to(look * self.options.rollouts)
+            if found:
+                worse = self.counts.broken() or [max(self.tasks, key=self.counts.down)]
+                return self._judge("rejected", f"worse on {self.counts.compared(worse)}")
+            p_value = self._p_value(self._rounds)
             if p_value <= self.options.alpha / 2 / self.looks:
                 return self._judge(
                     "rejected", f"the suite passes less often: {self._moved(p_value)}"
+                )
+            if self._rounds < self.options.rollouts:
+                # Without an e-value: a check that has not weighed its evidence fails.
+                return self.verdict(
+                    "unmeasured",
+                    f"a cap leaves {plural(self._rounds, 'round')} of {self.options.rollouts}: "
+                    f"{self._moved(p_value)}",
                 )
             if p_value > self.doubt:
                 return self._judge("accepted", f"nothing is credibly worse: {self._moved(p_value)}")
@@ -122,6 +144,19 @@ class RegressionCheck(SequentialGate):
             "unmeasured",
             f"looks worse, but may be chance: {self._moved(p_value)}; {self._missing()} would tell",
         )
+
+    def _sample_up_to(self, rounds: int) -> Generator[Wants, None, bool]:
+        """Take rounds up to so many, or as many as a cap pays for; return if a task broke."""
+        first = self.options.rollouts
+        while more := self.affordable_rounds(rounds - self._rounds):
+            # The first rounds of the earlier version are taken at once.
+            yield self._more_of_base(max(self._rounds + 1, min(first, self._rounds + more)))
+            self._rounds += 1
+            yield from self._round_of_candidate()
+            broke = yield from self._follow_suspicious()
+            if broke:
+                return True
+        return False
 
     def _more_of_base(self, length: int) -> list[Want]:
         """Return the samples of the earlier version that tasks lack of ``length``."""
@@ -153,6 +188,7 @@ class RegressionCheck(SequentialGate):
             log_es = {task: self.counts.down(task) for task in self.tasks}
             suspicious = self.unfinished(task for task in self.tasks if log_es[task] >= least)
             suspicious.sort(key=log_es.__getitem__, reverse=True)
+            suspicious = suspicious[: self.affordable(2 * len(suspicious)) // 2]
             if not suspicious:
                 return False
             yield self.again(suspicious)

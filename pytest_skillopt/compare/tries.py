@@ -75,8 +75,7 @@ def _question(
     digest = hashlib.sha256(json.dumps([*parts, suite]).encode()).hexdigest()[:12]
     day, number = _day_and_number(run.home.path / _TRIES, skill, digest)
     alpha = options.alpha / (number * (number + 1))
-    cap = run.settings.max_rollouts or None
-    options = replace(options, final=True, alpha=alpha, budget=cap)
+    options = replace(options, final=True, alpha=alpha)
 
     def told(found: Fields) -> Fields:
         verdict = f"{found['reason']} (try {number} of {day}, alpha {alpha:.2g})"

@@ -166,8 +166,8 @@ class DefaultGate(SequentialGate):
         """Sample the tasks whose lift is least certain, bet on each sample, and note the lifts."""
         bets = Bets()
         coin = random.Random(f"{self.name}/{self.decision}")
-        goal = self._drawn.total() + int(FIRST * self.affordable(self.limit))
-        while (size := min(BATCH, goal - self._drawn.total())) > 0:
+        begun = self._drawn.total()
+        while (size := min(BATCH, self._left_of_first_part(begun))) > 0:
             if bets.e_value * self.options.alpha * SPENT >= HALF:
                 break
             posterior = Posterior([self.counts.pair(task) for task in self.tasks])
@@ -190,6 +190,14 @@ class DefaultGate(SequentialGate):
         self._lift = {task: posterior.lift(self.counts.pair(task)).up for task in self.tasks}
         self._log_e = bets.log_e
 
+    def _left_of_first_part(self, begun: int) -> int:
+        """Return how many samples the first part still takes; it began after so many.
+
+        What a cap pays for is known only after the first samples.
+        """
+        taken = self._drawn.total() - begun
+        return int(FIRST * (taken + self.affordable(self.limit))) - taken
+
     def _least_certain(self, posterior: Posterior, size: int) -> list[str]:
         """Return the tasks, with repetitions, whose variance of the lift falls fastest."""
         samples, variances = {}, {}
@@ -210,6 +218,8 @@ class DefaultGate(SequentialGate):
         """Draw fresh pairs until it is clear whether the suite improved; return the doubt."""
         self._begun = {key: count.n for key, count in self.counts.items()}
         self._pairs = pairs = self.affordable(self.limit) // 2
+        if not pairs and self.left() < 2:
+            raise Unmeasured("a cap leaves no sample to compare the two skills")
         sizes = [int(part * pairs) for part in LOOKS]
         sizes = [size for size in sizes if size >= LEAST]
         last_level = self.options.alpha * (1 - SPENT * len(sizes))

@@ -149,8 +149,9 @@ def test_what_kept_receipts_names_what_does_so_now(
 
 def test_a_cap_decides_nothing_and_the_same_command_goes_on(project: Project) -> None:
     status, shown = project.measure("old", "--skillopt-max-calls=11")
-    assert (status, len(project.asked)) == (1, 10), "and a probe"
+    assert (status, len(project.asked)) == (1, 8), "a round; the cap leaves no second one"
     assert "Cannot tell" in shown
+    assert "No gain is shown in 1 round, and a cap leaves no more of 10" in shown
     assert "repeat the same command" in shown
     assert project.measure("old")[0] == 0
     assert len(project.asked) == WHOLE, "nothing is asked twice"
