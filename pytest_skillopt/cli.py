@@ -32,7 +32,6 @@ _REMOVED = {
     "doctor": "pytest --skillopt-train --collect-only names what is at fault; a run asks a model "
     "for one word before its first rollout",
     "shorten": "pytest --skillopt-train --skillopt-search=shorten",
-    "--format": "pytest-skillopt export writes the layout of SkillOpt",
     "--like": "name the transcripts themselves: pytest-skillopt init SKILL --from FILE",
     "--variations": "parametrize the reviewed test over further requests",
     "--system": "schedule writes a line for cron only, which macOS has, too; docs/ci.md shows a "

@@ -84,4 +84,12 @@ def test_a_task_that_nothing_passes_is_named_and_nothing_is_called_for_it(
     result.stdout.fnmatch_lines([f"skillopt: {LAX}*"])
     assert len(chat_server.bodies) <= 1, "only the look whether the model is there"
     (data,) = latest_entries(project.path, "idle")
-    assert data["passed"] == ["test_guests.py::test_lax"]
+    assert [task for task, _ in data["passed"]] == ["test_guests.py::test_lax"]
+
+
+def test_the_plan_names_what_an_earlier_training_has_found(project: pytest.Pytester) -> None:
+    planned = project.runpytest_subprocess("--skillopt-train", "--collect-only", "-q")
+    planned.stdout.no_fnmatch_line("*does nothing*")
+    project.runpytest_subprocess("--skillopt-train", "--skillopt-max-rollouts=30")
+    planned = project.runpytest_subprocess("--skillopt-train", "--collect-only", "-q")
+    planned.stdout.fnmatch_lines([f"{LAX}*"])

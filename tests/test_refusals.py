@@ -77,6 +77,8 @@ def test_a_task_that_is_refused_for_good_is_put_away_and_the_rest_trains(
     away = f"{REFUSED} is put away, the provider refuses it: "
     assert [note for note in result["notes"] if note.startswith(away)], result["notes"]
     assert f"--deselect={REFUSED}" in said
+    plan = pytester.runpytest_inprocess("--skillopt-train", "--collect-only", "-q").stdout.str()
+    assert f"leave it out by --deselect={REFUSED}" in plan
     chat_server.requests.clear()
     (pytester.path / "SKILL.md").write_text("---\nname: g\ndescription: Greets.\n---\nSay hello.\n")
     evaluated = pytester.runpytest_inprocess("--skillopt", "--skillopt-rollouts=3", "-q")

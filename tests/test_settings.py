@@ -316,7 +316,7 @@ def test_the_documentation_names_every_setting() -> None:
         (("--skillopt-compare", "none", "nothing"), "'nothing' is neither a file nor a version of"),
     ],
 )
-def test_wrong_usage_is_told_before_anything_runs(
+def test_wrong_usage_is_told_before_a_worker_starts(
     project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
 ) -> None:
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
@@ -324,9 +324,10 @@ def test_wrong_usage_is_told_before_anything_runs(
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(project.path.parent))
     project.makeconftest("")
     project.makepyfile("import pytest\n\n@pytest.mark.skill_task\ndef test_it(skill): pass\n")
-    done = project.runpytest_inprocess("-pno:xdist", *arguments)
+    done = project.runpytest_inprocess("-n2", *arguments)
     assert done.ret == 4
     done.stderr.fnmatch_lines([f"*{said}*"])
+    done.stdout.no_fnmatch_line("*workers*")
 
 
 @each_row(

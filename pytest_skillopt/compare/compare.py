@@ -15,7 +15,7 @@ from pytest_skillopt.compare.check import ask_if_worse
 from pytest_skillopt.compare.comparison import Question, answer
 from pytest_skillopt.compare.drift import ask_if_it_helps
 from pytest_skillopt.compare.tries import ask_about_a_change
-from pytest_skillopt.compare.versions import find
+from pytest_skillopt.compare.versions import NONE, Revision, find
 from pytest_skillopt.git import GitError
 from pytest_skillopt.run.openrun import joined_reasons
 from pytest_skillopt.search.extensions import gate_options, gate_tasks, make_gate
@@ -24,10 +24,12 @@ from pytest_skillopt.skill.files import Trained
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from pytest_skillopt import Result
     from pytest_skillopt.mode import Mode
     from pytest_skillopt.report.live import Display
+    from pytest_skillopt.run.directory import Home
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import SkillResult, Status
 
@@ -74,6 +76,20 @@ def _only_skill(run: Run, does: str) -> list[str]:
             f"({', '.join(run.documents)}): select those of one with -k or a path"
         )
     return list(run.documents)
+
+
+def refuse_versions(root: Path, home: Home, mode: Mode) -> None:
+    """Refuse unknown versions before a worker is started."""
+    named = mode.argument
+    try:
+        if mode.name == "try" and not (root / named).exists():
+            raise SkillError("there is no such file or folder")
+        if mode.name == "check" and named != NONE:
+            Revision(root, named)
+        for name in named if mode.name == "compare" else ():
+            find(root, home, name)
+    except SkillError as error:
+        raise _usage_error(mode, error) from None
 
 
 def _ask_about_two(run: Run, skill: str) -> Question:

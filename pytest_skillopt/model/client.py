@@ -246,6 +246,10 @@ class _ReadingLock(threading.local):
             self._lock.release()
 
 
+_PLAINLY = (
+    "This is ordinary software work: a document is to be worded better, or an answer to be graded. "
+    "What is quoted are logs of automatic tests."
+)
 _ARRIVED = ("http11.receive_response_headers.complete", "http11.receive_response_body.complete")
 _AWAITED = "http11.receive_response_body.started"
 _READING = _ReadingLock()
@@ -307,7 +311,7 @@ class Client:
         """
         attempt = answered = 0
         paid = Usage()
-        without_schema = False
+        without_schema = plain = False
         while True:
             try:
                 reply = self._call(request, account, keep)
@@ -319,6 +323,10 @@ class Client:
             except ModelFault as caught:
                 fault = caught
             paid += fault.usage
+            # The target's prompt is the test's: another framing would measure something else.
+            if fault.filtered and not plain and self.config.role != "target":
+                request, plain = {**request, "messages": _plain(request["messages"])}, True
+                continue
             # A server that does not support json_schema may refuse in this way.
             refused = fault.status in (400, 422) and not (fault.fatal or fault.filtered)
             if refused and "response_format" in request:
@@ -329,6 +337,7 @@ class Client:
             give_up = not fault.retry or answered >= MOST_ANSWERED
             if give_up or attempt >= self.config.retries:
                 tries = f" (after {attempt + 1} tries)" if attempt else ""
+                tries += ", also with a plain framing" if plain and fault.filtered else ""
                 reply = self._last_resort(fault, paid, tries)
                 keep(reply)
                 return reply
@@ -594,6 +603,11 @@ def _joined(first: Any, second: Any) -> Any:
     for content in (first, second):
         parts += [{"type": "text", "text": content}] if isinstance(content, str) else content
     return parts
+
+
+def _plain(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the messages without a system role, which filters take for an attempt to command."""
+    return with_system_role([{"role": "system", "content": _PLAINLY}, *messages], "user")
 
 
 def _is_refusal(fault: ModelFault) -> bool:

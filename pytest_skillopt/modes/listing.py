@@ -23,7 +23,10 @@ from pytest_skillopt.modes.skills import (
 )
 from pytest_skillopt.options import rollouts_at_once
 from pytest_skillopt.report import words
-from pytest_skillopt.run.directory import Home
+from pytest_skillopt.rollouts.rollout import IDLE
+from pytest_skillopt.run.directory import JOURNAL, Home
+from pytest_skillopt.run.journal import entries_of
+from pytest_skillopt.run.past import earlier_rollouts
 from pytest_skillopt.search.budget import FINAL
 from pytest_skillopt.search.estimate import smallest_gain
 from pytest_skillopt.search.extensions import notes_on_search
@@ -87,8 +90,31 @@ class Plan:
         yield from self._faults()
         if self.mode.name == "train":
             yield from notes_on_search(self.settings)
+        yield from self._refused()
+        yield from self._passed_by_nothing()
         yield from self._forecast()
         yield from self._purse()
+
+    def _refused(self) -> Iterator[str]:
+        """Name the tasks that the provider has refused for good in an earlier run."""
+        found: dict[str, str] = {}
+        for run, rollouts in earlier_rollouts(self._home, self.tasks):
+            for rollout in rollouts:
+                if rollout.refused:
+                    found.setdefault(rollout.request.task, f"in run {run}: {rollout.message}")
+        for task, said in found.items():
+            yield f"{task} {said}; leave it out by --deselect={task}"
+
+    def _passed_by_nothing(self) -> Iterator[str]:
+        """Name the tasks that an agent which does nothing has passed in the latest training."""
+        home, tasks = self._home, [[task.id, task.source] for task in self.tasks]
+        for run in reversed(home.run_names()):
+            with contextlib.suppress(OSError):
+                for data in entries_of(home.runs / run / JOURNAL, IDLE):
+                    passed = [task for task, source in data["passed"] if [task, source] in tasks]
+                    if said := words.passes_with_nothing(passed):
+                        yield said
+                    return
 
     def _purse(self) -> Iterator[str]:
         """Say what the caps pay, and for which skill they leave nothing to search with."""

@@ -9,8 +9,11 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from pytest_skillopt.compare.compare import refuse_versions
 from pytest_skillopt.model.cache import DiskCache, Replies
-from pytest_skillopt.model.config import check_prices, model_config
+from pytest_skillopt.model.config import PROVIDER, check_prices, model_config, provider_of
 from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.remote import services
 from pytest_skillopt.model.roles import MODELS, Models
@@ -24,11 +27,13 @@ from pytest_skillopt.modes.skills import (
     split_tasks,
 )
 from pytest_skillopt.options import command_line
+from pytest_skillopt.plugins import switched_off
 from pytest_skillopt.rollouts.sampler import Sampler
 from pytest_skillopt.run.directory import (
     JOURNAL,
     Home,
     RunDirectory,
+    RunError,
     finish_writing,
 )
 from pytest_skillopt.run.journal import Journal, JournalLedger, entries_of
@@ -46,8 +51,6 @@ from pytest_skillopt.skill.files import Trained, left_out, skill_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    import pytest
 
     from pytest_skillopt.mode import Mode
     from pytest_skillopt.model.types import Role
@@ -176,6 +179,33 @@ def _discard_unused(run: Path, error: type[BaseException] | None, *_: object) ->
     with contextlib.suppress(OSError):
         if kinds and not any(found for kind in kinds for found in entries_of(run / JOURNAL, kind)):
             shutil.rmtree(run)
+
+
+def refuse_early(config: pytest.Config, mode: Mode, settings: Settings) -> None:
+    """Refuse wrong settings before any worker is started.
+
+    Raises:
+        pytest.UsageError: no such run to continue, no such version, or an optimizer that is not
+            configured or has no key.
+    """
+    root = config.rootpath
+    home = Home(root / settings.dir)
+    refuse_versions(root, home, mode)
+    try:
+        if mode.resume is not None:
+            home.find(mode.resume, "training")
+        makers = config.hook.pytest_skillopt_client.get_hookimpls()
+        made = any(not m.function.__module__.startswith("pytest_skillopt.") for m in makers)
+        if (
+            mode.name == "train"
+            and not made
+            and provider_of(settings, "optimizer") in ("", PROVIDER)
+        ):
+            found = model_config(settings, "optimizer")
+            if not found.key_command:  # the command is run only if the key is needed
+                found.api_key()
+    except (ModelConfigError, RunError) as error:
+        raise pytest.UsageError(f"{error}{switched_off(config)}") from error
 
 
 def probed_roles(roles: Sequence[Role], tasks: Sequence[SkillTask]) -> list[Role]:

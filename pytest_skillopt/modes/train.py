@@ -105,10 +105,10 @@ def _note_what_nothing_passes(run: Run, display: Display) -> None:
         documents = run.documents.items()
         versions = {path: run.sampler.add_version(path, one.packed) for path, one in documents}
         found = passed_by_nothing(run.sampler, run.tasks, versions)
-        return {"passed": [task.id for task in found]}
+        return {"passed": [[task.id, task.source] for task in found]}
 
     passed = run.journal.once(IDLE, find)["passed"]
-    if said := passes_with_nothing(passed):
+    if said := passes_with_nothing([task for task, _ in passed]):
         run.notes.append(said)
         display.line(f"skillopt: {said}")
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from functools import cache
 from itertools import count
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import jinja2
 from markupsafe import Markup, escape
@@ -18,6 +20,8 @@ from pytest_skillopt.report.view import advice_blocks, moment, view
 from pytest_skillopt.untrusted import printable
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pytest_skillopt.report.blocks import Block, Cell, Said
     from pytest_skillopt.run.result import Result
 
@@ -119,3 +123,13 @@ class _Room:
 
 def _tag(row: str) -> str:
     return "span" if row.startswith(("---", "+++")) else _KINDS.get(row[:1], "span")
+
+
+def summary_link(result: Result, report: Path, page: Path) -> str:
+    """Make the HTML link to ``report`` for ``page``, which pytest-html writes."""
+    way = os.path.relpath(report.absolute(), page.absolute().parent).replace(os.sep, "/")
+    return str(
+        Markup('<p>skillopt: {answer}. <a href="{url}">The report of run {run}</a></p>').format(
+            answer=headline(result).answer, url=quote(way), run=printable(result.run)
+        )
+    )

@@ -16,6 +16,7 @@ import contextlib
 import gc
 import itertools
 import json
+import logging
 import os
 import queue
 import signal
@@ -33,7 +34,7 @@ from pytest_skillopt.rollouts.folders import SkillVersions
 from pytest_skillopt.rollouts.rollout import Rollout, RolloutRequest
 from pytest_skillopt.rollouts.runner import RolloutRunner, rollouts_only
 from pytest_skillopt.tasks.task import LeftOut, describe_tasks, keep_tasks
-from pytest_skillopt.untrusted import logger
+from pytest_skillopt.untrusted import logger, printable, redact, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,6 +117,40 @@ class Link:
             self.inbox.put(message)
 
 
+_MOST_LINES, _LONGEST_LINE = 20_000, 4_000
+"""Log lines of a worker that are carried, and characters of each."""
+
+
+def _keeps_log(config: pytest.Config) -> bool:
+    """Return whether pytest writes log lines to a file or, as they come, to the terminal."""
+    if not config.pluginmanager.hasplugin("logging"):
+        return False
+    chosen = (config.getoption(name, None) for name in ("log_file", "log_cli_level"))
+    return any(chosen) or any(config.getini(name) for name in ("log_file", "log_cli"))
+
+
+class _LogCarrier(logging.Handler):
+    """Sends a worker's log lines to the controller, whose log shows them."""
+
+    def __init__(self, send: Callable[..., None]) -> None:
+        super().__init__()
+        self._send, self._left, self._pid = send, _MOST_LINES, os.getpid()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if os.getpid() != self._pid or self._left <= 0:
+            return  # A forked process must not write to the channel.
+        self._left -= 1
+        try:
+            text = self.format(record) if self._left else "further lines are left out"
+            text = shorten(redact(printable(text)), _LONGEST_LINE)
+            place = shorten(record.filename, _LONGEST_LINE), record.lineno, record.created
+            self._send("log", shorten(record.name, _LONGEST_LINE), record.levelno, *place, text)
+        except OSError:
+            pass  # The controller is gone.
+        except Exception:
+            self.handleError(record)
+
+
 def _restored(kind: str, message: str, fatal: bool) -> Exception:
     if kind == "ModelFault":
         return types.ModelFault(message, fatal=fatal)
@@ -154,7 +189,9 @@ class WorkerLoop:
         self._muted = False
         """True after an interrupt: no more rollouts are sent."""
         self._watchdog = interrupts.Watchdog(settings.timeout, self._give_up)
-        config.option.log_file = os.devnull  # The file is the controller's to write.
+        self._keeps_log = _keeps_log(config)
+        if self._keeps_log:
+            config.option.log_file = os.devnull  # The file is the controller's to write.
         config.option.loadgroup = False  # else xdist appends the group to node ids
 
     @pytest.hookimpl(trylast=True)
@@ -169,6 +206,8 @@ class WorkerLoop:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         session.config.option.no_summary = True  # not shown, and some plugins are slow at it
         self._link.open(self._give_up_rollouts)
+        if self._keeps_log:
+            logging.getLogger().addHandler(_LogCarrier(self._link.send))
         with interrupts.handling(signal.SIGINT, self._interrupted):
             slots, errors = self._settings.lanes, session.testsfailed
             facts: dict[str, Any] = {"slots": slots, "collection_errors": errors}

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -26,6 +27,18 @@ if TYPE_CHECKING:
 
 _LOG = logger(__name__)
 _SHOWN = 5
+
+
+class LogLine(NamedTuple):
+    """Log line of a worker, as its message ``log`` has it."""
+
+    name: str
+    level: int
+    file: str
+    number: int
+    when: float
+    """Seconds since the epoch."""
+    text: str
 
 
 def check_agreement(facts: Mapping[str, Mapping[str, Any]]) -> str:
@@ -153,12 +166,24 @@ class XdistRun:
             threading.Thread(target=self._answer, args=about, name=name, daemon=True).start()
         elif kind == "stray":
             self._stray.append(f"{worker.name}: {rest[0]}")
+        elif kind == "log":
+            self._log(worker, LogLine(*rest))
         elif kind == "hello":
             self._greet(worker, json.loads(rest[0]))
         elif kind == "end":
             _LOG.info("worker %s has ended with %d rollouts", worker.name, len(worker.running))
             self._executor.lost(worker)
             self._executor.on_lost(worker.name)
+
+    def _log(self, worker: Worker, line: LogLine) -> None:
+        """Repeat a worker's log line in this process."""
+        logger = logging.getLogger(line.name)
+        if logger.isEnabledFor(line.level):
+            words = f"{worker.name}: {line.text}"
+            place = line.file, line.number
+            record = logging.LogRecord(line.name, line.level, *place, words, None, None)
+            record.created = line.when
+            logger.handle(record)
 
     def _answer(self, worker: Worker, number: int, method: str, arguments: str) -> None:
         """Call a service for a worker."""

@@ -190,7 +190,7 @@ def test_what_the_lint_refuses_is_refused_before_anything_is_run(project: Projec
 PATCH = "--- a/{0}\n+++ b/{0}\n@@ -7 +7 @@\n-Say hello.\n+Say it.\n"
 ALSO = "--- /dev/null\n+++ b/tests/new.py\n@@ -0,0 +1 @@\n+x\n"
 WRONG = [
-    ("missing.md", "", "No such file or directory"),
+    ("missing.md", "", "there is no such file or folder"),
     ("a.patch", PATCH.format("other/SKILL.md"), "the patch does not change skills/greet/SKILL.md"),
     ("a.patch", PATCH.format(PLACE).replace("Say hello", "Say bye"), "git apply failed"),
     ("a.patch", PATCH.format(PLACE) + ALSO, "it changes tests/new.py, outside of the skill"),

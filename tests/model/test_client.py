@@ -442,6 +442,32 @@ def test_what_the_same_request_would_meet_again_is_not_retried_and_not_fatal(
     assert chat_server.calls == 1
 
 
+@pytest.mark.parametrize("status", [200, 400])
+def test_a_filtered_reply_is_asked_for_once_more_in_plain_words(
+    chat_server: ChatServer, make_model: ModelMaker, status: int
+) -> None:
+    answer = chat_server.answer
+    filtered = answer(text="x", finish_reason="content_filter")
+    if status == 400:
+        filtered = answer.error(400, "jailbreak", code="content_filter")
+    schema = {"type": "json_schema", "json_schema": {"name": "it", "schema": {}}}
+    asked = [{"role": "system", "content": "Improve it."}, {"role": "user", "content": "Logs."}]
+    chat_server.script(filtered, "{}")
+    model = make_model(role="optimizer")
+    assert model.complete(asked, sample="0", response_format=schema).text == "{}"
+    first, second = (request.body for request in chat_server.requests)
+    assert first["messages"] == asked
+    (plain,) = second["messages"]
+    assert plain["role"] == "user"
+    assert "ordinary software work" in plain["content"]
+    assert plain["content"].endswith("\n\nImprove it.\n\nLogs.")
+    assert "response_format" in second
+    chat_server.script(filtered, filtered)
+    with pytest.raises(ModelFault, match=r"content filter withheld.*also with a plain framing"):
+        model.complete(asked, sample="1")
+    assert chat_server.calls == 4
+
+
 @pytest.mark.parametrize("role", ["system", "developer", "user"])
 def test_the_skill_goes_out_under_the_role_that_the_server_knows(
     chat_server: ChatServer, make_model: ModelMaker, role: str

@@ -5,6 +5,8 @@ import hashlib
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
 
 import made_results
 import pytest
@@ -18,7 +20,28 @@ from pytest_skillopt.report import page as html
 from pytest_skillopt.rollouts.rollout import Message
 from pytest_skillopt.run.result import Arm, EditRow, Result, RolloutSample, StepRow, TaskRow
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 MakeResult = Callable[..., Result]
+PYTEST_HTML = """
+from pathlib import Path
+import pytest
+
+class Hooks:
+    def pytest_html_results_summary(self, prefix, summary, postfix, session): pass
+
+def pytest_addhooks(pluginmanager):
+    pluginmanager.add_hookspecs(Hooks)
+
+def pytest_addoption(parser):
+    parser.addoption("--html", dest="htmlpath")
+
+def pytest_sessionfinish(session):
+    ask, prefix = session.config.hook.pytest_html_results_summary, []
+    ask(prefix=prefix, summary=[], postfix=[], session=session)
+    Path("prefix.html").write_text("".join(prefix))
+"""
 
 
 class Page(HTMLParser):
@@ -200,6 +223,37 @@ def test_the_table_of_steps_has_no_column_that_no_step_fills(
     between = ["val", "edits", "verdict"] if gated else []
     assert heads == ["step", "train", *between, "reason"]
     assert page.count("<td") == len(heads)
+
+
+def test_pytest_html_gets_a_relative_link_to_the_report(
+    make_result: MakeResult, tmp_path: Path
+) -> None:
+    report = tmp_path / ".skillopt" / "runs" / "r 1" / "report.html"
+    page = tmp_path / "out" / "page.html"
+    result = make_result().model_copy(update={"run": "<b>"})
+    link = ElementTree.fromstring(html.summary_link(result, report, page))
+    anchor = link.find("a")
+    assert anchor is not None
+    assert anchor.get("href") == "../.skillopt/runs/r%201/report.html"
+    assert anchor.text == "The report of run <b>"
+    assert link.text == "skillopt: Accepted, but look closer before merging. "
+
+
+@pytest.mark.parametrize("arguments", [("--skillopt",), ()], ids=["measured", "plain"])
+def test_the_page_of_pytest_html_links_to_the_report_of_its_run(
+    pytester: pytest.Pytester, arguments: tuple[str, ...]
+) -> None:
+    """By a plugin that calls the hook as pytest-html does."""
+    pytester.makeconftest(PYTEST_HTML)
+    (pytester.path / "SKILL.md").write_text("---\nname: s\ndescription: d\n---\n\nBe kind.\n")
+    pytester.makepyfile("import pytest\n\n@pytest.mark.skill_task\ndef test_it(): pass\n")
+    pytester.runpytest_inprocess("--html=out/page.html", "-p", "no:xdist", *arguments)
+    runs = [path.name for path in pytester.path.glob(".skillopt/runs/*")]
+    found = (pytester.path / "prefix.html").read_text()
+    assert [f'href="../.skillopt/runs/{run}/report.html"' in found for run in runs] == [
+        True for _ in arguments
+    ]
+    assert bool(found) == bool(arguments)
 
 
 @each_row(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import subprocess
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import warm_sessions
 from socket_servers import SocketServers
+
+from pytest_skillopt.rollouts.worker_loop import _LogCarrier
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -161,20 +164,63 @@ import pytest
 @pytest.mark.parametrize("n", range(3))
 def test_log(skill, n):
     logging.getLogger("mine").info("task %d with %s", n, os.environ["MY_TOKEN"])
+    logging.getLogger("mine").debug("a detail")
+    if n == 2 and os.fork() == 0:
+        logging.getLogger("mine").info("from a forked process")
+        os._exit(0)
 """
 
 
-def test_the_log_is_the_controllers(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "levels", [{"file": "DEBUG"}, {"file": "INFO", "cli": "DEBUG"}], ids=["file", "both"]
+)
+def test_log_lines_of_workers_reach_the_log(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, levels: dict[str, str]
 ) -> None:
-    """A worker does not write over it."""
     monkeypatch.setenv("MY_TOKEN", "a-secret-of-this-test-0123456789")
     pytester.path.joinpath("SKILL.md").write_text("---\nname: log\n---\nLog.\n")
     pytester.makepyfile(test_log=LOGGED)
-    options = ("--log-file=all.log", "--log-file-level=DEBUG", "--log-cli-level=DEBUG")
+    options = ["--log-file=all.log", *(f"--log-{to}-level={at}" for to, at in levels.items())]
     arguments = ["--skillopt", "--skillopt-rollouts=1", "-p", "no:cacheprovider"]
     done = warm_sessions.run(*arguments, "-n1", *options, cwd=pytester.path)
     assert done.ret == 0
-    for said in (done.stdout.str(), (pytester.path / "all.log").read_text()):
-        assert "--skillopt begins with 3 tasks" in said
-        assert "a-secret" not in said
+    said = {"cli": done.stdout.str(), "file": (pytester.path / "all.log").read_text()}
+    for to, level in levels.items():
+        for number in range(3):
+            assert said[to].count(f"gw0: task {number} with [redacted MY_TOKEN]") == 1
+        assert ("gw0: a detail" in said[to]) == (level == "DEBUG")
+        assert "--skillopt begins with 3 tasks" in said[to], "the controller's lines are there, too"
+    assert not any("from a forked process" in text or "a-secret" in text for text in said.values())
+
+
+def test_log_lines_are_carried_only_if_somebody_reads_them(pytester: pytest.Pytester) -> None:
+    pytester.path.joinpath("SKILL.md").write_text("---\nname: log\n---\nLog.\n")
+    pytester.makepyfile(
+        test_log="""
+import logging
+import pytest
+
+@pytest.mark.skill_task
+def test_log(skill):
+    kinds = [type(handler).__name__ for handler in logging.getLogger().handlers]
+    assert "_LogCarrier" not in kinds
+"""
+    )
+    arguments = ("--skillopt", "--skillopt-rollouts=1", "-n1", "-p", "no:cacheprovider")
+    assert warm_sessions.run(*arguments, cwd=pytester.path).ret == 0
+
+
+def test_a_flood_of_log_lines_is_bounded() -> None:
+    sent: list[tuple[Any, ...]] = []
+    carrier = _LogCarrier(lambda *message: sent.append(message))
+    carrier._left = 3
+    for number in range(5):
+        record = logging.LogRecord("x", logging.INFO, "f.py", 1, f"{number}" * 9_000, None, None)
+        carrier.handle(record)
+    texts = [message[-1] for message in sent]
+    assert len(texts) == 3
+    assert texts[-1] == "further lines are left out"
+    assert len(texts[0]) < 4_100
+    carrier._left = 9
+    carrier.handle(logging.LogRecord("x", logging.INFO, "f.py", 1, "%d", ("no number",), None))
+    assert len(sent) == 3, "an unreadable line disturbs no test"

@@ -1,8 +1,9 @@
-"""Command ``export``: lay out a training as SkillOpt lays out its own.
+"""Command ``export``: lay out a training as SkillOpt and skillrl lay out theirs.
 
-It has ``history.json``, ``best_skill.md``, ``skills/skill_vNNNN.md``, a folder for each step under
-``steps/``, ``config.json`` and ``summary.json``. Guidance and reminders stand between SkillOpt's
-own markers. A file, or a key, whose content is not known here is left out.
+Both have ``history.json``, ``best_skill.md``, ``skills/skill_vNNNN.md`` and a folder for each step
+under ``steps/``; SkillOpt also ``config.json`` and ``summary.json``, skillrl ``current_skill.md``
+and ``runtime_state.json``. For SkillOpt guidance and reminders stand between its own markers. A
+file, or a key, whose content is not known here is left out.
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ _ACTIONS = {"accepted": "accept_new_best", "none": "skip_no_patches"}
 
 def add_export(commands: argparse._SubParsersAction[Any]) -> None:
     """Declare the command."""
-    text = "write a training's history, steps and skills as SkillOpt does"
+    text = "write a training's history, steps and skills as another tool does"
     parser = commands.add_parser("export", help=text)
     add_run_arguments(parser)
-    text = "new folder (default: skillopt-RUN); several skills get a folder each"
+    parser.add_argument("--format", required=True, choices=("skillopt", "skillrl"))
+    text = "new folder (default: FORMAT-RUN); several skills get a folder each"
     parser.add_argument("--output", type=Path, metavar="DIR", help=text)
     parser.set_defaults(handle=_export)
 
@@ -48,7 +50,7 @@ def _export(args: argparse.Namespace) -> int:
     run, result = pick_run(home, args.run)
     if result.mode != "train":
         raise UserError(f"run {run.id} is not a training, so it has no steps to export")
-    top = args.output or Path(f"skillopt-{run.id}")
+    top = args.output or Path(f"{args.format}-{run.id}")
     try:
         top.mkdir(parents=True)
     except OSError as error:
@@ -57,17 +59,21 @@ def _export(args: argparse.Namespace) -> int:
     for skill in result.skills:
         several = len(result.skills) > 1
         folder = top / slug(skill.name or unnamed(Path(skill.path))) if several else top
-        _write_skill(folder, partial(_text, version), result, skill)
-    sys.stdout.write(shown(f"skillopt: {top}\n"))
+        text = partial(_text, version, args.format)
+        _write_skill(folder, text, result, skill, args.format)
+    sys.stdout.write(shown(f"{args.format}: {top}\n"))
     return 0
 
 
-def _text(version: Callable[[str], Document], name: str) -> bytes:
-    return with_markers_of_skillopt(version(name).text).encode()
+def _text(version: Callable[[str], Document], form: str, name: str) -> bytes:
+    document = version(name)
+    if form != "skillopt":
+        return document.data
+    return with_markers_of_skillopt(document.text).encode()
 
 
 def _write_skill(
-    folder: Path, text: Callable[[str], bytes], result: Result, skill: SkillResult
+    folder: Path, text: Callable[[str], bytes], result: Result, skill: SkillResult, form: str
 ) -> None:
     """Write the tree of one skill; ``text`` reads a version of it, or raises UserError."""
     best_text = text(skill.after)
@@ -100,6 +106,11 @@ def _write_skill(
         _put(folder / "skills" / f"skill_v{row.step:04d}.md", text(current))
     _put_json(folder / "history.json", history)
     _put(folder / "best_skill.md", best_text)
+    if form == "skillrl":
+        _put(folder / "current_skill.md", best_text)
+        state = {"last_completed_step": len(history), "best_step": best}
+        _put_json(folder / "runtime_state.json", state)
+        return
     _put_json(folder / "config.json", result.settings)
     test = skill.test
     actions = [row["action"] for row in history]

@@ -58,12 +58,12 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
     return pytester
 
 
-def test_a_training_is_laid_out_as_skillopt_does(
+def test_a_training_is_laid_out_as_the_other_tools_do(
     project: pytest.Pytester, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Not over an existing folder, and nothing but a training."""
     (run,) = (project.path / ".skillopt" / "runs").iterdir()
-    assert main(["export", run.name, "--output", "theirs"]) == 0
+    assert main(["export", run.name, "--format", "skillopt", "--output", "theirs"]) == 0
     top = project.path / "theirs"
     history = json.loads((top / "history.json").read_text())
     assert history[0]["action"] == "accept_new_best"
@@ -82,10 +82,16 @@ def test_a_training_is_laid_out_as_skillopt_does(
     assert (summary["total_accepts"], summary["total_steps"]) == (1, len(history))
     assert json.loads((top / "config.json").read_text())["search"] == "batch"
 
-    assert main(["export"]) == 0
-    assert (project.path / f"skillopt-{run.name}" / "best_skill.md").is_file()
-    assert main(["export", "--output", "theirs"]) == 1
+    assert main(["export", "--format", "skillrl"]) == 0
+    other = project.path / f"skillrl-{run.name}"
+    assert {path.name for path in other.iterdir()} == {
+        "history.json", "best_skill.md", "current_skill.md", "runtime_state.json", "skills",
+        "steps",
+    }  # fmt: skip
+    assert json.loads((other / "runtime_state.json").read_text())["best_step"] == 1
+
+    assert main(["export", "--format", "skillopt", "--output", "theirs"]) == 1
     assert "choose another --output" in capsys.readouterr().err
     project.runpytest_inprocess("--skillopt", "--skillopt-rollouts=1")
-    assert main(["export"]) == 1
+    assert main(["export", "--format", "skillopt"]) == 1
     assert "is not a training" in capsys.readouterr().err
