@@ -60,7 +60,7 @@ class Situation:
 
 SITUATIONS = {
     "accepted": Situation(),
-    "refused": Situation(weak=0.6, strong=0.72, cap={8: 150, 60: 300}),
+    "refused": Situation(weak=0.6, strong=0.72, cap={8: 150, 60: 260}),
     "nothing-found": Situation(useful=0.0, cap={8: 250, 60: 400}),
     "nothing-to-find": Situation(weak=1.0, strong=1.0),
     "capped": Situation(useful=0.1, cap={8: 50, 60: 110}),
