@@ -93,7 +93,7 @@ class TaskRow(_Record):
     change: Literal["fixed", "likely", "broken", "undecided", "same"] = "same"
     expected: float | None = None
     """Expected change of the pass rate by accepted edits, in [-1, 1], by all samples of the run;
-    null if the search does not tell it. A task that is undecided else is ``likely`` from 0.2 on."""
+    null if the search does not tell it. Without proof a task is ``likely`` fixed from 0.2 on."""
     flaky: bool = False
     """Both passed and failed under one version."""
     skipped: bool = False

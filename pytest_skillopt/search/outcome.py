@@ -169,8 +169,8 @@ def with_start(row: TaskRow, start: Arm) -> TaskRow:
 
 def with_expected(row: TaskRow, expected: float) -> TaskRow:
     """Add the expected change of a task's pass rate by accepted edits, by all samples of a run."""
-    likely = row.change == "undecided" and expected >= _LIKELY_RISE
-    change = "likely" if likely else row.change
+    is_open = row.change in ("undecided", "same") and row.after is not None
+    change = "likely" if is_open and expected >= _LIKELY_RISE else row.change
     return row.model_copy(update={"expected": expected, "change": change})
 
 
