@@ -62,7 +62,7 @@ def test_near_miss(skill_harness):
     tests.write_text(tests.read_text() + lax)
     greeter.pytest("--skillopt-train", "--skillopt-max-rollouts=30")
     (data,) = latest_entries(greeter.path, "idle")
-    assert data["passed"] == ["test_greeting.py::test_lax"]
+    assert [task for task, source in data["passed"]] == ["test_greeting.py::test_lax"]
 
 
 def results(project: Project) -> list[dict[str, Any]]:
@@ -234,7 +234,7 @@ def test_drift_asks_an_updated_command_line_anew(greeter: Project) -> None:
     greeter.pytest(*command)
     again = greeter.provider.calls
     whole = 2 * 5
-    assert (asked, again) == (4, whole), "the same command line goes on"
+    assert 0 < asked < again == whole, "the same command line goes on"
     text = stub.read_text()
     newer = greeter.path / "newer"
     newer.write_text(f"#!/bin/sh\ntest $1 = --version && echo 99.1.2 || exec {sys.executable} $*\n")
