@@ -161,7 +161,7 @@ def test_a_finished_training_begins_with_what_its_report_begins_with(
     """Answer, reason, advice, the next command and the pass rates."""
     run, server = watched
     write_journal(run).close()
-    _, result = screens.kept("refused", 8)
+    _, result = screens.kept("refused", 60)
     (run / "result.json").write_text(result.dump())
     show(browser, server.url, width=1280)
     wait_for(browser, "document.querySelectorAll('#measured td').length > 0")
