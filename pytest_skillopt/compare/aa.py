@@ -10,9 +10,12 @@ from pytest_skillopt.run.result import Arm
 from pytest_skillopt.search.outcome import comparison, task_row
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_skillopt import Rollout
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import SkillResult, Status
+    from pytest_skillopt.tasks.task import SkillTask
 
 
 def measure_noise(run: Run, skill: str) -> SkillResult:
@@ -21,12 +24,8 @@ def measure_noise(run: Run, skill: str) -> SkillResult:
     version = run.sampler.add_version(skill, document.packed)
     tasks = run.tasks_of(skill)
     rollouts = run.settings.rollouts
-    requests = []
-    for index in range(rollouts):
-        for stream in ("aa/1", "aa/2"):
-            requests += [run.sampler.request(task.id, version, stream, index) for task in tasks]
     of: dict[tuple[str, str], list[Rollout]] = {}
-    for rollout in run.sampler.take(requests):
+    for rollout in _both_evaluations(run, version, tasks):
         of.setdefault((rollout.request.task, rollout.request.stream), []).append(rollout)
     rows = [task_row(task, of[task.id, "aa/1"], of[task.id, "aa/2"]) for task in tasks]
     arms = [(row.before, row.after or Arm()) for row in rows]
@@ -51,3 +50,27 @@ def measure_noise(run: Run, skill: str) -> SkillResult:
         noise_floor=floor,
         tasks=rows,
     )
+
+
+def _both_evaluations(run: Run, version: str, tasks: Sequence[SkillTask]) -> list[Rollout]:
+    """Take the rollouts of two evaluations, or as many whole rounds as the caps pay for."""
+    wanted, done = run.settings.rollouts, 0
+    taken: list[Rollout] = []
+    while more := _affordable_rounds(run, 2 * len(tasks), wanted - done):
+        requests = []
+        for index in range(done, done + more):
+            for stream in ("aa/1", "aa/2"):
+                requests += [run.sampler.request(task.id, version, stream, index) for task in tasks]
+        taken += run.take(requests)
+        done += more
+    if done < wanted:
+        run.notes.append(f"the caps paid for {words.plural(done, 'rollout')} of {wanted} a task")
+    return taken
+
+
+def _affordable_rounds(run: Run, size: int, most: int) -> int:
+    """Return how many rounds the caps pay for: one before the first has told the price."""
+    purse = run.limits.purse
+    if purse.binding and not purse.samples:
+        return min(1, most)
+    return int(min(most, purse.affordable() // size))

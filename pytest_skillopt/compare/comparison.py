@@ -46,18 +46,13 @@ def answer(run: Run, skill: str, question: Question) -> SkillResult:
         CANDIDATE: sampler.add_version(skill, after.packed),
     }
 
-    purse = run.limits.purse
-
     def take(draws: Sequence[Draw]) -> list[Rollout]:
-        rollouts = sampler.take(
+        return run.take(
             [sampler.request(d.task, versions[d.arm], d.stream, d.index) for d in draws]
         )
-        for rollout in rollouts:
-            purse.took(rollout.request.key, rollout.all_usage, rollout.duration)
-        return rollouts
 
     evidence = Evidence(take)
-    question.gate.left = purse.affordable
+    question.gate.left = run.limits.purse.affordable
     verdict = _decide(question.gate, evidence)
     run.journal.write("verdict", {"candidate": versions[CANDIDATE], **verdict.to_json()})
     old, new = evidence.before, evidence.after

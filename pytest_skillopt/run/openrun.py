@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.limits import Meter
     from pytest_skillopt.model.roles import Models
     from pytest_skillopt.model.types import Model, Role
+    from pytest_skillopt.rollouts.rollout import Rollout, RolloutRequest
     from pytest_skillopt.rollouts.sampler import Sampler
     from pytest_skillopt.run.directory import RunDirectory
     from pytest_skillopt.run.journal import Journal
@@ -83,6 +84,17 @@ class Run:
 
     def tasks_of(self, skill: str) -> list[SkillTask]:
         return [task for task in self.tasks if task.skill == skill]
+
+    def take(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
+        """Take rollouts, and count in the purse what they cost.
+
+        Raises:
+            StopRun: a cap or a fault ended the run.
+        """
+        rollouts = self.sampler.take(requests)
+        for rollout in rollouts:
+            self.limits.purse.took(rollout.request.key, rollout.all_usage, rollout.duration)
+        return rollouts
 
     @property
     def resume_command(self) -> str:

@@ -124,3 +124,11 @@ def test_a_check_whose_cap_pays_for_a_part_says_so(edited: Project) -> None:
     assert "a cap leaves 1 round of 3" in edited.result()["skills"][0]["reason"], shown
     assert status == 1, "missing evidence is no yes"
     assert edited.compare(CHECK)[0] == 0
+
+
+def test_the_noise_is_measured_in_as_many_rounds_as_a_cap_pays_for(project: Project) -> None:
+    _, shown = project.compare("--skillopt-aa", f"--skillopt-max-calls={2 * ROUND + 4}")
+    (skill,) = project.result()["skills"]
+    assert skill["status"] == "measured", shown
+    assert {(row["before"]["n"], row["after"]["n"]) for row in skill["tasks"]} == {(2, 2)}
+    assert "the caps paid for 2 rollouts of 3 a task" in shown
