@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     """Fields of a ``SkillResult``, by name."""
 
 
+GO_ON = "repeat the command to go on, after a cap with a higher one"
+"""Advice after a comparison that has no verdict."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """Two versions of a skill, the rule that decides between them, and the words of the answer."""

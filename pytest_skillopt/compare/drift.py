@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
-from pytest_skillopt.compare.comparison import Question
+from pytest_skillopt.compare.comparison import GO_ON, Question
 from pytest_skillopt.compare.gates import HelpsGate
 from pytest_skillopt.report.words import percent
 from pytest_skillopt.run.past import load_runs
@@ -42,8 +42,7 @@ def ask_if_it_helps(run: Run, skill: str) -> Question:
     def told(found: Fields) -> Fields:
         status, suite = found["status"], found["suite"]
         if status not in _WORDS:
-            reason = f"{found['reason']}; repeat the same command to go on"
-            return {"patch": "", "reason": reason}
+            return {"patch": "", "reason": f"{found['reason']}; {GO_ON}"}
         past: list[PastRow] = []
         for result, one in earlier:
             past += _measured(result.started, result.models, one.status, one.suite)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
-from pytest_skillopt.compare.comparison import Question
+from pytest_skillopt.compare.comparison import GO_ON, Question
 from pytest_skillopt.compare.versions import with_change
 from pytest_skillopt.edits.vetting import Refusal, Vetting
 from pytest_skillopt.gate.sequential import DefaultGate
@@ -92,7 +92,7 @@ def _question(
 _NEXT = {
     "accepted": "apply it with: pytest-skillopt show --patch | git apply",
     "rejected": "keep the skill as it is; a further try today needs stronger evidence",
-    "unmeasured": "repeat the same command to go on",
+    "unmeasured": GO_ON,
 }
 
 

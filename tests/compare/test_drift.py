@@ -152,7 +152,7 @@ def test_a_cap_decides_nothing_and_the_same_command_goes_on(project: Project) ->
     assert (status, len(project.asked)) == (1, 8), "a round; the cap leaves no second one"
     assert "Cannot tell" in shown
     assert "No gain is shown in 1 round, and a cap leaves no more of 10" in shown
-    assert "repeat the same command" in shown
+    assert "repeat the command to go on, after a cap with a higher one" in shown
     assert project.measure("old")[0] == 0
     assert len(project.asked) == WHOLE, "nothing is asked twice"
     undecided, helps = (result["skills"][0] for result in project.results())
