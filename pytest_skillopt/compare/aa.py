@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.compare.comparison import take
 from pytest_skillopt.rates import noise_floor
 from pytest_skillopt.report import words
 from pytest_skillopt.run.result import Arm
@@ -56,21 +57,13 @@ def _both_evaluations(run: Run, version: str, tasks: Sequence[SkillTask]) -> lis
     """Take the rollouts of two evaluations, or as many whole rounds as the caps pay for."""
     wanted, done = run.settings.rollouts, 0
     taken: list[Rollout] = []
-    while more := _affordable_rounds(run, 2 * len(tasks), wanted - done):
+    while more := run.limits.purse.affordable_rounds(2 * len(tasks), wanted - done):
         requests = []
         for index in range(done, done + more):
             for stream in ("aa/1", "aa/2"):
                 requests += [run.sampler.request(task.id, version, stream, index) for task in tasks]
-        taken += run.take(requests)
+        taken += take(run, requests)
         done += more
     if done < wanted:
         run.notes.append(f"the caps paid for {words.plural(done, 'rollout')} of {wanted} a task")
     return taken
-
-
-def _affordable_rounds(run: Run, size: int, most: int) -> int:
-    """Return how many rounds the caps pay for: one before the first has told the price."""
-    purse = run.limits.purse
-    if purse.binding and not purse.samples:
-        return min(1, most)
-    return int(min(most, purse.affordable() // size))

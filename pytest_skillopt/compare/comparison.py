@@ -10,7 +10,7 @@ from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.run.directory import mode_of
 from pytest_skillopt.run.past import earlier_rollouts
 from pytest_skillopt.search.outcome import arm_of, comparison, cost_of, task_rows
-from pytest_skillopt.search.samples import Evidence
+from pytest_skillopt.search.samples import Evidence, count_in
 from pytest_skillopt.skill.document import NO_SKILL
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pytest_skillopt import Document, SequentialGate
     from pytest_skillopt.gate.data import Draw
-    from pytest_skillopt.rollouts.rollout import Rollout
+    from pytest_skillopt.rollouts.rollout import Rollout, RolloutRequest
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import Arm, SkillResult, TaskRow
 
@@ -50,13 +50,12 @@ def answer(run: Run, skill: str, question: Question) -> SkillResult:
         CANDIDATE: sampler.add_version(skill, after.packed),
     }
 
-    def take(draws: Sequence[Draw]) -> list[Rollout]:
-        return run.take(
-            [sampler.request(d.task, versions[d.arm], d.stream, d.index) for d in draws]
-        )
+    def taken(draws: Sequence[Draw]) -> list[Rollout]:
+        requests = [sampler.request(d.task, versions[d.arm], d.stream, d.index) for d in draws]
+        return take(run, requests)
 
-    evidence = Evidence(take)
-    question.gate.left = run.limits.purse.affordable
+    evidence = Evidence(taken)
+    question.gate.purse = run.limits.purse
     verdict = _decide(question.gate, evidence)
     run.journal.write("verdict", {"candidate": versions[CANDIDATE], **verdict.to_json()})
     old, new = evidence.before, evidence.after
@@ -75,6 +74,17 @@ def answer(run: Run, skill: str, question: Question) -> SkillResult:
         found |= with_none(run, skill, rows)
     found |= question.told(found)
     return run.skill_result(skill, before, after, **found)
+
+
+def take(run: Run, requests: Sequence[RolloutRequest]) -> list[Rollout]:
+    """Take rollouts, and count in the purse of the run what they cost.
+
+    Raises:
+        StopRun: a cap or a fault ended the run.
+    """
+    rollouts = run.sampler.take(requests)
+    count_in(run.limits.purse, rollouts)
+    return rollouts
 
 
 def _decide(gate: SequentialGate, evidence: Evidence) -> Verdict:

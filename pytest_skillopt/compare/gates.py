@@ -65,7 +65,8 @@ class HelpsGate(SequentialGate):
 
     def _sample_up_to(self, rounds: int) -> Generator[Wants, None, None]:
         """Take whole rounds up to so many, or as many as a cap pays for."""
-        while more := self.affordable_rounds(rounds - self._rounds):
+        size = 2 * len(self.tasks)
+        while more := self.purse.affordable_rounds(size, rounds - self._rounds):
             self._rounds += more
             yield self.whole_rounds(more)
 
@@ -147,8 +148,8 @@ class RegressionCheck(SequentialGate):
 
     def _sample_up_to(self, rounds: int) -> Generator[Wants, None, bool]:
         """Take rounds up to so many, or as many as a cap pays for; return if a task broke."""
-        first = self.options.rollouts
-        while more := self.affordable_rounds(rounds - self._rounds):
+        first, size = self.options.rollouts, 2 * len(self.tasks)
+        while more := self.purse.affordable_rounds(size, rounds - self._rounds):
             # The first rounds of the earlier version are taken at once.
             yield self._more_of_base(max(self._rounds + 1, min(first, self._rounds + more)))
             self._rounds += 1

@@ -25,6 +25,7 @@ from pytest_skillopt.gate.data import (
     GateTask,
     Verdict,
 )
+from pytest_skillopt.model.purse import Purse
 
 if TYPE_CHECKING:
     from pytest_skillopt.gate.data import Arm, Decision, Sample
@@ -109,8 +110,8 @@ class SequentialGate:
         self.streams: dict[Arm, str] = {INCUMBENT: TAPE, CANDIDATE: SCREEN}
         """Stream of further samples by arm."""
         self.decision = decision
-        self.left: Callable[[], float] = lambda: math.inf
-        """Returns how many further samples the caps of the run pay for."""
+        self.purse = Purse()
+        """Pays for the samples; without caps if nobody sets another one."""
         if twice := [task for task, count in Counter(names).items() if count > 1]:
             raise ValueError(f"the task {twice[0]} is in the suite twice")
         self._drawn: Counter[Want] = Counter()
@@ -179,17 +180,8 @@ class SequentialGate:
 
     def affordable(self, samples: int) -> int:
         """Return this number of samples, or as many as the limit and the caps leave."""
-        return max(0, int(min(samples, self.limit - self._drawn.total(), self.left())))
-
-    def affordable_rounds(self, most: int) -> int:
-        """Return this number of whole rounds, or as many as are affordable.
-
-        Before the first sample under a cap the price is not known: then it is one.
-        """
-        if not self._drawn and self.left() < math.inf:
-            return min(1, most)
-        size = 2 * len(self.tasks)
-        return self.affordable(size * most) // size
+        left = min(self.limit - self._drawn.total(), self.purse.affordable())
+        return max(0, int(min(samples, left)))
 
     def fallen_side(self) -> str:
         """Describe the kind of trigger tasks that got worse; empty if neither did."""

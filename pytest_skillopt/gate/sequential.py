@@ -56,6 +56,7 @@ from pytest_skillopt.gate.statistics import (
     is_flaky,
     permutation_test,
 )
+from pytest_skillopt.report.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
@@ -155,8 +156,7 @@ class DefaultGate(SequentialGate):
         if doubt:
             return self._judge("rejected", f"{self.named_breaks()}{doubt}")
         fixed = self.counts.fixed()
-        tasks = "1 task" if len(fixed) == 1 else f"{len(fixed)} tasks"
-        gains = f", {tasks} fixed ({named(fixed)})" if fixed else ""
+        gains = f", {plural(len(fixed), 'task')} fixed ({named(fixed)})" if fixed else ""
         reason = f"the suite's mean rose {self._moved()}{gains}; {self._said()}"
         return self._judge("accepted", f"{self.named_breaks()}{reason}")
 
@@ -218,7 +218,7 @@ class DefaultGate(SequentialGate):
         """Draw fresh pairs until it is clear whether the suite improved; return the doubt."""
         self._begun = {key: count.n for key, count in self.counts.items()}
         self._pairs = pairs = self.affordable(self.limit) // 2
-        if not pairs and self.left() < 2:
+        if not pairs and self.purse.affordable() < 2:
             raise Unmeasured("a cap leaves no sample to compare the two skills")
         sizes = [int(part * pairs) for part in LOOKS]
         sizes = [size for size in sizes if size >= LEAST]

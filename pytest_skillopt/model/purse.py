@@ -177,6 +177,15 @@ class Purse:
         """Return how many further rollouts can be paid after the reserves; infinity without cap."""
         return max(0.0, min(self._bounds(), default=(math.inf, ""))[0])
 
+    def affordable_rounds(self, size: int, most: int) -> int:
+        """Return how many of ``most`` rounds of so many rollouts can be paid after the reserves.
+
+        Under a cap it is one before the first rollout has told the price.
+        """
+        if self.binding and not self.samples:
+            return min(1, most)
+        return int(min(most, self.affordable() // size))
+
     def affordable_calls(self) -> float:
         """Return how many optimizer calls can be paid after the reserves; infinity without cap."""
         held = self._held()

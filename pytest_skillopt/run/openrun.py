@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.limits import Meter
     from pytest_skillopt.model.roles import Models
     from pytest_skillopt.model.types import Model, Role
-    from pytest_skillopt.rollouts.rollout import Rollout, RolloutRequest
     from pytest_skillopt.rollouts.sampler import Sampler
     from pytest_skillopt.run.directory import RunDirectory
     from pytest_skillopt.run.journal import Journal
@@ -85,17 +84,6 @@ class Run:
     def tasks_of(self, skill: str) -> list[SkillTask]:
         return [task for task in self.tasks if task.skill == skill]
 
-    def take(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
-        """Take rollouts, and count in the purse what they cost.
-
-        Raises:
-            StopRun: a cap or a fault ended the run.
-        """
-        rollouts = self.sampler.take(requests)
-        for rollout in rollouts:
-            self.limits.purse.took(rollout.request.key, rollout.all_usage, rollout.duration)
-        return rollouts
-
     @property
     def resume_command(self) -> str:
         """Command that continues this run; empty except for a training."""
@@ -139,24 +127,30 @@ class Run:
         notes = dict.fromkeys([*self.notes, *self.sampler.notes, *self.models.notes])
         rows = [self._with_usage(skill) for skill in skills]
         return Result(
-            mode=self.mode.name,
-            run=self.directory.name,
             started=started.isoformat(timespec="seconds"),
             seconds=round(seconds, 3),
             status=status,
             reason=reason,
-            command=list(self.command),
             skills=rows,
-            models=self.roles,
-            simulated=self.simulated,
-            versions=_versions(self.tasks),
-            settings=self.settings.to_json(),
             usage=self._usage(),
             rollouts=self.sampler.taken,
             errors=self.sampler.errors,
             notes=list(notes),
             resume=resume,
+            **self._about(),
         )
+
+    def _about(self) -> dict[str, Any]:
+        """Return the fields of a result that are known from the start."""
+        return {
+            "mode": self.mode.name,
+            "run": self.directory.name,
+            "command": list(self.command),
+            "models": self.roles,
+            "simulated": self.simulated,
+            "versions": _versions(self.tasks),
+            "settings": self.settings.to_json(),
+        }
 
     def _usage(self) -> list[UsageRow]:
         """Sum the usage of all sessions of the run, sorted by role and stage."""

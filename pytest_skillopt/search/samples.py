@@ -126,18 +126,13 @@ class Samples:
 
     def _take(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
         rollouts = self._sampler.take(requests)
-        self._count(rollouts)
+        count_in(self.purse, rollouts)
         for rollout in rollouts:
             request = rollout.request
             version = self._stands_for.get(request.version, request.version)
             if version == self._start.version:
                 self._at_start.setdefault(request.task, {})[request.key] = rollout
         return rollouts
-
-    def _count(self, rollouts: Sequence[Rollout]) -> None:
-        for rollout in rollouts:
-            used = rollout.all_usage
-            self.purse.took(rollout.request.key, used, rollout.duration)
 
     def at_start(self) -> dict[str, list[Rollout]]:
         """Return all rollouts of the skill as it was on disk, by task."""
@@ -212,6 +207,12 @@ class Evidence:
         for draw, rollout in zip(draws, rollouts, strict=True):
             sides[draw.arm].setdefault(draw.task, []).append(rollout)
         return list(map(_sample, draws, rollouts))
+
+
+def count_in(purse: Purse, rollouts: Iterable[Rollout]) -> None:
+    """Count in a purse what rollouts cost."""
+    for rollout in rollouts:
+        purse.took(rollout.request.key, rollout.all_usage, rollout.duration)
 
 
 def _why_not(found: Mapping[str, Sequence[Rollout]]) -> str:
