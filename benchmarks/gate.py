@@ -134,7 +134,7 @@ EXPECTED = 0.3
 
 @dataclass
 class Searched:
-    """What a search says before the decision."""
+    """Expectations of a search before the decision."""
 
     held_out: Sequence[int] = ()
     """Tasks that it has not seen."""

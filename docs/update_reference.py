@@ -31,7 +31,7 @@ class Declared:
 
 
 def declared() -> Declared:
-    """What the core and the built-in plugins declare."""
+    """Options and settings that the core and the built-in plugins declare."""
     found: Any = Declared()
     options.pytest_addoption(found)
     for name in plugins.BUILTIN:

@@ -145,6 +145,13 @@ def _own(run: Run, display: Display) -> Result:
     return OWN[run.mode.name](run, display)
 
 
+def _samples_of_training(task: SkillTask, settings: Settings) -> int:
+    """Return the samples that end a training: of the final comparison, or of the test split."""
+    if task.split == "test":
+        return 2 * (task.rollouts or settings.rollouts)
+    return 2 * settings.final_rollouts
+
+
 _EVALUATE = Mode(
     name="evaluate",
     flag="--skillopt",
@@ -154,92 +161,86 @@ _EVALUATE = Mode(
     typical=1.0,
     judges_tasks=True,
 )
-BUILTIN = (
-    _EVALUATE,
-    Mode(
-        name="train",
-        flag="--skillopt-train",
-        carry_out=_own,
-        doing="training",
-        samples=lambda task, settings: (
-            2 * (task.rollouts or settings.rollouts)
-            if task.split == "test"
-            else 2 * settings.final_rollouts
-        ),
-        gated=True,
-        options=("resume",),
-        splits=True,
-        answers={
-            "accepted": ("Accepted, ready to merge", "good"),
-            "rejected": ("Nothing to merge", "neutral"),
-            "unchanged": ("Nothing to merge", "neutral"),
-            "unmeasured": ("Not measured", "bad"),
-            "interrupted": ("Stopped early", "careful"),
-        },
-    ),
-    Mode(
-        name="aa",
-        flag="--skillopt-aa",
-        carry_out=_own,
-        doing="measuring the noise of",
-        samples=lambda task, settings: 2 * settings.rollouts,
-        typical=1.0,
-        sides=("first", "second"),
-        noise=True,
-    ),
-    Mode(
-        name="compare",
-        flag="--skillopt-compare",
-        carry_out=_own,
-        doing="comparing",
-        samples=lambda task, settings: 2 * settings.final_rollouts,
-        sides=("first", "second"),
-    ),
-    Mode(
-        name="drift",
-        flag="--skillopt-drift",
-        carry_out=_own,
-        doing="measuring the drift of",
-        samples=lambda task, settings: 4 * settings.final_rollouts,
-        sides=("without", "with"),
-        answers={
-            "accepted": ("Still helps", "good"),
-            "rejected": ("Not shown to help", "bad"),
-            "unmeasured": ("Cannot tell", "careful"),
-        },
-        fails=("rejected", "unmeasured"),
-    ),
-    Mode(
-        name="check",
-        flag="--skillopt-check",
-        carry_out=_own,
-        doing="checking",
-        samples=lambda task, settings: 2 * MOST_OF_TASK,
-        options=("check-strict",),
-        sides=("base", "change"),
-        late_probe=True,
-        answers={
-            "accepted": ("No regression found", "good"),
-            "unchanged": ("No regression found", "good"),
-            "rejected": ("Do not merge", "bad"),
-        },
-        fails=("rejected",),
-        needs_evidence=True,
-    ),
-    Mode(
-        name="try",
-        flag="--skillopt-try",
-        carry_out=_own,
-        doing="trying a change of",
-        samples=lambda task, settings: 2 * settings.final_rollouts * (task.split != "test"),
-        gated=True,
-        splits=True,
-        late_probe=True,
-        answers={
-            "accepted": ("Accepted", "good"),
-            "rejected": ("Keep the skill as it is", "neutral"),
-            "unchanged": ("Keep the skill as it is", "neutral"),
-        },
-        fails=("rejected", "unmeasured"),
-    ),
+_TRAIN = Mode(
+    name="train",
+    flag="--skillopt-train",
+    carry_out=_own,
+    doing="training",
+    samples=_samples_of_training,
+    gated=True,
+    options=("resume",),
+    splits=True,
+    answers={
+        "accepted": ("Accepted, ready to merge", "good"),
+        "rejected": ("Nothing to merge", "neutral"),
+        "unchanged": ("Nothing to merge", "neutral"),
+        "unmeasured": ("Not measured", "bad"),
+        "interrupted": ("Stopped early", "careful"),
+    },
 )
+_AA = Mode(
+    name="aa",
+    flag="--skillopt-aa",
+    carry_out=_own,
+    doing="measuring the noise of",
+    samples=lambda task, settings: 2 * settings.rollouts,
+    typical=1.0,
+    sides=("first", "second"),
+    noise=True,
+)
+_COMPARE = Mode(
+    name="compare",
+    flag="--skillopt-compare",
+    carry_out=_own,
+    doing="comparing",
+    samples=lambda task, settings: 2 * settings.final_rollouts,
+    sides=("first", "second"),
+)
+_DRIFT = Mode(
+    name="drift",
+    flag="--skillopt-drift",
+    carry_out=_own,
+    doing="measuring the drift of",
+    samples=lambda task, settings: 4 * settings.final_rollouts,
+    sides=("without", "with"),
+    answers={
+        "accepted": ("Still helps", "good"),
+        "rejected": ("Not shown to help", "bad"),
+        "unmeasured": ("Cannot tell", "careful"),
+    },
+    fails=("rejected", "unmeasured"),
+)
+_CHECK = Mode(
+    name="check",
+    flag="--skillopt-check",
+    carry_out=_own,
+    doing="checking",
+    samples=lambda task, settings: 2 * MOST_OF_TASK,
+    options=("check-strict",),
+    sides=("base", "change"),
+    late_probe=True,
+    answers={
+        "accepted": ("No regression found", "good"),
+        "unchanged": ("No regression found", "good"),
+        "rejected": ("Do not merge", "bad"),
+    },
+    fails=("rejected",),
+    needs_evidence=True,
+)
+_TRY = Mode(
+    name="try",
+    flag="--skillopt-try",
+    carry_out=_own,
+    doing="trying a change of",
+    samples=lambda task, settings: 2 * settings.final_rollouts * (task.split != "test"),
+    gated=True,
+    splits=True,
+    late_probe=True,
+    answers={
+        "accepted": ("Accepted", "good"),
+        "rejected": ("Keep the skill as it is", "neutral"),
+        "unchanged": ("Keep the skill as it is", "neutral"),
+    },
+    fails=("rejected", "unmeasured"),
+)
+BUILTIN = (_EVALUATE, _TRAIN, _AA, _COMPARE, _DRIFT, _CHECK, _TRY)

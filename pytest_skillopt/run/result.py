@@ -238,11 +238,11 @@ class EditRow(_Record):
     @classmethod
     def of(cls, edit: Edit, status: EditStatus, why: str = "", **more: Any) -> EditRow:
         """Describe an edit and its fate, without secrets that the optimizer may have written."""
+        written = {"target": edit.target, "content": edit.content, "reason": edit.reason}
+        texts: dict[str, Any] = {name: redact(text) for name, text in written.items()}
         return cls(
             op=edit.op,
-            target=redact(edit.target),
-            content=redact(edit.content),
-            reason=redact(edit.reason),
+            **texts,
             tasks=list(edit.tasks),
             support=edit.support,
             step=edit.step,
@@ -321,7 +321,7 @@ class PastRow(_Record):
 
 
 class _Skill(_Record):
-    """What a result is about, which comes first in ``result.json``."""
+    """Skill of a result and its versions, which come first in ``result.json``."""
 
     path: str
     name: str
@@ -332,7 +332,7 @@ class _Skill(_Record):
 
 
 class Findings(_Record):
-    """What a mode has found about a skill."""
+    """Findings of a mode about a skill."""
 
     status: Status
     reason: str

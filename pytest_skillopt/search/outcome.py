@@ -134,6 +134,7 @@ def task_row(
         change = _change(old, new)
     is_flaky = any({r.passed for r in arm if r.measured} == {True, False} for arm in arms)
     all_skipped = bool(rollouts) and all(rollout.outcome == "skipped" for rollout in rollouts)
+    calls, tokens = used.calls + used.cached, used.input_tokens + used.output_tokens
     return TaskRow(
         id=task.id,
         split=task.split,
@@ -145,8 +146,8 @@ def task_row(
         change=change,
         flaky=is_flaky,
         skipped=all_skipped,
-        calls=used.calls + used.cached,
-        tokens=used.input_tokens + used.output_tokens,
+        calls=calls,
+        tokens=tokens,
         cost=used.cost,
     )
 

@@ -219,7 +219,6 @@ class Trainer:
         self, status: Status, reason: str, measured: Measured | None = None, ended: str = ""
     ) -> TrainOutcome:
         state = self._state
-        outlook = state.outlook
         rows: list[TaskRow] = []
         verdict = measured.verdict if measured else None
         decided = verdict is not None and verdict.decision != "unmeasured"
@@ -231,10 +230,6 @@ class Trainer:
         rows = list(self._of_all_tasks(rows))
         if status == "accepted":
             rows = [self._with_expected(row) for row in rows]
-        suite = [row for row in rows if row.split != "test"]
-        val = [row for row in rows if row.split in ("val", "both")]
-        test = [row for row in rows if row.split == "test"]
-        warnings = state.context.vetting.warnings(state.start, state.incumbent)
         after = state.incumbent if status == "accepted" else state.start
         ended_early = state.history.ended_early or status in ("interrupted", "unmeasured")
         resumable = self._final.interrupted or (ended_early and not decided)
@@ -248,24 +243,27 @@ class Trainer:
             accepted=tuple(state.accepted),
             verdict=verdict,
             resumable=resumable,
-            suite=comparison(suite),
             gain=gain,
             ended=ended,
-            prospect=outlook.prospect() if outlook else None,
             need=need,
-            from_search=measured.from_search if measured else 0,
-            val=comparison(val),
-            test=comparison(test),
-            steps=state.history.steps,
-            edits=state.history.edits,
             tasks=rows,
-            cost=cost_of(measured.before, measured.after) if measured else None,
-            shared_train_val=any(task.split == "both" for task in state.val),
-            warnings=warnings,
             notes=tuple(self._notes(status)),
-            samples=state.purse.samples,
-            optimizer_calls=state.context.calls.asked,
+            **_measurements(rows, measured),
+            **self._of_search(),
         )
+
+    def _of_search(self) -> dict[str, Any]:
+        """Return the fields of the outcome that the search gives."""
+        state = self._state
+        return {
+            "steps": state.history.steps,
+            "edits": state.history.edits,
+            "prospect": state.outlook.prospect() if state.outlook else None,
+            "warnings": state.context.vetting.warnings(state.start, state.incumbent),
+            "shared_train_val": any(task.split == "both" for task in state.val),
+            "samples": state.purse.samples,
+            "optimizer_calls": state.context.calls.asked,
+        }
 
     def _of_all_tasks(self, compared: Sequence[TaskRow]) -> Iterator[TaskRow]:
         """Yield a row for each task, with all samples of the skill on disk.
@@ -331,6 +329,22 @@ class Trainer:
             if count:
                 notes.append(f"{count} of {calls.asked} {what}; they were left out")
         return list(dict.fromkeys(notes))
+
+
+def _measurements(rows: Sequence[TaskRow], measured: Measured | None) -> dict[str, Any]:
+    """Return the fields of the outcome that compare both versions."""
+    suite = [row for row in rows if row.split != "test"]
+    val = [row for row in rows if row.split in ("val", "both")]
+    test = [row for row in rows if row.split == "test"]
+    found: dict[str, Any] = {
+        "suite": comparison(suite),
+        "val": comparison(val),
+        "test": comparison(test),
+    }
+    if measured:
+        found["from_search"] = measured.from_search
+        found["cost"] = cost_of(measured.before, measured.after)
+    return found
 
 
 def train(

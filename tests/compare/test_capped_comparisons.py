@@ -122,7 +122,7 @@ def test_a_check_whose_cap_pays_for_a_part_says_so(edited: Project) -> None:
     edited.server.reply = lambda body: "Hello!"
     status, shown = edited.compare(CHECK, f"--skillopt-max-calls={2 * ROUND}")
     assert "a cap leaves 1 round of 3" in edited.result()["skills"][0]["reason"], shown
-    assert status == 1, "missing evidence is no yes"
+    assert status == 1, "a check without enough evidence fails"
     assert edited.compare(CHECK)[0] == 0
 
 

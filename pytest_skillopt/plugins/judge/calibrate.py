@@ -127,11 +127,11 @@ def calibrate(config: pytest.Config, path: Path) -> int:
     if not found.total:
         raise UserError(f"{model.name}: no grade could be read")
     low, high = found.interval
-    sys.stdout.write(
-        f"agreement {percent(found.share)} ({percent(low)} to {percent(high)}) on "
-        f"{plural(found.total, 'label')}, kappa {found.kappa:.2f}; only the judge says yes "
-        f"{plural(found.judge_alone, 'time')}, only people {plural(found.people_alone, 'time')}\n"
-    )
+    agreement = f"agreement {percent(found.share)} ({percent(low)} to {percent(high)})"
+    labels, kappa = plural(found.total, "label"), f"kappa {found.kappa:.2f}"
+    judge_only = f"only the judge says yes {plural(found.judge_alone, 'time')}"
+    people_only = f"only people {plural(found.people_alone, 'time')}"
+    sys.stdout.write(f"{agreement} on {labels}, {kappa}; {judge_only}, {people_only}\n")
     if found.total < FEW:
         sys.stdout.write(f"this is too few labels for a reliable figure: have at least {FEW}\n")
     return 0

@@ -161,37 +161,44 @@ class Follower:
         """
         result = self._result()
         done = self._done
-        told: dict[str, Any] = {
-            "run": self._run.name,
-            "mode": self._about.get("mode", ""),
-            "state": "not running",
-            "phase": "",
-            "seconds": self._last - self._first,
-            "left": None,
-            "done": done,
-            "passed": self._outcomes["passed"],
-            "errors": self._outcomes["error"],
-            "total": self._total(done),
-            "rates": list(self._rates.values())[-1:],
-            "caps": self._plan["caps"],
-            "models": self._plan["models"],
-            "spent": {role: asdict(usage) for role, usage in self._spent.items()},
-            "tasks": list(self._splits.items()),
-            "starts": len(set(self._about.get("skills", {}).values())),
-            "steps": list(self._steps.values()),
-            "edits": list(self._edits.values())[-MOST_EDITS:],
-            "faults": self._faults.most_common(MOST_FAULTS),
-            "stoppable": False,
-            "said": None,
-            "measured": [],
-            "history": [],
-        }
+        told: dict[str, Any] = {"state": "not running", "phase": "", "left": None}
+        told |= {"stoppable": False, "said": None, "measured": [], "history": []}
+        told |= {**self._of_run(), **self._progress(done)}
         if result is not None:
             told |= {"state": "finished", **result}
         elif is_held(self._run):
             told |= {"state": "running", "phase": self._phase, "left": self._left(done)}
             told["stoppable"] = self.controller() is not None
         return {**_clean(told), "samples": self._samples[since:]}
+
+    def _of_run(self) -> dict[str, Any]:
+        """Return what was known of the run at its start."""
+        return {
+            "run": self._run.name,
+            "mode": self._about.get("mode", ""),
+            "starts": len(set(self._about.get("skills", {}).values())),
+            "caps": self._plan["caps"],
+            "models": self._plan["models"],
+        }
+
+    def _progress(self, done: int) -> dict[str, Any]:
+        """Return what was measured, spent and decided so far."""
+        counts = {
+            "seconds": self._last - self._first,
+            "done": done,
+            "passed": self._outcomes["passed"],
+            "errors": self._outcomes["error"],
+            "total": self._total(done),
+        }
+        return {
+            **counts,
+            "rates": list(self._rates.values())[-1:],
+            "spent": {role: asdict(usage) for role, usage in self._spent.items()},
+            "tasks": list(self._splits.items()),
+            "steps": list(self._steps.values()),
+            "edits": list(self._edits.values())[-MOST_EDITS:],
+            "faults": self._faults.most_common(MOST_FAULTS),
+        }
 
     @property
     def _done(self) -> int:
