@@ -32,7 +32,7 @@ def measure_noise(run: Run, skill: str) -> SkillResult:
     arms = [(row.before, row.after or Arm()) for row in rows]
     counts = [(first.passed + second.passed, first.n + second.n) for first, second in arms]
     floor = noise_floor(counts, rollouts)
-    flaky = sum(row.flaky for row in rows)
+    flaky = sum(0 < passed < n for passed, n in counts)
     reason = (
         f"two evaluations of {words.plural(rollouts, 'rollout')} a task differ by "
         f"{100 * floor:.1f} points (one standard deviation) by chance; {flaky} of "

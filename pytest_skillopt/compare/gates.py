@@ -117,6 +117,8 @@ class RegressionCheck(SequentialGate):
         self._highest = -math.inf
         self._rounds = 0
         """Rounds of both versions that were taken."""
+        self._paid = 0
+        """The same with those of this round of sampling that the caps pay for."""
         self._passes: Counter[str] = Counter()
         """Passes of the candidate in its rounds, by task; without the samples that follow it up."""
 
@@ -148,16 +150,31 @@ class RegressionCheck(SequentialGate):
 
     def _sample_up_to(self, rounds: int) -> Generator[Wants, None, bool]:
         """Take rounds up to so many, or as many as a cap pays for; return if a task broke."""
-        first, size = self.options.rollouts, 2 * len(self.tasks)
-        while more := self.purse.affordable_rounds(size, rounds - self._rounds):
-            # The first rounds of the earlier version are taken at once.
-            yield self._more_of_base(max(self._rounds + 1, min(first, self._rounds + more)))
-            self._rounds += 1
-            yield from self._round_of_candidate()
-            broke = yield from self._follow_suspicious()
-            if broke:
-                return True
+        first = self.options.rollouts
+        while self._rounds < (paid := self._payable(rounds)):
+            self._paid = paid
+            while self._rounds < paid:
+                # The first rounds of the earlier version are taken at once.
+                yield self._more_of_base(max(self._rounds + 1, min(first, paid)))
+                self._rounds += 1
+                yield from self._round_of_candidate()
+                broke = yield from self._follow_suspicious()
+                if broke:
+                    return True
         return False
+
+    def _payable(self, rounds: int) -> int:
+        """Return the number of rounds, at most this one, that a cap pays for, with those taken."""
+        size = 2 * len(self.tasks)
+        paid = self._rounds + self.purse.affordable_rounds(size, rounds - self._rounds)
+        # Samples that followed up a task of the earlier version are of its later rounds.
+        while self._drawn and paid < rounds and self._lacking(paid + 1) <= self.purse.affordable():
+            paid += 1
+        return paid
+
+    def _lacking(self, rounds: int) -> int:
+        """Return how many samples are still missing of so many rounds."""
+        return len(self._more_of_base(rounds)) + len(self.tasks) * (rounds - self._rounds)
 
     def _more_of_base(self, length: int) -> list[Want]:
         """Return the samples of the earlier version that tasks lack of ``length``."""
@@ -183,13 +200,18 @@ class RegressionCheck(SequentialGate):
         return self._highest
 
     def _follow_suspicious(self) -> Generator[Wants, None, bool]:
-        """Sample tasks that look broken, the worst first; return whether one credibly is."""
+        """Sample tasks that look broken, the worst first; return whether one credibly is.
+
+        A cap pays for the rounds first.
+        """
         least = math.log(self.focus)
         while self._evidence() < -math.log(self.options.alpha / 2):
             log_es = {task: self.counts.down(task) for task in self.tasks}
             suspicious = self.unfinished(task for task in self.tasks if log_es[task] >= least)
             suspicious.sort(key=log_es.__getitem__, reverse=True)
-            suspicious = suspicious[: self.affordable(2 * len(suspicious)) // 2]
+            lacking = self._lacking(max(self._paid, self.options.rollouts))
+            left = self.affordable(2 * len(suspicious) + lacking) - lacking
+            suspicious = suspicious[: max(0, left) // 2]
             if not suspicious:
                 return False
             yield self.again(suspicious)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import pytest
 from gate_draws import candidate_passes, noisy, taker, tasks
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,9 +14,13 @@ from pytest_skillopt.compare.gates import RegressionCheck, suite_log_e
 from pytest_skillopt.gate.data import Draw, GateOptions, Verdict
 from pytest_skillopt.gate.engine import run_gate
 from pytest_skillopt.gate.statistics import log_e
+from pytest_skillopt.model.purse import Amounts, Purse
+from pytest_skillopt.model.types import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from pytest_skillopt.gate.data import Sample
 
 
 def check(
@@ -51,6 +56,35 @@ def test_a_loss_that_may_be_chance_is_not_enough_evidence() -> None:
     assert verdict.decision == "unmeasured"
     assert "may be chance" in verdict.reason
     assert re.search(r"; about \d+ samples, \d+ rounds of both skills, would tell$", verdict.reason)
+
+
+def capped(seed: int, rounds: int) -> tuple[Verdict, Purse]:
+    """Check a slightly worse version of seven tasks under a cap of so many rounds."""
+    gate = RegressionCheck(tasks(7))
+    purse = gate.purse = Purse(Amounts(rollouts=2 * 7 * rounds))
+    answers = taker(noisy(seed, -0.1))
+
+    def take(draws: Sequence[Draw]) -> list[Sample]:
+        for draw in draws:
+            purse.took(str(draw), Usage(), 0.0)
+        return answers(draws)
+
+    return run_gate(gate, take), purse
+
+
+@pytest.mark.parametrize("rounds", [3, 4, 6])
+def test_tasks_that_look_broken_leave_a_cap_its_rounds(rounds: int) -> None:
+    for seed in range(20):
+        verdict, purse = capped(seed, rounds)
+        assert "a cap leaves" not in verdict.reason, seed
+        assert purse.samples <= purse.caps.rollouts
+
+
+def test_a_cap_below_the_rounds_of_a_look_decides_no_slight_loss() -> None:
+    for seed in range(20):
+        verdict, purse = capped(seed, 2)
+        assert verdict.decision != "accepted"
+        assert purse.samples <= purse.caps.rollouts
 
 
 def test_an_unchanged_skill_is_seldom_called_worse() -> None:
