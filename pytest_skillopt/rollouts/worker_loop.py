@@ -59,7 +59,10 @@ class Link:
         self.ended = ""
         """``stop`` after the controller's stop message, ``gone`` if it disappeared without one."""
         self.inbox: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
-        """Messages of the controller other than answers; ``("stop",)`` if it is gone."""
+        """Messages of the controller other than answers; ``("stop",)`` if it is gone.
+
+        Beside them ``("finished", rollout)``, from other threads of this process.
+        """
 
     def open(self, on_end: Callable[[], None]) -> None:
         """Begin to receive. ``on_end`` is called once, after the controller has stopped or is gone.
@@ -283,12 +286,12 @@ class WorkerLoop:
             runner=runner,
             settings=self._settings,
             watchdog=self._watchdog,
-            deliver=self._deliver,
+            deliver=self._finish,
         )
         return concurrent or runner
 
     def _obey(self, engine: RolloutRunner | ConcurrentRunner, kind: str, *told: Any) -> bool:
-        """Carry out a message of the controller; return False on ``stop``."""
+        """Carry out a message of the inbox; return False on ``stop``."""
         if kind == "skill":
             skill, files = told
             self._versions.add_skill(skill, {os.fsdecode(n): data for n, data in files.items()})
@@ -301,6 +304,8 @@ class WorkerLoop:
                 self._run_here(engine, request)
             else:
                 engine.put(request)
+        elif kind == "finished":
+            self._deliver(*told)
         return kind != "stop"
 
     def _run_here(self, runner: RolloutRunner, request: RolloutRequest) -> None:
@@ -312,6 +317,14 @@ class WorkerLoop:
                 raise
         else:
             self._deliver(rollout)
+
+    def _finish(self, rollout: Rollout) -> None:
+        """Have the main thread deliver a rollout that ran in another thread.
+
+        The main thread handles an interrupt before all else. A terminal interrupts the processes of
+        a test as well, and another thread sees their end first now and then.
+        """
+        self._link.inbox.put(("finished", rollout))
 
     def _deliver(self, rollout: Rollout) -> None:
         if not self._muted:
