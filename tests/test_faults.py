@@ -287,6 +287,40 @@ def test_an_interrupt_ends_with_2_and_the_run_can_be_continued(
     _check_paid_once(project, lost=len(arguments))
 
 
+CATCHING = """if name == "Ben" and not os.path.exists("interrupted"):
+        open("interrupted", "w").close()
+        try:
+            signal.raise_signal({signum})
+            time.sleep(600)
+        except BaseException:
+            pass
+        assert False, "interrupted"
+"""
+IN_A_LOOP = """if name == "Ben" and not os.path.exists("interrupted"):
+        open("interrupted", "w").close()
+        async def wait():
+            try:
+                asyncio.get_running_loop().call_soon(signal.raise_signal, {signum})
+                await asyncio.sleep(600)
+            except asyncio.CancelledError:
+                assert False, "interrupted"
+        asyncio.run(wait())
+"""
+
+
+@pytest.mark.parametrize("test", [CATCHING, IN_A_LOOP], ids=["catching", "in-a-loop"])
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_that_a_test_catches_ends_the_session_and_is_no_answer(
+    project: FaultProject, undisturbed: list[dict[str, Any]], test: str, signum: int
+) -> None:
+    project.write_tests("import asyncio, signal\n    " + test.format(signum=int(signum)))
+    serial = ("-p", "no:xdist")
+    output = project.run(*serial, expect=pytest.ExitCode.INTERRUPTED, env={})
+    assert output.rstrip("\n").rpartition("\n")[2] == project.result["resume"]
+    project.run(*serial, f"--skillopt-resume={project.run_directory.name}")
+    assert outcome(project.result) == undisturbed
+
+
 def test_an_interrupt_while_the_test_split_is_measured_writes_nothing_until_it_is_continued(
     project: FaultProject, undisturbed: list[dict[str, Any]]
 ) -> None:

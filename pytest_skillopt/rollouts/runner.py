@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import re
+import signal
 import threading
 import time
 import traceback
@@ -29,7 +30,7 @@ from pytest_skillopt.rollouts.context import OwnFault, Recorder
 from pytest_skillopt.rollouts.executor import WorkersExecutor, cheapest
 from pytest_skillopt.rollouts.folders import remove_folder
 from pytest_skillopt.rollouts.idle import no_network
-from pytest_skillopt.rollouts.interrupts import alarm, kill_descendants, sigterm_interrupts
+from pytest_skillopt.rollouts.interrupts import alarm, handling, kill_descendants
 from pytest_skillopt.rollouts.outcome import (
     OUTPUT_LIMIT,
     Phase,
@@ -39,7 +40,7 @@ from pytest_skillopt.rollouts.outcome import (
     conclude,
     line_in_test,
 )
-from pytest_skillopt.rollouts.rollout import Rollout
+from pytest_skillopt.rollouts.rollout import InfraError, Rollout
 from pytest_skillopt.untrusted import redact, secret_variables, shorten
 
 if TYPE_CHECKING:
@@ -336,17 +337,30 @@ class SerialExecutor(WorkersExecutor):
         self._last: RolloutRequest | None = None
         self._open = contextlib.ExitStack()
         self._open.enter_context(rollouts_only(session.config))
-        self._open.enter_context(sigterm_interrupts())
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            self._open.enter_context(handling(signum, self._interrupt))
+
+    def _interrupt(self, signum: int, frame: object) -> None:
+        self.stop("the session was interrupted")
+        raise KeyboardInterrupt
 
     def next(self) -> Rollout:
         if not self._pending:
             raise RuntimeError("no rollout is queued")
         request = self._last = cheapest(self._pending, self._last)
+        late: list[str] = []
         try:
-            with _interrupted_after(self._timeout, request.task):
-                return self._runner.run(request)
-        except RolloutTimeout as late:  # raised between the rollout's end and the timer's
-            return Rollout.of_error(request, "timeout", str(late))
+            with _interrupted_after(self._timeout, request.task, late):
+                rollout = self._runner.run(request)
+        except RolloutTimeout:  # raised between the rollout's end and the timer's
+            rollout = Rollout.of_error(request, "timeout", late[0])
+        # A test may catch either interrupt, as an event loop does: its end is no answer.
+        if self.ended:
+            raise KeyboardInterrupt
+        if late and rollout.error is None:
+            error = InfraError("timeout", late[0])
+            rollout = replace(rollout, outcome="error", score=None, error=error)
+        return rollout
 
     def close(self) -> list[str]:
         """Tear down all fixtures; return the errors that occurred between rollouts."""
@@ -357,14 +371,16 @@ class SerialExecutor(WorkersExecutor):
 
 
 @contextlib.contextmanager
-def _interrupted_after(seconds: float, task: str) -> Iterator[None]:
+def _interrupted_after(seconds: float, task: str, late: list[str]) -> Iterator[None]:
+    """Raise ``RolloutTimeout`` after a number of seconds, and add its message to ``late``."""
     if not seconds or threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def interrupt(signum: int, frame: object) -> None:
+        late.append(f"{task} took longer than skillopt_timeout={seconds:g} seconds")
         kill_descendants(younger_than=seconds + _INSIST)
-        raise RolloutTimeout(f"{task} took longer than skillopt_timeout={seconds:g} seconds")
+        raise RolloutTimeout(late[0])
 
     with alarm(seconds, _INSIST, interrupt):
         yield

@@ -114,12 +114,29 @@ SOON = """
 """A ``conftest.py`` with which the time-out is over once the hanging test has started its child."""
 
 
-@pytest.mark.parametrize("args", [("-n1",), LANES, ("-p", "no:xdist")], ids=str)
+CATCHING = HANGING.replace(
+    "        time.sleep(1000)",
+    """
+        try:
+            time.sleep(1000)
+        except BaseException:
+            pass
+        assert False, "caught"
+    """,
+)
+SERIAL = ("-p", "no:xdist")
+
+
+@pytest.mark.parametrize(
+    ("suite", "args"),
+    [(HANGING, ("-n1",)), (HANGING, LANES), (HANGING, SERIAL), (CATCHING, SERIAL)],
+    ids=["worker", "lanes", "serial", "serial-catching"],
+)
 def test_a_hanging_rollout_is_ended_with_what_it_started(
-    drive: Drive, args: tuple[str, ...]
+    drive: Drive, suite: str, args: tuple[str, ...]
 ) -> None:
     job = {"job": "jobs:job", "jobs": _ONE_AFTER_OTHER, "conftest": SOON}
-    driven = drive(HANGING, *args, "--drive-timeout=600", **job)
+    driven = drive(suite, *args, "--drive-timeout=600", **job)
     error = driven.one("test_hangs").error
     assert error is not None
     assert error.kind == "timeout"

@@ -38,6 +38,7 @@ _LOG = logger(__name__)
 MOST_PRINTED = 64 << 20  # bytes of output after which a run is ended
 LEAST_FREE = 256 << 20  # free bytes on the workspace's disk below which it is ended
 _LOOK_MS = 100  # interval at which these limits are checked
+_LONGEST_LOOK = 1.0  # seconds; this process was stopped in a longer interval, as by Ctrl-Z
 _PATIENCE = 15.0  # seconds that a guard has to end a run; it needs at most 12
 KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS")
 _PLAIN = {"TERM": "dumb", "NO_COLOR": "1", "CI": "1", "DO_NOT_TRACK": "1"}
@@ -117,7 +118,8 @@ class Runner:
     def run(self, start: Start, limit: float, agent_calls: AgentCalls | None = None) -> Ended:
         """Run an agent until it ends, until ``agent_calls.stopped``, or for ``limit`` seconds.
 
-        Seconds lost to the infrastructure do not count; without limit if it is 0.
+        Seconds lost to the infrastructure do not count, nor those in which this process was
+        stopped and could not serve the agent; without limit if it is 0.
         """
         began, agent_calls, name = time.monotonic(), agent_calls or AgentCalls(), start.harness.name
         # Asked before the program starts, which may fill the disk at once.
@@ -142,10 +144,15 @@ class Runner:
                 why = "guard" if isinstance(error, ConnectionError) else "start"
                 return Ended(1, why, 0.0, err=str(error))
 
+            spent, looked = 0.0, began
+
             def reason() -> str:
                 """Return why the run is to be ended, or "" if it may go on."""
-                seconds = time.monotonic() - began - agent_calls.lost()
-                if 0 < limit < seconds:
+                nonlocal spent, looked
+                now = time.monotonic()
+                spent += min(now - looked, _LONGEST_LOOK)
+                looked = now
+                if 0 < limit < spent - agent_calls.lost():
                     return "time"
                 if max(os.fstat(file.fileno()).st_size for file in (out, err)) > MOST_PRINTED:
                     return "printed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import resource
 import shutil
@@ -54,10 +55,16 @@ def processes_with(word: str, *ids: str) -> list[int]:
     return found
 
 
-def jump(monkeypatch: pytest.MonkeyPatch, when: Callable[[], bool]) -> None:
-    """Let no time pass for a run until something has happened, and then much."""
-    clock = SimpleNamespace(monotonic=lambda: 1000.0 if when() else 0.0)
-    monkeypatch.setattr(run, "time", clock)
+def hurry(monkeypatch: pytest.MonkeyPatch, when: Callable[[], bool]) -> None:
+    """Let no time pass for a run until something has happened, and then a second a look."""
+    now = 0.0
+
+    def monotonic() -> float:
+        nonlocal now
+        now += when()
+        return now
+
+    monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=monotonic))
 
 
 def test_an_agent_that_answers(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,7 +296,7 @@ def test_an_agent_that_works_for_ever_has_failed(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = project.path / "said"
-    jump(monkeypatch, said.exists)
+    hurry(monkeypatch, said.exists)
     project.use_stub("call()\nsay(ran='make all')\nopen('said', 'w').close()\ntime.sleep(1000)")
     body = f"pathlib.Path({str(said)!r}).symlink_to(workspace / 'said')\n"
     body += "skill_harness('Hello.', timeout=2)"
@@ -302,6 +309,32 @@ def test_an_agent_that_works_for_ever_has_failed(
     )
 
 
+def test_the_time_for_which_the_session_was_stopped_is_not_the_agents(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-Z stops the session and its proxy, but not the agent, which waits for both."""
+    place = project.path / "workspace"
+    looks = itertools.count()
+
+    def monotonic() -> float:
+        if not (place / "asked").exists():
+            return 0.0
+        if next(looks) == 3:
+            (place / "go-on").touch()
+        return 1000.0
+
+    monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=monotonic))
+    project.use_stub(
+        "call()\nopen('asked', 'w').close()\n"
+        "while not os.path.exists('go-on'): time.sleep(0.01)\n"
+        "say(text='hi')\n"
+    )
+    body = f"pathlib.Path({str(place)!r}).symlink_to(workspace)\n"
+    body += "keep(text=skill_harness('Hello.', timeout=2))"
+    assert project.run(body, "-p", "no:xdist").ret == 0
+    assert project.kept == {"text": "hi"}
+
+
 def test_an_agent_that_never_asks_a_model_is_broken(project: Project) -> None:
     project.use_stub("time.sleep(1000)")
     said = message(project, "skill_harness('Hello.', timeout=0.1)")
@@ -312,7 +345,7 @@ def test_the_time_that_a_provider_costs_is_not_the_agents(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first try hangs for longer than the agent has; it is not counted."""
-    jump(monkeypatch, project.provider.arrived.is_set)
+    hurry(monkeypatch, project.provider.arrived.is_set)
     project.settings |= {
         "skillopt_base_url": project.provider.url("hang"),
         "skillopt_request_timeout": 0.3,
