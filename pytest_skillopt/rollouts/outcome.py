@@ -11,12 +11,13 @@ import dis
 import inspect
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_skillopt.model import faults
 from pytest_skillopt.model.types import ModelError
+from pytest_skillopt.rollouts.outages import outage
 from pytest_skillopt.rollouts.rollout import InfraError, Rollout
 from pytest_skillopt.tasks.surroundings import Surroundings
 from pytest_skillopt.untrusted import shorten
@@ -56,7 +57,8 @@ def classify_error(exception: BaseException) -> InfraError | None:
     """Classify an exception that escaped from a test; None if it may be a wrong answer.
 
     Errors are: any exception of a model or a fixture of this package; exceptions that the openai
-    SDK raises or lets escape; time-outs, connection errors and refusals for overload of any client.
+    SDK raises or lets escape; time-outs, connection errors and refusals for overload of any client;
+    shortages of the machine.
     """
     if is_unanswered(exception) and not isinstance(exception, ModelError):
         return InfraError("timeout", str(exception))
@@ -65,28 +67,10 @@ def classify_error(exception: BaseException) -> InfraError | None:
         return InfraError(fault.kind, str(fault), fault.fatal, fault.refused)
     said = f"{type(exception).__name__}: {exception}"
     # A time-out of a service is not the task's own: it may come at once, so it has another kind.
-    if isinstance(exception, ConnectionError | TimeoutError) or _status(exception) in _OVERLOADED:
-        return InfraError("provider", said)
+    if kind := outage(exception):
+        return InfraError(kind, said)
     if _uses_no_reply(exception):
         return InfraError("provider", f"the provider sent no reply ({said})")
-    return None
-
-
-_OVERLOADED = frozenset({429, 503, 529})
-"""HTTP statuses of an overloaded server; 529 is Anthropic's."""
-
-
-def _status(exception: BaseException) -> Any:
-    """Return the HTTP status of any client's exception, None if it has none."""
-    response = getattr(exception, "response", None)
-    for owner, name in (
-        (exception, "status_code"),  # SDKs of providers
-        (response, "status_code"),  # requests and httpx
-        (exception, "code"),  # urllib and Google's SDK
-    ):
-        status = getattr(owner, name, None)
-        if isinstance(status, int):
-            return status
     return None
 
 

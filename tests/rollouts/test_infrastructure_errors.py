@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from tests.rollouts.conftest import Drive
 
 SUITE = """
-    import json
+    import errno, json, os, subprocess, sys
+    from types import SimpleNamespace
     import pytest
     from pytest_skillopt.model.types import CacheMiss, CapReached, ModelFault
 
@@ -133,6 +134,52 @@ SUITE = """
         import urllib.error
         raise urllib.error.HTTPError("http://x", 429, "Too Many Requests", {}, None)
 
+    def test_gateway_behind_requests():
+        raise Refused(response=SimpleNamespace(status_code=502))
+
+    def test_overload_of_aiohttp():
+        raise Refused(status=503)
+
+    def test_no_name_server():
+        import socket
+        raise socket.gaierror(-3, "Temporary failure in name resolution")
+
+    def test_connection_that_no_class_of_python_tells():
+        import requests
+        raise requests.exceptions.ChunkedEncodingError("connection broken")
+
+    def test_half_a_body():
+        import http.client
+        raise http.client.IncompleteRead(b"{")
+
+    def test_server_of_a_provider():
+        kind = type("InternalServerError", (Exception,), {"__module__": "anthropic"})
+        raise type("Overloaded", (kind,), {})("overloaded")
+
+    def test_full_disk(tmp_path):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/tmp/x")
+
+    def test_no_more_files():
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    def test_no_route():
+        raise OSError(errno.EHOSTUNREACH, os.strerror(errno.EHOSTUNREACH))
+
+    @pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"])
+    def test_killed(name):
+        kill = f"import os, signal; os.kill(os.getpid(), signal.{name})"
+        default = f"import signal; signal.signal(signal.SIGINT, signal.SIG_DFL); {kill}"
+        subprocess.run([sys.executable, "-I", "-S", "-c", default], check=True)
+
+    def test_crashed():
+        subprocess.run([sys.executable, "-I", "-S", "-c", "import os; os.abort()"], check=True)
+
+    def test_no_such_file():
+        open("no-such-file")
+
+    def test_own_program_fails():
+        raise Refused(response=SimpleNamespace(status_code=500))
+
     def test_refusal_for_what_was_asked():
         raise Refused(status_code=422)
 
@@ -190,9 +237,25 @@ ERRORS = {
     "test_rate_limit_of_an_sdk": ("provider", "Refused: slow down"),
     "test_overload_behind_requests": ("provider", "Refused: slow down"),
     "test_rate_limit_of_urllib": ("provider", "Too Many Requests"),
+    "test_gateway_behind_requests": ("provider", "Refused: slow down"),
+    "test_overload_of_aiohttp": ("provider", "Refused: slow down"),
+    "test_no_name_server": ("provider", "Temporary failure in name resolution"),
+    "test_connection_that_no_class_of_python_tells": ("provider", "connection broken"),
+    "test_half_a_body": ("provider", "IncompleteRead"),
+    "test_server_of_a_provider": ("provider", "Overloaded: overloaded"),
+    "test_full_disk": ("setup", "No space left on device"),
+    "test_no_more_files": ("setup", "Too many open files"),
+    "test_no_route": ("setup", "No route to host"),
+    "test_killed[SIGKILL]": ("setup", "SIGKILL"),
+    "test_killed[SIGTERM]": ("setup", "SIGTERM"),
+    "test_killed[SIGINT]": ("setup", "SIGINT"),
+    "test_killed[SIGHUP]": ("setup", "SIGHUP"),
     "test_own_hook": ("setup", "no licence"),
 }
 FAILURES = (
+    "test_crashed",
+    "test_no_such_file",
+    "test_own_program_fails",
     "test_refusal_for_what_was_asked",
     "test_a_code_of_another_kind",
     "test_unreadable_answer",

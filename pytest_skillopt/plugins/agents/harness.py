@@ -42,6 +42,8 @@ _ALL = 2_000
 _SHELL = Harness("shell", "/bin/sh -c {prompt}", lambda event, trace: None, "")
 REVISION = 8
 """Version of the cached runs' format and of the adapters; raise it to invalidate the cache."""
+_KILLED = (-9, 128 + 9)
+"""Exit statuses of a program that SIGKILL has ended, and of a shell or sandbox around it."""
 _SCRATCH = re.compile(r"(?<![^\s\"'`])[^\s\"'`]*/skillopt-home-[^/\s\"'`]+/home")
 
 
@@ -95,6 +97,8 @@ class HarnessReply(Reply):
         output = f"{done.out}{done.err}".strip()[-4_000:]
         if done.why in ("start", "guard", "disk"):
             raise ModelFault(f"`{command}` could not be run: {output}")
+        if done.why == "exit" and done.status in _KILLED:
+            raise ModelFault(f"`{command}` was killed, as for want of memory: {output}")
         if done.why == "time" or done.status:
             how = f"took longer than {timeout:g} s" if done.why == "time" else "failed"
             raise ReplyError(f"`{command}` {how} ({done.status}):\n{output}")

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from harness_project import Project
 
+SANDBOXES = pytest.mark.parametrize("sandbox", ["none", "bwrap"])
 RUN = "keep(text=skill_harness('Hello.'))"
 ANSWER = "call(); say(text='hi')\n"
 
@@ -220,6 +221,17 @@ def test_a_check_whose_guard_is_killed_is_no_wrong_answer(project: Project) -> N
     assert "could not be run" in said
 
 
+@SANDBOXES
+@pytest.mark.parametrize("command", ["kill -9 $$", "sh -c 'kill -9 $$'; exit $?"])
+def test_a_check_that_is_killed_is_no_wrong_answer(
+    project: Project, sandbox: str, command: str
+) -> None:
+    """A system that is short of memory ends what agents run first."""
+    project.settings["skillopt_sandbox"] = sandbox
+    project.use_stub(ANSWER)
+    assert "was killed" in message(project, f"skill_harness('Hello.').check({command!r})")
+
+
 def test_an_agent_that_cannot_be_started_is_told_from_one_whose_guard_was_killed(
     tmp_path: Path,
 ) -> None:
@@ -355,9 +367,6 @@ def test_the_time_that_a_provider_costs_is_not_the_agents(
     assert said == "openai:fake-model: the provider did not answer in time " + (
         "(skillopt_request_timeout) (after 2 tries)"
     )
-
-
-SANDBOXES = pytest.mark.parametrize("sandbox", ["none", "bwrap"])
 
 
 @SANDBOXES
