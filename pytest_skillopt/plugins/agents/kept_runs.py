@@ -5,9 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import posixpath
 import stat
-import uuid
 import zlib
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +22,8 @@ if TYPE_CHECKING:
 
     Changes = dict[str, Entry | None]
 
+_LONGEST_NAME = 255
+"""Maximum bytes of a name in a folder, as on usual systems."""
 _KINDS = (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
 
 
@@ -121,7 +121,9 @@ def _check(changes: Changes, laid: Workspace) -> None:
     modes = {name: entry.mode for name, entry in laid.before.items()}
     modes |= dict.fromkeys(laid.placed, stat.S_IFREG)  # What is under test stays in its folders.
     for name, entry in changes.items():
-        if "\0" in name or any(part in ("", ".", "..") for part in name.split("/")):
+        parts = name.split("/")
+        is_path = all(0 < len(os.fsencode(part)) <= _LONGEST_NAME for part in parts)
+        if "\0" in name or not is_path or {".", ".."} & set(parts):
             raise ValueError(f"{name!r} is not a path in a workspace")
         if any(f"{name}/".startswith(f"{place}/") for place in laid.placed):
             raise ValueError(f"{name!r} is inside the skill")
@@ -137,29 +139,20 @@ def _check(changes: Changes, laid: Workspace) -> None:
 
 
 def _apply(changes: Changes, laid: Workspace) -> None:
-    """Apply the changes; all new content is first written to a temporary folder."""
-    tree, aside = laid.tree, f".skillopt-{uuid.uuid4().hex}"
+    """Apply the changes: remove what is gone or changed, then write what is new."""
+    tree = laid.tree
     new = [(name, entry) for name, entry in sorted(changes.items()) if entry is not None]
-    files = [(name, entry) for name, entry in new if not stat.S_ISDIR(entry.mode)]
     folders = [(name, entry) for name, entry in new if stat.S_ISDIR(entry.mode)]
-    places = {name: f"{aside}/{n}/{posixpath.basename(name)}" for n, (name, _) in enumerate(files)}
-    try:
-        tree.make_folder(aside, 0o700)
-        for name, entry in files:
-            tree.write(places[name], entry.data or b"", entry.mode)
-    except OSError as error:
-        tree.remove(aside)
-        raise ValueError(str(error)) from None
     stay = {name for name, _ in folders if stat.S_ISDIR(laid.before.get(name, ABSENT).mode)}
     for name in sorted(laid.before.keys() & changes.keys() - stay, reverse=True):
         tree.remove(name)
     for name, _ in folders:
         tree.make_folder(name, 0o700)
-    for name, place in places.items():
-        tree.move(place, name)
+    for name, entry in new:
+        if not stat.S_ISDIR(entry.mode):
+            tree.write(name, entry.data or b"", entry.mode)
     for name, entry in reversed(folders):
         tree.make_folder(name, entry.mode)
-    tree.remove(aside)
 
 
 def _may_hide(name: str, data: bytes) -> bool:

@@ -153,10 +153,6 @@ class Tree:
         with self.folder(path, make=True) as fd:
             os.fchmod(fd, stat.S_IMODE(mode))
 
-    def move(self, path: str, target: str) -> None:
-        with self.at(path) as (fd, name), self.at(target) as (other, new):
-            os.rename(name, new, src_dir_fd=fd, dst_dir_fd=other)
-
     def remove(self, path: str, *, only_empty: bool = False) -> None:
         """Remove a file, a link, or a folder with its content."""
         with self.at(path) as (fd, name):
