@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.plugins.formats.checks import Statement, pattern
+from pytest_skillopt.skill.document import SkillError
+from pytest_skillopt.skill.files import read_bounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -119,13 +121,11 @@ def read_evals(path: Path, folder: Path, warn: Callable[[str], None]) -> list[Ca
 
 def _json_of(path: Path) -> Any:
     try:
-        with path.open("rb") as stream:
-            data = stream.read(_MOST_BYTES + 1)
-        text = data.decode("utf-8-sig")
+        text = read_bounded(path, _MOST_BYTES).decode("utf-8-sig")
+    except SkillError as error:
+        raise EvalsError(str(error)) from None
     except (OSError, UnicodeDecodeError) as error:
         raise EvalsError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    if len(data) > _MOST_BYTES:
-        raise EvalsError(f"{path} is larger than {_MOST_BYTES // 1024**2} MB")
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:  # a ValueError: a number of 5,000 digits

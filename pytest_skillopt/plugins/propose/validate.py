@@ -8,9 +8,7 @@ the remote, and from the counts.
 from __future__ import annotations
 
 import hashlib
-import os
 import posixpath
-import stat
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import islice
@@ -28,7 +26,14 @@ from pytest_skillopt.report.words import percent
 from pytest_skillopt.run.result import Result
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError, place_of
-from pytest_skillopt.skill.files import Trained, check_kind, is_outside, slug, unnamed
+from pytest_skillopt.skill.files import (
+    Trained,
+    check_kind,
+    is_outside,
+    read_bounded,
+    slug,
+    unnamed,
+)
 from pytest_skillopt.skill.lint import Linter, allowed, refused, warned
 
 if TYPE_CHECKING:
@@ -124,7 +129,7 @@ def load(directory: Path) -> Proposal:
     if RESULT not in found:
         raise Refused(f"{directory} has no {RESULT}")
     try:
-        result = Result.load(read_file(directory, RESULT, _MAX_RESULT))
+        result = Result.load(_read(directory / RESULT, _MAX_RESULT))
     except ValueError as error:
         raise Refused(str(error)) from None
     rows = proposed(result)
@@ -139,7 +144,7 @@ def load(directory: Path) -> Proposal:
     files: dict[str, dict[str, bytes]] = {name: {} for name in rows}
     for path in sorted(found - {RESULT}):
         name, _, file = path.partition("/")
-        files[name][file.replace(UP, "../")] = read_file(directory, path, MAX_SKILL)
+        files[name][file.replace(UP, "../")] = _read(directory / path, MAX_SKILL)
     return Proposal(result, {name: (row, files[name]) for name, row in rows.items()})
 
 
@@ -383,23 +388,14 @@ def _listed(directory: Path) -> set[str]:
     found = list(islice(directory.rglob("*"), _MAX_ENTRIES + 1))
     if len(found) > _MAX_ENTRIES:
         raise Refused(f"{directory} has more files than a proposal can have")
+    if link := next(filter(Path.is_symlink, found), None):
+        raise Refused(f"{link} is a link")
     return {path.relative_to(directory).as_posix() for path in found if not path.is_dir()}
 
 
-def read_file(directory: Path, name: str, limit: int) -> bytes:
-    """Read a regular file of at most ``limit`` bytes; Refused if it is not one."""
-    # Opening a FIFO must not wait for a writer. Windows has only the last of these.
-    how = sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
-    if (directory / name).is_symlink():
-        raise Refused(f"{name} is a link")
+def _read(path: Path, limit: int) -> bytes:
+    """Read a file of a proposal; Refused if it is not regular, too large or unreadable."""
     try:
-        handle = os.open(directory / name, os.O_RDONLY | how)
-    except OSError as error:
-        raise Refused(f"{name}: {error.strerror}") from None
-    with os.fdopen(handle, "rb") as stream:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise Refused(f"{name} is not a regular file")
-        data = stream.read(limit + 1)
-    if len(data) > limit:
-        raise Refused(f"{name} is larger than {limit} bytes")
-    return data
+        return read_bounded(path, limit)
+    except (OSError, SkillError) as error:
+        raise Refused(str(error)) from None
