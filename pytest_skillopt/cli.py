@@ -114,6 +114,11 @@ def _show(args: argparse.Namespace) -> int:
     return show(args)
 
 
+def tell(text: str) -> None:
+    """Print a line of a command's output; text from outside is harmless."""
+    print(shown(text))
+
+
 def fail(message: str) -> int:
     """Print an error; return the exit code of wrong usage."""
     print(shown(f"pytest-skillopt: error: {message}"), file=sys.stderr)

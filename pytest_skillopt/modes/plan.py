@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_skillopt.gate.sequential import most_samples
 from pytest_skillopt.model.config import model_config
-from pytest_skillopt.model.purse import Amounts, Usual
+from pytest_skillopt.model.purse import CAPS, Amounts, Usual
 from pytest_skillopt.model.types import ModelConfigError, Usage
 from pytest_skillopt.modes.skills import skills_of, suite_of
 from pytest_skillopt.run.past import earlier_rollouts
@@ -44,16 +44,13 @@ class Expected:
     typical_calls: int
 
 
-_CAPS = ("max_rollouts", "max_calls", "max_tokens", "max_cost", "max_time")
-
-
 def plan_entry(run: Run, plan: Expected) -> dict[str, Any]:
     """Return the entry of the plan in the journal: tasks, bounds, caps, models and process."""
     return {
         "tasks": [[task.id, task.split] for task in run.tasks],
         "typical": plan.typical,
         "most": plan.most,
-        "caps": {cap: getattr(run.settings, cap) for cap in _CAPS},
+        "caps": {cap: getattr(run.settings, cap) for cap in CAPS},
         "models": run.roles,
         "pid": os.getpid(),
         "host": socket.gethostname(),

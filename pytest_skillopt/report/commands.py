@@ -7,7 +7,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.cli import fail
+from pytest_skillopt.cli import fail, tell
 from pytest_skillopt.report import figures
 from pytest_skillopt.report.terminal import Layout, columns, lines
 from pytest_skillopt.report.words import money, number, one_line, percent
@@ -73,10 +73,10 @@ def _show_list(args: argparse.Namespace) -> int:
     rows = [_row(result, skill) for result in read for skill in result.skills or (None,)]
     head = ("run", "date", "mode", "status", "skill", "before", "after", "calls", "tokens", "cost")
     for line in columns([head, *rows], "lllllrrrrr", indent="") if rows else ():
-        print(shown(line))
+        tell(line)
     for run in found:
         if run.result is None:
-            print(shown(f"skipped {one_line(run.id)}: {run.problem}"))
+            tell(f"skipped {one_line(run.id)}: {run.problem}")
     return 0
 
 

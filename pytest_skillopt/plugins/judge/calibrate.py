@@ -6,19 +6,18 @@ in [0, 1]; at least 0.5 means true) and, if the rubric needs it, ``question``.
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field, ValidationError
 
+from pytest_skillopt.cli import tell
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.model.roles import Models
 from pytest_skillopt.plugins.judge.judge import Judge, UnreadableJudgement
 from pytest_skillopt.rates import interval
 from pytest_skillopt.report.words import percent, plural
-from pytest_skillopt.untrusted import shown
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -109,19 +108,19 @@ def calibrate(config: pytest.Config, path: Path) -> int:
     """
     rows = read_labels(path)
     model = Models.of(config).get("judge")
-    sys.stdout.write(shown(f"{plural(len(rows), 'call')} of {model.name}, one for each label\n"))
+    tell(f"{plural(len(rows), 'call')} of {model.name}, one for each label")
     judge = Judge(model, sample="calibrate")
     counts: Counter[tuple[bool, bool]] = Counter()
     for row in rows:
         try:
             grade = judge(row.rubric, row.answer, question=row.question or "")
         except UnreadableJudgement as error:
-            sys.stdout.write(shown(f"  left out: {row.answer[:70]!r}: {error}\n"))
+            tell(f"  left out: {row.answer[:70]!r}: {error}")
             continue
         says, people = grade.score >= 0.5, row.label >= 0.5
         counts[says, people] += 1
         if says != people:
-            sys.stdout.write(shown(f"  differs: {row.answer[:70]!r}: {grade.reason[:120]}\n"))
+            tell(f"  differs: {row.answer[:70]!r}: {grade.reason[:120]}")
     cells = ((True, True), (False, False), (True, False), (False, True))
     found = Agreement(*(counts[cell] for cell in cells))
     if not found.total:
@@ -131,7 +130,7 @@ def calibrate(config: pytest.Config, path: Path) -> int:
     labels, kappa = plural(found.total, "label"), f"kappa {found.kappa:.2f}"
     judge_only = f"only the judge says yes {plural(found.judge_alone, 'time')}"
     people_only = f"only people {plural(found.people_alone, 'time')}"
-    sys.stdout.write(f"{agreement} on {labels}, {kappa}; {judge_only}, {people_only}\n")
+    tell(f"{agreement} on {labels}, {kappa}; {judge_only}, {people_only}")
     if found.total < FEW:
-        sys.stdout.write(f"this is too few labels for a reliable figure: have at least {FEW}\n")
+        tell(f"this is too few labels for a reliable figure: have at least {FEW}")
     return 0

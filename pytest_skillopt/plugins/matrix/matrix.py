@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_skillopt.model.purse import CAPS, Amounts
 from pytest_skillopt.options import command_line
+from pytest_skillopt.report.figures import total
 from pytest_skillopt.report.files import write_reports
 from pytest_skillopt.report.terminal import lines
 from pytest_skillopt.report.words import percent
@@ -46,15 +48,9 @@ class _Matrix:
 
     def left(self) -> dict[str, float]:
         """Return what is left of each cap that is set."""
-        used = {
-            "max_rollouts": self.rollouts,
-            "max_calls": sum(row.calls for row in self.usage),
-            "max_tokens": sum(row.input_tokens + row.output_tokens for row in self.usage),
-            "max_cost": sum(row.cost or 0.0 for row in self.usage),
-            "max_time": self.seconds,
-        }
-        caps = {name: getattr(self.settings, name) for name in used}
-        return {name: cap - used[name] for name, cap in caps.items() if cap}
+        caps, paid = Amounts.caps_of(self.settings), Amounts.paid_by(total(self.usage))
+        left = caps.minus(paid._replace(rollouts=self.rollouts, seconds=self.seconds))
+        return {name: rest for name, cap, rest in zip(CAPS, caps, left, strict=True) if cap}
 
     @property
     def rollouts(self) -> int:

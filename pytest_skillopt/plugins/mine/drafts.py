@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import jinja2
 from pydantic import AfterValidator, BaseModel, Field
 
+from pytest_skillopt.cli import tell
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.model.roles import Models
 from pytest_skillopt.model.structured import Label, ask_json
@@ -20,7 +21,7 @@ from pytest_skillopt.plugins.mine.sessions import clean, distinct, read_requests
 from pytest_skillopt.report.words import plural
 from pytest_skillopt.settings import ini
 from pytest_skillopt.skill.document import Document, SkillError
-from pytest_skillopt.untrusted import fence, shown
+from pytest_skillopt.untrusted import fence
 
 if TYPE_CHECKING:
     import argparse
@@ -128,11 +129,7 @@ def _agreed(config: pytest.Config, what: str, prompts: Sequence[str], yes: bool)
     tokens = sum(len(prompt) for prompt in prompts) // 4
     price = model.config.price if hasattr(model, "config") else None
     cost = f", about ${price.cost(tokens, _OUT * len(prompts)):.2f}" if price else ""
-    sys.stdout.write(
-        shown(
-            f"{what}; {plural(len(prompts), 'call')} of {model.name}, {tokens:,} tokens in{cost}\n"
-        )
-    )
+    tell(f"{what}; {plural(len(prompts), 'call')} of {model.name}, {tokens:,} tokens in{cost}")
     if not yes and not sys.stdin.isatty():
         raise UserError("to send this to the model without a terminal to confirm it, add --yes")
     return yes or input("send this to the model? [y/N] ").strip().lower() in ("y", "yes")
@@ -183,7 +180,7 @@ def _keep(
     queries: Queries = ([], []),
 ) -> int:
     if not drafts:
-        sys.stdout.write("found no request that this skill should handle; nothing was written\n")
+        tell("found no request that this skill should handle; nothing was written")
         return 0
     relative = os.path.relpath(skill, config.rootpath).replace(os.sep, "/")
     text = _source_of(drafts, queries, relative)
@@ -195,7 +192,7 @@ def _keep(
         raise UserError(f"{output}: {error.strerror}") from None
     again = shlex.join(["pytest", str(output)])
     said = f"{plural(len(drafts), 'draft')} in {output}; review each, then: {again}"
-    sys.stdout.write(shown(f"{said} shows which pass now\n"))
+    tell(f"{said} shows which pass now")
     return 0
 
 

@@ -16,12 +16,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_skillopt.cli import tell
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.model.types import Completion, ModelConfigError, Usage
 from pytest_skillopt.run.directory import replace_file
 from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.files import read_bounded
-from pytest_skillopt.untrusted import redact, shown
+from pytest_skillopt.untrusted import redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -137,16 +138,16 @@ def command(folder: Path, key: str, answer: str) -> int:
     if not key:
         prompts = waiting(folder)
         said = f"waiting in {folder}:" if prompts else "no prompt is waiting for an answer"
-        sys.stdout.write(f"{said}\n")
+        tell(said)
         for path in prompts:
             title = path.read_text(encoding="utf-8").partition("\n")[0]
-            sys.stdout.write(shown(f"  {path.stem}  {title.removeprefix('# ')}\n"))
+            tell(f"  {path.stem}  {title.removeprefix('# ')}")
         return 0
     path = folder / f"{key}.md"
     if Path(key).name != key or not path.is_file() or path.name.endswith(_ANSWER):
         raise UserError(f"there is no prompt {key!r} in {folder}")
     if not answer:
-        sys.stdout.write(shown(path.read_text(encoding="utf-8")))
+        tell(path.read_text(encoding="utf-8").removesuffix("\n"))
         return 0
     try:
         text = (_from_input() if answer == "-" else read_bounded(Path(answer), MOST_BYTES)).decode()

@@ -11,13 +11,12 @@ pins is undone.
 from __future__ import annotations
 
 import json
-import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
-from pytest_skillopt.cli import add_run_arguments
+from pytest_skillopt.cli import add_run_arguments, tell
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.plugins.propose.base import settings_in
 from pytest_skillopt.plugins.propose.errors import Refused
@@ -34,7 +33,7 @@ from pytest_skillopt.run.project import change_of_run
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError, place_of
 from pytest_skillopt.skill.files import Trained, read_bounded, skill_files
 from pytest_skillopt.skill.lint import Linter
-from pytest_skillopt.untrusted import parsed, shown
+from pytest_skillopt.untrusted import parsed
 
 if TYPE_CHECKING:
     import argparse
@@ -97,7 +96,7 @@ def _adopted(args: argparse.Namespace, home: Home) -> int:
     _write(home, changes)
     leave_receipt(home, run.id, accepted.values())
     way = f"to undo it: pytest-skillopt adopt {run.id} --undo"
-    sys.stdout.write(shown(f"receipt: {receipt}; {way}\n"))
+    tell(f"receipt: {receipt}; {way}")
     return 0
 
 
@@ -127,9 +126,9 @@ def _write(home: Home, changes: Iterable[tuple[str, Document, Document]]) -> Non
             write_skill(root, home, path, old, new, trained)
         except SkillError as error:
             raise UserError(str(error)) from None
-        sys.stdout.write(shown(f"{path}: {old.version[:10]} -> {new.version[:10]}\n"))
+        tell(f"{path}: {old.version[:10]} -> {new.version[:10]}")
     if not due:
-        sys.stdout.write("nothing to write: the files have these versions already\n")
+        tell("nothing to write: the files have these versions already")
 
 
 def leave_receipt(home: Home, run: str, skills: Iterable[SkillResult]) -> None:
@@ -188,7 +187,7 @@ def _check(
             "apply it yourself: pytest-skillopt show --patch | git apply"
         ) from None
     for finding in warnings:
-        sys.stdout.write(shown(f"look at this: {finding.rule}: {finding}\n"))
+        tell(f"look at this: {finding.rule}: {finding}")
 
 
 def _settings(root: Path) -> dict[str, str]:

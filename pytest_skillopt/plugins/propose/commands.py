@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_skillopt.cli import tell
 from pytest_skillopt.plugins.propose.adopt import add_adopt
 from pytest_skillopt.plugins.propose.proposal import FOLDER
 from pytest_skillopt.plugins.propose.publish import Outcome, Publisher
@@ -82,9 +83,9 @@ def _propose(args: argparse.Namespace) -> int:
     home = find_home()
     proposal = args.dir or home.path / FOLDER
     if not proposal.exists():
-        sys.stdout.write(
-            f"nothing to propose: there is no {shown(str(proposal))}, which a training writes if "
-            "it accepts an edit in a git repository\n"
+        tell(
+            f"nothing to propose: there is no {proposal}, which a training writes if it accepts an "
+            "edit in a git repository"
         )
         write_outputs({"pull-request-url": ""})
         return 0
@@ -102,7 +103,7 @@ def _report(outcome: Outcome, args: argparse.Namespace) -> None:
     said = sentence.format(path=outcome.skill.path, branch=outcome.request.branch)
     if outcome.url:
         said += f"\n  {outcome.url}"
-    sys.stdout.write(shown(said) + "\n")
+    tell(said)
     with_text = args.dry_run or args.forge == "none"
     if with_text and outcome.action in ("create", "update", "keep"):
         # Not through shown(): it would remove the characters that make the body inert.

@@ -9,18 +9,16 @@ file, or a key, whose content is not known here is left out.
 from __future__ import annotations
 
 import json
-import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.cli import add_run_arguments
+from pytest_skillopt.cli import add_run_arguments, tell
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.run.past import home_of, pick_run
 from pytest_skillopt.run.project import version_of_run
 from pytest_skillopt.skill.document import with_markers_of_skillopt
 from pytest_skillopt.skill.files import slug, unnamed
-from pytest_skillopt.untrusted import shown
 
 if TYPE_CHECKING:
     import argparse
@@ -61,7 +59,7 @@ def _export(args: argparse.Namespace) -> int:
         folder = top / slug(skill.name or unnamed(Path(skill.path))) if several else top
         text = partial(_text, version, args.format)
         _write_skill(folder, text, result, skill, args.format)
-    sys.stdout.write(shown(f"{args.format}: {top}\n"))
+    tell(f"{args.format}: {top}")
     return 0
 
 
