@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -117,6 +118,41 @@ def test_time_that_pays_150_rollouts_pays_for_a_training(toy: ModuleType) -> Non
     outcome = Trainer(document, tasks, sampler, model, Settings(), purse=purse).run()
     assert outcome.status == "accepted", outcome.reason
     assert 0.3 * caps.seconds < now <= caps.seconds
+
+
+@pytest.mark.parametrize(
+    "mode", ["--skillopt", "--skillopt-check=HEAD", "--skillopt-aa", "--skillopt-drift"]
+)
+@pytest.mark.parametrize(("cap", "unit"), [("tokens=300", "tokens"), ("cost=0.0001", "US dollars")])
+def test_a_cap_that_is_smaller_than_one_call_says_what_it_lacks(
+    pytester: pytest.Pytester,
+    chat_server: ChatServer,
+    api_key: str,
+    mode: str,
+    cap: str,
+    unit: str,
+) -> None:
+    commit = ("-c", "user.name=u", "-c", "user.email=u@example.com", "commit", "-qm1")
+    (pytester.path / "SKILL.md").write_text("---\nname: g\ndescription: Greets.\n---\nSay hi.\n")
+    for command in (("init", "-q"), ("add", "SKILL.md"), commit):
+        subprocess.run(["git", *command], cwd=pytester.path, check=True)
+    result, said = run(pytester, chat_server, mode, f"--skillopt-max-{cap}")
+    said = " ".join(said.split())
+    assert f"{unit} is reached (0 used): the next call may use up to" in said
+    assert "raise the cap, or set max_output_tokens lower" in said
+    assert chat_server.calls == 0
+    assert result["status"] == "unmeasured"
+
+
+@pytest.mark.parametrize("cap", ["tokens=300", "cost=0.0001", "time=1"])
+def test_a_cap_that_pays_for_no_first_look_says_so(
+    pytester: pytest.Pytester, chat_server: ChatServer, api_key: str, cap: str
+) -> None:
+    _, said = run(pytester, chat_server, "--skillopt-train", f"--skillopt-max-{cap}")
+    said = " ".join(said.split())
+    assert f"skillopt_max_{cap.partition('=')[0]} leaves no more for the search after 0" in said
+    assert "pays for about 0 rollouts, at " in said
+    assert ": raise it" in said
 
 
 @pytest.mark.parametrize(

@@ -309,6 +309,7 @@ class Purse:
         )
         if name == OWN_LIMIT:
             return f"the search has had its {self.samples} samples{kept}"
+        kept += "" if self.samples or not held else f"; {self.pays()}: raise it"
         return f"skillopt_{name} leaves no more for the search after {self.samples} samples{kept}"
 
     # Methods that tell what this session pays.
@@ -358,7 +359,7 @@ class Purse:
             if not cap or paid + others + mine <= cap + _ROUNDING:
                 continue
             if not others or paid + mine > cap + _ROUNDING:
-                raise CapReached(_reached(name, cap, paid, unit))
+                raise CapReached(_reached(name, cap, paid, unit) + _too_small(cap - paid, mine))
             room = False
         return room
 
@@ -450,6 +451,13 @@ class _Prices:
 
 def _reached(name: str, cap: float, paid: float, unit: str) -> str:
     return f"skillopt_{name}: the cap of {cap:g} {unit} is reached ({paid:g} used)"
+
+
+def _too_small(left: float, mine: float) -> str:
+    """Say what a call would need if something is left of a cap, and the ways out."""
+    if left <= _ROUNDING:
+        return ""
+    return f": the next call may use up to {mine:g}; raise the cap, or set max_output_tokens lower"
 
 
 def _setting(number: int, amount: float) -> str:
