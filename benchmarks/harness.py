@@ -41,7 +41,7 @@ from pytest_skillopt.plugins.agents.run import Runner
 from pytest_skillopt.plugins.agents.sandbox import Sandbox, resolve
 from pytest_skillopt.rollouts.context import Recorder, Skill
 from pytest_skillopt.rollouts.rollout import RolloutRequest
-from pytest_skillopt.skill.document import Document
+from pytest_skillopt.skill.version import Version
 
 FOLDERS = "pytest_skillopt.rollouts.folders"
 PROMPT = "Greet Ada for the front desk."
@@ -76,8 +76,10 @@ class Bench:
         home = folder / "skill" / "house-greeting"
         home.mkdir(parents=True)
         (home / "SKILL.md").write_text(SKILL)
-        document = Document.from_bytes(SKILL.encode())
-        self.skill = Skill(document.text, document.body, home, document.name, document.version)
+        document = Version.from_bytes(SKILL.encode())
+        self.skill = Skill(
+            document.main.text, document.main.body, home, document.main.name, document.digest
+        )
         self.codex = KNOWN["codex"]
         self.executable = bundled_path(self.codex.bundled)
         self.number = 0

@@ -39,8 +39,8 @@ from pytest_skillopt.rollouts.sampler import Sampler
 from pytest_skillopt.search.extensions import Stages
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
-from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.lint import rules
+from pytest_skillopt.skill.version import Version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -146,7 +146,7 @@ def train(name: str, cap: int, variant: Variant, seed: int, lanes: int = 1) -> R
     proposer = Proposer(world.kind, seed, TEMPERS[variant.temper], timeline)
     stages = Stages(reflect=reflect_published) if variant.causes else None
     outcome = Trainer(
-        Document(world.start.encode()),
+        Version.from_bytes(world.start.encode()),
         tasks,
         sampler,
         proposer,
@@ -155,9 +155,9 @@ def train(name: str, cap: int, variant: Variant, seed: int, lanes: int = 1) -> R
         observer=verdicts,
         stages=stages,
     ).run()
-    text = outcome.after.text
+    text = outcome.after.main.text
     useless, harmful, leaked = classify(world, text)
-    found, verdict = outcome.proposal.text, outcome.verdict
+    found, verdict = outcome.proposal.main.text, outcome.verdict
     decided = verdict.candidate_samples + verdict.incumbent_samples if verdict else 0
     return Run(
         gain_of(world, text),

@@ -15,9 +15,9 @@ import time
 from pathlib import Path
 
 from pytest_skillopt.plugins.leaks.task_words import LeakIndex
-from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.edits import Edit, apply
 from pytest_skillopt.skill.lint import Finding, Linter, refused, warned
+from pytest_skillopt.skill.version import Version
 from pytest_skillopt.tasks.task import SkillTask
 
 DATA = Path(__file__).parent.parent / "tests" / "data"
@@ -30,7 +30,7 @@ MOST_REFUSED = 1 / 60
 
 def judge(text: str) -> list[Finding]:
     """Return the findings of a text that is appended."""
-    before = Document.from_text(SKILL)
+    before = Version.from_text(SKILL)
     return Linter().check(before, apply(before, Edit("append", content=text)))
 
 
@@ -80,9 +80,9 @@ def show_leaks() -> None:
 
 
 def show_time(text: str) -> None:
-    before = Document.from_text(SKILL)
+    before = Version.from_text(SKILL)
     for size in (1_000, 10_000, 100_000):
-        after = Document.from_text(SKILL + (text * (size // len(text) + 1))[:size])
+        after = Version.from_text(SKILL + (text * (size // len(text) + 1))[:size])
         start = time.perf_counter()
         Linter().check(before, after)
         print(f"lint of {size:,} added characters: {time.perf_counter() - start:.2f} s")

@@ -28,7 +28,7 @@ from pytest_skillopt.rollouts.sampler import Sampler
 from pytest_skillopt.search.history import Observer
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
-from pytest_skillopt.skill.document import Document
+from pytest_skillopt.skill.version import Version
 
 if TYPE_CHECKING:
     from pytest_skillopt.rollouts.rollout import Rollout
@@ -79,7 +79,7 @@ def train(case: tuple[str, int, int]) -> tuple[str, int, list[float], int, int]:
     forecast = Forecast(Progress(SEARCH, expected=plan.typical, most=plan.most))
     sampler = Sampler(WorldExecutor(world), tasks, _Counted(forecast), settings=settings)
     proposer = Proposer(world.kind, seed)
-    start = Document(world.start.encode())
+    start = Version.from_bytes(world.start.encode())
     Trainer(start, tasks, sampler, proposer, settings, skill=SKILL, observer=forecast).run()
     taken = sampler.taken
     shares = [forecast.told[int(part * taken)] / taken for part in MOMENTS.values()]

@@ -43,9 +43,10 @@ if TYPE_CHECKING:
     from pytest_skillopt.search.trainer import Trainer as Trainer
     from pytest_skillopt.search.trainer import train as train
     from pytest_skillopt.settings import Settings as Settings
-    from pytest_skillopt.skill.document import Document as Document
     from pytest_skillopt.skill.edits import Edit as Edit
     from pytest_skillopt.skill.lint import LintRule as LintRule
+    from pytest_skillopt.skill.text import Text as Text
+    from pytest_skillopt.skill.version import Version as Version
     from pytest_skillopt.tasks.task import SkillTask as SkillTask
 
     __version__: str
@@ -65,7 +66,8 @@ _NAMES = {
     "search.extensions": "Search Stages",
     "search.trainer": "Trainer train",
     "settings": "Settings",
-    "skill.document": "Document",
+    "skill.text": "Text",
+    "skill.version": "Version",
     "skill.edits": "Edit",
     "skill.lint": "LintRule",
     "rollouts.context": "Recorder Skill",

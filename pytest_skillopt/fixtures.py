@@ -26,13 +26,13 @@ def _skillopt_skill(request: pytest.FixtureRequest) -> Skill:
     """Provide the skill under test under a name that no project uses for its own fixture."""
     from pytest_skillopt.rollouts.context import Skill, current
     from pytest_skillopt.settings import Settings
-    from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.files import Trained, read_version
+    from pytest_skillopt.skill.version import Version
     from pytest_skillopt.tasks.task import selected_skill
 
     running, config = current(request.config), request.config
     if running is not None:
-        found, folder = Document.unpack(running.content), running.skill_dir
+        found, folder = Version.unpack(running.content), running.skill_dir
         file = running.request.skill
     else:
         with without_traceback():
@@ -41,9 +41,8 @@ def _skillopt_skill(request: pytest.FixtureRequest) -> Skill:
             found, folder = read_version(path, config.rootpath, trained), path.parent
             file = Path(os.path.relpath(path, config.rootpath)).as_posix()
 
-    texts = {name: data.decode() for name, data in found.files}
-    about = (found.text, found.body, folder, found.name, found.version)
-    return Skill(*about, file, texts)
+    main, texts = found.main, {name: text.text for name, text in found.files.items()}
+    return Skill(main.text, main.body, folder, main.name, found.digest, file, texts)
 
 
 @pytest.fixture(scope="session")
@@ -96,7 +95,7 @@ def skill_agent(request: pytest.FixtureRequest, _skillopt_skill: Skill) -> Agent
 def without_traceback() -> Iterator[None]:
     """Turn a wrong configuration into a failure of the test, without a traceback."""
     from pytest_skillopt.model.types import ModelConfigError
-    from pytest_skillopt.skill.document import SkillError
+    from pytest_skillopt.skill.text import SkillError
 
     try:
         yield

@@ -80,7 +80,7 @@ def pytest_skillopt_select(config: pytest.Config, patch: Patch, context: Context
 
 @pytest.hookspec(firstresult=True)
 def pytest_skillopt_update(config: pytest.Config, patch: Patch, context: Context) -> Update | None:
-    """Apply the patch to the working skill, ``context.document`` (stage 5)."""
+    """Apply the patch to the working skill, ``context.version`` (stage 5)."""
 
 
 @pytest.hookspec

@@ -14,7 +14,7 @@ from toy_world import ToySampler
 from pytest_skillopt.model.purse import Amounts, Purse
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
-from pytest_skillopt.skill.document import Document
+from pytest_skillopt.skill.version import Version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,7 +114,7 @@ def test_time_that_pays_150_rollouts_pays_for_a_training(toy: ModuleType) -> Non
     sampler = Slow(world, tasks)
     caps = Amounts(seconds=150 * 10 * 1.25 / 4)
     purse = Purse(caps, at_once=lambda: sampler.at_once, clock=lambda: now)
-    document, model = Document.from_bytes(toy.SKILL), toy.ToyOptimizer(useful=1.0)
+    document, model = Version.from_bytes(toy.SKILL), toy.ToyOptimizer(useful=1.0)
     outcome = Trainer(document, tasks, sampler, model, Settings(), purse=purse).run()
     assert outcome.status == "accepted", outcome.reason
     assert 0.3 * caps.seconds < now <= caps.seconds

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from pathlib import Path
@@ -13,9 +12,10 @@ import yaml
 from run_files import latest_result
 from tables import each_row
 
-from pytest_skillopt.skill.document import Document, SkillError
 from pytest_skillopt.skill.edits import Edit, apply, with_description
 from pytest_skillopt.skill.lint import Linter
+from pytest_skillopt.skill.text import SkillError, Text
+from pytest_skillopt.skill.version import Version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -178,17 +178,18 @@ NEW = 'Says: "hello", with a #; and more'
 @each_row("mark", ["", "\ufeff"])
 def test_only_the_value_of_the_description_changes(old: str, newline: str, mark: str) -> None:
     text = mark + (HEAD.format(old) + "body\n").replace("\n", newline)
-    before = Document.from_text(text)
+    before = Text.from_text(text)
     after = with_description(before, NEW)
     assert after.frontmatter == {"name": "house-greeting", "description": NEW, "license": "MIT"}
-    start, end = text.index(old.replace("\n", newline)[:5]), text.index(f"{newline}license")
-    assert after.text.startswith(text[:start])
+    first, end = text.index(old.replace("\n", newline)[:5]), text.index(f"{newline}license")
+    assert after.text.startswith(text[:first])
     assert after.text.endswith(text[end:])
     linter = Linter(description=True)
-    assert [f.rule for f in linter.check(before, after)] == []
-    assert [f.rule for f in Linter().check(before, after)] == ["frontmatter"]
-    other = after.with_text(after.text.replace("MIT", "GPL"))
-    assert [f.rule for f in linter.check(before, other)] == ["frontmatter"]
+    other = Text.from_text(after.text.replace("MIT", "GPL"))
+    start, described, changed = (Version({"SKILL.md": text}) for text in (before, after, other))
+    assert [f.rule for f in linter.check(start, described)] == []
+    assert [f.rule for f in Linter().check(start, described)] == ["frontmatter"]
+    assert [f.rule for f in linter.check(start, changed)] == ["frontmatter"]
     assert yaml.safe_load(after.text.split("---")[1])["description"] == NEW
 
 
@@ -196,7 +197,7 @@ def test_a_skill_without_a_description_gets_none() -> None:
     edit = Edit("replace", content="Greets.", field="description")
     for text in ("# Body\n", "---\nname: a\n---\nbody\n"):
         with pytest.raises(SkillError, match="no description to replace"):
-            apply(Document.from_text(text), edit)
+            apply(Version.from_text(text), edit)
 
 
 COMPETING = r"""
@@ -205,7 +206,7 @@ import re
 import pytest
 
 from pytest_skillopt.plugins.agents.binding import _rivals
-from pytest_skillopt.skill.document import Document
+from pytest_skillopt.skill.text import Text
 
 WORDS = {"greet": "visitors", "sort": "order"}
 
@@ -217,7 +218,7 @@ class Agent:
         self.name, self.rollout = skill.name, rollout
         root, own = rollout.config.rootpath, rollout.request.skill
         self.all = _rivals(root, own, rollout.content)
-        self.all[skill.name] = Document.from_text(skill.text)
+        self.all[skill.name] = Text.from_text(skill.text)
 
     def trigger(self, prompt):
         fits = {n: len(words(prompt) & words(d.description)) for n, d in self.all.items()}
@@ -281,7 +282,7 @@ class Repository:
         return {each["name"].removeprefix("house-"): each for each in found}
 
     def described(self, skill: str) -> str:
-        return Document.from_bytes(self.file(skill).read_bytes()).description
+        return Version.from_bytes(self.file(skill).read_bytes()).main.description
 
 
 @pytest.fixture
@@ -300,7 +301,7 @@ def test_a_description_is_judged_on_the_requests_of_all_skills(repository: Repos
     assert all(row["after"]["passed"] == row["after"]["n"] > 0 for row in rows)
     assert (
         found["greeting"]["after"]
-        == Document.from_bytes(repository.file("greeting").read_bytes()).version
+        == Version.from_bytes(repository.file("greeting").read_bytes()).digest
     )
 
 
@@ -354,14 +355,3 @@ def test_a_description_measured_beside_one_that_cannot_be_written_is_not_written
     assert [each["written"] for each in found.values()] == [False, False]
     assert repository.file("greeting").read_text() == changed
     assert repository.described("sorting") == "For tables."
-
-
-def test_a_version_beside_new_skills_is_read_back() -> None:
-    text = "---\nname: a\ndescription: A.\n---\nbody\n"
-    plain = Document.from_text(text)
-    seen = dataclasses.replace(plain, beside=(("skills/b/SKILL.md", b"new"),))
-    assert Document.unpack(seen.packed) == seen
-    assert (seen.data, seen.names) == (plain.data, plain.names)
-    assert seen.version != plain.version
-    both = seen.with_file("references/a.md", Document.from_text("more"))
-    assert Document.unpack(both.packed) == both

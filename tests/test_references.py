@@ -19,8 +19,9 @@ from sessions import clean_environment
 
 from pytest_skillopt import cli
 from pytest_skillopt.run.directory import Home, finish_writing, write_skill
-from pytest_skillopt.skill.document import Document, SkillError
 from pytest_skillopt.skill.files import Trained, write_version
+from pytest_skillopt.skill.text import SkillError, Text
+from pytest_skillopt.skill.version import Version
 
 if TYPE_CHECKING:
     from chat_server import ChatServer
@@ -221,12 +222,12 @@ def test_a_note_reaches_no_file_outside_that_is_not_trained(tmp_path: Path) -> N
         (tmp_path / name).write_bytes(b"mine\n")
     home = Home(tmp_path / ".skillopt")
     home.path.mkdir()
-    skill.write_bytes(AFTER.data)
+    skill.write_bytes(AFTER.main.data)
     versions = [
-        version.with_file(MEMORY, Document(text)).packed.decode()
+        (version | {MEMORY: Text(text)}).packed.decode()
         for version, text in (
             (BEFORE, b"mine\n"),
-            (BEFORE.with_file("SKILL.md", AFTER), b"theirs\n"),
+            (BEFORE | {"SKILL.md": AFTER.main}, b"theirs\n"),
         )
     ]
     for trained, said in ((Trained("*"), "outside of the skill's folder"), (Trained(MEMORY), "")):
@@ -386,8 +387,8 @@ def test_a_program_is_not_trained(project: Project) -> None:
 def test_no_version_writes_a_program(project: Project) -> None:
     """A version may come from an untrusted cache."""
     script = project.write("run.py", "print(1)\n")
-    before = Document(SKILL.encode()).with_file("run.py", Document(b"print(1)\n"))
-    after = before.with_file("run.py", Document(b"print(2)\n"))
+    before = Version.from_bytes(SKILL.encode()) | {"run.py": Text(b"print(1)\n")}
+    after = before | {"run.py": Text(b"print(2)\n")}
     with pytest.raises(SkillError, match=r"run\.py: only text documents"):
         write_version(project.folder, "SKILL.md", before, after, Trained())
     assert script.read_text() == "print(1)\n"
@@ -439,15 +440,18 @@ def test_a_linked_file_is_trained_in_its_place(project: Project) -> None:
     assert style.is_symlink()
 
 
-BEFORE = Document(b"old skill\n", (("references/a.md", b"old a\n"),))
-AFTER = Document(b"new skill\n", (("references/a.md", b"new a\n"), ("references/b.md", b"b\n")))
+BEFORE = Version.from_bytes(b"old skill\n") | {"references/a.md": Text(b"old a\n")}
+AFTER = Version.from_bytes(b"new skill\n") | {
+    "references/a.md": Text(b"new a\n"),
+    "references/b.md": Text(b"b\n"),
+}
 
 
-def lay_out(folder: Path, version: Document) -> Path:
-    for name in version.names:
+def lay_out(folder: Path, version: Version) -> Path:
+    for name in version:
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(version.file(name).data)
+        file.write_bytes(version[name].data)
     return folder / "SKILL.md"
 
 
@@ -457,13 +461,6 @@ def on_disk(folder: Path) -> dict[str, bytes]:
         for path in folder.rglob("*")
         if path.is_file()
     }
-
-
-def test_a_version_is_one_sequence_of_bytes() -> None:
-    assert Document.unpack(AFTER.packed) == AFTER
-    assert Document.unpack(b"alone\r\n") == Document(b"alone\r\n")
-    assert Document(b"alone\r\n").packed == b"alone\r\n"
-    assert AFTER.version != Document(AFTER.data).version
 
 
 @pytest.mark.parametrize("moves", [0, 1, 2, 3])
@@ -497,13 +494,13 @@ def test_what_a_kill_left_half_written_is_finished_by_the_next_run(
         moves > 0
     )
     found = AFTER if moves else BEFORE  # A write that reached no file is made by the run.
-    assert on_disk(skill.parent) == {name: found.file(name).data for name in found.names}
+    assert on_disk(skill.parent) == {name: found[name].data for name in found}
     assert list(finish_writing(tmp_path, home, ["skills/SKILL.md"], Trained())) == []
 
 
 def test_what_somebody_changed_after_the_kill_is_left_alone(tmp_path: Path) -> None:
     skill = lay_out(tmp_path / "skills", BEFORE)
-    (skill.parent / "references/a.md").write_bytes(AFTER.file("references/a.md").data)
+    (skill.parent / "references/a.md").write_bytes(AFTER["references/a.md"].data)
     skill.write_bytes(b"by hand\n")
     home = Home(tmp_path / ".skillopt")
     home.path.mkdir()
@@ -542,7 +539,7 @@ def test_a_move_that_fails_takes_those_before_it_back(
     monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(SkillError, match="No space left on device"):
         write_version(skill.parent, "SKILL.md", BEFORE, AFTER, Trained())
-    assert on_disk(tmp_path) == {name: BEFORE.file(name).data for name in BEFORE.names}
+    assert on_disk(tmp_path) == {name: BEFORE[name].data for name in BEFORE}
 
 
 def test_a_reference_that_has_become_a_link_out_of_the_folder_is_not_written(

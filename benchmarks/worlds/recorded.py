@@ -24,7 +24,7 @@ from pytest_skillopt.rollouts.sampler import Sampler
 from pytest_skillopt.search.history import Observer
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
-from pytest_skillopt.skill.document import Document
+from pytest_skillopt.skill.version import Version
 from pytest_skillopt.tasks.splits import assign_splits
 from pytest_skillopt.tasks.task import SkillTask
 
@@ -222,7 +222,7 @@ def train(
     )
     optimizer, verdicts = PoolOptimizer(world.pool, seed), Verdicts()
     outcome = Trainer(
-        Document(world.suite.start.encode()),
+        Version.from_bytes(world.suite.start.encode()),
         world.tasks,
         sampler,
         optimizer,
@@ -230,7 +230,7 @@ def train(
         skill="SKILL.md",
         observer=verdicts,
     ).run()
-    lines = world.lines(outcome.after.text)
+    lines = world.lines(outcome.after.main.text)
     effects = world.effects(lines)
     start, end = world.mean(()), world.mean(lines)
     reachable = max(map(statistics.fmean, world.sets.values()))
@@ -246,7 +246,7 @@ def train(
         0,
         outcome.status,
         outcome.reason,
-        (world.mean(world.lines(outcome.proposal.text)) - start) / (reachable - start),
+        (world.mean(world.lines(outcome.proposal.main.text)) - start) / (reachable - start),
     )
 
 

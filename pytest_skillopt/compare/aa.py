@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 def measure_noise(run: Run, skill: str) -> SkillResult:
     """Evaluate a skill twice, in the same version."""
-    document = run.documents[skill]
-    version = run.sampler.add_version(skill, document.packed)
+    version = run.versions[skill]
+    digest = run.sampler.add_version(skill, version.packed)
     tasks = run.tasks_of(skill)
     rollouts = run.settings.rollouts
     of: dict[tuple[str, str], list[Rollout]] = {}
-    for rollout in _both_evaluations(run, version, tasks):
+    for rollout in _both_evaluations(run, digest, tasks):
         of.setdefault((rollout.request.task, rollout.request.stream), []).append(rollout)
     rows = [task_row(task, of[task.id, "aa/1"], of[task.id, "aa/2"]) for task in tasks]
     arms = [(row.before, row.after or Arm()) for row in rows]
@@ -43,8 +43,8 @@ def measure_noise(run: Run, skill: str) -> SkillResult:
         status, reason = "unmeasured", f"{skill}: nothing could be measured"
     return run.skill_result(
         skill,
-        document,
-        document,
+        version,
+        version,
         status=status,
         reason=reason,
         suite=comparison(rows),

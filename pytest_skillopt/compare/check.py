@@ -8,11 +8,11 @@ from pytest_skillopt.compare.comparison import Question
 from pytest_skillopt.compare.gates import RegressionCheck
 from pytest_skillopt.compare.versions import NONE, Revision
 from pytest_skillopt.search.extensions import gate_options, gate_tasks
-from pytest_skillopt.skill.document import NO_SKILL
 from pytest_skillopt.skill.files import Trained
+from pytest_skillopt.skill.version import NO_SKILL
 
 if TYPE_CHECKING:
-    from pytest_skillopt import Document
+    from pytest_skillopt import Version
     from pytest_skillopt.compare.comparison import Fields
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import SkillResult, Status
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 def ask_if_worse(run: Run, skill: str) -> Question | SkillResult:
     """Compare a skill with an earlier version; SkillError if git has none."""
-    now, ref = run.documents[skill], run.mode.argument
+    now, ref = run.versions[skill], run.mode.argument
     then, moved = _then(run, skill)
     status: Status = "unmeasured"
     if moved:
         run.notes.append(f"{skill} is compared with {moved} at {ref}")
     if then is None:
         reason = f"{skill} did not exist at {ref}: there is nothing to compare it with"
-    elif then.version == now.version:
+    elif then.digest == now.digest:
         status, reason = "unchanged", f"{skill} is the same as at {ref}: nothing was run"
     else:
         gate = RegressionCheck(gate_tasks(run.tasks_of(skill)), gate_options(run.settings))
@@ -39,7 +39,7 @@ def _as_val(found: Fields) -> Fields:
     return {"val": found["suite"]}
 
 
-def _then(run: Run, skill: str) -> tuple[Document | None, str]:
+def _then(run: Run, skill: str) -> tuple[Version | None, str]:
     """Return the earlier version, None for a new skill, and its path if it had another one."""
     ref, trained = run.mode.argument, Trained.of(run.settings)
     if ref == NONE:
@@ -48,5 +48,5 @@ def _then(run: Run, skill: str) -> tuple[Document | None, str]:
     if then := revision.skill(skill, trained):
         return then, ""
     revision.check_known(skill)
-    place, then = revision.moved(skill, run.documents[skill], trained) or ("", None)
+    place, then = revision.moved(skill, run.versions[skill], trained) or ("", None)
     return then, place

@@ -19,8 +19,8 @@ from pytest_skillopt.compare.versions import NONE, Revision, find
 from pytest_skillopt.git import GitError
 from pytest_skillopt.run.openrun import joined_reasons
 from pytest_skillopt.search.extensions import gate_options, gate_tasks, make_gate
-from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.files import Trained
+from pytest_skillopt.skill.text import SkillError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,7 @@ def compare(run: Run, display: Display) -> Result:
         pytest.UsageError: several skills in a mode of one, or a version that cannot be read.
     """
     mode = COMPARISONS[run.mode.name]
-    skills = _only_skill(run, mode.does) if mode.does else run.documents
+    skills = _only_skill(run, mode.does) if mode.does else run.versions
     display.begin(mode.phase)
     results = [_compare_skill(run, skill, mode.ask) for skill in skills]
     found = {result.status for result in results}
@@ -70,12 +70,12 @@ def _usage_error(mode: Mode, error: Exception) -> pytest.UsageError:
 
 def _only_skill(run: Run, does: str) -> list[str]:
     """Return the path of the suite's only skill; ``does`` is the mode's verb for the error."""
-    if len(run.documents) != 1:
+    if len(run.versions) != 1:
         raise pytest.UsageError(
             f"{run.mode.flag} {does} one skill, but these tasks use several "
-            f"({', '.join(run.documents)}): select those of one with -k or a path"
+            f"({', '.join(run.versions)}): select those of one with -k or a path"
         )
-    return list(run.documents)
+    return list(run.versions)
 
 
 def refuse_versions(root: Path, home: Home, mode: Mode) -> None:
@@ -95,9 +95,9 @@ def refuse_versions(root: Path, home: Home, mode: Mode) -> None:
 def _ask_about_two(run: Run, skill: str) -> Question:
     """Compare the two versions that the user names by the rule of the settings."""
     first, second = run.mode.argument
-    now, trained = run.documents[skill], Trained.of(run.settings)
+    now, trained = run.versions[skill], Trained.of(run.settings)
     before, after = (find(run.root, run.home, n)(skill, now, trained) for n in (first, second))
-    if before.version == after.version:
+    if before.digest == after.digest:
         same = f"{first} and {second} are the same; --skillopt-aa compares a skill with itself"
         raise SkillError(same)
     gate = make_gate(run.settings.gate, gate_tasks(run.tasks_of(skill)), gate_options(run.settings))

@@ -11,12 +11,12 @@ from pytest_skillopt.run.directory import mode_of
 from pytest_skillopt.run.past import earlier_rollouts
 from pytest_skillopt.search.outcome import arm_of, comparison, cost_of, task_rows
 from pytest_skillopt.search.samples import Evidence, count_in
-from pytest_skillopt.skill.document import NO_SKILL
+from pytest_skillopt.skill.version import NO_SKILL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pytest_skillopt import Document, SequentialGate
+    from pytest_skillopt import SequentialGate, Version
     from pytest_skillopt.gate.data import Draw
     from pytest_skillopt.rollouts.rollout import Rollout, RolloutRequest
     from pytest_skillopt.run.openrun import Run
@@ -34,8 +34,8 @@ GO_ON = "repeat the command to go on, after a cap with a higher one"
 class Question:
     """Two versions of a skill, the rule that decides between them, and the words of the answer."""
 
-    before: Document
-    after: Document
+    before: Version
+    after: Version
     gate: SequentialGate
     told: Callable[[Fields], Fields] = lambda found: {}
     """Returns what the mode tells besides, or in place of what the comparison has found."""
@@ -107,7 +107,7 @@ def with_none(run: Run, skill: str, rows: Sequence[TaskRow]) -> Fields:
 
 def _without_skill(run: Run, skill: str) -> tuple[dict[str, Arm], str]:
     """Return the latest run that compared with ``none``: its results by task, and its name."""
-    wanted = (skill, NO_SKILL.version, run.fingerprint)
+    wanted = (skill, NO_SKILL.digest, run.fingerprint)
     for name, rollouts in earlier_rollouts(run.home, run.tasks_of(skill)):
         found: dict[str, list[Rollout]] = {}
         for rollout in rollouts:

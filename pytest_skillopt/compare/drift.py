@@ -11,7 +11,7 @@ from pytest_skillopt.report.words import percent
 from pytest_skillopt.run.past import load_runs
 from pytest_skillopt.run.result import PastRow
 from pytest_skillopt.search.extensions import gate_options, gate_tasks
-from pytest_skillopt.skill.document import NO_SKILL
+from pytest_skillopt.skill.version import NO_SKILL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -54,7 +54,7 @@ def ask_if_it_helps(run: Run, skill: str) -> Question:
     latest = earlier[-1][0].run if earlier else "first"
     tasks = gate_tasks(run.tasks_of(skill))
     gate = HelpsGate(tasks, gate_options(run.settings), decision=latest)
-    return Question(before=NO_SKILL, after=run.documents[skill], gate=gate, told=told)
+    return Question(before=NO_SKILL, after=run.versions[skill], gate=gate, told=told)
 
 
 def _measured(

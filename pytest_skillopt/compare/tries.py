@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.compare.comparison import Fields
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import SkillResult, Status, WarningRow
-    from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.skill.version import Version
 
 _TRIES = "tries.txt"
 """File of ``.skillopt``: one line a try, with its day, its skill and its digest."""
@@ -49,7 +49,7 @@ def ask_about_a_change(run: Run, skill: str) -> Question | SkillResult:
     Raises:
         SkillError, GitError, OSError: a change that cannot be read or applied.
     """
-    before, name = run.documents[skill], run.mode.argument
+    before, name = run.versions[skill], run.mode.argument
     after = with_change(run.root, skill, before, name, Trained.of(run.settings))
     vetting = Vetting(run.tasks_of(skill), before, run.settings, skill, run.root)
     found = vetting.check(before, after, Edit("replace"))
@@ -65,12 +65,12 @@ def ask_about_a_change(run: Run, skill: str) -> Question | SkillResult:
 
 
 def _question(
-    run: Run, skill: str, before: Document, after: Document, warnings: Sequence[WarningRow]
+    run: Run, skill: str, before: Version, after: Version, warnings: Sequence[WarningRow]
 ) -> Question:
     """Open the gate with the part of the day's alpha that this try has."""
     tasks = [task for task in run.tasks_of(skill) if task.split != "test"]
     options = gate_options(run.settings)
-    parts = [before.version, after.version, run.fingerprint, run.settings.seed, asdict(options)]
+    parts = [before.digest, after.digest, run.fingerprint, run.settings.seed, asdict(options)]
     suite = sorted((task.id, task.source, task.must_pass) for task in tasks)
     digest = hashlib.sha256(json.dumps([*parts, suite]).encode()).hexdigest()[:12]
     day, number = _day_and_number(run.home.path / _TRIES, skill, digest)

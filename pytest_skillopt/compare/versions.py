@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.git import Clone, Git, GitError, Tree
-from pytest_skillopt.skill.document import NO_SKILL, SKILL_FILE, Document, SkillError, place_of
 from pytest_skillopt.skill.files import read_bounded, read_version, skill_files
+from pytest_skillopt.skill.text import SkillError, Text
+from pytest_skillopt.skill.version import NO_SKILL, SKILL_FILE, Version, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,7 +31,7 @@ NONE = "none"
 """Version name that stands for no skill at all."""
 
 
-def find(root: Path, home: Home, name: str) -> Callable[[str, Document, Trained], Document]:
+def find(root: Path, home: Home, name: str) -> Callable[[str, Version, Trained], Version]:
     """Find the version of a skill that a user names; return what reads it.
 
     It is a SKILL.md, a skill's folder, a patch, a version of a run, which may be shortened,
@@ -49,18 +50,18 @@ def find(root: Path, home: Home, name: str) -> Callable[[str, Document, Trained]
     if len(kept) > 1:
         raise SkillError(f"several versions of runs begin with {name!r}: write more characters")
     if kept:
-        return lambda skill, now, trained: Document.unpack(kept[0].read_bytes())
+        return lambda skill, now, trained: Version.unpack(kept[0].read_bytes())
     try:
         revision = Revision(root, name)
     except SkillError as error:
         words = f"{name!r} is neither a file nor a version of a run in {home.runs}, and {error}"
         raise SkillError(words) from None
 
-    def read(skill: str, now: Document, trained: Trained) -> Document:
-        document = revision.skill(skill, trained)
-        if document is None:
+    def read(skill: str, now: Version, trained: Trained) -> Version:
+        version = revision.skill(skill, trained)
+        if version is None:
             raise SkillError(f"{skill} did not exist at git revision {name!r}")
-        return document
+        return version
 
     return read
 
@@ -92,29 +93,29 @@ class Revision:
         with self._explained("the project"):
             self._tree = Tree(self._git, commit)
 
-    def skill(self, skill: str, trained: Trained) -> Document | None:
+    def skill(self, skill: str, trained: Trained) -> Version | None:
         """Return a skill with the files ``trained`` with it, None if it did not exist.
 
         Raises:
             SkillError: a submodule holds it, or it cannot be read.
         """
         with self._explained(skill):
-            document = self._document(skill)
-            if document is None:
+            main = self._text(skill)
+            if main is None:
                 return None
+            version = Version({SKILL_FILE: main})
             folder = self._real(posixpath.dirname(skill))
             assert folder is not None, "it holds the skill"
             for name, real in self._tree.beneath(folder):
                 inside = real.startswith(f"{folder}/") and real != f"{folder}/{name}"
                 if trained.includes(name) and not inside and self._is_ours(real):
-                    text = Document.from_bytes(self._checked_out(real))
-                    document = document.with_file(name, text)
+                    version |= {name: Text.from_bytes(self._checked_out(real))}
             for name in trained.outside:
-                beside = self._document(place_of(skill, name))
-                document = document.with_file(name, beside) if beside else document
-            return document
+                if text := self._text(place_of(skill, name)):
+                    version |= {name: text}
+            return version
 
-    def moved(self, skill: str, now: Document, trained: Trained) -> tuple[str, Document] | None:
+    def moved(self, skill: str, now: Version, trained: Trained) -> tuple[str, Version] | None:
         """Return the former path of a skill that had another place, and its version, if any.
 
         A link by which the skill is reached may have pointed to another one. Else it is a skill
@@ -122,7 +123,7 @@ class Revision:
         """
         return self._linked(skill, trained) or self._gone(skill, now, trained)
 
-    def _linked(self, skill: str, trained: Trained) -> tuple[str, Document] | None:
+    def _linked(self, skill: str, trained: Trained) -> tuple[str, Version] | None:
         real = (self._root / skill).resolve()
         for path, entry in self._tree.files.items():
             if not (entry.is_link and self._is_ours(path)):
@@ -135,7 +136,7 @@ class Revision:
                     return place, then
         return None
 
-    def _gone(self, skill: str, now: Document, trained: Trained) -> tuple[str, Document] | None:
+    def _gone(self, skill: str, now: Version, trained: Trained) -> tuple[str, Version] | None:
         found = []
         start = self._git.prefix
         for path in self._tree.files:
@@ -147,10 +148,14 @@ class Revision:
                 with contextlib.suppress(SkillError):
                     then = self.skill(place, trained)
                     found += [(place, then)] if then else []
-        same_name = [(place, then) for place, then in found if now.name and then.name == now.name]
+        same_name = [
+            (place, then)
+            for place, then in found
+            if now.main.name and then.main.name == now.main.name
+        ]
 
-        def similarity(one: tuple[str, Document]) -> float:
-            return difflib.SequenceMatcher(None, one[1].text, now.text).quick_ratio()
+        def similarity(one: tuple[str, Version]) -> float:
+            return difflib.SequenceMatcher(None, one[1].main.text, now.main.text).quick_ratio()
 
         return max(same_name or found, key=similarity, default=None)
 
@@ -171,11 +176,11 @@ class Revision:
     def _is_ours(self, path: str) -> bool:
         return path.startswith(self._git.prefix)
 
-    def _document(self, name: str) -> Document | None:
+    def _text(self, name: str) -> Text | None:
         real = self._real(name)
         if real is None or real not in self._tree.files:
             return None
-        return Document.from_bytes(self._checked_out(real))
+        return Text.from_bytes(self._checked_out(real))
 
     def _checked_out(self, path: str) -> bytes:
         """Read a file, with CRLF if that on disk has it: ``core.autocrlf`` makes it so."""
@@ -195,7 +200,7 @@ class Revision:
             raise SkillError(f"{name} at {self._ref}: {error}") from error
 
 
-def with_change(root: Path, skill: str, now: Document, name: str, trained: Trained) -> Document:
+def with_change(root: Path, skill: str, now: Version, name: str, trained: Trained) -> Version:
     """Return the skill with a change: another SKILL.md, a skill's folder, or a patch.
 
     Paths are relative to the project's root directory; that of the change, ``name``, may be
@@ -213,7 +218,7 @@ def with_change(root: Path, skill: str, now: Document, name: str, trained: Train
         return _of_folder(path, root / skill, trained)
     data = read_bounded(path, _MOST_BYTES)
     if not re.match(rb"(?:diff --git |--- |Index: )(?!-)", data.lstrip()):
-        return now.with_file(SKILL_FILE, Document.from_bytes(data))
+        return now | {SKILL_FILE: Text.from_bytes(data)}
     with tempfile.TemporaryDirectory(prefix="skillopt-try-") as folder:
         copy = Path(folder, skill)
         for file, content in skill_files(root / skill, root).items():
@@ -227,14 +232,14 @@ def with_change(root: Path, skill: str, now: Document, name: str, trained: Train
         return _of_folder(copy.parent, root / skill, trained, copy.name)
 
 
-def _of_folder(folder: Path, skill: Path, trained: Trained, name: str = SKILL_FILE) -> Document:
+def _of_folder(folder: Path, skill: Path, trained: Trained, name: str = SKILL_FILE) -> Version:
     """Read a changed copy of a skill's folder; SkillError if it changes what is not trained."""
     after = read_version(Path(name), folder, trained)
     theirs, ours = skill_files(folder / name, folder), skill_files(skill, skill.parent)
     untrained = sorted(
         file
         for file in theirs.keys() | ours.keys()
-        if theirs.get(file) != ours.get(file) and file not in (name, *after.names)
+        if theirs.get(file) != ours.get(file) and file not in (name, *after)
     )
     if untrained:
         raise SkillError(f"it changes {', '.join(untrained[:3])}, outside of skillopt_files")

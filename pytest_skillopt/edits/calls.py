@@ -20,8 +20,8 @@ from pytest_skillopt.model.structured import Answer, Label, ask_json
 from pytest_skillopt.model.types import CapReached, ModelError, ModelFault
 from pytest_skillopt.plugins import hooks, merged
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
-from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.skill.edits import Edit, EditField, Op
+from pytest_skillopt.skill.version import SKILL_FILE
 from pytest_skillopt.untrusted import redact, strip_invisible
 
 if TYPE_CHECKING:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.edits.calls import Edits, FormT, PlacedEdits, Question
 from pytest_skillopt.edits.records import describe_sampled
-from pytest_skillopt.skill.document import SKILL_FILE, SkillError
 from pytest_skillopt.skill.files import read_bounded
+from pytest_skillopt.skill.text import SkillError
+from pytest_skillopt.skill.version import SKILL_FILE
 from pytest_skillopt.untrusted import bound, fence, redact, strip_invisible
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from pytest_skillopt.edits.vetting import Vetting
     from pytest_skillopt.rollouts.rollout import Rollout
     from pytest_skillopt.settings import Settings
-    from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.edits import Edit
+    from pytest_skillopt.skill.version import Version
     from pytest_skillopt.tasks.task import SkillTask
 
 Section = tuple[str, str]
@@ -40,7 +41,7 @@ UNBOUNDED = 10**6
 class Context:
     """The working skill, the step, and the tools of a stage."""
 
-    document: Document
+    version: Version
     settings: Settings
     calls: Calls
     memory: Memory
@@ -68,7 +69,7 @@ class Context:
     def form(self) -> type[Edits]:
         """Form of an answer with edits."""
         settings = self.settings
-        several = self.document.files or settings.train_description
+        several = self.version.files or settings.train_description
         return PlacedEdits if several else Edits
 
     @property
@@ -76,8 +77,8 @@ class Context:
         """Instructions for that form."""
         render = self.calls.prompts.render
         parts = [render("answer_edits")]
-        if self.document.files:
-            parts.append(render("answer_files", files=", ".join(self.document.names)))
+        if self.version.files:
+            parts.append(render("answer_files", files=", ".join(self.version)))
         if self.settings.train_description:
             parts.append(render("answer_description"))
         if self.sampled:
@@ -175,9 +176,9 @@ def material(context: Context, *sections: Section) -> str:
     contracts = "\n".join(f"- {' '.join(words.split())}" for words in context.contracts)
     sampled = describe_sampled(context.sampled)
     others = context.memory.render(but={known.edit.key for known in context.sampled})
-    parts = [("The document", fence(redact(context.document.text)))]
-    for name, data in context.document.files:
-        parts.append((f"The file {name} of the skill", fence(redact(data.decode()))))
+    parts = [("The document", fence(redact(context.version.main.text)))]
+    for name, text in context.version.files.items():
+        parts.append((f"The file {name} of the skill", fence(redact(text.text))))
     parts += [
         ("House rules", context.preferences),
         ("What the tasks ask for, and no edit may change", contracts),

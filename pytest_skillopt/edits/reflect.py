@@ -86,7 +86,7 @@ def ask_for_edits(
         }
         edits = [replace(edit, support=1, **about) for edit in _chosen_again(answer, context)]
         edits += [edit.read(**about) for edit in answer.edits[: context.budget]]
-        if edits := with_links(edits, context.document):
+        if edits := with_links(edits, context.version):
             yield Patch(tuple(edits), answer.reasoning)
 
 

@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.plugins import hooks
 from pytest_skillopt.run.result import WarningRow
-from pytest_skillopt.skill.document import SKILL_FILE, SkillError
 from pytest_skillopt.skill.edits import apply
 from pytest_skillopt.skill.files import Trained, file_names
 from pytest_skillopt.skill.lint import Linter, additions, allowed, refused, stands_in, warned
+from pytest_skillopt.skill.text import SkillError
+from pytest_skillopt.skill.version import EMPTY, SKILL_FILE, changes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from pytest_skillopt.settings import Settings
-    from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.edits import Edit
     from pytest_skillopt.skill.lint import Finding
+    from pytest_skillopt.skill.version import Version
     from pytest_skillopt.tasks.task import SkillTask
 
 _WORD = re.compile(r"\w+")
@@ -59,13 +60,13 @@ class Vetting:
     def __init__(
         self,
         tasks: Sequence[SkillTask],
-        start: Document,
+        start: Version,
         settings: Settings,
         skill: str = SKILL_FILE,
         root: Path | None = None,
     ) -> None:
         self._trained, self._description = Trained.of(settings), settings.train_description
-        words = "\n\n".join(start.file(name).text for name in start.names)
+        words = "\n\n".join(text.text for text in start.values())
         self._checks = hooks().pytest_skillopt_check_edit(tasks=tasks, skill=words)
         present = None
         if root is not None and (root / skill).is_file():
@@ -79,31 +80,31 @@ class Vetting:
         )
         self._lint = functools.lru_cache(maxsize=1 << 10)(linter.check)
 
-    def try_edit(self, document: Document, edit: Edit) -> Document | Refusal:
+    def try_edit(self, version: Version, edit: Edit) -> Version | Refusal:
         """Apply an edit, or refuse it."""
         if edit.field == "description" and not self._description:
             return Refusal(edit, "the description is not trained (skillopt_train_description)")
         try:
-            if edit.file not in document.names:
+            if edit.file not in version:
                 self._trained.check(edit.file)
-            after = apply(document, edit)
+            after = apply(version, edit)
         except SkillError as error:
             return Refusal(edit, str(error))
-        if _repeats(document, edit):
+        if _repeats(version, edit):
             return Refusal(edit, "the document already says this")
-        return self.check(document, after, edit)
+        return self.check(version, after, edit)
 
-    def check(self, before: Document, after: Document, edit: Edit) -> Document | Refusal:
-        """Check a change of the document, however it was made."""
+    def check(self, before: Version, after: Version, edit: Edit) -> Version | Refusal:
+        """Check a change of the skill, however it was made."""
         if findings := refused(self._lint(before, after)):
             same_rule = groupby(findings[:3], key=attrgetter("rule", "message"))
             return Refusal(edit, "; ".join(_explain(list(group)) for _, group in same_rule))
-        files = [(before.file(name).text, after.file(name).text) for name in after.names]
-        added = "\n\n".join(additions(old, new) for old, new in files)
+        changed = changes(before, after).values()
+        added = "\n\n".join(additions(old.text, new.text) for old, new in changed)
         refusals = (check(edit, added) for check in self._checks)
         return next(filter(None, refusals), after)
 
-    def warnings(self, before: Document, after: Document) -> list[WarningRow]:
+    def warnings(self, before: Version, after: Version) -> list[WarningRow]:
         """List allowed parts of a change that its reader should check."""
         return [
             WarningRow(rule=found.rule, message=found.message, excerpt=found.excerpt)
@@ -117,9 +118,13 @@ def _explain(findings: Sequence[Finding]) -> str:
     return f"{replace(findings[0], excerpt=excerpts)} ({findings[0].rule})"
 
 
-def _repeats(document: Document, edit: Edit) -> bool:
-    """Check if the document already holds an addition word for word."""
+def _repeats(version: Version, edit: Edit) -> bool:
+    """Check if its file already holds an addition word for word."""
     if not edit.adds:
         return False
-    added = " ".join(_WORD.findall(edit.content.casefold()))
-    return f" {added} " in f" {' '.join(_WORD.findall(document.file(edit.file).body.casefold()))} "
+    added, said = edit.content, version.get(edit.file, EMPTY).body
+    return f" {_words(added)} " in f" {_words(said)} "
+
+
+def _words(text: str) -> str:
+    return " ".join(_WORD.findall(text.casefold()))

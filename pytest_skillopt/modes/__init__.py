@@ -25,7 +25,7 @@ from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.run.directory import RunError
 from pytest_skillopt.run.journal import JournalError
 from pytest_skillopt.run.result import Arm, TaskRow
-from pytest_skillopt.skill.document import SkillError
+from pytest_skillopt.skill.text import SkillError
 from pytest_skillopt.tasks.splits import SplitError
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from pytest_skillopt.modes.opening import hooked_notes, notes_on_links, wanted_r
 from pytest_skillopt.modes.plan import expected, usual_prices, usual_use
 from pytest_skillopt.modes.skills import (
     notes_on_skills,
-    read_documents,
+    read_versions,
     skills_of,
     split_tasks,
     suite_of,
@@ -31,7 +31,7 @@ from pytest_skillopt.search.budget import FINAL
 from pytest_skillopt.search.estimate import smallest_gain
 from pytest_skillopt.search.extensions import notes_on_search
 from pytest_skillopt.search.final_comparison import reserve_final, samples_of_test, shortage
-from pytest_skillopt.skill.document import SkillError
+from pytest_skillopt.skill.text import SkillError
 from pytest_skillopt.tasks.splits import BOTH, SPLITS, SplitError
 from pytest_skillopt.tasks.task import describe_tasks, keep_tasks
 from pytest_skillopt.untrusted import no_command
@@ -151,7 +151,7 @@ class Plan:
     def _faults(self) -> Iterator[str]:
         """Name faults of the skills, and a fault that ends a run before its first call."""
         try:
-            found = read_documents(self._config.rootpath, self.tasks, self.settings)
+            found = read_versions(self._config.rootpath, self.tasks, self.settings)
             yield from notes_on_skills(found)
             parse_prices(self.settings.prices)
         except (SkillError, ModelConfigError) as fault:

@@ -28,7 +28,7 @@ def evaluate(run: Run, display: Display) -> Result:
     try:
         taken = _take_what_fits(run, requests)
     except StopRun as stop:
-        stops = dict.fromkeys(run.documents, stop)
+        stops = dict.fromkeys(run.versions, stop)
         if stop.kind is Stop.BREAKER and len(stops) > 1:
             stops = _take_each(run, requests)
         known = [r for r in requests if r.skill not in stops or run.sampler.known(r)]
@@ -36,7 +36,7 @@ def evaluate(run: Run, display: Display) -> Result:
     rollouts: dict[str, list[Rollout]] = {task.id: [] for task in run.tasks}
     for rollout in taken:
         rollouts[rollout.request.task].append(rollout)
-    skills = [_skill_result(run, skill, rollouts, stops.get(skill)) for skill in run.documents]
+    skills = [_skill_result(run, skill, rollouts, stops.get(skill)) for skill in run.versions]
     for reason in dict.fromkeys(stop.reason for stop in stops.values()):
         run.notes.append(f"after {len(taken)} of {len(requests)} rollouts: {reason}")
     status: Status = "measured" if all(s.status == "measured" for s in skills) else "unmeasured"
@@ -48,8 +48,8 @@ def evaluate(run: Run, display: Display) -> Result:
 def _requests(run: Run) -> list[RolloutRequest]:
     """List rollouts in rounds: each task once, then each that has more rollouts, and so on."""
     versions = {
-        skill: run.sampler.add_version(skill, document.packed)
-        for skill, document in run.documents.items()
+        skill: run.sampler.add_version(skill, version.packed)
+        for skill, version in run.versions.items()
     }
     wanted = {task.id: task.rollouts or run.settings.rollouts for task in run.tasks}
     return [
@@ -78,7 +78,7 @@ def _take_each(run: Run, requests: Sequence[RolloutRequest]) -> dict[str, StopRu
         than too many errors.
     """
     stops: dict[str, StopRun] = {}
-    left = list(run.documents)
+    left = list(run.versions)
     while left:
         run.sampler.settle()
         try:
@@ -94,7 +94,7 @@ def _take_each(run: Run, requests: Sequence[RolloutRequest]) -> dict[str, StopRu
 def _skill_result(
     run: Run, skill: str, rollouts: dict[str, list[Rollout]], stop: StopRun | None
 ) -> SkillResult:
-    document, tasks = run.documents[skill], run.tasks_of(skill)
+    version, tasks = run.versions[skill], run.tasks_of(skill)
     rows = [task_row(task, rollouts[task.id], []) for task in tasks]
     rate = Rate.of((row.before.passed, row.before.n) for row in rows)
     status, reason = _answer(skill, rows, rate, stop)
@@ -102,8 +102,8 @@ def _skill_result(
     suite = Comparison(before=rate) if rate else None
     return run.skill_result(
         skill,
-        document,
-        document,
+        version,
+        version,
         status=status,
         reason=reason,
         suite=suite,

@@ -22,7 +22,7 @@ from pytest_skillopt.modes.plan import usual_prices
 from pytest_skillopt.modes.skills import (
     notes_on_skills,
     notes_on_tasks,
-    read_documents,
+    read_versions,
     skills_of,
     split_tasks,
 )
@@ -42,9 +42,9 @@ from pytest_skillopt.run.openrun import (
     can_continue,
     check_same_run,
     describe_run,
-    documents_at_start,
     earlier_usage,
     refuse_finished,
+    versions_at_start,
 )
 from pytest_skillopt.search.extensions import notes_on_search
 from pytest_skillopt.skill.files import Trained, left_out, skill_files
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.rollouts.executor import WorkersExecutor
     from pytest_skillopt.rollouts.rollout import Rollout
     from pytest_skillopt.settings import Settings
-    from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.skill.version import Version
     from pytest_skillopt.tasks.task import SkillTask
 
 
@@ -79,7 +79,7 @@ def opened(
     home = Home(root / settings.dir)
     tasks, notes = split_tasks(tasks, settings, mode)
     notes += finish_writing(root, home, skills_of(tasks), Trained.of(settings))
-    documents = read_documents(root, tasks, settings)
+    versions = read_versions(root, tasks, settings)
     resumed = None if mode.resume is None else home.find(mode.resume, "training")
     if resumed is not None:
         refuse_finished(resumed)
@@ -109,12 +109,12 @@ def opened(
             stack.push(functools.partial(_discard_unused, directory.path))
         stack.callback(directory.close)
         journal = stack.enter_context(Journal(directory.journal))
-        documents = documents_at_start(journal, directory, documents)
-        about = describe_run(mode, settings, tasks, documents, fingerprints)
+        versions = versions_at_start(journal, directory, versions)
+        about = describe_run(mode, settings, tasks, versions, fingerprints)
         check_same_run(journal, about)
-        for skill in documents:
+        for skill in versions:
             untrained = skill_files(root / skill, root)
-            for name, _ in documents[skill].files:
+            for name in versions[skill].files:
                 untrained.pop(name, None)
             executor.add_skill(skill, untrained)
         fingerprint = _fingerprint(fingerprints, settings)
@@ -131,7 +131,7 @@ def opened(
         sampler.on_rollout, sampler.on_version = on_rollout, directory.keep_version
         notes = [
             *notes,
-            *_notes(mode, settings, documents, journal, root),
+            *_notes(mode, settings, versions, journal, root),
             *told,
         ]
         earlier = earlier_usage(journal.path) if resumed else {}
@@ -145,7 +145,7 @@ def opened(
             models=models,
             sampler=sampler,
             tasks=tasks,
-            documents=documents,
+            versions=versions,
             command=command,
             fingerprint=fingerprint,
             probe=probe,
@@ -235,13 +235,13 @@ def _target_of_own_agents(settings: Settings) -> str:
 def _notes(
     mode: Mode,
     settings: Settings,
-    documents: Mapping[str, Document],
+    versions: Mapping[str, Version],
     journal: Journal,
     root: Path,
 ) -> Iterator[str]:
     """Yield notes that a user should read before the run begins."""
-    yield from notes_on_skills(documents)
-    yield from notes_on_links(documents, root)
+    yield from notes_on_skills(versions)
+    yield from notes_on_links(versions, root)
     if mode.name == "train":
         yield from notes_on_search(settings)
     if mode.resume is not None:

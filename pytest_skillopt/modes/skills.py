@@ -7,8 +7,8 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.report.words import plural
-from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.skill.files import Trained, read_version
+from pytest_skillopt.skill.version import SKILL_FILE
 from pytest_skillopt.tasks.splits import assign_splits
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.mode import Mode
     from pytest_skillopt.settings import Settings
-    from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.skill.version import Version
     from pytest_skillopt.tasks.task import SkillTask
 
 _FEW_TASKS = 10
@@ -47,9 +47,7 @@ def skills_of(tasks: Iterable[SkillTask]) -> list[str]:
     return list(dict.fromkeys(task.skill for task in tasks))
 
 
-def read_documents(
-    root: Path, tasks: Sequence[SkillTask], settings: Settings
-) -> dict[str, Document]:
+def read_versions(root: Path, tasks: Sequence[SkillTask], settings: Settings) -> dict[str, Version]:
     """Read the skills.
 
     Raises:
@@ -59,14 +57,14 @@ def read_documents(
     return {skill: read_version(Path(skill), root, trained) for skill in skills_of(tasks)}
 
 
-def notes_on_skills(documents: Mapping[str, Document]) -> Iterator[str]:
+def notes_on_skills(versions: Mapping[str, Version]) -> Iterator[str]:
     """Note what hinders the training of a skill, or an agent that is to load it."""
-    for path, document in documents.items():
-        yield from (f"{path}: {said}" for said in document.warnings)
-        for name, _ in document.files:
-            yield from (f"{path}: {name}: {said}" for said in document.file(name).warnings)
-        if PurePosixPath(path).name == SKILL_FILE and document.unloadable:
-            yield f"{path}: {document.unloadable}: agents do not load such a skill"
+    for path, version in versions.items():
+        for name, text in version.items():
+            of = path if name == SKILL_FILE else f"{path}: {name}"
+            yield from (f"{of}: {said}" for said in text.warnings)
+        if PurePosixPath(path).name == SKILL_FILE and (why := version.main.unloadable):
+            yield f"{path}: {why}: agents do not load such a skill"
 
 
 def notes_on_tasks(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.compare.comparison import with_none
@@ -21,8 +20,8 @@ from pytest_skillopt.search.final_comparison import BEGUN
 from pytest_skillopt.search.history import ROUND, Observer
 from pytest_skillopt.search.outcome import check_together
 from pytest_skillopt.search.trainer import Trainer
-from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.files import Trained, read_version
+from pytest_skillopt.skill.text import SkillError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,7 +33,8 @@ if TYPE_CHECKING:
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import EditRow, Result, SkillResult, Status, StepRow
     from pytest_skillopt.search.outcome import TrainOutcome
-    from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.skill.text import Text
+    from pytest_skillopt.skill.version import Version
 
 _RANK: tuple[Status, ...] = ("interrupted", "unmeasured", "accepted", "rejected", "unchanged")
 """Status of a run by precedence: the first that any of its skills has."""
@@ -60,14 +60,14 @@ def train(run: Run, display: Display) -> Result:
 def _train_each(run: Run, display: Display) -> list[TrainOutcome]:
     """Train one skill after the other, each with an equal part of the budget that is left."""
     outcomes: list[TrainOutcome] = []
-    for place, skill in enumerate(run.documents):
-        start = replace(run.documents[skill], beside=_new_descriptions(run, outcomes))
-        if len(run.documents) > 1:
-            display.line(f"skillopt: {skill}, skill {place + 1} of {len(run.documents)}")
-        purse = run.limits.purse.share(len(run.documents) - place)
-        rivals = {**run.documents, **{o.skill: o.after for o in outcomes}}
-        outcome = _unless_interrupted(_train_skill(run, display, start, purse, skill, rivals))
-        outcomes.append(_without_others(run, outcome))
+    for place, skill in enumerate(run.versions):
+        if len(run.versions) > 1:
+            display.line(f"skillopt: {skill}, skill {place + 1} of {len(run.versions)}")
+        purse = run.limits.purse.share(len(run.versions) - place)
+        rivals = {**run.versions, **{o.skill: o.after for o in outcomes}}
+        renewed = _new_descriptions(run, outcomes)
+        outcome = _unless_interrupted(_train_skill(run, display, skill, purse, rivals, renewed))
+        outcomes.append(outcome)
         run.notes += outcome.notes
         if outcome.status == "interrupted":
             break
@@ -102,9 +102,9 @@ def _note_what_nothing_passes(run: Run, display: Display) -> None:
     """Find the tasks that an agent passes which does nothing, and note them, once in a run."""
 
     def find() -> dict[str, Any]:
-        documents = run.documents.items()
-        versions = {path: run.sampler.add_version(path, one.packed) for path, one in documents}
-        found = passed_by_nothing(run.sampler, run.tasks, versions)
+        versions = run.versions.items()
+        digests = {path: run.sampler.add_version(path, one.packed) for path, one in versions}
+        found = passed_by_nothing(run.sampler, run.tasks, digests)
         return {"passed": [[task.id, task.source] for task in found]}
 
     passed = run.journal.once(IDLE, find)["passed"]
@@ -122,42 +122,31 @@ def _unless_interrupted(outcome: TrainOutcome) -> TrainOutcome:
     return outcome.model_copy(update=known)
 
 
-def _new_descriptions(run: Run, outcomes: Sequence[TrainOutcome]) -> tuple[tuple[str, bytes], ...]:
-    """List the skills with a new description, which the next ones compete with."""
+def _new_descriptions(run: Run, outcomes: Sequence[TrainOutcome]) -> dict[str, Text]:
+    """Return the SKILL.md with new descriptions, by path, which the next skills compete with."""
     if not run.settings.train_description:
-        return ()
-    return tuple(
-        sorted(
-            (outcome.skill, outcome.after.data)
-            for outcome in outcomes
-            if outcome.after.description != outcome.before.description
-        )
-    )
-
-
-def _without_others(run: Run, outcome: TrainOutcome) -> TrainOutcome:
-    """Return an outcome without the other skills that its versions were measured with."""
-    names = ("before", "after", "proposal")
-    parts = {name: replace(getattr(outcome, name), beside=()) for name in names}
-    if outcome.before.beside and outcome.status == "accepted":
-        run.sampler.add_version(outcome.skill, parts["after"].packed)
-    return outcome.model_copy(update=parts)
+        return {}
+    return {
+        outcome.skill: outcome.after.main
+        for outcome in outcomes
+        if outcome.after.main.description != outcome.before.main.description
+    }
 
 
 def _train_skill(
     run: Run,
     display: Display,
-    start: Document,
-    purse: Purse,
     skill: str,
-    rivals: Mapping[str, Document],
+    purse: Purse,
+    rivals: Mapping[str, Version],
+    renewed: Mapping[str, Text],
 ) -> TrainOutcome:
     display.begin(SEARCH)
     # A run that is continued with another number of workers asks for the same samples.
     width = run.journal.once("width", lambda: {"rollouts": run.sampler.at_once})
     optimizer = JournaledModel(run.models.get("optimizer"), run.journal, display.thinking)
     trainer = Trainer(
-        start,
+        run.versions[skill],
         suite_of(run.tasks, skill, run.settings),
         run.sampler,
         optimizer,
@@ -168,11 +157,12 @@ def _train_skill(
         observer=_Observer(run, display, skill),
         at_once=width["rollouts"],
         purse=purse,
-        rivals={path: document for path, document in rivals.items() if path != skill},
+        rivals={path: rival for path, rival in rivals.items() if path != skill},
+        renewed=renewed,
     )
     outcome = trainer.run()
     if outcome.verdict is not None:
-        about = {"skill": skill, "candidate": outcome.proposal.version}
+        about = {"skill": skill, "candidate": outcome.proposal.digest}
         run.journal.write("verdict", {**about, **outcome.verdict.to_json()})
     return outcome
 
@@ -187,7 +177,7 @@ class _Observer(Observer):
         self._run = run
         self._display = display
         self._skill = skill
-        others = list(run.documents)
+        others = list(run.versions)
         later = others[others.index(skill) + 1 :]
         self._later = sum(_usual(run, other) for other in later)
         """Usual rollouts of the trainings that follow this one."""
@@ -233,7 +223,7 @@ def _write(run: Run, outcome: TrainOutcome, lost: str) -> str:
     if lost:
         return f"it was measured beside the new {lost}, which was not written"
     path, trained = run.root / outcome.skill, Trained.of(run.settings)
-    about = {"skill": outcome.skill, "version": outcome.after.version}
+    about = {"skill": outcome.skill, "version": outcome.after.digest}
     try:
         if read_version(path, run.root, trained) != outcome.after:
             run.journal.write("writing", about)

@@ -20,7 +20,7 @@ from pytest_skillopt.report.words import (
 )
 from pytest_skillopt.rollouts.sampler import OWN_AGENT
 from pytest_skillopt.run.result import Arm
-from pytest_skillopt.skill.document import NO_SKILL
+from pytest_skillopt.skill.version import NO_SKILL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -83,7 +83,7 @@ def comparisons(skill: SkillResult) -> dict[str, Comparison]:
 
 def version(digest: str) -> str:
     """Shorten a version; ``none`` for no skill."""
-    return "none" if digest == NO_SKILL.version else digest[:10]
+    return "none" if digest == NO_SKILL.digest else digest[:10]
 
 
 def total(rows: Iterable[UsageRow]) -> Usage:
@@ -263,7 +263,7 @@ def uninformative(skill: SkillResult) -> list[tuple[TaskRow, str]]:
     """List tasks that tell nothing about the skill, with the reason, from all their samples."""
     found = []
     for row in skill.tasks:
-        none = row.before if skill.before == NO_SKILL.version else row.none
+        none = row.before if skill.before == NO_SKILL.digest else row.none
         bare, now = pass_rate(none) if none else None, pass_rate(row.after or row.before)
         passed, n = all_samples(row)
         if n < ENOUGH:

@@ -56,7 +56,7 @@ def header_line(run: Run) -> str:
         roles.setdefault(model, []).append(role)
     said = "; ".join(f"{' and '.join(names)} {one_line(model)}" for model, names in roles.items())
     return (
-        f"skillopt: {run.mode.doing} {', '.join(map(one_line, run.documents))} on {tasks}, "
+        f"skillopt: {run.mode.doing} {', '.join(map(one_line, run.versions))} on {tasks}, "
         f"K={run.settings.rollouts}"
         + (f"; {said}" if said else "")
         + (" (simulated)" if run.simulated else "")

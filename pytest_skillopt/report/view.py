@@ -24,7 +24,7 @@ from pytest_skillopt.report.blocks import (
 )
 from pytest_skillopt.run.result import Arm
 from pytest_skillopt.settings import Settings, shown
-from pytest_skillopt.skill.document import SKILL_FILE
+from pytest_skillopt.skill.version import SKILL_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

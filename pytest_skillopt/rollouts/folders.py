@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
-from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.files import is_outside, materialise
+from pytest_skillopt.skill.version import Version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -198,8 +198,8 @@ class SkillVersions:
         path = PurePosixPath(skill)
         # An agent may check that the directory has the skill's name.
         directory = Path(tempfile.mkdtemp(dir=self._root.path)) / (path.parent.name or "skill")
-        document = Document.unpack(self._contents[skill, version])
-        inside = {name: data for name, data in document.files if not is_outside(name)}
+        texts = Version.unpack(self._contents[skill, version])
+        inside = {n: text.data for n, text in texts.files.items() if not is_outside(n)}
         files = {**self.files(skill), **inside}
-        materialise(directory, files, path.name, document.data)
+        materialise(directory, files, path.name, texts.main.data)
         return directory

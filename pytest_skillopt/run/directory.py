@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 
 from pytest_skillopt.run.journal import entries_of
-from pytest_skillopt.skill.document import Document, SkillError, place_of
 from pytest_skillopt.skill.files import check_names, write_beside, write_version
+from pytest_skillopt.skill.text import SkillError
+from pytest_skillopt.skill.version import Version, place_of
 from pytest_skillopt.untrusted import parsed
 
 if TYPE_CHECKING:
@@ -213,8 +214,8 @@ def write_skill(
     root: Path,
     home: Home,
     skill: str,
-    before: Document,
-    after: Document,
+    before: Version,
+    after: Version,
     trained: Trained,
 ) -> None:
     """Write a version of a skill, all its files or none.
@@ -230,7 +231,7 @@ def write_skill(
     Raises:
         SkillError: as ``write_version``; nothing was written.
     """
-    note = home.path / f"writing-{after.version[:16]}.json"
+    note = home.path / f"writing-{after.digest[:16]}.json"
     versions = [version.packed.decode() for version in (before, after)]
     try:
         replace_file(note, json.dumps([skill, *versions]).encode())
@@ -260,7 +261,7 @@ def finish_writing(
             skill, *versions = parsed(note.read_text(encoding="utf-8"))
             if skill not in skills:
                 continue
-            before, after = (Document.unpack(version.encode()) for version in versions)
+            before, after = (Version.unpack(version.encode()) for version in versions)
             check_names(after, trained)
             begun = _half_written(root, skill, before, after)
             if begun != before:
@@ -271,12 +272,12 @@ def finish_writing(
         note.unlink(missing_ok=True)
 
 
-def _half_written(root: Path, skill: str, before: Document, after: Document) -> Document:
+def _half_written(root: Path, skill: str, before: Version, after: Version) -> Version:
     """Return ``before`` with the files that equal ``after`` already; remove temporary files."""
-    for name in after.names:
+    for name, text in after.items():
         file = (root / place_of(skill, name)).resolve()
         for stray in file.parent.glob(f".{file.name}.*.tmp"):
             stray.unlink()
-        if file.exists() and file.read_bytes() == after.file(name).data:
-            before = before.with_file(name, after.file(name))
+        if file.exists() and file.read_bytes() == text.data:
+            before |= {name: text}
     return before

@@ -18,8 +18,8 @@ from pytest_skillopt.rollouts.sampler import OWN_AGENT
 from pytest_skillopt.run.directory import Home, RunError, description_of, finished
 from pytest_skillopt.run.journal import JournalError, entries_of
 from pytest_skillopt.run.result import Result, SkillResult, UsageRow
-from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.files import patch_of
+from pytest_skillopt.skill.version import Version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -52,7 +52,7 @@ class Run:
     models: Models
     sampler: Sampler
     tasks: Sequence[SkillTask]
-    documents: Mapping[str, Document]
+    versions: Mapping[str, Version]
     """Skills on disk at the start, by path relative to the root."""
     command: Sequence[str]
     fingerprint: str = ""
@@ -92,7 +92,7 @@ class Run:
         return shlex.join([*self.command, f"--skillopt-resume={self.directory.name}"])
 
     def skill_result(
-        self, skill: str, before: Document, after: Document, **found: Any
+        self, skill: str, before: Version, after: Version, **found: Any
     ) -> SkillResult:
         """Make the result of a skill from two versions of it, or from one, and what was found.
 
@@ -102,9 +102,9 @@ class Run:
             found["patch"] = patch_of(before, after, skill, self.root)
         return SkillResult(
             path=skill,
-            name=after.name,
-            before=before.version,
-            after=after.version,
+            name=after.main.name,
+            before=before.digest,
+            after=after.digest,
             **found,
         )
 
@@ -235,7 +235,7 @@ def describe_run(
     mode: Mode,
     settings: Settings,
     tasks: Sequence[SkillTask],
-    documents: Mapping[str, Document],
+    versions: Mapping[str, Version],
     fingerprints: Mapping[Role, str],
 ) -> dict[str, Any]:
     """Describe a run, to tell if it can be continued.
@@ -249,7 +249,7 @@ def describe_run(
         "mode": mode.name,
         "settings": {f.name: value for f, value in settings.fields() if not f.metadata["free"]},
         "suite": hashlib.sha256(json.dumps(suite).encode()).hexdigest(),
-        "skills": {skill: document.version for skill, document in documents.items()},
+        "skills": {skill: version.digest for skill, version in versions.items()},
         "models": dict(fingerprints),
     }
 
@@ -286,15 +286,15 @@ def _difference(earlier: dict[str, Any], description: dict[str, Any]) -> str:
     return f" with other settings: {listed}" if changed else ""
 
 
-def documents_at_start(
-    journal: Journal, directory: RunDirectory, documents: Mapping[str, Document]
-) -> dict[str, Document]:
+def versions_at_start(
+    journal: Journal, directory: RunDirectory, versions: Mapping[str, Version]
+) -> dict[str, Version]:
     """Return the skills at the run's start: a killed run may have written them since."""
     start: dict[str, str] = next((data["skills"] for data in journal.kept("run")), {})
     ours = {(data["skill"], data["version"]) for data in journal.kept("writing")}
     return {
-        skill: Document.unpack(directory.content(start[skill]))
-        if (skill, document.version) in ours
-        else document
-        for skill, document in documents.items()
+        skill: Version.unpack(directory.content(start[skill]))
+        if (skill, version.digest) in ours
+        else version
+        for skill, version in versions.items()
     }

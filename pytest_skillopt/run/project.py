@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_skillopt.errors import UserError
-from pytest_skillopt.skill.document import NO_SKILL, Document, SkillError, place_of
 from pytest_skillopt.skill.files import check_kind
+from pytest_skillopt.skill.text import SkillError
+from pytest_skillopt.skill.version import NO_SKILL, Version, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,32 +19,32 @@ if TYPE_CHECKING:
     from pytest_skillopt.run.result import SkillResult
 
 
-def version_of_run(home: Home, run: str, version: str) -> Document:
+def version_of_run(home: Home, run: str, version: str) -> Version:
     """Read a version of a skill that a run has stored.
 
     Raises:
         UserError: it is missing, or its content is not what its name says.
     """
-    if version == NO_SKILL.version:
+    if version == NO_SKILL.digest:
         return NO_SKILL
     path = home.runs / run / "skills" / f"{version}.md"
     try:
-        found = Document.unpack(path.read_bytes())
+        found = Version.unpack(path.read_bytes())
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    if found.version != version:
+    if found.digest != version:
         raise UserError(f"{path}: the content does not have this SHA-256; nothing was written")
     return found
 
 
-def change_of_run(home: Home, run: str, skill: SkillResult) -> tuple[Document, Document]:
+def change_of_run(home: Home, run: str, skill: SkillResult) -> tuple[Version, Version]:
     """Read the versions before and after a run, which may come from elsewhere.
 
     Raises:
         UserError: one is missing, or one of their files is not a text document of the project.
     """
     before, after = (version_of_run(home, run, name) for name in (skill.before, skill.after))
-    for place in sorted({place_of(skill.path, name) for name in (*before.names, *after.names)}):
+    for place in sorted({place_of(skill.path, name) for name in (*before, *after)}):
         normal = posixpath.normpath(place)
         if normal.startswith(("/", "../")):
             raise UserError(f"{place} lies outside of the project")

@@ -13,8 +13,8 @@ from pytest_skillopt.model.structured import problems
 from pytest_skillopt.rates import interval, pass_hat_k
 from pytest_skillopt.report.words import effect
 from pytest_skillopt.rollouts.rollout import Message  # noqa: TC001 (pydantic reads it)
-from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.skill.edits import EditField  # noqa: TC001 (pydantic reads it)
+from pytest_skillopt.skill.version import SKILL_FILE
 from pytest_skillopt.untrusted import encodable, redact
 
 if TYPE_CHECKING:

@@ -279,7 +279,7 @@ class FinalComparison:
         state.purse.release()
         state.purse.reserve(FINAL, self._test_samples)
         left = state.purse.affordable()
-        candidate = state.incumbent.version
+        candidate = state.samples.seen(state.incumbent).digest
         begun = next((one for one in self._begun if one.candidate == candidate), None)
         if begun is None:
             begun = Begun(
@@ -307,7 +307,8 @@ class FinalComparison:
         given = asdict(gate_options(state.settings))
         # Defaults are left out, so that an option more or less draws the same samples.
         options = {name: value for name, value in given.items() if value != defaults[name]}
-        parts = [*astuple(begun), state.start.version, state.settings.seed, tasks, options]
+        start = state.samples.seen(state.start).digest
+        parts = [*astuple(begun), start, state.settings.seed, tasks, options]
         return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:12]
 
     def _open_gate(self, begun: Begun) -> SequentialGate:
@@ -337,7 +338,7 @@ class FinalComparison:
         return task.split == "val" and task.skill == self._state.skill
 
     def open_test(self, measured: Measured) -> Measured:
-        """Measure the test tasks under both documents, once, only for the report."""
+        """Measure the test tasks under both versions, once, only for the report."""
         state = self._state
         if not measured.verdict.accepted:
             return measured

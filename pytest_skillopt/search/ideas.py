@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from pytest_skillopt.edits.vetting import Vetting
     from pytest_skillopt.search.choices import Idea
     from pytest_skillopt.search.model import Model
-    from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.edits import Edit
+    from pytest_skillopt.skill.version import Version
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A document, and the ideas that it holds."""
+    """A version, and the ideas that it holds."""
 
-    document: Document
+    version: Version
     ideas: tuple[Idea, ...] = ()
     """Ideas in the order in which their edits were applied."""
 
@@ -36,7 +36,7 @@ class Made:
 class Ideas:
     """All ideas of a search."""
 
-    def __init__(self, start: Document, vetting: Vetting, model: Model) -> None:
+    def __init__(self, start: Version, vetting: Vetting, model: Model) -> None:
         """Begin without ideas.
 
         Args:
@@ -94,27 +94,27 @@ class Ideas:
         self._order = [*kept, *sorted(set(ideas) - set(kept))]
 
     def make(self, ideas: Collection[Idea]) -> Made:
-        """Return the document with these ideas, without those that do not fit the others."""
+        """Return the version with these ideas, without those that do not fit the others."""
         order = self._in_order(ideas)
         if order not in self._made:
             self._made[order] = self._apply(order)
         return self._made[order]
 
     def _apply(self, order: Sequence[Idea]) -> Made:
-        document, applied = self._start, list[int]()
+        version, applied = self._start, list[int]()
         for idea in order:
-            after = rebuild(document, [self._edits[idea]])
+            after = rebuild(version, [self._edits[idea]])
             if after is not None:
-                document = after
+                version = after
                 applied.append(idea)
         while applied:
-            checked = self._vetting.check(self._start, document, self._edits[applied[-1]])
+            checked = self._vetting.check(self._start, version, self._edits[applied[-1]])
             if not isinstance(checked, Refusal):
                 break
             # Each edit passed the checks by itself: together they are too long.
             applied.pop()
-            document = rebuild(self._start, [self._edits[idea] for idea in applied]) or self._start
-        return Made(document, tuple(applied))
+            version = rebuild(self._start, [self._edits[idea] for idea in applied]) or self._start
+        return Made(version, tuple(applied))
 
     def _in_order(self, ideas: Collection[Idea]) -> tuple[Idea, ...]:
         """Order ideas: what others need first, then kept ones, then by number."""
@@ -136,12 +136,12 @@ class Ideas:
         if rebuild(self._start, [edit]) is not None:
             return frozenset()
         needs = frozenset(shown)
-        if rebuild(self.make(needs).document, [edit]) is None:
+        if rebuild(self.make(needs).version, [edit]) is None:
             return None
         for idea in sorted(shown):
             fewer = needs - {idea}
             whole = self.make(fewer)
-            if set(whole.ideas) == fewer and rebuild(whole.document, [edit]) is not None:
+            if set(whole.ideas) == fewer and rebuild(whole.version, [edit]) is not None:
                 needs = fewer
         return needs
 
@@ -154,4 +154,4 @@ class Ideas:
         edits = [self._edits[one], self._edits[other]]
         if one in self._needs[other] or other in self._needs[one]:
             return True
-        return all(rebuild(whole.document, order) is not None for order in (edits, edits[::-1]))
+        return all(rebuild(whole.version, order) is not None for order in (edits, edits[::-1]))

@@ -241,7 +241,7 @@ class DefaultSearch:
 
     @property
     def _fixed(self) -> tuple[Factor, ...]:
-        """The document with all kept ideas, without a choice."""
+        """The version with all kept ideas, without a choice."""
         return (((self._model.kept, 1.0),),)
 
     def _take(self, jobs: Sequence[Job], asked: Sequence[int] = ()) -> None:
@@ -379,7 +379,7 @@ class DefaultSearch:
     def _context(self) -> Context:
         self._shown = self._model.kept
         return self._state.context.at(
-            document=self._ideas.make(self._shown).document,
+            version=self._ideas.make(self._shown).version,
             sampled=self._under_test(),
             step=self._state.history.step,
             budget=self._settings.edit_budget,
@@ -434,13 +434,13 @@ class DefaultSearch:
         copies: tuple[Edit, ...] = ()
         for proposed in edits:
             self._step.proposed += 1
-            edit = findable(proposed, context.document)
+            edit = findable(proposed, context.version)
             if (known := self._ideas.find(edit)) is not None:
                 self._ideas.propose(known, edit, self._asked_by(edit))
                 self._repeated.add(known)
                 self._state.history.turn_away(edit)
                 continue
-            found = context.vetting.try_edit(context.document, edit)
+            found = context.vetting.try_edit(context.version, edit)
             if isinstance(found, Refusal) and found.terms:
                 copies += (edit,)
             else:
@@ -478,7 +478,7 @@ class DefaultSearch:
         self._step = Step()
         self._state.history.end_step(
             Basis(1, self._records(), self._rate(self._model.kept)),
-            candidate=self._ideas.make(self._model.kept).document.version if step.kept else "",
+            candidate=self._ideas.make(self._model.kept).version.digest if step.kept else "",
             edits=len(step.kept),
             reason=step.describe(),
         )
@@ -581,8 +581,8 @@ class DefaultSearch:
         self._state.set_outlook(self)
         made = self._ideas.make(offered)
         edits = [self._ideas[idea] for idea in made.ideas]
-        if made.document != self._state.start:
-            self._state.adopt(made.document, edits)
+        if made.version != self._state.start:
+            self._state.adopt(made.version, edits)
             lift = self._model.lift(made.ideas)
             self._state.set_lift(self._by_task(lift), self._by_task(self._model.rates(())))
             self._state.agreement = self._agreement()

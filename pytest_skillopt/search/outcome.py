@@ -21,8 +21,8 @@ from pytest_skillopt.run.result import (
     RolloutSample,
     TaskRow,
 )
-from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.edits import Edit
+from pytest_skillopt.skill.version import Version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,14 +39,14 @@ _LIKELY_RISE = 0.2
 
 
 class TrainOutcome(Findings):
-    """The outcome of a training; ``after`` is the document to write, or ``before`` again."""
+    """The outcome of a training; ``after`` is the version to write, or ``before`` again."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
     skill: str
-    before: Document
-    after: Document
-    proposal: Document
+    before: Version
+    after: Version
+    proposal: Version
     """The best version that the search found, even if it may not be written."""
     accepted: tuple[Edit, ...] = ()
     """The edits of ``proposal``, in order, with their reasons and tasks."""

@@ -67,7 +67,7 @@ class Rounds:
         """
         left = min(len(jobs), self._state.purse.affordable())
         drawn = self._draw(jobs[: max(1, int(left))])
-        pairs = [(one.made.document, self._tasks[one.task]) for one in drawn]
+        pairs = [(one.made.version, self._tasks[one.task]) for one in drawn]
         taken = list(zip(drawn, self._state.samples.take_each(pairs, STREAM), strict=True))
         for one, rollout in taken:
             if one.bet and rollout.measured:
@@ -104,7 +104,7 @@ class Rounds:
 
     def _record(self, drawn: Sequence[Drawn]) -> dict[str, Any]:
         rows = [
-            [self._tasks[one.task], one.made.document.version, sorted(one.ideas), one.bet]
+            [self._tasks[one.task], one.made.version.digest, sorted(one.ideas), one.bet]
             for one in drawn
         ]
         return {"round": self._number, "samples": rows}
@@ -120,7 +120,7 @@ class Rounds:
             if task not in place or any(idea >= len(self._ideas) for idea in ideas):
                 return None
             made = self._ideas.make(ideas)
-            if made.document.version != version:
+            if made.version.digest != version:
                 return None
             drawn.append(Drawn(place[task], frozenset(ideas), made, tuple(bet) if bet else None))
         for one in drawn:

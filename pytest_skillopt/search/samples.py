@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 from itertools import count, islice
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,8 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.purse import Purse
     from pytest_skillopt.rollouts.rollout import Rollout, RolloutRequest
     from pytest_skillopt.rollouts.sampler import Sampler
-    from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.skill.text import Text
+    from pytest_skillopt.skill.version import Version
     from pytest_skillopt.tasks.task import SkillTask
 
 _UNMEASURED = (("skipped", "were skipped"), ("error", "ended in an infrastructure error"))
@@ -36,8 +36,9 @@ class Samples:
         purse: Purse,
         *,
         skill: str,
-        start: Document,
-        rivals: Mapping[str, tuple[str, Document]] = {},
+        start: Version,
+        rivals: Mapping[str, tuple[str, Version]] = {},
+        renewed: Mapping[str, Text] = {},
     ) -> None:
         """Create the source.
 
@@ -46,29 +47,31 @@ class Samples:
             purse: bounds the samples, and counts them.
             skill: path of the skill as in the tasks.
             start: the skill as it is on disk.
-            rivals: path and document of the skill that a task is about, for tasks that judge how
+            rivals: path and version of the skill that a task is about, for tasks that judge how
                 this one competes with it.
+            renewed: new SKILL.md of other skills, by path, which agents see.
         """
         self._rivals = rivals
+        self._renewed = renewed
         self._stands_for: dict[str, str] = {}
-        """Version of this skill by the version of a rival that it stands beside."""
+        """Digest of the version of this skill by that of what agents see of it and other skills."""
         self._sampler = sampler
         self.purse = purse
         self.skill = skill
         self._start = start
         self._drawn: defaultdict[tuple[str, str, str], count[int]] = defaultdict(count)
-        """Index of the next sample by version, task and stream."""
+        """Index of the next sample by digest, task and stream."""
         self._at_start: dict[str, dict[str, Rollout]] = {}
 
     # Methods for a search.
 
     def take(
-        self, document: Document, wanted: Mapping[str, int], stream: str
+        self, version: Version, wanted: Mapping[str, int], stream: str
     ) -> dict[str, list[Rollout]]:
-        """Take fresh samples of tasks under a document; return them in the order of ``wanted``.
+        """Take fresh samples of tasks under a version; return them in the order of ``wanted``.
 
         Args:
-            document: version of the skill.
+            version: version of the skill.
             wanted: number of samples by task.
             stream: name of the sequence whose next samples are taken.
 
@@ -76,15 +79,15 @@ class Samples:
             OutOfBudget: they would use the reserve of the final comparison.
             StopRun: a cap or a fault ended the run.
         """
-        return self.take_all([(document, wanted)], stream)[0]
+        return self.take_all([(version, wanted)], stream)[0]
 
     def take_all(
-        self, wanted: Sequence[tuple[Document, Mapping[str, int]]], stream: str
+        self, wanted: Sequence[tuple[Version, Mapping[str, int]]], stream: str
     ) -> list[dict[str, list[Rollout]]]:
-        """Take samples of several documents in one round, as ``take`` does."""
+        """Take samples of several versions in one round, as ``take`` does."""
         pairs = [
-            (document, task)
-            for document, counts in wanted
+            (version, task)
+            for version, counts in wanted
             for task, number in counts.items()
             for _ in range(number)
         ]
@@ -94,34 +97,37 @@ class Samples:
             for _, counts in wanted
         ]
 
-    def take_each(self, pairs: Iterable[tuple[Document, str]], stream: str) -> list[Rollout]:
-        """Take one fresh sample of each pair of a document and a task, all in one round.
+    def take_each(self, pairs: Iterable[tuple[Version, str]], stream: str) -> list[Rollout]:
+        """Take one fresh sample of each pair of a version and a task, all in one round.
 
         Raises:
             OutOfBudget, StopRun: as ``take``.
         """
-        requests = [self._draw(document, task, stream) for document, task in pairs]
+        requests = [self._draw(version, task, stream) for version, task in pairs]
         require(self.purse, len(requests))
         return self._take(requests)
 
-    def _draw(self, document: Document, task: str, stream: str) -> RolloutRequest:
+    def _draw(self, version: Version, task: str, stream: str) -> RolloutRequest:
         """Return a request for the next sample of a stream, with a new index."""
-        version = self._add(document, task)
-        index = next(self._drawn[version, task, stream])
-        return self._sampler.request(task, version, stream, index)
+        digest = self._add(version, task)
+        index = next(self._drawn[digest, task, stream])
+        return self._sampler.request(task, digest, stream, index)
 
-    def _add(self, document: Document, task: str) -> str:
-        """Send a version to the workers, as a task is to see it."""
-        version = self._sampler.add_version(self.skill, document.packed)
-        if task not in self._rivals:
-            return version
-        path, rival = self._rivals[task]
-        seen = {**dict(document.beside), self.skill: document.data}
-        seen.pop(path, None)
-        shown = self._sampler.add_version(
-            path, replace(rival, beside=tuple(sorted(seen.items()))).packed
-        )
-        self._stands_for[shown] = version
+    def seen(self, version: Version) -> Version:
+        """Return a version of this skill as its own tasks see it: with other skills' new texts."""
+        return version.beside(self._renewed)
+
+    def _add(self, version: Version, task: str) -> str:
+        """Send a version to the workers, as a task is to see it; return the digest of that."""
+        own = self._sampler.add_version(self.skill, version.packed)
+        path, seen = self.skill, self.seen(version)
+        if task in self._rivals:
+            path, rival = self._rivals[task]
+            others = {**self._renewed, self.skill: version.main}
+            others.pop(path, None)
+            seen = rival.beside(others)
+        shown = self._sampler.add_version(path, seen.packed)
+        self._stands_for[shown] = own
         return shown
 
     def _take(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
@@ -129,8 +135,7 @@ class Samples:
         count_in(self.purse, rollouts)
         for rollout in rollouts:
             request = rollout.request
-            version = self._stands_for.get(request.version, request.version)
-            if version == self._start.version:
+            if self._stands_for[request.version] == self._start.digest:
                 self._at_start.setdefault(request.task, {})[request.key] = rollout
         return rollouts
 
@@ -151,7 +156,7 @@ class Samples:
 
     # Methods for a gate.
 
-    def decide(self, gate: SequentialGate, before: Document, after: Document) -> Verdict:
+    def decide(self, gate: SequentialGate, before: Version, after: Version) -> Verdict:
         """Carry out a decision within the budget of the search.
 
         Raises:
@@ -165,19 +170,17 @@ class Samples:
         return Evidence(take).decide(gate)
 
     def compare(
-        self, gate: SequentialGate, before: Document, after: Document
+        self, gate: SequentialGate, before: Version, after: Version
     ) -> tuple[Verdict, dict[str, list[Rollout]], dict[str, list[Rollout]]]:
         """Carry out a decision with the whole budget; return it with the rollouts by task."""
         evidence = Evidence(lambda draws: self._take_drawn(draws, before, after))
         return evidence.decide(gate), evidence.before, evidence.after
 
-    def _take_drawn(
-        self, draws: Sequence[Draw], before: Document, after: Document
-    ) -> list[Rollout]:
-        documents = {INCUMBENT: before, CANDIDATE: after}
+    def _take_drawn(self, draws: Sequence[Draw], before: Version, after: Version) -> list[Rollout]:
+        versions = {INCUMBENT: before, CANDIDATE: after}
         requests = [
             self._sampler.request(
-                draw.task, self._add(documents[draw.arm], draw.task), draw.stream, draw.index
+                draw.task, self._add(versions[draw.arm], draw.task), draw.stream, draw.index
             )
             for draw in draws
         ]

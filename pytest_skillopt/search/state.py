@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from pytest_skillopt.search.history import Basis, Observer
     from pytest_skillopt.search.samples import Samples
     from pytest_skillopt.settings import Settings
-    from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.edits import Edit
+    from pytest_skillopt.skill.version import Version
     from pytest_skillopt.tasks.task import SkillTask
 
 _SINGLE = ("failure", "contrast", "success")
@@ -94,9 +94,9 @@ class TrainingState:
         self.purse = samples.purse
         self.stages = stages
         self.width = width
-        self.start = context.document
-        self.incumbent = context.document
-        self.base = context.document
+        self.start = context.version
+        self.incumbent = context.version
+        self.base = context.version
         """Version that the accepted edits are applied to: the start, or the last rewrite."""
         self.edits: list[Edit] = []
         """Accepted edits that make the incumbent out of the base, in order."""
@@ -161,9 +161,9 @@ class TrainingState:
 
     # The gate.
 
-    def judged(self, candidate: Document) -> bool:
+    def judged(self, candidate: Version) -> bool:
         """Check if the candidate is the incumbent or a gate has decided about it."""
-        return candidate == self.incumbent or candidate.version in self._judged
+        return candidate == self.incumbent or candidate.digest in self._judged
 
     def pass_gate(self, basis: Basis) -> None:
         """Take all adopted edits through the gate at once, unless the final comparison decides.
@@ -184,7 +184,7 @@ class TrainingState:
 
     def take_step(
         self,
-        candidate: Document,
+        candidate: Version,
         edits: Sequence[Edit],
         basis: Basis,
         about: str = "",
@@ -194,7 +194,7 @@ class TrainingState:
         A candidate that the checks refuse is not measured, whoever made it.
 
         Args:
-            candidate: document to decide about.
+            candidate: version to decide about.
             edits: make it out of the incumbent.
             basis: samples that the step starts from.
             about: describes the step, if it is not a plain one.
@@ -202,14 +202,14 @@ class TrainingState:
         verdict = self._vet(candidate, edits) or self._decide(candidate, edits)
         self.history.end_step(
             basis,
-            candidate=candidate.version,
+            candidate=candidate.digest,
             edits=len(edits),
             verdict=verdict,
             reason=f"{about}: {verdict.reason}" if about else verdict.reason,
         )
         return verdict
 
-    def _decide(self, candidate: Document, edits: Sequence[Edit]) -> Verdict:
+    def _decide(self, candidate: Version, edits: Sequence[Edit]) -> Verdict:
         options, left = gate_options(self.settings), self.purse.affordable()
         if left != math.inf:
             options = replace(options, budget=int(left))
@@ -217,17 +217,17 @@ class TrainingState:
         verdict = self.samples.decide(gate, self.incumbent, candidate)
         self.verdicts.append(verdict)
         if verdict.decision != "unmeasured":
-            self._judged.add(candidate.version)
-        self.history.record("verdict", candidate.version, verdict)
+            self._judged.add(candidate.digest)
+        self.history.record("verdict", candidate.digest, verdict)
         if verdict.accepted:
             self.adopt(candidate, edits)
         return verdict
 
-    def _vet(self, candidate: Document, edits: Sequence[Edit]) -> Verdict | None:
+    def _vet(self, candidate: Version, edits: Sequence[Edit]) -> Verdict | None:
         """Refuse a candidate that no allowed edit could have made; None if it may be measured.
 
         Edits are checked one by one when they are applied, but a user's stage may return any
-        document.
+        version.
         """
         made = tuple(edits) or (whole_body(step=self.history.step),)
         checked = self.context.vetting.check(self.incumbent, candidate, made[0])
@@ -244,7 +244,7 @@ class TrainingState:
 
     # The incumbent.
 
-    def adopt(self, candidate: Document, edits: Sequence[Edit]) -> None:
+    def adopt(self, candidate: Version, edits: Sequence[Edit]) -> None:
         """Make the candidate the incumbent.
 
         Args:
@@ -275,7 +275,7 @@ class TrainingState:
         elif self.at_the_end:
             self.history.settle(self.accepted, "dropped", "the final comparison was not completed")
 
-    def without(self, edit: Edit) -> Document | None:
+    def without(self, edit: Edit) -> Version | None:
         """Return the incumbent without one of its edits; None if another one builds on it."""
         return rebuild(self.base, [other for other in self.edits if other != edit])
 

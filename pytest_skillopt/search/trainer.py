@@ -52,7 +52,8 @@ if TYPE_CHECKING:
     from pytest_skillopt.run.result import GainRow, Status, TaskRow
     from pytest_skillopt.search.extensions import RunsSearch
     from pytest_skillopt.search.final_comparison import Measured
-    from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.skill.text import Text
+    from pytest_skillopt.skill.version import Version
     from pytest_skillopt.tasks.task import SkillTask
 
 _ENDED: dict[Stop | None, Status] = {
@@ -70,7 +71,7 @@ class Trainer:
         ValueError: no train or no val task, or a template or preference that cannot be read.
     """
 
-    document: Document
+    version: Version
     """The skill as it is on disk."""
     tasks: Sequence[SkillTask]
     """The suite with its splits assigned; all of one skill."""
@@ -93,8 +94,10 @@ class Trainer:
     at_once: int = 0
     """Rollouts that run at once, for the size of a round; 0: those of the executor. A run that is
     continued needs the number of its beginning."""
-    rivals: Mapping[str, Document] = field(default_factory=dict)
-    """Documents of the other skills that some of the tasks are about, by path."""
+    rivals: Mapping[str, Version] = field(default_factory=dict)
+    """The other skills that some of the tasks are about, by path."""
+    renewed: Mapping[str, Text] = field(default_factory=dict)
+    """New SKILL.md of other skills, by path, which agents see in place of those on disk."""
     purse: Purse | None = None
     """Bounds the training; by default one with the caps of the settings."""
 
@@ -118,11 +121,11 @@ class Trainer:
         )
         train = [task for task in self.tasks if task.split in ("train", "both")]
         context = Context(
-            document=self.document,
+            version=self.version,
             settings=settings,
             calls=calls,
             memory=Memory(),
-            vetting=Vetting(self.tasks, self.document, settings, self.skill, self.root),
+            vetting=Vetting(self.tasks, self.version, settings, self.skill, self.root),
             preferences=read_preferences(settings.preferences, self.root),
             contracts=contracts_of(train),
         )
@@ -131,8 +134,9 @@ class Trainer:
             sampler,
             purse,
             skill=self.skill,
-            start=self.document,
+            start=self.version,
             rivals={task.id: (task.skill, self.rivals[task.skill]) for task in of_rivals},
+            renewed=self.renewed,
         )
         self._state = TrainingState(
             context,
@@ -348,7 +352,7 @@ def _measurements(rows: Sequence[TaskRow], measured: Measured | None) -> dict[st
 
 
 def train(
-    document: Document,
+    version: Version,
     tasks: Sequence[SkillTask],
     run: Callable[[RolloutRequest, str], Rollout],
     model: Model,
@@ -357,7 +361,7 @@ def train(
     """Train a skill without a session of pytest; nothing is written.
 
     Args:
-        document: the skill of the start.
+        version: the skill of the start.
         tasks: the tasks with their splits, at least one for train and one for val.
         run: carries out one rollout of ``request.task`` under a skill of this text.
         model: the optimizer.
@@ -367,7 +371,7 @@ def train(
         TypeError: there is no such setting.
         ValueError: no train or no val task, or an unknown search or gate.
     """
-    return Trainer(document, tasks, FunctionExecutor(run), model, Settings(**settings)).run()
+    return Trainer(version, tasks, FunctionExecutor(run), model, Settings(**settings)).run()
 
 
 def _check(tasks: Sequence[SkillTask]) -> None:

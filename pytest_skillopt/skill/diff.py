@@ -11,12 +11,13 @@ import re
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_skillopt.skill.document import SKILL_FILE, place_of, to_lf
+from pytest_skillopt.skill.text import to_lf
+from pytest_skillopt.skill.version import SKILL_FILE, changes, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.skill.version import Version
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _NO_NEWLINE = "\\ No newline at end of file\n"
@@ -32,7 +33,7 @@ class Hunk(NamedTuple):
 
 
 def unified(
-    before: Document, after: Document, path: str, places: Mapping[str, str] | None = None
+    before: Version, after: Version, path: str, places: Mapping[str, str] | None = None
 ) -> str:
     """Make a unified diff; empty if the versions are equal.
 
@@ -44,18 +45,18 @@ def unified(
     for name, found in groupby(hunks(before, after), key=lambda hunk: hunk.file):
         where = (places or {}).get(name, place_of(path, name))
         old, new = _file_name(f"a/{where}"), _file_name(f"b/{where}")
-        if name not in before.names:
+        if name not in before:
             parts.append(f"diff --git {old} {new}\nnew file mode 100644\n")
             old = "/dev/null"
         parts += [f"--- {old}\n+++ {new}\n", *(hunk.diff for hunk in found)]
     return "".join(parts)
 
 
-def hunks(before: Document, after: Document) -> tuple[Hunk, ...]:
+def hunks(before: Version, after: Version) -> tuple[Hunk, ...]:
     """List the hunks of the diff, file by file, with three lines of context."""
     found = []
-    for name in after.names:
-        old, new = (_LINE.findall(version.file(name).text) for version in (before, after))
+    for name, (was, is_now) in changes(before, after).items():
+        old, new = _LINE.findall(was.text), _LINE.findall(is_now.text)
         groups = _matcher(old, new).get_grouped_opcodes(3)
         found += [_hunk(old, new, group, name) for group in groups]
     return tuple(found)

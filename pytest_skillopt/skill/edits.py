@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import yaml
 
-from pytest_skillopt.skill.document import (
+from pytest_skillopt.skill.text import (
     MANAGED,
     NEWLINE,
     OWN_MARKER,
-    SKILL_FILE,
-    Document,
     SkillError,
+    Text,
     split_lines,
     to_lf,
 )
+from pytest_skillopt.skill.version import SKILL_FILE, Version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -102,7 +102,7 @@ _Change: TypeAlias = tuple[int, int, str]
 """Start and end of the replaced text, and its replacement."""
 
 
-def apply(document: Document, edit: Edit) -> Document:
+def apply(version: Version, edit: Edit) -> Version:
     """Apply an edit to the file that it names.
 
     ``append`` adds at the end of the body, before managed blocks at its end. ``insert_after`` adds
@@ -116,26 +116,26 @@ def apply(document: Document, edit: Edit) -> Document:
         SkillError: it does not fit; the message says why.
     """
     for other in edit.also:
-        document = apply(document, other)
+        version = apply(version, other)
     if edit.field == "description":
         if (edit.op, edit.file) != ("replace", SKILL_FILE):
             raise SkillError("only SKILL.md has a description, and it is replaced as a whole")
-        return with_description(document, edit.content)
-    is_new = edit.file not in document.names
-    if is_new and edit.file not in file_links(document, SKILL_FILE):
+        return version | {SKILL_FILE: with_description(version.main, edit.content)}
+    is_new = edit.file not in version
+    if is_new and edit.file not in file_links(version.main, SKILL_FILE):
         raise SkillError(f"{edit.file} is not a trained file of the skill, and nothing links to it")
     if is_new and edit.op != "append":
         raise SkillError(f"{edit.file} does not exist yet; append its text")
     _check_form(edit)
     if is_new:
-        changed = Document.from_text(to_lf(edit.content).strip("\n") + "\n")
+        changed = Text.from_text(to_lf(edit.content).strip("\n") + "\n")
     else:
-        changed = _changed(document.file(edit.file), edit)
-    return document.with_file(edit.file, changed)
+        changed = _changed(version[edit.file], edit)
+    return version | {edit.file: changed}
 
 
-def with_description(document: Document, description: str) -> Document:
-    """Replace the description, with the comments in its lines.
+def with_description(document: Text, description: str) -> Text:
+    """Replace the description of a SKILL.md, with the comments in its lines.
 
     The rest of the frontmatter stays byte for byte.
 
@@ -153,14 +153,14 @@ def with_description(document: Document, description: str) -> Document:
         raise SkillError("the frontmatter has no description to replace")
     new = yaml.safe_dump({"description": description}, allow_unicode=True, width=10**6).rstrip()
     head = _DESCRIPTION.sub(lambda match: new, document.frontmatter_text, count=1)
-    result = document.with_text(head + document.body)
+    result = Text.from_text(head + document.body)
     fields_after = {**(document.frontmatter or {}), "description": description}
     if result.frontmatter != fields_after or result.body != document.body:
         raise SkillError("the description cannot be replaced without changing other fields")
     return result
 
 
-def only_description(before: Document, after: Document) -> bool:
+def only_description(before: Text, after: Text) -> bool:
     """Check if the frontmatter differs only in the value of the description."""
     try:
         made = with_description(before, str((after.frontmatter or {}).get("description", "")))
@@ -169,9 +169,9 @@ def only_description(before: Document, after: Document) -> bool:
     return made.same_frontmatter(after)
 
 
-def with_links(edits: Iterable[Edit], document: Document) -> list[Edit]:
+def with_links(edits: Iterable[Edit], version: Version) -> list[Edit]:
     """Join each edit that begins a file with the edits of the SKILL.md that link to the file."""
-    edits, known = list(edits), {*document.names, *file_links(document, SKILL_FILE)}
+    edits, known = list(edits), {*version, *file_links(version.main, SKILL_FILE)}
     joined: list[Edit] = []
     taken: list[Edit] = []
     for edit in edits:
@@ -184,24 +184,24 @@ def with_links(edits: Iterable[Edit], document: Document) -> list[Edit]:
 
 def _links(edit: Edit) -> set[str]:
     """Return the paths to which an edit of the SKILL.md links."""
-    added = Document(edit.content.encode(errors="replace"))
+    added = Text(edit.content.encode(errors="replace"))
     return file_links(added, SKILL_FILE) if edit.place == (SKILL_FILE, "body") else set()
 
 
-def file_links(document: Document, name: str) -> set[str]:
-    """Return the linked paths of a file; one outside of the skill's folder begins with ``..``."""
+def file_links(document: Text, name: str) -> set[str]:
+    """Return the paths to which the text of this name links; one outside begins with ``..``."""
     folder = posixpath.dirname(name)
-    targets = (match[1].rstrip("/") for match in _FILE_LINK.finditer(document.file(name).body))
+    targets = (match[1].rstrip("/") for match in _FILE_LINK.finditer(document.body))
     return {posixpath.normpath(posixpath.join(folder, target)) for target in targets}
 
 
-def _changed(document: Document, edit: Edit) -> Document:
+def _changed(document: Text, edit: Edit) -> Text:
     start, end, new = _change(document, edit)
     text = document.text
     after = text[:start] + new + text[end:]
     if after == text:
         raise SkillError("no-op: the document would not change")
-    result = Document.from_text(after)
+    result = Text.from_text(after)
     if not result.body.strip():
         raise SkillError("the body would be empty")
     if not result.same_frontmatter(document):
@@ -221,7 +221,7 @@ def _check_form(edit: Edit) -> None:
         raise SkillError("the content holds a skillopt marker, which only the user may set")
 
 
-def _change(document: Document, edit: Edit) -> _Change:
+def _change(document: Text, edit: Edit) -> _Change:
     content = to_lf(edit.content).replace("\n", document.newline)
     if edit.op == "append":
         return _added(document, _append_offset(document), content)
@@ -237,7 +237,7 @@ def _change(document: Document, edit: Edit) -> _Change:
     return start, end, ""
 
 
-def _find(document: Document, target: str) -> tuple[int, int]:
+def _find(document: Text, target: str) -> tuple[int, int]:
     """Return the offsets of the one occurrence of the target in the editable body.
 
     It is found with any style of line endings; occurrences that overlap count, too.
@@ -259,7 +259,7 @@ def _find(document: Document, target: str) -> tuple[int, int]:
     raise SkillError("target not found; it must be quoted exactly from the body")
 
 
-def _append_offset(document: Document) -> int:
+def _append_offset(document: Text) -> int:
     """Return the end of the text, or the start of the managed blocks at its end."""
     end = len(document.text)
     for region in reversed(document.regions):
@@ -274,7 +274,7 @@ def _append_offset(document: Document) -> int:
     return end
 
 
-def _insert_offset(document: Document, end: int) -> int:
+def _insert_offset(document: Text, end: int) -> int:
     """Return the end of the paragraph or list item that holds the character before ``end``."""
     text = document.text
     lines = split_lines(text[end:])
@@ -293,7 +293,7 @@ def _line_start(text: str, offset: int) -> int:
     return max(text.rfind("\n", 0, offset), text.rfind("\r", 0, offset)) + 1
 
 
-def _added(document: Document, offset: int, content: str) -> _Change:
+def _added(document: Text, offset: int, content: str) -> _Change:
     """Add the content as separate lines at ``offset``, with blank lines around it if needed."""
     newline = document.newline
     content = content.strip("\r\n")
@@ -320,6 +320,6 @@ def _runs_on(upper: str, lower: str) -> bool:
     return bool(_LIST_ITEM.match(lower)) and bool(_LIST_ITEM.match(upper) or upper[:1] in " \t")
 
 
-def protected_texts(document: Document) -> list[tuple[str, str, bool]]:
+def protected_texts(document: Text) -> list[tuple[str, str, bool]]:
     """List the protected regions: name, text, and if it is closed."""
     return [(r.name, document.text[r.start : r.end], r.closed) for r in document.regions]

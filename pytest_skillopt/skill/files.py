@@ -14,13 +14,16 @@ from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.skill.diff import unified
-from pytest_skillopt.skill.document import SKILL_FILE, TEXTS, Document, SkillError, place_of
+from pytest_skillopt.skill.text import SkillError, Text
+from pytest_skillopt.skill.version import EMPTY, SKILL_FILE, Version, changes, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pytest_skillopt.settings import Settings
 
+TEXTS = (".md", ".markdown", ".mdx", ".txt", ".rst", ".adoc")
+"""Extensions of files that can be trained with a skill."""
 MAX_SKILL_BYTES = 1_000_000
 """Maximum bytes of a skill document."""
 MAX_FILES = 2_000
@@ -85,7 +88,7 @@ def skill_paths(root: Path) -> list[Path]:
     return sorted(path for path in found if not (path.is_symlink() and path.resolve() in found))
 
 
-def catalogue(root: Path) -> dict[str, Document]:
+def catalogue(root: Path) -> dict[str, Text]:
     """Read every skill of ``skill_paths``, by its path relative to ``root``.
 
     One that cannot be read is left out.
@@ -140,9 +143,9 @@ def real_places(names: Iterable[str], skill: str, root: Path) -> dict[str, str]:
     return found
 
 
-def patch_of(before: Document, after: Document, skill: str, root: Path) -> str:
+def patch_of(before: Version, after: Version, skill: str, root: Path) -> str:
     """Return the change of a skill in a project as a patch; empty if there is none."""
-    return unified(before, after, skill, real_places(after.names, skill, root))
+    return unified(before, after, skill, real_places(after, skill, root))
 
 
 def read_bounded(path: Path, limit: int) -> bytes:
@@ -161,14 +164,14 @@ def read_bounded(path: Path, limit: int) -> bytes:
     return data
 
 
-def read_skill(path: Path, root: Path) -> Document:
+def read_skill(path: Path, root: Path) -> Text:
     """Read a skill file, which must lie in the project, links resolved.
 
     ``path`` is absolute, or relative to the root directory.
 
     Raises:
         SkillError: missing, not a regular file, outside of the project, unreadable, larger than
-            ``MAX_SKILL_BYTES``, or not a document (see ``Document.from_bytes``).
+            ``MAX_SKILL_BYTES``, or not editable (see ``Text.from_bytes``).
     """
     path = root / path
     target = _resolved(path)
@@ -183,7 +186,7 @@ def read_skill(path: Path, root: Path) -> Document:
     if (size := target.stat().st_size) > MAX_SKILL_BYTES:
         raise SkillError(f"{path}: {size} bytes, at most {MAX_SKILL_BYTES} are trained; split it")
     try:
-        return Document.from_bytes(target.read_bytes())
+        return Text.from_bytes(target.read_bytes())
     except OSError as error:
         raise SkillError(f"{path}: cannot be read ({error.strerror})") from None
     except SkillError as error:
@@ -258,13 +261,13 @@ def is_outside(name: str) -> bool:
     return name.startswith("../") and posixpath.normpath(name) == name
 
 
-def read_version(path: Path, root: Path, trained: Trained) -> Document:
+def read_version(path: Path, root: Path, trained: Trained) -> Version:
     """Read a skill with the files that are trained with it.
 
     Raises:
         SkillError: as ``read_skill``, for any of the files.
     """
-    document = read_skill(path, root)
+    version = Version({SKILL_FILE: read_skill(path, root)})
     folder = (root / path).parent
     names = [name for name in file_names(root / path, root) if trained.includes(name)]
     for name in [*(n for n in names if not _is_second_name(folder, n)), *trained.outside]:
@@ -272,10 +275,10 @@ def read_version(path: Path, root: Path, trained: Trained) -> Document:
             check_kind(name)
             if is_outside(name) and (folder / name).is_symlink():
                 raise SkillError(f"{name}: is a link; name the file that it points to")
-            document = document.with_file(name, read_skill(folder / name, root))
+            version |= {name: read_skill(folder / name, root)}
         except SkillError as error:
             raise SkillError(f"{error}, or leave it out of skillopt_files") from None
-    return document
+    return version
 
 
 def _is_second_name(folder: Path, name: str) -> bool:
@@ -298,7 +301,7 @@ def left_out(path: Path, root: Path) -> list[str]:
 
 
 def write_version(
-    root: Path, skill: str, before: Document, after: Document, trained: Trained
+    root: Path, skill: str, before: Version, after: Version, trained: Trained
 ) -> None:
     """Replace the changed files of a skill, each atomically, and all of them or none.
 
@@ -312,20 +315,20 @@ def write_version(
             changed.
     """
     check_names(after, trained)
-    places = {name: root / place_of(skill, name) for name in reversed(after.names)}
+    places = {name: root / place_of(skill, name) for name in reversed([*after])}
     targets = {name: place.resolve() for name, place in places.items()}
-    changed = [name for name in targets if after.file(name) != before.file(name)]
+    changed = [*reversed(changes(before, after))]
 
     def check(name: str) -> None:
         inside = places[name].parent if is_outside(name) else root
-        _check_unchanged(places[name], targets[name], inside, before.file(name).data)
+        _check_unchanged(places[name], targets[name], inside, before.get(name, EMPTY).data)
 
     written: dict[str, Path] = {}
     moved: list[str] = []
     try:
         for name in changed:
             check(name)
-            written[name] = _write_beside(targets[name], after.file(name).data)
+            written[name] = _write_beside(targets[name], after[name].data)
         for name in targets:
             check(name)
         for name in changed:
@@ -333,7 +336,7 @@ def write_version(
             moved.append(name)
     except OSError as error:
         for name in moved:
-            _restore(targets[name], before.file(name).data)
+            _restore(targets[name], before.get(name, EMPTY).data)
         folder = places[SKILL_FILE].parent
         raise SkillError(f"{folder}: cannot be written ({error.strerror})") from None
     finally:
@@ -358,14 +361,14 @@ def _restore(file: Path, data: bytes) -> None:
         file.unlink()
 
 
-def check_names(version: Document, trained: Trained) -> None:
+def check_names(version: Version, trained: Trained) -> None:
     """Refuse (SkillError) a version with a file that may not be written.
 
     It is no text document, or lies outside of the skill's folder and is not trained.
 
     A version may come from an untrusted cache.
     """
-    for name in version.names:
+    for name in version:
         check_kind(name)
         if not _stays_inside(name) and name not in trained.outside:
             raise SkillError(f"{name}: not written, it lies outside of the skill's folder")

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pytest_skillopt.plugins import hooks
 from pytest_skillopt.skill.diff import added_blocks
-from pytest_skillopt.skill.document import MANAGED, SKILL_FILE, Document, SkillError
 from pytest_skillopt.skill.edits import file_links, only_description, protected_texts
+from pytest_skillopt.skill.text import MANAGED, SkillError, Text
+from pytest_skillopt.skill.version import SKILL_FILE, Version, changes
 from pytest_skillopt.untrusted import printable, redact, secrets
 
 if TYPE_CHECKING:
@@ -46,8 +47,8 @@ _OWN_MARKER = re.compile(
 class Change:
     """A change of one file of a skill."""
 
-    before: Document
-    after: Document
+    before: Text
+    after: Text
     known: Callable[[str], bool]
     """Tells if a text of the user, the skill or a train task, holds a string."""
 
@@ -143,18 +144,15 @@ class Linter:
     description: bool = False
     """Whether the description may change."""
 
-    def check(self, before: Document, after: Document) -> list[Finding]:
+    def check(self, before: Version, after: Version) -> list[Finding]:
         """Return the findings in the order of ``rules``, each once."""
-        in_skill = stands_in(*(before.file(name).text for name in before.names))
+        in_skill = stands_in(*(text.text for text in before.values()))
 
         def is_known(text: str) -> bool:
             return in_skill(text) or self.known(text)
 
         found: list[tuple[str, str, str]] = []
-        for name in after.names:
-            old, new = before.file(name), after.file(name)
-            if old == new:
-                continue
+        for name, (old, new) in changes(before, after).items():
             change = Change(old, new, is_known)
             judged = [
                 *((rule.name, text) for rule in _added_rules() for text in rule.find(change)),
@@ -165,8 +163,8 @@ class Linter:
             if not (trained or new.same_frontmatter(old)):
                 judged.append(("frontmatter", new.frontmatter_text))
             if self.present is not None:
-                links = sorted(file_links(after, name) - file_links(before, name))
-                missing = [x for x in links if x not in self.present and x not in after.names]
+                links = sorted(file_links(new, name) - file_links(old, name))
+                missing = [x for x in links if x not in self.present and x not in after]
                 judged += [("links", link) for link in missing]
             file = "" if name == SKILL_FILE else name
             found += [(rule, file, excerpt) for rule, excerpt in judged]
@@ -201,7 +199,7 @@ def _judge_secrets(before: str, after: str) -> Iterator[tuple[str, str]]:
     yield from (("secret", mark) for mark in marks if mark not in before)
 
 
-def _judge_damage(before: Document, after: Document, max_tokens: int) -> Iterator[tuple[str, str]]:
+def _judge_damage(before: Text, after: Text, max_tokens: int) -> Iterator[tuple[str, str]]:
     """Yield rule and excerpt of each damage to the document."""
     if _kept(before) != _kept(after):
         yield "protected", ""
@@ -216,9 +214,9 @@ def _judge_damage(before: Document, after: Document, max_tokens: int) -> Iterato
         yield "size", f"{after.tokens} tokens, at most {max_tokens}"
 
 
-def _kept(document: Document) -> list[Any]:
+def _kept(document: Text) -> list[Any]:
     return [entry for entry in protected_texts(document) if entry[0] not in MANAGED]
 
 
-def _unclosed(document: Document) -> bool:
+def _unclosed(document: Text) -> bool:
     return bool(document.fences) and not document.fences[-1].closed

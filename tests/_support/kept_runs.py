@@ -14,7 +14,7 @@ from pytest_skillopt.run.result import (
     UsageRow,
 )
 from pytest_skillopt.skill.diff import unified
-from pytest_skillopt.skill.document import Document
+from pytest_skillopt.skill.version import Version
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,12 +43,12 @@ def keep_run(
     It stores the versions ``OLD`` and ``new``; ``patch`` is what the result says instead of their
     difference, ``path`` the skill's. ``unpriced`` is a role whose calls have no known price.
     """
-    versions = Document(OLD), Document(new)
+    versions = Version.from_bytes(OLD), Version.from_bytes(new)
     skill = SkillResult(
         path=path,
         name="invoices",
-        before=versions[0].version,
-        after=versions[1].version,
+        before=versions[0].digest,
+        after=versions[1].digest,
         status="accepted",
         reason="the pass rate rose",
         written=True,
@@ -74,7 +74,7 @@ def keep_run(
     (directory / "result.json").write_text(result.dump(), encoding="utf-8")
     (directory / "skills").mkdir()
     for version in versions:
-        (directory / "skills" / f"{version.version}.md").write_bytes(version.data)
+        (directory / "skills" / f"{version.digest}.md").write_bytes(version.main.data)
     return directory
 
 

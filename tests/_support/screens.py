@@ -28,7 +28,7 @@ from pytest_skillopt.run.openrun import Run
 from pytest_skillopt.run.result import SCHEMA, Arm, Result, UsageRow
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
-from pytest_skillopt.skill.document import Document
+from pytest_skillopt.skill.version import Version
 from pytest_skillopt.tasks.splits import assign_splits
 from pytest_skillopt.tasks.task import SkillTask
 
@@ -126,7 +126,7 @@ def train(name: str, size: int) -> tuple[list[str], Result]:
         sampler = toy.ToySampler(world, tasks, before_take=stop)
         optimizer = toy.ToyOptimizer(useful=situation.useful, harmful=0.0)
         trainer = Trainer(
-            Document.from_bytes(toy.SKILL),
+            Version.from_bytes(toy.SKILL),
             tasks,
             sampler,
             optimizer,

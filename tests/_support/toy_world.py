@@ -24,8 +24,8 @@ from pytest_skillopt.model.types import Completion, Usage
 from pytest_skillopt.rollouts.rollout import InfraError, Message, Rollout, RolloutRequest
 from pytest_skillopt.rollouts.sampler import Sampler
 from pytest_skillopt.settings import Settings
-from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.edits import Edit
+from pytest_skillopt.skill.version import Version
 from pytest_skillopt.tasks.task import SkillTask
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ def make_world(tasks: int = 40, rules: int = 4, **fields: Any) -> World:
 def make_context(model: Any = None, tasks: Sequence[SkillTask] = (), **fields: Any) -> Context:
     """Make what a stage is told; unknown fields are settings."""
     own = {name: fields.pop(name) for name in list(fields) if name in Context.__dataclass_fields__}
-    document = own.pop("document", Document.from_bytes(SKILL))
+    document = own.pop("version", Version.from_bytes(SKILL))
     settings = Settings(**fields)
     calls = Calls(model or ToyOptimizer(useful=1.0, harmful=0.0), Prompts())
     vetting = Vetting(tasks, document, settings)

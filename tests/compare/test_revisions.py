@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_skillopt.compare.versions import Revision
-from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.files import Trained
+from pytest_skillopt.skill.text import SkillError, Text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +41,7 @@ def test_the_skill_at_a_revision(root: Path) -> None:
     commit(root, "two")
     then = Revision(root, "HEAD~1").skill(SKILL, Trained())
     assert then is not None
-    assert then.text == "one"
+    assert then.main.text == "one"
     assert Revision(root, "HEAD").skill("other/SKILL.md", Trained()) is None
     with pytest.raises(SkillError, match="there is no git revision 'nowhere'"):
         Revision(root, "nowhere").skill(SKILL, Trained())
@@ -58,8 +58,8 @@ def test_the_references_of_a_revision_are_those_of_then(root: Path) -> None:
     commit(root, "three")
     then = Revision(root, "HEAD~1").skill(SKILL, Trained("references/*.md"))
     assert then is not None
-    assert then.text == "two"
-    assert then.files == (("references/a.md", b"old"),)
+    assert then.main.text == "two"
+    assert then.files == {"references/a.md": Text(b"old")}
 
 
 def test_line_ends_that_the_checkout_changed_are_no_edit(root: Path) -> None:
@@ -75,11 +75,9 @@ def test_line_ends_that_the_checkout_changed_are_no_edit(root: Path) -> None:
     assert (root / SKILL).read_bytes() == b"one\r\ntwo\r\n"
     then = Revision(root, "HEAD").skill(SKILL, Trained("references/*.md"))
     assert then is not None
-    assert (then.data, dict(then.files)) == (
-        b"one\r\ntwo\r\n",
-        {"references/a.md": b"a\r\nb\r\n"},
-    )
+    assert then.main.data == b"one\r\ntwo\r\n"
+    assert then.files == {"references/a.md": Text(b"a\r\nb\r\n")}
     (root / SKILL).write_bytes(b"one\ntwo\n")
     then = Revision(root, "HEAD").skill(SKILL, Trained())
     assert then is not None
-    assert then.data == b"one\ntwo\n"
+    assert then.main.data == b"one\ntwo\n"

@@ -15,8 +15,8 @@ from compared_project import PLACE, ComparedProject, has_rule
 from pytest_skillopt import cli
 from pytest_skillopt.compare import tries as measure
 from pytest_skillopt.edits.vetting import Refusal
-from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.edits import Edit
+from pytest_skillopt.skill.version import Version
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -235,8 +235,8 @@ KEY = "kappa-7f3Qz91Lm-x02Vbn8"
 
 def why_refused(toy: ModuleType, before: str, after: str) -> str:
     """Return why the checks of a try refuse a version; empty if they do not."""
-    old, new = Document.from_text(before), Document.from_text(after)
-    found = toy.make_context(document=old).vetting.check(old, new, Edit("replace"))
+    old, new = Version.from_text(before), Version.from_text(after)
+    found = toy.make_context(version=old).vetting.check(old, new, Edit("replace"))
     return found.why if isinstance(found, Refusal) else ""
 
 

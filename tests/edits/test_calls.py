@@ -14,7 +14,7 @@ from pytest_skillopt.model.types import CacheMiss, CapReached, Completion, Model
 from pytest_skillopt.rollouts.sampler import StopRun
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
-from pytest_skillopt.skill.document import Document
+from pytest_skillopt.skill.version import Version
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,7 +70,7 @@ def test_every_call_is_told_that_quoted_material_is_data(toy: ModuleType) -> Non
         tasks = toy.make_tasks(world)
         reminders = "<!-- skillopt:reminders -->\n- Be on time.\n<!-- /skillopt:reminders -->"
         start = f"{toy.SKILL.decode()}\n{toy.rule(0)}\n\n{reminders}\n"
-        document = Document.from_text(start)
+        document = Version.from_text(start)
         sampler = toy.ToySampler(world, tasks)
         Trainer(document, tasks, sampler, model, Settings(**settings)).run()
         asked += model.asked

@@ -14,7 +14,7 @@ from pytest_skillopt.rollouts.sampler import StopRun
 from pytest_skillopt.search.final_comparison import kept_back
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
-from pytest_skillopt.skill.document import Document
+from pytest_skillopt.skill.version import Version
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -30,7 +30,7 @@ def train(
     tasks = toy.make_tasks(world)
     sampler = toy.ToySampler(world, tasks)
     trainer = Trainer(
-        Document.from_bytes(toy.SKILL),
+        Version.from_bytes(toy.SKILL),
         tasks,
         sampler,
         toy.ToyOptimizer(useful=useful, seed=world.seed),
@@ -58,7 +58,7 @@ def test_a_training_under_a_small_cap_decides_once(toy: ModuleType, cap: int, se
     written = {edit.content for edit in outcome.accepted}
     assert written
     assert {text for text, fate in fates.items() if fate == "accepted"} == written
-    assert toy.HARM not in outcome.after.text
+    assert toy.HARM not in outcome.after.main.text
 
 
 def test_edits_that_the_last_verdict_refuses_are_rejected(toy: ModuleType) -> None:
@@ -76,7 +76,7 @@ def test_edits_that_the_last_verdict_refuses_are_rejected(toy: ModuleType) -> No
     outcome, _ = train(toy, world)
     assert (outcome.status, outcome.after) == ("rejected", outcome.before)
     assert "the val tasks are likely to have fallen" in outcome.reason
-    went_on = [row for row in outcome.edits if row.content in outcome.proposal.text]
+    went_on = [row for row in outcome.edits if row.content in outcome.proposal.main.text]
     assert {row.status for row in went_on} == {"rejected"}
 
 
@@ -97,7 +97,7 @@ def fail_in_the_last_comparison(request: RolloutRequest) -> InfraError | None:
 def test_edits_without_a_verdict_are_dropped(toy: ModuleType, errors: Any, status: str) -> None:
     outcome, _ = train(toy, toy.make_world(errors=errors), cap=180)
     assert (outcome.status, outcome.after) == (status, outcome.before)
-    went_on = [row for row in outcome.edits if row.content in outcome.proposal.text]
+    went_on = [row for row in outcome.edits if row.content in outcome.proposal.main.text]
     assert went_on
     assert {row.status for row in went_on} == {"dropped"}
     assert {row.why for row in went_on} == {"the final comparison was not completed"}

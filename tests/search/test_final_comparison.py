@@ -15,7 +15,7 @@ from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.search.history import Observer
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
-from pytest_skillopt.skill.document import Document
+from pytest_skillopt.skill.version import Version
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -46,7 +46,7 @@ def train(
     **settings: Any,
 ) -> TrainOutcome:
     return Trainer(
-        Document.from_bytes(toy.SKILL),
+        Version.from_bytes(toy.SKILL),
         sampler.tasks,
         sampler,
         toy.ToyOptimizer(useful=1.0),
@@ -82,7 +82,7 @@ def test_the_same_comparison_is_one_look_and_every_other_one_is_fresh(
         before = final_samples(sampler)
         other = train(toy, sampler, Journal(), cap=cap, **told)
         fresh = final_samples(sampler) - before
-        assert {version for _, version in fresh} >= {other.before.version}
+        assert {version for _, version in fresh} >= {other.before.digest}
         assert not {stream for stream, _ in fresh} & {stream for stream, _ in before}
 
 
@@ -143,7 +143,7 @@ def test_a_verdict_stands_however_often_the_run_is_continued(toy: ModuleType, ca
         assert len({one["candidate"] for one in journal.begun}) == len(journal.begun)
         for (stream, _), count in samples.items():
             assert {s: n for (s, _), n in final_samples(sampler).items()}[stream] == count
-        if again.proposal.version == first.proposal.version:
+        if again.proposal.digest == first.proposal.digest:
             assert again.verdict == first.verdict
             assert final_samples(sampler) == samples
 
@@ -193,7 +193,7 @@ def train_spoiled(toy: ModuleType, *, stopped: bool = False) -> tuple[TrainOutco
 
     world.rate, world.errors = rate, stop
     outcome = Trainer(
-        Document.from_bytes(toy.SKILL),
+        Version.from_bytes(toy.SKILL),
         tasks,
         toy.ToySampler(world, tasks),
         Spoiling(useful=1.0),
@@ -207,8 +207,8 @@ def test_an_edit_that_breaks_a_task_that_must_pass_is_left_out(toy: ModuleType) 
     """The gain of the other edits is compared by itself, and written."""
     outcome, journal, spoils = train_spoiled(toy)
     assert outcome.status == "accepted"
-    assert spoils not in outcome.after.text
-    assert toy.rule(1) in outcome.after.text
+    assert spoils not in outcome.after.main.text
+    assert toy.rule(1) in outcome.after.main.text
     assert len(journal.begun) == 2, "another version, on samples of its own"
     fates = {row.content: (row.status, row.why) for row in outcome.edits}
     assert fates[spoils] == ("dropped", "a task that passed before fails with it")
@@ -222,7 +222,7 @@ def test_a_comparison_without_that_edit_that_breaks_off_leaves_what_was_refused(
     assert (outcome.status, outcome.after) == ("rejected", outcome.before)
     assert outcome.verdict
     assert "must pass" in outcome.verdict.reason
-    assert outcome.proposal.version == journal.begun[0]["candidate"]
+    assert outcome.proposal.digest == journal.begun[0]["candidate"]
     assert {spoils, toy.rule(1)} <= {edit.content for edit in outcome.accepted}
     fates = {row.content: row.status for row in outcome.edits}
     assert (fates[spoils], fates[toy.rule(1)]) == ("rejected", "rejected")
@@ -236,7 +236,7 @@ def test_it_knows_the_lift_that_the_search_expects(toy: ModuleType, seed: int) -
     outcome = train(toy, sampler, journal, cap=400)
     lift = journal.begun[0]["lift"]
     assert set(lift) == {task.id for task in sampler.tasks if task.split == "train"}
-    start, found = toy.SKILL.decode(), outcome.proposal.text
+    start, found = toy.SKILL.decode(), outcome.proposal.main.text
     true = [world.rate(task, found) - world.rate(task, start) for task in lift]
     assert sum(lift.values()) == pytest.approx(sum(true), rel=0.35)
     moved = [lift[task] for task, rise in zip(lift, true, strict=True) if rise > 0.2]

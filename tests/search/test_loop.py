@@ -24,8 +24,8 @@ from pytest_skillopt.search.extensions import Stages
 from pytest_skillopt.search.history import Observer
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
-from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.edits import apply
+from pytest_skillopt.skill.version import Version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +41,7 @@ def train(toy: ModuleType, world: Any, model: Any, **settings: Any) -> tuple[Any
     stages, observer = settings.pop("stages", None), settings.pop("observer", None)
     sampler = settings.pop("sampler", None) or toy.ToySampler(world, tasks)
     trainer = Trainer(
-        Document.from_bytes(toy.SKILL),
+        Version.from_bytes(toy.SKILL),
         tasks,
         sampler,
         model,
@@ -89,8 +89,8 @@ def test_a_useful_line_does_not_carry_a_useless_one_along(toy: ModuleType) -> No
     world = toy.make_world(rules=1)
     outcome, _ = train(toy, world, toy.ToyOptimizer(script=script_of(JUNK, toy.rule(0))))
     assert outcome.status == "accepted"
-    assert toy.rule(0) in outcome.after.text
-    assert JUNK not in outcome.after.text
+    assert toy.rule(0) in outcome.after.main.text
+    assert JUNK not in outcome.after.main.text
     rows = {row.content: row for row in outcome.edits}
     assert rows[toy.rule(0)].chance > 0.9
     assert rows[toy.rule(0)].points > 0.2
@@ -102,9 +102,9 @@ def test_tasks_that_need_two_lines_at_once_get_both(toy: ModuleType) -> None:
     model = toy.ToyOptimizer(script=script_of(toy.rule(0), JUNK, toy.rule(1)))
     outcome, _ = train(toy, world, model)
     assert outcome.status == "accepted"
-    assert toy.rule(0) in outcome.after.text
-    assert toy.rule(1) in outcome.after.text
-    assert JUNK not in outcome.after.text
+    assert toy.rule(0) in outcome.after.main.text
+    assert toy.rule(1) in outcome.after.main.text
+    assert JUNK not in outcome.after.main.text
 
 
 def test_a_suite_that_starts_at_zero_is_climbed(toy: ModuleType) -> None:
@@ -121,7 +121,7 @@ def test_a_suite_that_starts_at_zero_is_climbed(toy: ModuleType) -> None:
     model = toy.ToyOptimizer(script=script)
     outcome, _ = train(toy, world, model, max_rollouts=500, optimizer_workers=1)
     assert outcome.status == "accepted"
-    assert all(toy.rule(n) in outcome.after.text for n in range(3))
+    assert all(toy.rule(n) in outcome.after.main.text for n in range(3))
 
 
 def test_of_edits_of_the_same_lines_the_better_one_is_kept(toy: ModuleType) -> None:
@@ -141,8 +141,8 @@ def test_of_edits_of_the_same_lines_the_better_one_is_kept(toy: ModuleType) -> N
     model = toy.ToyOptimizer(script=script)
     outcome, sampler = train(toy, world, model)
     assert outcome.status == "accepted"
-    assert toy.rule(0) in outcome.after.text
-    assert target not in outcome.after.text
+    assert toy.rule(0) in outcome.after.main.text
+    assert target not in outcome.after.main.text
     sampled = set(texts(sampler))
     assert any("Do it at once." in text for text in sampled)
     assert not any("Do it at once." in text and toy.rule(0) in text for text in sampled)
@@ -162,7 +162,7 @@ def test_an_edit_of_a_kept_line_is_only_in_documents_that_hold_it(toy: ModuleTyp
 
     outcome, sampler = train(toy, world, toy.ToyOptimizer(script=script))
     assert outcome.status == "accepted"
-    assert f"{toy.rule(0)}\n{toy.rule(1)}" in outcome.after.text
+    assert f"{toy.rule(0)}\n{toy.rule(1)}" in outcome.after.main.text
     assert not any(toy.rule(1) in text and toy.rule(0) not in text for text in texts(sampler))
 
 
@@ -196,7 +196,7 @@ def test_the_optimizer_calls_are_bounded(toy: ModuleType, cap: int, most: int) -
     tasks = toy.make_tasks(world, dict.fromkeys(world.needs, "both"))
     model, sampler = toy.ToyOptimizer(useful=0.0), toy.ToySampler(world, tasks)
     settings = Settings(max_rollouts=cap)
-    Trainer(Document.from_bytes(toy.SKILL), tasks, sampler, model, settings).run()
+    Trainer(Version.from_bytes(toy.SKILL), tasks, sampler, model, settings).run()
     assert 0 < len(model.asked) <= most
 
 
@@ -305,20 +305,20 @@ def test_what_the_update_stage_makes_of_an_edit_is_what_is_sampled(toy: ModuleTy
     def reword(patch: Patch, context: Any) -> Update:
         (edit,) = patch.edits
         edit = replace(edit, content=toy.rule(0))
-        return Update(apply(context.document, edit), (edit,))
+        return Update(apply(context.version, edit), (edit,))
 
     world = toy.make_world(rules=1, weak=0.0)
     model = toy.ToyOptimizer(script=script_of("- Think of the first convention."))
     outcome, sampler = train(toy, world, model, stages=Stages(update=reword))
     assert outcome.status == "accepted"
-    assert toy.rule(0) in outcome.after.body
+    assert toy.rule(0) in outcome.after.main.body
     assert len(outcome.accepted) == 1
     assert outcome.accepted[0].tasks, "the tasks are those of the edit that the stage was given"
     assert not any("Think of" in text for text in sampler.versions.values())
 
 
 def test_a_stage_that_leaves_the_document_as_it_is_has_nothing_sampled(toy: ModuleType) -> None:
-    stages = Stages(update=lambda patch, context: Update(context.document, patch.edits))
+    stages = Stages(update=lambda patch, context: Update(context.version, patch.edits))
     outcome, sampler = train(toy, toy.make_world(), toy.ToyOptimizer(useful=1.0), stages=stages)
     assert outcome.status == "unchanged"
     assert set(texts(sampler)) == {toy.SKILL.decode()}
@@ -326,8 +326,8 @@ def test_a_stage_that_leaves_the_document_as_it_is_has_nothing_sampled(toy: Modu
 
 def test_a_document_that_its_edits_do_not_make_is_refused(toy: ModuleType) -> None:
     def careless(patch: Patch, context: Any) -> Update:
-        text = f"{context.document.text}\nUse sk-proj-{'a1B2c3D4' * 4}.\n"
-        return Update(Document.from_text(text), patch.edits)
+        text = f"{context.version.main.text}\nUse sk-proj-{'a1B2c3D4' * 4}.\n"
+        return Update(Version.from_text(text), patch.edits)
 
     model = toy.ToyOptimizer(useful=1.0)
     outcome, sampler = train(toy, toy.make_world(), model, stages=Stages(update=careless))
@@ -352,7 +352,7 @@ def test_edits_that_copy_words_of_tasks_are_sent_back_together(toy: ModuleType) 
 
     model = toy.ToyOptimizer(script=script)
     sampler = toy.ToySampler(world, tasks)
-    document, settings = Document.from_bytes(toy.SKILL), Settings(max_rollouts=400)
+    document, settings = Version.from_bytes(toy.SKILL), Settings(max_rollouts=400)
     outcome = Trainer(document, tasks, sampler, model, settings).run()
     back = [prompt for _, _, prompt in model.asked if "# Terms to do without" in prompt]
     assert back
@@ -365,17 +365,17 @@ def test_an_edit_that_names_a_text_which_is_not_there_is_appended(toy: ModuleTyp
     model = toy.ToyOptimizer(script=edits_of(edit))
     outcome, _ = train(toy, toy.make_world(rules=1, weak=0.0), model)
     assert outcome.status == "accepted"
-    assert toy.rule(0) in outcome.after.text
+    assert toy.rule(0) in outcome.after.main.text
     assert {row.status for row in outcome.edits} == {"accepted"}
 
 
 def test_documents_that_would_be_too_long_are_not_sampled(toy: ModuleType) -> None:
-    start = Document.from_bytes(toy.SKILL)
-    room = start.tokens + 3 * (len(toy.rule(0)) // 4)
+    start = Version.from_bytes(toy.SKILL)
+    room = start.main.tokens + 3 * (len(toy.rule(0)) // 4)
     model = toy.ToyOptimizer(useful=1.0)
     _, sampler = train(toy, toy.make_world(), model, max_skill_tokens=room)
-    tokens = [Document.from_text(text).tokens for text in texts(sampler)]
-    assert start.tokens < max(tokens) <= room
+    tokens = [Version.from_text(text).main.tokens for text in texts(sampler)]
+    assert start.main.tokens < max(tokens) <= room
 
 
 # Faults, caps and the journal.
@@ -512,7 +512,7 @@ def test_many_workers_search_in_fewer_rounds(toy: ModuleType) -> None:
         model = toy.ToyOptimizer(useful=0.3)
         outcome, _ = train(toy, world, model, sampler=sampler, max_rollouts=400)
         assert outcome.status == "accepted"
-        found.append((len(sampler.rounds), world.mean(outcome.after.text, world.needs)))
+        found.append((len(sampler.rounds), world.mean(outcome.after.main.text, world.needs)))
     (one, gain), (many, wide) = found
     assert many < one
     assert wide >= gain - 0.1

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
-from pytest_skillopt.skill.document import Document
+from pytest_skillopt.skill.version import Version
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -33,13 +33,13 @@ class Trained:
         tasks = toy.make_tasks(world)
         sampler = toy.ToySampler(world, tasks)
         model = toy.ToyOptimizer(useful=0.4)
-        document = Document.from_bytes(toy.SKILL)
+        document = Version.from_bytes(toy.SKILL)
         given = Settings(**{"max_rollouts": 180, **settings})
         outcome = Trainer(document, tasks, sampler, model, given).run()
         self.outcome = outcome
         self.prompts = sorted(prompt for _, _, prompt in model.asked)
         self.taken = set(sampler.sampled)
-        self.seen = (self.prompts, self.taken, outcome.after.data)
+        self.seen = (self.prompts, self.taken, outcome.after.main.data)
 
 
 @pytest.fixture(scope="module")

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.run.result import Arm, TaskRow
 from pytest_skillopt.search.outcome import TrainOutcome, check_together
-from pytest_skillopt.skill.document import Document
+from pytest_skillopt.skill.version import Version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_skillopt.run.result import Status
 
-BEFORE, AFTER = Document.from_bytes(b"before\n"), Document.from_bytes(b"after\n")
+BEFORE, AFTER = Version.from_bytes(b"before\n"), Version.from_bytes(b"after\n")
 
 
 def outcome(

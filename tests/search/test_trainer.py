@@ -19,7 +19,7 @@ from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.search.history import History, Observer
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
-from pytest_skillopt.skill.document import Document
+from pytest_skillopt.skill.version import Version
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -30,7 +30,7 @@ SEARCHES = ("batch", "trials")
 def train(toy: ModuleType, world: Any, model: Any = None, **settings: Any) -> Any:
     tasks = toy.make_tasks(world)
     sampler = toy.ToySampler(world, tasks)
-    document = Document.from_bytes(toy.SKILL)
+    document = Version.from_bytes(toy.SKILL)
     return Trainer(
         document, tasks, sampler, model or toy.ToyOptimizer(), Settings(**settings)
     ).run()
@@ -53,11 +53,14 @@ def test_the_skill_improves_on_unseen_tasks(toy: ModuleType, search: str) -> Non
     outcome, _ = undisturbed(search)
     unseen = [task.id for task in toy.make_tasks(world) if task.split == "test"]
     assert outcome.status == "accepted"
-    assert world.mean(outcome.after.text, unseen) > world.mean(outcome.before.text, unseen) + 0.3
+    assert (
+        world.mean(outcome.after.main.text, unseen)
+        > world.mean(outcome.before.main.text, unseen) + 0.3
+    )
     assert outcome.suite.after.rate > outcome.suite.before.rate
     assert outcome.test.after.rate > outcome.test.before.rate
     assert {row.status for row in outcome.edits} >= {"accepted"}
-    assert outcome.after.frontmatter_text == outcome.before.frontmatter_text
+    assert outcome.after.main.frontmatter_text == outcome.before.main.frontmatter_text
 
 
 @each_row("search", SEARCHES)
@@ -103,7 +106,7 @@ def test_what_the_gate_saw_of_val_tasks_is_for_the_report_alone(
 
     world.rate = rate
     outcome = Trainer(
-        Document.from_bytes(toy.SKILL),
+        Version.from_bytes(toy.SKILL),
         tasks,
         toy.ToySampler(world, tasks),
         model,
@@ -165,7 +168,7 @@ def test_a_fault_leaves_the_skill_as_it_was(toy: ModuleType, search: str, at: in
 
     sampler.before_take = break_down
     outcome = Trainer(
-        Document.from_bytes(toy.SKILL), tasks, sampler, toy.ToyOptimizer(), Settings(search=search)
+        Version.from_bytes(toy.SKILL), tasks, sampler, toy.ToyOptimizer(), Settings(search=search)
     ).run()
     assert outcome.status == "unmeasured"
     assert outcome.after == outcome.before
@@ -203,7 +206,7 @@ def test_a_last_comparison_that_is_lost_writes_nothing(toy: ModuleType, search: 
         return dataclasses.replace(rollout, outcome="failed", score=0.0)
 
     world.run = spoil
-    document, settings = Document.from_bytes(toy.SKILL), Settings(search=search)
+    document, settings = Version.from_bytes(toy.SKILL), Settings(search=search)
     outcome = Trainer(document, tasks, sampler, toy.ToyOptimizer(), settings).run()
     assert outcome.status == "rejected"
     assert not any(row.expected or row.change == "likely" for row in outcome.tasks)
@@ -218,7 +221,7 @@ def test_a_suite_too_small_to_split_is_trained_on_itself(toy: ModuleType, search
     splits = dict.fromkeys(world.needs, "both")
     tasks = toy.make_tasks(world, splits)
     outcome = Trainer(
-        Document.from_bytes(toy.SKILL),
+        Version.from_bytes(toy.SKILL),
         tasks,
         toy.ToySampler(world, tasks),
         toy.ToyOptimizer(useful=1.0),
@@ -310,7 +313,7 @@ def test_a_training_without_val_tasks_is_refused(toy: ModuleType) -> None:
     tasks = toy.make_tasks(world, dict.fromkeys(world.needs, "train"))
     with pytest.raises(ValueError, match="no val task"):
         Trainer(
-            Document.from_bytes(toy.SKILL),
+            Version.from_bytes(toy.SKILL),
             tasks,
             toy.ToySampler(world, tasks),
             toy.ToyOptimizer(),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tables import each_row
 
-from pytest_skillopt import Completion, Document, Rollout, Trainer, train
+from pytest_skillopt import Completion, Rollout, Trainer, Version, train
 from pytest_skillopt.rollouts.executor import FunctionExecutor
 from pytest_skillopt.rollouts.sampler import Sampler
 from pytest_skillopt.settings import Settings
@@ -19,7 +19,7 @@ from pytest_skillopt.tasks.task import SkillTask
 if TYPE_CHECKING:
     from pytest_skillopt.rollouts.rollout import RolloutRequest
 
-START = Document.from_text("---\nname: g\ndescription: G.\n---\n# G\n\nSay hello.\n")
+START = Version.from_text("---\nname: g\ndescription: G.\n---\n# G\n\nSay hello.\n")
 RULE = "End with an exclamation mark."
 TASKS = [SkillTask(id=f"task {i}", split=("train", "val")[i % 2]) for i in range(24)]
 
@@ -49,7 +49,7 @@ def test_an_executor_or_a_function_is_all_that_is_wanted() -> None:
     executor = FunctionExecutor(run)
     outcome = trained(executor, max_rollouts=200)
     assert outcome.status == "accepted"
-    assert RULE in outcome.after.text
+    assert RULE in outcome.after.main.text
     assert outcome.samples == executor.ran
     assert train(START, TASKS, run, Optimizer(), max_rollouts=200) == outcome
 

@@ -7,14 +7,14 @@ from documents import DOCUMENTS
 from tables import each_row
 
 from pytest_skillopt.skill.diff import added_blocks, hunks, unified
-from pytest_skillopt.skill.document import Document
+from pytest_skillopt.skill.version import Version
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def read(text: str) -> Document:
-    return Document.from_bytes(text.encode())
+def read(text: str) -> Version:
+    return Version.from_bytes(text.encode())
 
 
 def git_apply(folder: Path, before: dict[str, bytes], patch: str) -> dict[str, bytes]:
@@ -30,24 +30,24 @@ def git_apply(folder: Path, before: dict[str, bytes], patch: str) -> dict[str, b
 
 @each_row("data", DOCUMENTS.values())
 def test_git_takes_the_patch_of_every_kind_of_document(data: bytes, tmp_path: Path) -> None:
-    before = Document.from_bytes(data)
+    before = Version.from_bytes(data)
     changed = [
-        Document.from_bytes(data + b"more"),
-        Document.from_bytes(b"\nfirst\r\n" + data),
-        Document.from_bytes(data.replace(b"e", b"E").replace(b"x", b"X")),
-        Document.from_bytes(data.rstrip() + b" \n"),
+        Version.from_bytes(data + b"more"),
+        Version.from_bytes(b"\nfirst\r\n" + data),
+        Version.from_bytes(data.replace(b"e", b"E").replace(b"x", b"X")),
+        Version.from_bytes(data.rstrip() + b" \n"),
     ]
     afters = {f"{n}/SKILL.md": after for n, after in enumerate(changed) if after != before}
     patch = "".join(unified(before, after, path) for path, after in afters.items())
     applied = git_apply(tmp_path, dict.fromkeys(afters, data), patch)
-    assert applied == {path: after.data for path, after in afters.items()}
+    assert applied == {path: after.main.data for path, after in afters.items()}
 
 
 def test_git_finds_the_file_under_any_name(tmp_path: Path) -> None:
     before, after = read("a\n"), read("b")
     paths = ["a b/SKILL.md", 'q"uote.md', "späße/ß.md", "back\\slash.md"]
     patch = "".join(unified(before, after, path) for path in paths)
-    applied = git_apply(tmp_path, dict.fromkeys(paths, before.data), patch)
+    applied = git_apply(tmp_path, dict.fromkeys(paths, before.main.data), patch)
     assert applied == dict.fromkeys(paths, b"b")
 
 

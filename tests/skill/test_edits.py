@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tables import each_row
 
-from pytest_skillopt.skill.document import Document, SkillError
 from pytest_skillopt.skill.edits import Edit, Op, apply, file_links, protected_texts
+from pytest_skillopt.skill.text import SkillError, Text
+from pytest_skillopt.skill.version import Version
 
 TEXT = st.text(st.sampled_from([*"ab -#`|<>!.\n\r\u2028é"]), max_size=12)
 PIECES = (
@@ -51,15 +52,15 @@ EDITS = st.builds(
 )
 
 
-def read(text: str) -> Document:
-    return Document.from_bytes(text.encode())
+def read(text: str) -> Version:
+    return Version.from_bytes(text.encode())
 
 
 def change(text: str, *edits: Edit) -> str:
     document = read(text)
     for edit in edits:
         document = apply(document, edit)
-    return document.text
+    return document.main.text
 
 
 def refusal(text: str, edit: Edit) -> str:
@@ -181,7 +182,7 @@ def test_what_does_not_fit_is_refused(text: str, edit: Edit, why: str) -> None:
     assert why in refusal(text, edit)
 
 
-def changed(document: Document, edit: Edit) -> Document:
+def changed(document: Version, edit: Edit) -> Version:
     try:
         return apply(document, edit)
     except SkillError:
@@ -193,15 +194,15 @@ def test_frontmatter_and_regions_never_change(text: str, edits: list[Edit]) -> N
     result = document = read(text)
     for edit in edits:
         result = changed(result, edit)
-    assert result.same_frontmatter(document)
-    assert protected_texts(result) == protected_texts(document)
+    assert result.main.same_frontmatter(document.main)
+    assert protected_texts(result.main) == protected_texts(document.main)
 
 
 @given(PIECES, EDITS)
 def test_nothing_outside_of_the_edit_changes(text: str, edit: Edit) -> None:
     before = read(text)
-    after = changed(before, edit).data
-    old = before.data
+    after = changed(before, edit).main.data
+    old = before.main.data
     if after == old:
         return
     head = next(
@@ -222,13 +223,13 @@ def test_nothing_outside_of_the_edit_changes(text: str, edit: Edit) -> None:
 
 @each_row("data", DOCUMENTS.values())
 def test_every_kind_of_document_takes_an_append(data: bytes) -> None:
-    document = Document.from_bytes(data)
+    document = Version.from_bytes(data)
     result = changed(document, Edit("append", content="A new line.\nAnd one more."))
     if result != document:
-        added = f"A new line.{document.newline}And one more.".encode()
-        assert added in result.data
+        added = f"A new line.{document.main.newline}And one more.".encode()
+        assert added in result.main.data
         # Taking the added text out again leaves the old bytes and blank lines.
-        head, _, tail = result.data.partition(added)
+        head, _, tail = result.main.data.partition(added)
         assert (head.rstrip(b"\r\n") + tail.lstrip(b"\r\n")).strip(b"\r\n").replace(
             b"\r", b""
         ).replace(b"\n", b"") == data.replace(b"\r", b"").replace(b"\n", b"")
@@ -239,5 +240,5 @@ def test_every_kind_of_document_takes_an_append(data: bytes) -> None:
 def test_links_without_an_end_take_no_more_than_a_moment() -> None:
     text = "[a](b/c.md#d) [e](https://f.g/h) " + "[i](" * 10_000
     start = time.process_time()
-    assert file_links(Document(text.encode()), "SKILL.md") == {"b/c.md"}
+    assert file_links(Text(text.encode()), "SKILL.md") == {"b/c.md"}
     assert time.process_time() - start < 5

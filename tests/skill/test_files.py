@@ -7,7 +7,6 @@ import pytest
 from tables import each_row
 
 from pytest_skillopt.skill import files
-from pytest_skillopt.skill.document import Document, SkillError
 from pytest_skillopt.skill.files import (
     Trained,
     find_skill,
@@ -17,6 +16,8 @@ from pytest_skillopt.skill.files import (
     skill_paths,
     write_version,
 )
+from pytest_skillopt.skill.text import SkillError
+from pytest_skillopt.skill.version import Version
 
 
 def put(path: Path, data: bytes = b"text\n") -> Path:
@@ -73,7 +74,9 @@ def test_a_link_inside_of_the_project_is_followed(tmp_path: Path) -> None:
     link = tmp_path / "SKILL.md"
     link.symlink_to(target)
     assert read_skill(link, tmp_path).data == b"old"
-    write_version(tmp_path, "SKILL.md", Document(b"old"), Document(b"new"), Trained())
+    write_version(
+        tmp_path, "SKILL.md", Version.from_bytes(b"old"), Version.from_bytes(b"new"), Trained()
+    )
     assert link.is_symlink()
     assert target.read_bytes() == b"new"
     assert target.stat().st_mode & 0o777 == 0o640
@@ -111,7 +114,9 @@ def test_what_cannot_be_trained_is_named(tmp_path: Path, monkeypatch: pytest.Mon
 def test_the_write_is_complete_and_leaves_nothing_behind(tmp_path: Path) -> None:
     path = put(tmp_path / "SKILL.md", b"old")
     path.chmod(0o664)
-    write_version(tmp_path, "SKILL.md", Document(b"old"), Document(b"new\r\n"), Trained())
+    write_version(
+        tmp_path, "SKILL.md", Version.from_bytes(b"old"), Version.from_bytes(b"new\r\n"), Trained()
+    )
     assert path.read_bytes() == b"new\r\n"
     assert path.stat().st_mode & 0o777 == 0o664
     assert list(tmp_path.iterdir()) == [path]
@@ -125,7 +130,9 @@ def test_a_failing_write_leaves_the_file(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(SkillError, match="No space left on device"):
-        write_version(tmp_path, "SKILL.md", Document(b"old"), Document(b"new"), Trained())
+        write_version(
+            tmp_path, "SKILL.md", Version.from_bytes(b"old"), Version.from_bytes(b"new"), Trained()
+        )
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 

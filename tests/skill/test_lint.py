@@ -3,9 +3,10 @@ from __future__ import annotations
 import pytest
 from tables import each_row
 
-from pytest_skillopt.skill.document import Document, SkillError
 from pytest_skillopt.skill.edits import Edit, apply
 from pytest_skillopt.skill.lint import Linter, allowed, refused
+from pytest_skillopt.skill.text import SkillError
+from pytest_skillopt.skill.version import Version
 
 SKILL = "---\nname: read-invoices\n---\n\n# Invoices\n\nAnswer with one JSON object.\n"
 KEPT = SKILL + "\n<!-- skillopt:keep -->\nNever guess.\n<!-- /skillopt:keep -->\n"
@@ -20,7 +21,7 @@ KEPT = SKILL + "\n<!-- skillopt:keep -->\nNever guess.\n<!-- /skillopt:keep -->\
     ],
 )
 def test_a_secret_is_refused_and_not_shown(text: str) -> None:
-    before = Document.from_text(SKILL)
+    before = Version.from_text(SKILL)
     (found,) = refused(Linter().check(before, apply(before, Edit("append", content=text))))
     assert found.rule == "secret"
     assert "KLMNOP" not in found.excerpt
@@ -38,7 +39,7 @@ BROKEN = {
 
 @each_row("rule", BROKEN)
 def test_a_change_that_damages_the_document_is_refused(rule: str) -> None:
-    before, after = map(Document.from_text, BROKEN[rule])
+    before, after = map(Version.from_text, BROKEN[rule])
     assert {finding.rule for finding in refused(Linter(max_tokens=100).check(before, after))} == {
         rule
     }
@@ -51,5 +52,5 @@ def test_an_unknown_rule_is_an_error_that_lists_the_rules() -> None:
 
 
 def test_the_size_is_bounded_but_may_stay() -> None:
-    large, smaller = Document.from_text("a" * 400), Document.from_text("a" * 399)
+    large, smaller = Version.from_text("a" * 400), Version.from_text("a" * 399)
     assert Linter(max_tokens=10).check(large, smaller) == []

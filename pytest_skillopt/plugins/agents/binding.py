@@ -21,8 +21,8 @@ from pytest_skillopt.plugins.agents.run import Runner
 from pytest_skillopt.plugins.agents.sandbox import Sandbox, resolve
 from pytest_skillopt.plugins.agents.sign_in import PROVIDER, SignedIn, sign_in
 from pytest_skillopt.rollouts.interrupts import before_the_end
-from pytest_skillopt.skill.document import SKILL_FILE, Document
 from pytest_skillopt.skill.files import catalogue, unnamed
+from pytest_skillopt.skill.version import SKILL_FILE, Version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.plugins.agents.harness import HarnessAgent
     from pytest_skillopt.rollouts.context import Recorder, Skill
     from pytest_skillopt.settings import Settings
+    from pytest_skillopt.skill.text import Text
 
 _SHARE = 0.9
 """Part of ``skillopt_timeout`` an agent may take, so that the rollout itself is not killed."""
@@ -89,12 +90,11 @@ def make_agent(
     )
 
 
-def _rivals(root: Path, own: str, content: bytes) -> dict[str, Document]:
+def _rivals(root: Path, own: str, content: bytes) -> dict[str, Text]:
     """Read the skills of a project but one, by name; ``content`` may hold new ones beside it."""
-    found = catalogue(root)
-    found |= {path: Document(data) for path, data in Document.unpack(content).beside}
+    found = {**catalogue(root), **Version.unpack(content).others}
     found.pop(own, None)
-    return {document.name or unnamed(root / path): document for path, document in found.items()}
+    return {text.name or unnamed(root / path): text for path, text in found.items()}
 
 
 def identify(item: pytest.Item, settings: Settings, skill: str) -> str:

@@ -23,8 +23,9 @@ from pytest_skillopt.plugins.agents.proxy import MARKS, marks_of
 from pytest_skillopt.plugins.agents.run import Start
 from pytest_skillopt.plugins.agents.workspace import UnderTest, Workspace, leaking
 from pytest_skillopt.rollouts.folders import TemporaryFolder
-from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
 from pytest_skillopt.skill.files import is_outside, skill_files
+from pytest_skillopt.skill.text import SkillError, Text
+from pytest_skillopt.skill.version import SKILL_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -143,7 +144,7 @@ class HarnessAgent:
     replies: Replies | None
     temporary: Path
     limit: float
-    rivals: Callable[[], dict[str, Document]] = dict
+    rivals: Callable[[], dict[str, Text]] = dict
     asked: Counter[str] = field(default_factory=Counter)
 
     def __call__(self, prompt: str, **options: Any) -> HarnessReply:
@@ -279,8 +280,8 @@ class HarnessAgent:
             paths[_name(project / path)] = project / path
         files = {name: skill_files(path / SKILL_FILE, project) for name, path in paths.items()}
         if others is None:
-            for name, document in self.rivals().items():
-                files.setdefault(name, {SKILL_FILE: document.data})
+            for name, text in self.rivals().items():
+                files.setdefault(name, {SKILL_FILE: text.data})
         return files
 
     @property
@@ -524,11 +525,11 @@ def _reached(root: Path) -> Iterator[None]:
 
 def _bodies(files: Mapping[str, Mapping[str, bytes]], besides: str) -> list[str]:
     """Return the texts of the skills, except of one."""
-    return [Document(parts[SKILL_FILE]).body for name, parts in files.items() if name != besides]
+    return [Text(parts[SKILL_FILE]).body for name, parts in files.items() if name != besides]
 
 
 def _name(skill: Path) -> str:
-    return Document.from_bytes((skill / SKILL_FILE).read_bytes()).name or skill.name
+    return Text.from_bytes((skill / SKILL_FILE).read_bytes()).name or skill.name
 
 
 def _command(run: ToolRun) -> str:

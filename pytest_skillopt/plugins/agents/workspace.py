@@ -13,8 +13,9 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_skillopt.plugins.agents.tree import Entry, Tree, is_git
-from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
 from pytest_skillopt.skill.files import AGENT_FOLDERS, MAX_SKILL_BYTES
+from pytest_skillopt.skill.text import SkillError, Text
+from pytest_skillopt.skill.version import SKILL_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -193,7 +194,7 @@ class Workspace:
         if not stat.S_ISREG(entry.mode):
             return folder
         try:
-            return Document.from_bytes(self.tree.read(path, MAX_SKILL_BYTES)).name or folder
+            return Text.from_bytes(self.tree.read(path, MAX_SKILL_BYTES)).name or folder
         except SkillError:
             return ""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from pytest_skillopt.skill.document import to_lf
+from pytest_skillopt.skill.text import to_lf
 from pytest_skillopt.untrusted import strip_invisible
 
 if TYPE_CHECKING:

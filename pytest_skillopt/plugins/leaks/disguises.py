@@ -10,13 +10,13 @@ import unicodedata
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from pytest_skillopt.skill.document import to_lf
+from pytest_skillopt.skill.text import to_lf
 from pytest_skillopt.untrusted import invisible, known_secrets, secret_variables, strip_invisible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pytest_skillopt import Document
+    from pytest_skillopt import Text
 
 _WORD = re.compile(r"[^\W\d_]+")
 _LATIN = re.compile("[A-Za-z]")
@@ -159,7 +159,7 @@ def hidden_markup(text: str) -> Iterator[str]:
             yield text[match.start() : match.end() + 60]
 
 
-def without_code(document: Document) -> str:
+def without_code(document: Text) -> str:
     """Return the text of a document, line for line, without closed code blocks and code spans."""
     parts, end = [], 0
     for fence in document.fences:

@@ -20,7 +20,7 @@ from pytest_skillopt.model.structured import Label, ask_json
 from pytest_skillopt.plugins.mine.sessions import clean, distinct, read_requests
 from pytest_skillopt.report.words import plural
 from pytest_skillopt.settings import ini
-from pytest_skillopt.skill.document import Document, SkillError
+from pytest_skillopt.skill.text import SkillError, Text
 from pytest_skillopt.untrusted import fence
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _about_triggers(skill: Path) -> Iterator[str]:
     """Yield the prompt's parts about triggers; near misses may belong to another skill."""
     for other in sorted(set(skill.parent.parent.glob("*/SKILL.md")) - {skill}):
         with contextlib.suppress(SkillError):
-            fields = Document.from_bytes(_read(other).encode()).frontmatter or {}
+            fields = Text.from_bytes(_read(other).encode()).frontmatter or {}
             yield f"Another skill:\n{fence(str(fields.get('description', other.parent.name)))}"
     yield (
         f"Write {_QUERIES} requests that should make an agent use the skill, without its name, and "

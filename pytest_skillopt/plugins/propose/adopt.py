@@ -30,9 +30,10 @@ from pytest_skillopt.plugins.propose.validate import (
 from pytest_skillopt.run.directory import replace_file, write_skill
 from pytest_skillopt.run.past import home_of, pick_run
 from pytest_skillopt.run.project import change_of_run
-from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError, place_of
 from pytest_skillopt.skill.files import Trained, read_bounded, skill_files
 from pytest_skillopt.skill.lint import Linter
+from pytest_skillopt.skill.text import SkillError
+from pytest_skillopt.skill.version import EMPTY, SKILL_FILE, Version, place_of
 from pytest_skillopt.untrusted import parsed
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def _undone(home: Home, run: str, accepted: Mapping[str, SkillResult]) -> int:
     return 0
 
 
-def _write(home: Home, changes: Iterable[tuple[str, Document, Document]]) -> None:
+def _write(home: Home, changes: Iterable[tuple[str, Version, Version]]) -> None:
     """Write the new versions of skills that are not on disk yet: path, old and new version."""
     root = home.path.resolve().parent
     trained = _trained(_settings(root))
@@ -126,7 +127,7 @@ def _write(home: Home, changes: Iterable[tuple[str, Document, Document]]) -> Non
             write_skill(root, home, path, old, new, trained)
         except SkillError as error:
             raise UserError(str(error)) from None
-        tell(f"{path}: {old.version[:10]} -> {new.version[:10]}")
+        tell(f"{path}: {old.digest[:10]} -> {new.digest[:10]}")
     if not due:
         tell("nothing to write: the files have these versions already")
 
@@ -167,13 +168,13 @@ def _pinned(receipt: Path, run: str) -> dict[str, Any]:
 
 
 def _check(
-    path: Path, skill: SkillResult, before: Document, after: Document, settings: Mapping[str, str]
+    path: Path, skill: SkillResult, before: Version, after: Version, settings: Mapping[str, str]
 ) -> None:
     """Check the new text of a skill, as far as no base branch is needed."""
     try:
-        for name in {*before.names, *after.names} - {SKILL_FILE}:
+        for name in {*before, *after} - {SKILL_FILE}:
             _trained(settings).check(name)
-        present = {*skill_files(path, path.parent), *after.names}
+        present = {*skill_files(path, path.parent), *after}
         # Names of rules that only a conftest.py brings are allowed, too.
         allow = frozenset(map(str.strip, settings.get("lint_allow", "").split(",")))
         most = most_tokens(settings)
@@ -205,20 +206,20 @@ def _trained(settings: Mapping[str, str]) -> Trained:
     return Trained(f"*,{settings.get('files', '')}")
 
 
-def _is_done(root: Path, path: str, old: Document, new: Document) -> bool:
+def _is_done(root: Path, path: str, old: Version, new: Version) -> bool:
     """Tell whether the new version is on disk; raise UserError unless it is that or the old."""
     file = root / path
     if not file.resolve().is_relative_to(root) or not file.is_file():
         raise UserError(f"{path}: there is no such file in {root}")
-    names = sorted({*old.names, *new.names})
+    names = sorted({*old, *new})
     places = {name: root / place_of(path, name) for name in names}
     found = {name: place.read_bytes() if place.exists() else b"" for name, place in places.items()}
-    if all(found[name] == new.file(name).data for name in names):
+    if all(found[name] == new.get(name, EMPTY).data for name in names):
         return True
-    changed = [name for name in names if found[name] != old.file(name).data]
+    changed = [name for name in names if found[name] != old.get(name, EMPTY).data]
     if changed:
         raise UserError(
             f"{path}: nothing was written, since {', '.join(changed)} is not the version "
-            f"{old.version[:10]} that would be replaced; see pytest-skillopt show --patch"
+            f"{old.digest[:10]} that would be replaced; see pytest-skillopt show --patch"
         )
     return False

@@ -16,8 +16,8 @@ import iniconfig  # pytest's own parser of ini files
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.git import Tree
 from pytest_skillopt.settings import REMOVED
-from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.skill.files import is_searched
+from pytest_skillopt.skill.version import SKILL_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

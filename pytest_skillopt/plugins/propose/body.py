@@ -67,7 +67,7 @@ def title(skill: Checked) -> str:
 
 def marker(skill: Checked) -> str:
     """Return a comment with a hash of the change, by which a declined one is recognised."""
-    change = "\0".join((skill.path, skill.before.version, skill.after.version))
+    change = "\0".join((skill.path, skill.before.digest, skill.after.digest))
     return f"<!-- skillopt-proposal: {hashlib.sha256(change.encode()).hexdigest()[:32]} -->"
 
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.plugins.propose.git import has_commit
 from pytest_skillopt.run.directory import replace_file
-from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.files import slug, unnamed
+from pytest_skillopt.skill.version import Version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,9 +44,9 @@ def leave_proposal(root: Path, home: Home, run: Path, result: Result) -> None:
     accepted = proposed(result) if has_commit(root) else {}
     files = {RESULT: result.dump(_TRANSCRIPTS).encode()} if accepted else {}
     for name, row in accepted.items():
-        after = Document.unpack((run / "skills" / f"{row.after}.md").read_bytes())
-        named = {file: file.replace("../", UP) for file in after.names}
-        files |= {f"{name}/{path}": after.file(file).data for file, path in named.items()}
+        after = Version.unpack((run / "skills" / f"{row.after}.md").read_bytes())
+        for file, text in after.items():
+            files[f"{name}/{file.replace('../', UP)}"] = text.data
     folder = home.path / FOLDER
     if files or os.path.lexists(folder):
         _replace(folder, files)

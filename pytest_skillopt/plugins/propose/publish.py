@@ -177,7 +177,7 @@ def plan(base: Base, skill: Checked, subject: str) -> Plan:
     the base branch has it, not the branch of another proposal.
     """
     git = base.git
-    proposed = f"Version: {skill.after.version}"
+    proposed = f"Version: {skill.after.digest}"
     seen = git.resolve(f"{BRANCHES}{skill.branch}") or ""
     tip = git.run("cat-file", "commit", seen) if seen else b""
     if tip and not is_ours(tip):
@@ -187,7 +187,7 @@ def plan(base: Base, skill: Checked, subject: str) -> Plan:
         return Plan("delete" if merged else "nothing", seen)
     blobs = {}
     for file in skill.changed:
-        place, data = skill.place(file), skill.after.file(file).data
+        place, data = skill.place(file), skill.after[file].data
         mode = base.files[place].mode if place in base.files else "100644"
         blobs[place] = Entry(mode, write(git, data))
     head = commit_head(git, base.commit, blobs)

@@ -25,7 +25,6 @@ from pytest_skillopt.plugins.propose.proposal import RESULT, UP, proposed
 from pytest_skillopt.report.words import percent
 from pytest_skillopt.run.result import Result
 from pytest_skillopt.settings import Settings
-from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError, place_of
 from pytest_skillopt.skill.files import (
     Trained,
     check_kind,
@@ -35,9 +34,11 @@ from pytest_skillopt.skill.files import (
     unnamed,
 )
 from pytest_skillopt.skill.lint import Linter, allowed, refused, warned
+from pytest_skillopt.skill.text import SkillError, Text
+from pytest_skillopt.skill.version import SKILL_FILE, Version, changes, place_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_skillopt import SequentialGate
     from pytest_skillopt.git import Entry
@@ -91,8 +92,8 @@ class Checked:
     """Name on the base branch, in lower-case letters, digits and hyphens."""
     path: str
     rates: PassRates
-    before: Document = field(repr=False)
-    after: Document = field(repr=False)
+    before: Version = field(repr=False)
+    after: Version = field(repr=False)
     said: SkillResult = field(repr=False)
     """Statements of the training about it, unchecked."""
     places: Mapping[str, str] = field(default_factory=dict)
@@ -114,8 +115,7 @@ class Checked:
     @property
     def changed(self) -> list[str]:
         """Names of its files that differ from the base branch."""
-        names = self.after.names
-        return [name for name in names if self.after.file(name) != self.before.file(name)]
+        return [*changes(self.before, self.after)]
 
 
 def load(directory: Path) -> Proposal:
@@ -188,14 +188,14 @@ def _check(row: SkillResult, files: Mapping[str, bytes], base: Base) -> Checked:
         search, rule = own_rule(row, base.settings.get("search", ""), _WAY)
         rates = check_evidence(row, rule)
         places = {name: _place(path, name, base) for name in beside_it} | {SKILL_FILE: path}
-        before = Document(base.read(entry), tuple(_base_files(places, base)))
-        after = Document(files[SKILL_FILE], tuple((file, files[file]) for file in beside_it))
-        if after.version != row.after:
+        before = Version({SKILL_FILE: Text(base.read(entry)), **_base_files(places, base)})
+        after = Version({name: Text(data) for name, data in files.items()})
+        if after.digest != row.after:
             raise Refused("the new files are not the version that was measured")
-        started = before.version
+        started = before.digest
         crlf = _with_ends(before, b"\n", b"\r\n")
-        if crlf.version in (row.before, row.after):  # a clone with core.autocrlf, as on Windows
-            started, after = crlf.version, _with_ends(after, b"\r\n", b"\n")
+        if crlf.digest in (row.before, row.after):  # a clone with core.autocrlf, as on Windows
+            started, after = crlf.digest, _with_ends(after, b"\r\n", b"\n")
         warnings: tuple[Finding, ...] = ()
         if before != after:
             if started != row.before:
@@ -220,13 +220,12 @@ def _check(row: SkillResult, files: Mapping[str, bytes], base: Base) -> Checked:
         raise Refused(f"{path}: {error}") from None
     except UnicodeDecodeError:
         raise Refused(f"{path}: one of its files is not UTF-8") from None
-    name = slug(before.name or unnamed(Path(row.path)))
+    name = slug(before.main.name or unnamed(Path(row.path)))
     return Checked(name, path, rates, before, after, row, places, search, warnings)
 
 
-def _with_ends(document: Document, old: bytes, new: bytes) -> Document:
-    files = tuple((name, data.replace(old, new)) for name, data in document.files)
-    return Document(document.data.replace(old, new), files)
+def _with_ends(version: Version, old: bytes, new: bytes) -> Version:
+    return Version({name: Text(text.data.replace(old, new)) for name, text in version.items()})
 
 
 def _base_entry(path: str, base: Base) -> Entry:
@@ -265,8 +264,9 @@ def _place(path: str, name: str, base: Base) -> str:
     return place
 
 
-def _base_files(places: Mapping[str, str], base: Base) -> Iterator[tuple[str, bytes]]:
+def _base_files(places: Mapping[str, str], base: Base) -> dict[str, Text]:
     """Read the files beside the skill from the base branch, except new ones."""
+    found = {}
     for name in sorted(places.keys() - {SKILL_FILE}):
         entry = base.files.get(places[name])
         if entry is None and is_outside(name):
@@ -274,7 +274,8 @@ def _base_files(places: Mapping[str, str], base: Base) -> Iterator[tuple[str, by
         if entry is not None:
             if not entry.is_file:
                 raise Refused(f"{name}: not a regular file on the base branch")
-            yield name, base.read(entry)
+            found[name] = Text(base.read(entry))
+    return found
 
 
 def own_rule(skill: SkillResult, searches: str, way: str) -> tuple[str, type[SequentialGate]]:
@@ -366,15 +367,15 @@ def most_tokens(settings: Mapping[str, str]) -> int:
     return int(size)
 
 
-def check_text(old: Document, new: Document, linter: Linter) -> tuple[Finding, ...]:
+def check_text(old: Version, new: Version, linter: Linter) -> tuple[Finding, ...]:
     """Check the version to write; refuse errors of the lint and return its warnings.
 
     Raises:
         Refused: an error of the lint.
         SkillError: a file is not a text.
     """
-    for name in new.names:
-        Document.from_bytes(new.file(name).data)
+    for text in new.values():
+        Text.from_bytes(text.data)
     found = linter.check(old, new)
     if bad := refused(found):
         raise Refused(f"lint, {bad[0].rule}: {bad[0]}")

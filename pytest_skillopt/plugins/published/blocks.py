@@ -14,8 +14,9 @@ from pytest_skillopt.edits.calls import Edits, Form, PlacedEditForm
 from pytest_skillopt.edits.context import quote
 from pytest_skillopt.edits.reflect import ask_for_edits
 from pytest_skillopt.edits.vetting import Refusal
-from pytest_skillopt.skill.document import OWN_MARKER, SkillError, split_lines, to_lf
 from pytest_skillopt.skill.edits import Edit, protected_texts
+from pytest_skillopt.skill.text import OWN_MARKER, SkillError, Text, split_lines, to_lf
+from pytest_skillopt.skill.version import EMPTY, SKILL_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from pytest_skillopt.edits.combine import Patch
     from pytest_skillopt.edits.context import Context
     from pytest_skillopt.edits.update import Update
-    from pytest_skillopt.skill.document import Document, Region
+    from pytest_skillopt.skill.text import Region
+    from pytest_skillopt.skill.version import Version
 
 _COMMENT = re.compile(r"<!--.*?-->")
 
@@ -48,13 +50,13 @@ class CausedEditForm(PlacedEditForm):
     def read(self, **fields: Any) -> Edit:
         """Make an edit; an addition for a lapse is a reminder of the target.
 
-        If the ``document`` does not hold the target, nothing shows that it was a lapse.
+        If the ``version`` does not hold the target, nothing shows that it was a lapse.
         """
-        document: Document = fields.pop("document")
+        version: Version = fields.pop("version")
         edit = super().read(**fields)
         if self.cause == "gap" or not edit.adds:
             return edit
-        body = document.file(edit.file).body if edit.file in document.names else ""
+        body = version.get(edit.file, EMPTY).body
         said = " ".join(edit.target.split())
         if said and said in " ".join(body.split()):
             return replace(edit, op="append", origin="appendix")
@@ -72,10 +74,10 @@ def ask_for_causes(
     template: str, records: Sequence[TaskRecord], context: Context
 ) -> Iterator[Patch]:
     """Ask analysts for edits with their causes; yield patches."""
-    return ask_for_edits(template, records, context, CausedEdits, document=context.document)
+    return ask_for_edits(template, records, context, CausedEdits, version=context.version)
 
 
-def reminders_of(document: Document) -> list[str]:
+def reminders_of(document: Text) -> list[str]:
     """Return the lines of the appendix, without their bullets."""
     lines = get_block(document, REMINDERS).split("\n")
     return [line.removeprefix("- ") for line in lines if line.strip()]
@@ -87,28 +89,30 @@ def with_reminders(result: Update, reminders: Sequence[Edit], context: Context) 
     Above ``appendix_threshold`` lines (0: no bound) the list is consolidated in one call; if that
     fails, the oldest lines are dropped.
     """
-    before, note, first = result.document, "", reminders[0]
+    before, note, first = result.version, "", reminders[0]
     new = [" ".join(edit.content.split()) for edit in reminders]
-    lines = list(dict.fromkeys([*reminders_of(before), *new]))
+    lines = list(dict.fromkeys([*reminders_of(before.main), *new]))
     limit = context.settings.appendix_threshold
     if 0 < limit < len(lines):
         lines, note = _consolidate(lines, limit, context)
     noted = replace(result, note="; ".join(filter(None, (result.note, note))))
-    made = checked(lambda: set_block(before, REMINDERS, _listed(lines)), before, first, context)
+    made = checked(
+        lambda: set_block(before.main, REMINDERS, _listed(lines)), before, first, context
+    )
     if isinstance(made, Refusal):
         refused = [Refusal(edit, made.why) for edit in reminders]
         return replace(noted, refused=(*result.refused, *refused))
     if made == before:
         return noted
-    return replace(noted, document=made, applied=(*result.applied, *reminders))
+    return replace(noted, version=made, applied=(*result.applied, *reminders))
 
 
 def checked(
-    make: Callable[[], Document], before: Document, edit: Edit, context: Context
-) -> Document | Refusal:
-    """Make a document from ``before`` and check it; a SkillError refuses the edit, too."""
+    make: Callable[[], Text], before: Version, edit: Edit, context: Context
+) -> Version | Refusal:
+    """Make another SKILL.md for ``before`` and check it; a SkillError refuses the edit, too."""
     try:
-        return context.vetting.check(before, make(), edit)
+        return context.vetting.check(before, before | {SKILL_FILE: make()}, edit)
     except SkillError as error:
         return Refusal(edit, str(error))
 
@@ -126,7 +130,7 @@ def _consolidate(lines: list[str], limit: int, context: Context) -> tuple[list[s
     return lines[-limit:], "the appendix could not be consolidated; its oldest lines were dropped"
 
 
-def get_block(document: Document, name: str) -> str:
+def get_block(document: Text, name: str) -> str:
     """Return the content of the block ``guidance`` or ``reminders``, with LF; empty if none."""
     region = _managed(document, name)
     if region is None:
@@ -137,7 +141,7 @@ def get_block(document: Document, name: str) -> str:
     return "\n".join(line.rstrip() for line in inside.split("\n")).strip("\n")
 
 
-def set_block(document: Document, name: str, content: str) -> Document:
+def set_block(document: Text, name: str, content: str) -> Text:
     """Set the content of a managed block, which is added at the end if it is missing.
 
     A block keeps its own markers, also those of SkillOpt.
@@ -157,9 +161,9 @@ def set_block(document: Document, name: str, content: str) -> Document:
     block = f"{opening}\n{content}\n{closing}"
     block = block.replace("\n", newline)
     if region is None:
-        result = document.with_text(_appended(text, block, newline))
+        result = Text.from_text(_appended(text, block, newline))
     else:
-        result = document.with_text(text[: region.start] + block + text[region.end :])
+        result = Text.from_text(text[: region.start] + block + text[region.end :])
     others = [entry for entry in protected_texts(document) if entry[0] != name]
     kept = [entry for entry in protected_texts(result) if entry[0] != name]
     if others != kept or get_block(result, name) != content:
@@ -170,7 +174,7 @@ def set_block(document: Document, name: str, content: str) -> Document:
     return result
 
 
-def _managed(document: Document, name: str) -> Region | None:
+def _managed(document: Text, name: str) -> Region | None:
     found = [region for region in document.regions if region.name == name]
     if len(found) > 1:
         raise SkillError(f"the document has {len(found)} blocks {name}; keep one of them")

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from pytest_skillopt.settings import REMOVED
-from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.files import read_bounded
+from pytest_skillopt.skill.text import SkillError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

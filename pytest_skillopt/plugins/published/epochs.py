@@ -19,7 +19,7 @@ from pytest_skillopt.skill.edits import Edit
 if TYPE_CHECKING:
     from pytest_skillopt.edits.context import Context, Section
     from pytest_skillopt.search.state import TrainingState
-    from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.skill.version import Version
 
 _MOST_ADVICE = 2_000
 """Maximum characters of the meta skill's advice."""
@@ -45,7 +45,7 @@ Pairs = dict[str, tuple[TaskRecord, TaskRecord]]
 """Records of a task under the previous epoch's document and the current one, by node id."""
 
 
-def compare_epochs(state: TrainingState, before: Document, context: Context) -> Pairs:
+def compare_epochs(state: TrainingState, before: Version, context: Context) -> Pairs:
     """Sample train tasks once under the previous epoch's document and once under the current one.
 
     These are equal if no edit was accepted; the two samples of a task then show how much it varies.
@@ -72,17 +72,17 @@ def compare_epochs(state: TrainingState, before: Document, context: Context) -> 
     return pairs
 
 
-def slow_update(state: TrainingState, before: Document, pairs: Pairs, context: Context) -> bool:
+def slow_update(state: TrainingState, before: Version, pairs: Pairs, context: Context) -> bool:
     """Ask for guidance from the compared epochs; return if it was accepted.
 
     It goes into a protected block and, like every change, through the gate.
     """
-    here = context.at(document=state.incumbent)
+    here = context.at(version=state.incumbent)
     edit = _ask_for_guidance(pairs, before, here)
     if edit is None:
         return False
     now, text = state.incumbent, edit.content
-    candidate = checked(lambda: set_block(now, GUIDANCE, text), now, edit, here)
+    candidate = checked(lambda: set_block(now.main, GUIDANCE, text), now, edit, here)
     if isinstance(candidate, Refusal):
         state.history.refuse([candidate])
         return False
@@ -93,12 +93,12 @@ def slow_update(state: TrainingState, before: Document, pairs: Pairs, context: C
     return verdict.accepted
 
 
-def _ask_for_guidance(pairs: Pairs, before: Document, context: Context) -> Edit | None:
+def _ask_for_guidance(pairs: Pairs, before: Version, context: Context) -> Edit | None:
     """Return None if the policy shows no task, or the answer is unreadable or unchanged."""
     sections, shown = _describe(pairs, before, context)
     if not shown:
         return None
-    guidance = get_block(context.document, GUIDANCE)
+    guidance = get_block(context.version.main, GUIDANCE)
     current = ("The current guidance in the document", quote(guidance))
     answer = context.ask(
         "slow update", "slow_update", Guidance, current, *sections, label="slow_update"
@@ -110,7 +110,7 @@ def _ask_for_guidance(pairs: Pairs, before: Document, context: Context) -> Edit 
     return Edit("append", "", text, answer.reasoning, asking, origin="slow", step=context.step)
 
 
-def _describe(pairs: Pairs, before: Document, context: Context) -> tuple[list[Section], list[str]]:
+def _describe(pairs: Pairs, before: Version, context: Context) -> tuple[list[Section], list[str]]:
     """Return the sections of a prompt about compared epochs, and the node ids that it shows."""
     groups = group_pairs(pairs, context.settings.slow_update_pairs)
     listed = [(name, task) for name, tasks in groups.items() for task in tasks]
@@ -123,7 +123,7 @@ def _describe(pairs: Pairs, before: Document, context: Context) -> tuple[list[Se
     shown = [pairs[task] for _, task in listed[:_TRANSCRIPTS]]
     moved = [old for old, new in shown if old.rate != new.rate]
     sections = [
-        ("The document at the end of the previous epoch", quote(before.text)),
+        ("The document at the end of the previous epoch", quote(before.main.text)),
         ("Tasks under both", listing),
         ("Rollouts of tasks that changed, under the previous document", evidence(moved, context)),
         ("Rollouts under the current document", evidence([new for _, new in shown], context)),
@@ -143,7 +143,7 @@ def group_pairs(pairs: Pairs, policy: str) -> dict[str, list[str]]:
     return groups
 
 
-def learn_from_epoch(before: Document, pairs: Pairs, context: Context) -> None:
+def learn_from_epoch(before: Version, pairs: Pairs, context: Context) -> None:
     """Ask for advice on edits from the compared epochs and from the edits that won and lost.
 
     The advice becomes part of later prompts, never of the document. An unreadable answer keeps the

@@ -17,15 +17,15 @@ from pytest_skillopt.cli import add_run_arguments, tell
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.run.past import home_of, pick_run
 from pytest_skillopt.run.project import version_of_run
-from pytest_skillopt.skill.document import with_markers_of_skillopt
 from pytest_skillopt.skill.files import slug, unnamed
+from pytest_skillopt.skill.text import with_markers_of_skillopt
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
 
     from pytest_skillopt.run.result import EditRow, Result, SkillResult
-    from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.skill.version import Version
 
 _APPLIED = ("accepted", "rejected", "dropped")
 _ACTIONS = {"accepted": "accept_new_best", "none": "skip_no_patches"}
@@ -63,11 +63,11 @@ def _export(args: argparse.Namespace) -> int:
     return 0
 
 
-def _text(version: Callable[[str], Document], form: str, name: str) -> bytes:
-    document = version(name)
+def _text(version: Callable[[str], Version], form: str, name: str) -> bytes:
+    main = version(name).main
     if form != "skillopt":
-        return document.data
-    return with_markers_of_skillopt(document.text).encode()
+        return main.data
+    return with_markers_of_skillopt(main.text).encode()
 
 
 def _write_skill(

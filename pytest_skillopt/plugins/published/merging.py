@@ -120,7 +120,7 @@ def _merged(
         note = f"a merge of {len(sources)} edits failed; they were concatenated instead"
         return Patch(tuple(sources), note=notes([*batch, Patch(note=note)]))
     read = (form.read(reason=answer.reasoning) for form in answer.edits)
-    edits = with_links(read, context.document)
+    edits = with_links(read, context.version)
     return Patch(
         tuple(_inherit(edit, sources) for edit in edits), answer.reasoning, note=notes(batch)
     )

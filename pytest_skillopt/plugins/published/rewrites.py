@@ -15,8 +15,8 @@ from pytest_skillopt.edits.update import Update, update
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.plugins.published.blocks import checked
 from pytest_skillopt.plugins.published.merging import ask_to_merge
-from pytest_skillopt.skill.document import Document, SkillError, to_lf
 from pytest_skillopt.skill.edits import protected_texts
+from pytest_skillopt.skill.text import SkillError, Text, to_lf
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -81,8 +81,8 @@ def rewritten(body: str | None, edits: Sequence[Edit], context: Context) -> Upda
             return replace(update(Patch(tuple(edits)), context), note=note)
         body = answer.body
     made = tuple(edits) or (whole_body(step=context.step),)
-    before, first = context.document, made[0]
-    result = checked(lambda: rewrite_body(before, body), before, first, context)
+    before, first = context.version, made[0]
+    result = checked(lambda: rewrite_body(before.main, body), before, first, context)
     if isinstance(result, Refusal) and result.terms:
         general = context.ask(
             "update",
@@ -92,14 +92,16 @@ def rewritten(body: str | None, edits: Sequence[Edit], context: Context) -> Upda
             ("Terms to do without", quote("\n".join(result.terms))),
         )
         if general:
-            result = checked(lambda: rewrite_body(before, general.body), before, first, context)
+            result = checked(
+                lambda: rewrite_body(before.main, general.body), before, first, context
+            )
     if isinstance(result, Refusal):
         refused = tuple(replace(result, edit=edit, terms=()) for edit in made)
-        return Update(context.document, refused=refused)
+        return Update(context.version, refused=refused)
     return Update(result, made)
 
 
-def rewrite_body(document: Document, new_body: str) -> Document:
+def rewrite_body(document: Text, new_body: str) -> Text:
     """Replace the body, but keep the frontmatter and every protected region.
 
     Regions that the new body repeats get their original text, regions that it lacks are appended.
@@ -108,15 +110,15 @@ def rewrite_body(document: Document, new_body: str) -> Document:
     Raises:
         SkillError: the body is empty, or has a region that the document does not have.
     """
-    draft = Document.from_text(to_lf(new_body)) if new_body.strip() else None
+    draft = Text.from_text(to_lf(new_body)) if new_body.strip() else None
     fresh = "" if draft is None else (draft.body if draft.frontmatter else draft.text)
     fresh = fresh.removeprefix("\ufeff").strip("\n")
     if not fresh.strip():
         raise SkillError("the rewritten body is empty")
     start = len(document.body) - len(document.body.lstrip("\r\n"))
     end = len(document.body.rstrip("\r\n"))
-    body = _with_regions(document, Document.from_text(fresh))
-    result = document.with_text(
+    body = _with_regions(document, Text.from_text(fresh))
+    result = Text.from_text(
         document.frontmatter_text
         + (document.body[:start] if end else "")
         + body
@@ -129,7 +131,7 @@ def rewrite_body(document: Document, new_body: str) -> Document:
     return result
 
 
-def _with_regions(document: Document, draft: Document) -> str:
+def _with_regions(document: Text, draft: Text) -> str:
     """Return the draft's text with the document's own regions and line endings."""
     newline, given = document.newline, list(draft.regions)
     parts, last, end = [], [], 0

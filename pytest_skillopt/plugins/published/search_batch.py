@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.edits.update import Update
     from pytest_skillopt.search.state import TrainingState
     from pytest_skillopt.settings import Settings
-    from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.skill.version import Version
 
 _LARGEST_BATCH = 40
 _MINIBATCH = 8
@@ -109,7 +109,7 @@ class BatchSearch:
             end=settings.min_edit_budget or min(_LEAST_BUDGET, settings.edit_budget),
         )
         return self._state.context.at(
-            document=self._state.incumbent,
+            version=self._state.incumbent,
             step=self._state.history.step,
             epoch=epoch,
             budget=budget,
@@ -135,17 +135,17 @@ class BatchSearch:
         made = state.stages.update(state.stages.select(merged, context), context)
         state.history.note(made.note)
         state.history.refuse(made.refused)
-        return made if made.document != context.document else None
+        return made if made.version != context.version else None
 
     def _judge(self, epoch: int, records: Sequence[TaskRecord], made: Update | None) -> None:
         """Let the gate decide about the step's candidate."""
         state = self._state
-        if made is None or state.judged(made.document):
+        if made is None or state.judged(made.version):
             reason = "the candidate was tried before" if made else "nothing new was proposed"
             state.history.end_step(Basis(epoch, records), reason=reason)
             self._fruitless += 1
             return
-        verdict = state.take_step(made.document, made.applied, Basis(epoch, records))
+        verdict = state.take_step(made.version, made.applied, Basis(epoch, records))
         self._fruitless += 1
         if verdict.gate != VETTING:
             state.history.decide(made.applied, verdict)
@@ -157,7 +157,7 @@ class BatchSearch:
         self._records.clear()
         self._fruitless = 0
 
-    def _end_epoch(self, epoch: int, before: Document) -> None:
+    def _end_epoch(self, epoch: int, before: Version) -> None:
         """Compare the epoch's document with the one before, for the slow update and meta skill.
 
         As in SkillOpt, the first epoch has none before it. After the last one nobody would read

@@ -164,10 +164,10 @@ class ShortenSearch:
     def _round(self) -> bool:
         """Try the edits of one proposal; return whether the skill is shorter."""
         state = self._state
-        context = state.context.at(document=state.incumbent, step=state.history.step)
+        context = state.context.at(version=state.incumbent, step=state.history.step)
         before = state.incumbent
         taken = [edit for edit in self._propose(context) if self._try(edit, context)]
-        candidate = state.incumbent.version if taken else ""
+        candidate = state.incumbent.digest if taken else ""
         reason = _removed(len(taken), before.size, state.incumbent.size)
         basis = Basis(1, ())
         state.history.end_step(basis, candidate=candidate, edits=len(taken), reason=reason)
@@ -193,9 +193,9 @@ class ShortenSearch:
         if isinstance(candidate, Refusal):
             state.history.refuse([candidate])
             return False
-        gate = _gate(state, candidate.version[:12])
+        gate = _gate(state, candidate.digest[:12])
         verdict = state.samples.decide(gate, state.incumbent, candidate)
-        state.history.record("verdict", candidate.version, verdict)
+        state.history.record("verdict", candidate.digest, verdict)
         state.history.decide([edit], verdict)
         if verdict.accepted:
             state.adopt(candidate, [edit])
@@ -231,9 +231,9 @@ def shorten_accepted(
         if state.incumbent != accepted:
             final.set_aside()
             state.purse.allow(LOOKS * look)
-            gate = _gate(state, f"together-{state.incumbent.version[:12]}")
+            gate = _gate(state, f"together-{state.incumbent.digest[:12]}")
             verdict = state.samples.decide(gate, accepted, state.incumbent)
-            state.history.record("verdict", state.incumbent.version, verdict)
+            state.history.record("verdict", state.incumbent.digest, verdict)
             why = verdict.reason
             if verdict.accepted:
                 state.purse.release()

@@ -7,7 +7,7 @@ from typing import Any
 
 from tables import each_row
 
-from pytest_skillopt import Document, Edit
+from pytest_skillopt import Edit, Version
 from pytest_skillopt.plugins.leaks.addresses import shell_commands
 from pytest_skillopt.plugins.leaks.rules import RULES
 from pytest_skillopt.skill.edits import apply
@@ -19,7 +19,7 @@ SKILL = "---\nname: read-invoices\n---\n\n# Invoices\n\nAnswer with one JSON obj
 
 
 def judge(added: str, **options: Any) -> list[Finding]:
-    before = Document.from_text(SKILL)
+    before = Version.from_text(SKILL)
     return Linter(**options).check(before, apply(before, Edit("append", content=added)))
 
 
@@ -134,8 +134,8 @@ def test_an_address_of_the_skill_or_of_a_task_is_known() -> None:
     assert rules(text, known=task) == set()
     near = stands_in("https://my.rates.acme-bank.com.evil/ my-desk@acme-bank.com")
     assert "contact" in rules(text, known=near)
-    before = Document.from_text(f"{SKILL}\n{text}\n")
-    after = Document.from_text(f"{SKILL}\nAlways first: {text}\n")
+    before = Version.from_text(f"{SKILL}\n{text}\n")
+    after = Version.from_text(f"{SKILL}\nAlways first: {text}\n")
     assert Linter().check(before, after) == []
 
 
@@ -163,8 +163,8 @@ def test_markup_in_code_is_shown_to_the_reader() -> None:
 
 
 def test_only_added_text_is_judged() -> None:
-    before = Document.from_text("Run `curl https://rates.acme.com/a` first.\n\nThen answer.\n")
-    after = Document.from_text("Run `curl https://rates.acme.com/a` first. Then\nanswer in JSON.\n")
+    before = Version.from_text("Run `curl https://rates.acme.com/a` first.\n\nThen answer.\n")
+    after = Version.from_text("Run `curl https://rates.acme.com/a` first. Then\nanswer in JSON.\n")
     assert Linter().check(before, after) == []
 
 

@@ -14,8 +14,9 @@ from tables import each_row
 from pytest_skillopt.plugins.propose.body import MAX_BODY, compose, title
 from pytest_skillopt.plugins.propose.validate import Checked, PassRates
 from pytest_skillopt.run.result import Arm, EditRow, SkillResult, TaskRow
-from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.lint import Finding
+from pytest_skillopt.skill.text import Text
+from pytest_skillopt.skill.version import Version
 
 if TYPE_CHECKING:
     import pytest
@@ -43,7 +44,15 @@ def skill(
         edits=[edit],
     )
     rates = PassRates(Fraction(1, 2), Fraction(3, 4), rows=ROWS)
-    return Checked("invoices", path, rates, Document(b"x\n"), Document(after), told, **changes)
+    return Checked(
+        "invoices",
+        path,
+        rates,
+        Version.from_bytes(b"x\n"),
+        Version.from_bytes(after),
+        told,
+        **changes,
+    )
 
 
 def outside_of_code(text: str) -> str:
@@ -91,7 +100,7 @@ def test_nothing_of_a_forged_result_acts(hostile: str, active: str) -> None:
 @each_row("name", ["`@victim`.md", "``@victim``.md", "![x](y).md", "closes #12.md"])
 def test_the_name_of_a_file_is_neither_a_mention_nor_markup(name: str) -> None:
     """A new file beside the skill, in the part that is vouched for."""
-    after = Document(b"x\n", ((f"references/{name}", b"new\n"),))
+    after = Version.from_bytes(b"x\n") | {f"references/{name}": Text(b"new\n")}
     for forged in (replace(skill(), after=after), skill(path=f"skills/{name}")):
         text = compose(forged)
         for active in ("@victim", "#12"):
@@ -170,7 +179,7 @@ def test_the_arms_stand_side_by_side_with_what_is_unknown() -> None:
 
 
 def test_the_rule_of_the_base_branch_is_named() -> None:
-    text = compose(replace(skill(), before=Document(b"long\n"), rule="shorten"))
+    text = compose(replace(skill(), before=Version.from_bytes(b"long\n"), rule="shorten"))
     said = "The rule of the search shorten judged it, as the base branch says: the skill gets "
     assert f"{said}shorter, from 5 to 2 characters" in text
 
@@ -179,8 +188,8 @@ def test_long_text_is_cut_and_says_so() -> None:
     rows = [ROWS[0].model_copy(update={"id": f"t::{'x' * 200}{n}"}) for n in range(500)]
     rates = PassRates(Fraction(1, 2), Fraction(3, 4), rows=tuple(rows))
     long = replace(skill("*" * 1_000, after=b"@a" * 1_000 + b"\nline\n" * 20_000), rates=rates)
-    names = [(f"references/{'x' * 200}{n}.md", b"x\n") for n in range(150)]
-    long = replace(long, after=replace(long.after, files=tuple(names)))
+    names = {f"references/{'x' * 200}{n}.md": Text(b"x\n") for n in range(150)}
+    long = replace(long, after=long.after | names)
     warnings = tuple(Finding("added", "warn", "a long line " * 30) for _ in range(200))
     said = long.said.model_copy(update={"edits": long.said.edits * 100})
     body = compose(replace(long, warnings=warnings, said=said))

@@ -15,7 +15,8 @@ from pytest_skillopt.plugins.propose.base import read_base
 from pytest_skillopt.plugins.propose.errors import BranchMoved, Refused
 from pytest_skillopt.plugins.propose.publish import Plan, plan
 from pytest_skillopt.plugins.propose.validate import load, validate
-from pytest_skillopt.skill.document import Document
+from pytest_skillopt.skill.text import Text
+from pytest_skillopt.skill.version import Version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -158,9 +159,9 @@ def test_a_skill_with_references_is_proposed_whole(project: Project) -> None:
     project.skill.write_text(text)
     project.commit("A reference", "skills")
     project.push()
-    before = Document(text.encode(), (("references/style.md", b"Be brief.\n"),))
-    files = {"references/style.md": b"Be kind.\n", "references/more.md": b"And more.\n"}
-    after = Document(before.data, tuple(sorted(files.items())))
+    before = Version.from_bytes(text.encode()) | {"references/style.md": Text(b"Be brief.\n")}
+    more = {"references/style.md": Text(b"Be kind.\n"), "references/more.md": Text(b"And more.\n")}
+    after = before | more
     project.propose(after.packed, before=before.packed)
 
     assert go(project).action == "create"
@@ -199,8 +200,10 @@ def test_a_linked_reference_is_proposed_in_its_place(project: Project, folder: b
         (link / "style.md").symlink_to("../../shared/style.md")
     project.commit("A link", "shared", "skills")
     project.push()
-    before = Document(project.skill.read_bytes(), (("references/style.md", b"Be brief.\n"),))
-    after = Document(before.data, (("references/style.md", b"Be kind.\n"),))
+    before = Version.from_bytes(project.skill.read_bytes()) | {
+        "references/style.md": Text(b"Be brief.\n")
+    }
+    after = before | {"references/style.md": Text(b"Be kind.\n")}
     project.propose(after.packed, before=before.packed)
 
     assert go(project).action == "create"
@@ -222,26 +225,28 @@ def test_a_link_to_what_is_not_trained_is_refused(project: Project, target: str,
     link.symlink_to(target)
     project.commit("A link", "test_it.py", "skills")
     project.push()
-    before = Document(project.skill.read_bytes(), (("references/style.md", b"Be brief.\n"),))
-    after = Document(before.data, (("references/style.md", b"Be kind.\n"),))
+    before = Version.from_bytes(project.skill.read_bytes()) | {
+        "references/style.md": Text(b"Be brief.\n")
+    }
+    after = before | {"references/style.md": Text(b"Be kind.\n")}
     project.propose(after.packed, before=before.packed)
     with pytest.raises(Refused, match=said):
         go(project)
 
 
-def _with_memory(project: Project) -> Document:
+def _with_memory(project: Project) -> Version:
     """Commit a memory document, and settings that train it with the skill."""
     (project.root / "AGENTS.md").write_text("Be brief.\n")
     with (project.root / "pyproject.toml").open("a") as file:
         file.write('skillopt_files = "scripts/*.py, ../AGENTS.md"\n')
     project.commit("A memory document", "AGENTS.md", "pyproject.toml")
-    return Document(project.skill.read_bytes(), (("../AGENTS.md", b"Be brief.\n"),))
+    return Version.from_bytes(project.skill.read_bytes()) | {"../AGENTS.md": Text(b"Be brief.\n")}
 
 
 def test_a_memory_document_is_proposed(project: Project) -> None:
     before = _with_memory(project)
     project.push()
-    after = before.with_file("../AGENTS.md", Document(b"Kind.\n"))
+    after = before | {"../AGENTS.md": Text(b"Kind.\n")}
     project.propose(after.packed, before=before.packed)
     assert go(project).action == "create"
     assert project.remote_git("show", f"{BRANCH}:AGENTS.md") == "Kind."
@@ -259,7 +264,7 @@ def test_what_the_settings_of_the_base_branch_do_not_train_is_refused(
     project: Project, name: str, why: str
 ) -> None:
     before = _with_memory(project)
-    after = before.with_file(name, Document(b"Mine.\n"))
+    after = before | {name: Text(b"Mine.\n")}
     project.propose(after.packed, before=before.packed)
     with pytest.raises(Refused, match=why):
         check(project)
@@ -275,8 +280,8 @@ def test_what_the_settings_of_the_base_branch_do_not_train_is_refused(
 def test_a_proposal_names_no_file_that_the_base_branch_does_not(
     project: Project, name: str, why: str
 ) -> None:
-    before = Document(project.skill.read_bytes())
-    after = Document(before.data + b"\nMore.\n", ((name, b"x\n"),))
+    before = Version.from_bytes(project.skill.read_bytes())
+    after = Version.from_bytes(before.main.data + b"\nMore.\n") | {name: Text(b"x\n")}
     project.propose(after.packed, before=before.packed)
     with pytest.raises(Refused, match=why):
         check(project)

@@ -262,7 +262,7 @@ def test_a_training_in_a_clone_whose_line_ends_git_changes(project: Project) -> 
     assert b"\r\n" in project.skill.read_bytes()
     project.propose(AFTER.replace(b"\n", b"\r\n"))
     (skill,) = check(project)
-    assert (skill.before.data, skill.after.data) == (BEFORE, AFTER)
+    assert (skill.before.main.data, skill.after.main.data) == (BEFORE, AFTER)
     project.skill.write_bytes(AFTER)
     project.commit("merged", "skills/SKILL.md")
     (skill,) = check(project)
@@ -455,8 +455,8 @@ def test_every_kind_of_file_comes_through_byte_for_byte(project: Project, conten
 
     (skill,) = check(project)
 
-    assert skill.before.data == content
-    assert skill.after.data == content.replace(b"One.", b"One and a half.")
+    assert skill.before.main.data == content
+    assert skill.after.main.data == content.replace(b"One.", b"One and a half.")
 
 
 @pytest.mark.parametrize(
@@ -594,7 +594,7 @@ def test_a_description_changes_only_where_the_base_branch_trains_it(project: Pro
     config = project.root / "pyproject.toml"
     config.write_text(config.read_text() + "\nskillopt_train_description = true\n")
     project.commit("Train it", "pyproject.toml")
-    assert [skill.after.data for skill in check(project)] == [after]
+    assert [skill.after.main.data for skill in check(project)] == [after]
     project.propose(after.replace(b"name: invoices", b"name: bills"), before=before)
     with pytest.raises(Refused, match="lint, frontmatter"):
         check(project)

@@ -13,7 +13,7 @@ from pytest_skillopt.edits.calls import PromptError, Prompts
 from pytest_skillopt.edits.records import Memory
 from pytest_skillopt.edits.reflect import minibatches
 from pytest_skillopt.plugins.published.search_batch import reflect_published as reflect
-from pytest_skillopt.skill.document import Document
+from pytest_skillopt.skill.version import Version
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -208,7 +208,7 @@ def test_the_appendix_is_shown_to_later_analysts(toy: ModuleType) -> None:
     (prompt,) = prompts_of(
         toy,
         [toy.make_record("a", "--")],
-        document=Document.from_text(text),
+        version=Version.from_text(text),
         skill_aware=True,
     )
     assert "- Do it." in prompt

@@ -16,7 +16,7 @@ from pytest_skillopt.plugins.published.search_batch import edit_budget
 from pytest_skillopt.search.extensions import Stages
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
-from pytest_skillopt.skill.document import Document
+from pytest_skillopt.skill.version import Version
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -58,7 +58,7 @@ def test_steps_are_counted_from_one_as_in_skillopt(toy: ModuleType) -> None:
         return select_published(patch, context)
 
     Trainer(
-        Document.from_bytes(toy.SKILL),
+        Version.from_bytes(toy.SKILL),
         tasks,
         toy.ToySampler(world, tasks),
         model,

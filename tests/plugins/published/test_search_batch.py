@@ -18,7 +18,7 @@ from pytest_skillopt.plugins.published.search_batch import aggregate_published, 
 from pytest_skillopt.search.extensions import Stages
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
-from pytest_skillopt.skill.document import Document
+from pytest_skillopt.skill.version import Version
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -28,7 +28,7 @@ def train(toy: ModuleType, world: Any, model: Any, **settings: Any) -> Any:
     tasks = toy.make_tasks(world)
     stages = settings.pop("stages", None)
     return Trainer(
-        Document.from_bytes(toy.SKILL),
+        Version.from_bytes(toy.SKILL),
         tasks,
         toy.ToySampler(world, tasks),
         model,
@@ -125,8 +125,8 @@ def test_the_slow_update_writes_its_block_through_the_gate(toy: ModuleType) -> N
     on = train(toy, world, toy.ToyOptimizer(script=script), **settings)
     off = train(toy, world, toy.ToyOptimizer(script=script), **settings, slow_update=False)
     block = f"<!-- skillopt:guidance -->\n{toy.rule(1)}\n<!-- /skillopt:guidance -->"
-    assert block in on.after.text
-    assert "guidance" not in off.after.text
+    assert block in on.after.main.text
+    assert "guidance" not in off.after.main.text
     assert any(s.reason.startswith("slow update:") and s.verdict == "accepted" for s in on.steps)
 
 
@@ -146,7 +146,7 @@ def test_useless_guidance_does_not_pass_the_gate(toy: ModuleType) -> None:
     slow = [step for step in outcome.steps if step.reason.startswith("slow update")]
     assert slow
     assert {step.verdict for step in slow} == {"rejected"}
-    assert "Short rules work." not in outcome.after.text
+    assert "Short rules work." not in outcome.after.main.text
 
 
 CHANGED = {"improved": ["up"], "regressed": ["down"]}
@@ -239,7 +239,7 @@ def test_the_meta_skill_advises_the_editors_and_is_not_shipped(toy: ModuleType) 
         assert ("Guidance" in model.forms()) is on
         last = next(prompt for form, _, prompt in reversed(model.asked) if form == "Edits")
         assert ("Short rules work." in last) is on
-        assert "Short rules work." not in outcome.proposal.text
+        assert "Short rules work." not in outcome.proposal.main.text
 
 
 def test_the_meta_skill_is_written_from_winners_losers_and_both_epochs(toy: ModuleType) -> None:
@@ -269,7 +269,7 @@ def test_lapses_become_reminders(toy: ModuleType) -> None:
     model = toy.ToyOptimizer(useful=1.0)
     outcome = train(toy, world, model, skill_aware=True, gate="off", final_rollouts=1, epochs=2)
     assert "CausedEdits" in model.forms()
-    block = outcome.proposal.text.split("<!-- skillopt:reminders -->")[1]
+    block = outcome.proposal.main.text.split("<!-- skillopt:reminders -->")[1]
     assert "- Mind: - Convention " in block
 
 
@@ -279,8 +279,8 @@ def test_update_modes_that_rewrite(toy: ModuleType, mode: str) -> None:
     outcome = train(toy, toy.make_world(), model, update_mode=mode, failure_only=True)
     assert "Body" in model.forms()
     assert outcome.status == "accepted"
-    assert outcome.after.frontmatter_text == outcome.before.frontmatter_text
-    assert "Do what is asked." not in outcome.after.text, "the body was written anew"
+    assert outcome.after.main.frontmatter_text == outcome.before.main.frontmatter_text
+    assert "Do what is asked." not in outcome.after.main.text, "the body was written anew"
 
 
 BAD_DOCUMENTS: dict[str, Any] = {
@@ -294,15 +294,15 @@ BAD_DOCUMENTS: dict[str, Any] = {
 @each_row("rule", BAD_DOCUMENTS)
 def test_what_a_stage_hands_over_is_checked_like_an_edit(toy: ModuleType, rule: str) -> None:
     def smuggle(patch: Any, context: Any) -> Update:
-        text = BAD_DOCUMENTS[rule](context.document.text) + f"{context.draw}\n"
-        return Update(Document.from_text(text), patch.edits)
+        text = BAD_DOCUMENTS[rule](context.version.main.text) + f"{context.draw}\n"
+        return Update(Version.from_text(text), patch.edits)
 
     kept = toy.SKILL + b"\n<!-- skillopt:keep -->\nNever say never.\n<!-- /skillopt:keep -->\n"
     world = toy.make_world(20)
     tasks = toy.make_tasks(world)
     sampler = toy.ToySampler(world, tasks)
     outcome = Trainer(
-        Document.from_bytes(kept),
+        Version.from_bytes(kept),
         tasks,
         sampler,
         toy.ToyOptimizer(useful=1.0),
@@ -320,12 +320,12 @@ def test_what_a_stage_hands_over_is_checked_like_an_edit(toy: ModuleType, rule: 
 def test_a_stage_may_hand_over_any_good_document(toy: ModuleType) -> None:
     def add_all(patch: Any, context: Any) -> Update:
         rules = "\n".join(toy.rule(n) for n in range(4))
-        return Update(Document.from_text(f"{context.document.text}\n{rules}\n"))
+        return Update(Version.from_text(f"{context.version.main.text}\n{rules}\n"))
 
     model = toy.ToyOptimizer(useful=1.0)
     outcome = train(toy, toy.make_world(24), model, stages=Stages(update=add_all))
     assert outcome.status == "accepted"
-    assert toy.rule(3) in outcome.after.text
+    assert toy.rule(3) in outcome.after.main.text
 
 
 def test_a_whole_body_from_a_stage_is_trained_on(toy: ModuleType) -> None:
@@ -336,7 +336,7 @@ def test_a_whole_body_from_a_stage_is_trained_on(toy: ModuleType) -> None:
     )
     outcome = train(toy, toy.make_world(), toy.ToyOptimizer(), stages=stages)
     assert outcome.status == "accepted"
-    assert toy.rule(3) in outcome.after.text
+    assert toy.rule(3) in outcome.after.main.text
 
 
 def test_a_body_that_is_alone_in_its_batch_is_not_merged(toy: ModuleType) -> None:

@@ -12,8 +12,8 @@ from pytest_skillopt.edits.combine import Patch
 from pytest_skillopt.plugins.published.search_batch import update_published as update
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
-from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.edits import Edit
+from pytest_skillopt.skill.version import Version
 from pytest_skillopt.tasks.task import SkillTask
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def test_edits_are_applied_or_refused_with_the_reason(toy: ModuleType) -> None:
     again = toy.append("Do what is asked.")
     result = update(Patch((good, bad, again)), toy.make_context())
     assert result.applied == (good,)
-    assert "- Write dates as ISO." in result.document.text
+    assert "- Write dates as ISO." in result.version.main.text
     assert [(r.edit, r.why.split(";")[0]) for r in result.refused] == [
         (bad, "target not found"),
         (again, "the document already says this"),
@@ -128,14 +128,15 @@ def test_one_rewrite_follows_the_suggestions_and_keeps_what_is_protected(toy: Mo
     reply = '{"reasoning": "", "body": "# Toy\\n\\nWrite dates as ISO. Do what is asked."}'
     model = toy.ToyOptimizer(script=lambda form, messages: reply)
     context = toy.make_context(
-        model, document=Document.from_bytes(KEPT), update_mode="rewrite_from_suggestions"
+        model, version=Version.from_bytes(KEPT), update_mode="rewrite_from_suggestions"
     )
     result = update(Patch((toy.append("- Write dates as ISO."),)), context)
     assert model.forms() == ["Body"]
-    assert "Write dates as ISO. Do what is asked." in result.document.text
-    assert result.document.frontmatter_text == context.document.frontmatter_text
+    assert "Write dates as ISO. Do what is asked." in result.version.main.text
+    assert result.version.main.frontmatter_text == context.version.main.frontmatter_text
     assert (
-        "<!-- skillopt:keep -->\nNever say never.\n<!-- /skillopt:keep -->" in result.document.text
+        "<!-- skillopt:keep -->\nNever say never.\n<!-- /skillopt:keep -->"
+        in result.version.main.text
     )
 
 
@@ -143,17 +144,17 @@ def test_an_unreadable_rewrite_applies_the_edits(toy: ModuleType) -> None:
     model = toy.ToyOptimizer(script=lambda form, messages: "no")
     context = toy.make_context(model, update_mode="rewrite_from_suggestions")
     result = update(Patch((toy.append("- Write dates as ISO."),)), context)
-    assert "- Write dates as ISO." in result.document.text
+    assert "- Write dates as ISO." in result.version.main.text
     assert "unreadable" in result.note
 
 
 def test_a_merged_body_replaces_the_body(toy: ModuleType) -> None:
-    context = toy.make_context(document=Document.from_bytes(KEPT))
+    context = toy.make_context(version=Version.from_bytes(KEPT))
     patch = Patch((toy.append("the whole body", origin="rewrite"),), body="# Toy\n\nBe brief.")
     result = update(patch, context)
-    assert "Be brief." in result.document.text
-    assert "Never say never." in result.document.text
-    assert "Do what is asked." not in result.document.text
+    assert "Be brief." in result.version.main.text
+    assert "Never say never." in result.version.main.text
+    assert "Do what is asked." not in result.version.main.text
 
 
 def test_a_body_passes_the_same_checks(toy: ModuleType) -> None:
@@ -170,11 +171,11 @@ def reminder(toy: ModuleType, text: str) -> Any:
 def test_reminders_stand_in_a_block_of_their_own(toy: ModuleType) -> None:
     result = update(Patch((reminder(toy, "Check the date twice."),)), toy.make_context())
     block = "<!-- skillopt:reminders -->\n- Check the date twice.\n<!-- /skillopt:reminders -->"
-    assert block in result.document.text
+    assert block in result.version.main.text
     again = update(
-        Patch((reminder(toy, "Check the sum."),)), toy.make_context(document=result.document)
+        Patch((reminder(toy, "Check the sum."),)), toy.make_context(version=result.version)
     )
-    assert "- Check the date twice.\n- Check the sum." in again.document.text
+    assert "- Check the date twice.\n- Check the sum." in again.version.main.text
 
 
 def test_too_many_reminders_are_consolidated(toy: ModuleType) -> None:
@@ -182,13 +183,13 @@ def test_too_many_reminders_are_consolidated(toy: ModuleType) -> None:
     model = toy.ToyOptimizer()
     merged = update(many, toy.make_context(model, appendix_threshold=3))
     assert model.forms() == ["Reminders"]
-    assert "- Think of the conventions." in merged.document.text
+    assert "- Think of the conventions." in merged.version.main.text
     whole = update(many, toy.make_context(model, appendix_threshold=0))
-    assert (model.forms(), whole.document.text.count("Mind matter")) == (["Reminders"], 4)
+    assert (model.forms(), whole.version.main.text.count("Mind matter")) == (["Reminders"], 4)
     model.script = lambda form, messages: "no"
     kept = update(many, toy.make_context(model, appendix_threshold=3))
-    assert "matter a" not in kept.document.text
-    assert "matter d" in kept.document.text
+    assert "matter a" not in kept.version.main.text
+    assert "matter d" in kept.version.main.text
     assert "could not be consolidated" in kept.note
 
 
@@ -204,7 +205,7 @@ def test_a_body_with_an_answer_comes_back_once_in_general_terms(
     assert model.forms() == ["Body"]
     assert "QX-77812-ZK" in model.asked[0][2]
     assert (len(result.applied), len(result.refused)) == (applied, 1 - applied)
-    assert "QX-77812-ZK" not in result.document.text
+    assert "QX-77812-ZK" not in result.version.main.text
 
 
 def test_what_a_docstring_fixes_is_a_contract_too(toy: ModuleType) -> None:
@@ -218,7 +219,7 @@ def test_what_a_docstring_fixes_is_a_contract_too(toy: ModuleType) -> None:
 
     model = toy.ToyOptimizer(script=script)
     outcome = Trainer(
-        Document.from_bytes(toy.SKILL), tasks, toy.ToySampler(world, tasks), model, Settings()
+        Version.from_bytes(toy.SKILL), tasks, toy.ToySampler(world, tasks), model, Settings()
     ).run()
     assert outcome.status == "unchanged"
     assert any("- Answers with a JSON object." in prompt for _, _, prompt in model.asked)

@@ -22,7 +22,7 @@ from pytest_skillopt.plugins.shorten.search import ShorterGate, non_inferior
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
-from pytest_skillopt.skill.document import Document
+from pytest_skillopt.skill.version import Version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -137,7 +137,7 @@ def test_what_a_training_has_accepted_is_shortened_at_its_end(
         ("delete", RULE): "rejected",
     }
     finals = [row["candidate"] for row in latest_entries(project.path, "final")]
-    assert finals == [Document.from_text(text).version for text in (LONG, SHORT)]
+    assert finals == [Version.from_text(text).digest for text in (LONG, SHORT)]
     streams = {row["request"]["stream"] for row in latest_entries(project.path, "rollout")}
     assert sum(stream.startswith("final/") for stream in streams) == 2, "each has fresh samples"
     assert sum(stream.startswith("test/") for stream in streams) == 1, "opened once, at the end"
@@ -182,7 +182,7 @@ ENDS = [("cap", 0.01), ("interrupted", 0.3), ("breaker", 0.6)]
 
 def test_wherever_the_shortening_ends_early_the_accepted_skill_stays(toy: ModuleType) -> None:
     world = toy.make_world(24, rules=2, strong=1.0, weak=0.0)
-    document = Document.from_text(f"{toy.SKILL.decode()}\n{WORDS}\n")
+    document = Version.from_text(f"{toy.SKILL.decode()}\n{WORDS}\n")
 
     def propose(form: str, messages: Sequence[dict[str, Any]]) -> str | None:
         if "You shorten a skill" not in messages[0]["content"]:
@@ -203,8 +203,8 @@ def test_wherever_the_shortening_ends_early_the_accepted_skill_stays(toy: Module
 
     longer, whole = train(search="trials"), train()
     assert longer.status == whole.status == "accepted"
-    assert WORDS in longer.after.text
-    assert WORDS not in whole.after.text
+    assert WORDS in longer.after.main.text
+    assert WORDS not in whole.after.main.text
     settings = Settings(search="trials,shorten", rollouts=1)
     assert whole.samples <= expected(toy.make_tasks(world), mode_named("train"), settings).most
     for kind, after in ENDS:

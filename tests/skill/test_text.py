@@ -1,26 +1,23 @@
 from __future__ import annotations
 
-import hashlib
-
 import pytest
 from documents import DOCUMENTS
 from tables import each_row
 
-from pytest_skillopt.skill.document import Document, SkillError, split_lines
+from pytest_skillopt.skill.text import SkillError, Text, split_lines
 
 
-def read(text: str) -> Document:
-    return Document.from_bytes(text.encode())
+def read(text: str) -> Text:
+    return Text.from_bytes(text.encode())
 
 
 @each_row("data", DOCUMENTS.values())
 def test_the_bytes_survive(data: bytes) -> None:
-    document = Document.from_bytes(data)
+    document = Text.from_bytes(data)
     assert document.data == data
     assert document.text.encode() == data
     assert (document.frontmatter_text + document.body).encode() == data
     assert "".join(split_lines(document.text)).encode() == data
-    assert document.version == hashlib.sha256(data).hexdigest()
 
 
 def test_frontmatter_is_read_and_kept_raw() -> None:
@@ -69,7 +66,7 @@ def test_without_frontmatter_the_whole_file_is_body(text: str) -> None:
 )
 def test_what_is_no_text_is_refused(data: bytes, message: str) -> None:
     with pytest.raises(SkillError, match=message):
-        Document.from_bytes(data)
+        Text.from_bytes(data)
 
 
 @each_row(

@@ -1,28 +1,19 @@
-"""A skill document: bytes in, bytes out.
+"""One text file: bytes in, bytes out.
 
-A document is its bytes; frontmatter, body and protected regions are views with offsets into the
+A text is its bytes; frontmatter, body and protected regions are views with offsets into the
 decoded text. YAML and Markdown are never re-serialised. Strict UTF-8 decoding is reversible, so
 that slicing the text loses no byte: BOM, CRLF and a missing final newline are kept.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import posixpath
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
 import yaml
 
-from pytest_skillopt.untrusted import parsed
-
-SKILL_FILE = "SKILL.md"
-TEXTS = (".md", ".markdown", ".mdx", ".txt", ".rst", ".adoc")
-"""Extensions of files that can be trained with a skill."""
-_PACKED = b"\0skillopt-files/1\n"
 MANAGED = ("guidance", "reminders")
 """Blocks that only the trainer writes; ordinary edits may not change them."""
 
@@ -68,21 +59,13 @@ class Region:
 
 
 @dataclass(frozen=True)
-class Document:
-    """One version of a skill: its SKILL.md, and the files beside it that are trained with it.
-
-    Documents with equal bytes are equal. Most properties describe only the SKILL.md; ``file``
-    returns another file as its own document.
-    """
+class Text:
+    """A text file as it is on disk. Texts with equal bytes are equal."""
 
     data: bytes
-    files: tuple[tuple[str, bytes], ...] = ()
-    """Trained files by their path relative to the skill's folder, sorted."""
-    beside: tuple[tuple[str, bytes], ...] = ()
-    """SKILL.md of other skills that agents see instead of those on disk, by path in the project."""
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Document:
+    def from_bytes(cls, data: bytes) -> Text:
         """Check that the bytes are an editable text.
 
         Raises:
@@ -103,64 +86,17 @@ class Document:
         return cls(data)
 
     @classmethod
-    def from_text(cls, text: str) -> Document:
-        """Make a document as ``from_bytes``; a lone surrogate is an error too."""
+    def from_text(cls, text: str) -> Text:
+        """Make a text as ``from_bytes``; a lone surrogate is an error too."""
         try:
             return cls.from_bytes(text.encode("utf-8"))
         except UnicodeEncodeError as error:
             raise SkillError(f"not valid text: lone surrogate at character {error.start}") from None
 
-    @classmethod
-    def unpack(cls, packed: bytes) -> Document:
-        """Read a version from its ``packed`` bytes."""
-        if not packed.startswith(_PACKED):
-            return cls(packed)
-        files = {n: t.encode() for n, t in parsed(packed[len(_PACKED) :]).items()}
-        beside = tuple((n[1:], files.pop(n)) for n in sorted(files) if n.startswith("/"))
-        return cls(files.pop(SKILL_FILE), tuple(sorted(files.items())), beside)
-
-    @cached_property
-    def packed(self) -> bytes:
-        """All files in one: the bytes of a single SKILL.md, else JSON after a mark with a NUL."""
-        if not self.files and not self.beside:
-            return self.data
-        texts = {name: self.file(name).text for name in self.names}
-        texts |= {f"/{path}": data.decode() for path, data in self.beside}
-        return _PACKED + json.dumps(texts, ensure_ascii=False).encode()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return (SKILL_FILE, *(name for name, _ in self.files))
-
-    @property
-    def size(self) -> int:
-        """Characters of all files."""
-        return sum(len(self.file(name).text) for name in self.names)
-
-    def file(self, name: str) -> Document:
-        """Return a file as its own document; empty if the version has no such file."""
-        if name == SKILL_FILE:
-            return Document(self.data)
-        return Document(dict(self.files).get(name, b""))
-
-    def with_text(self, text: str) -> Document:
-        """Return this version with another text of its SKILL.md."""
-        return replace(self, data=Document.from_text(text).data)
-
-    def with_file(self, name: str, document: Document) -> Document:
-        if name == SKILL_FILE:
-            return replace(self, data=document.data)
-        return replace(self, files=tuple(sorted({**dict(self.files), name: document.data}.items())))
-
     @cached_property
     def text(self) -> str:
         """The decoded bytes, with BOM and original line endings."""
         return self.data.decode("utf-8")
-
-    @cached_property
-    def version(self) -> str:
-        """SHA-256 of the bytes of all files, in hexadecimal."""
-        return hashlib.sha256(self.packed).hexdigest()
 
     @cached_property
     def body_start(self) -> int:
@@ -173,7 +109,7 @@ class Document:
         """Raw text before the body: the BOM and the frontmatter with its delimiter lines."""
         return self.text[: self.body_start]
 
-    def same_frontmatter(self, other: Document) -> bool:
+    def same_frontmatter(self, other: Text) -> bool:
         """Compare byte for byte, except for the final line ending.
 
         A document that consists only of frontmatter may lack it.
@@ -308,13 +244,6 @@ class Document:
         return _overlapped(self.fences, offset, offset)
 
 
-def place_of(skill: str, name: str) -> str:
-    """Return the path in the project of a file of the skill whose SKILL.md is at ``skill``."""
-    if name == SKILL_FILE:
-        return skill
-    return posixpath.normpath(posixpath.join(posixpath.dirname(skill), name))
-
-
 def _read_marker(match: re.Match[str]) -> tuple[str, bool]:
     """Return the name of a marker's region, and if it closes the region."""
     if match["theirs"]:
@@ -371,7 +300,3 @@ def to_lf(text: str) -> str:
 
 def _line_of(text: str, offset: int) -> int:
     return len(_BREAK.findall(text, 0, offset)) + 1
-
-
-NO_SKILL = Document(b"")
-"""Absence of a skill in a comparison: an empty text."""
