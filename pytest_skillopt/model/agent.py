@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     from pytest_skillopt.model.tools import Tool
-    from pytest_skillopt.model.types import Completion, Model, ToolCall
+    from pytest_skillopt.model.types import Completion, Messages, Model, ToolCall
 
 __tracebackhide__ = hide_frames
 _MOST_SHOWN = 200
@@ -242,9 +242,7 @@ class Agent:
         words = f"no final answer after {self.max_turns} model calls (skillopt_max_turns)"
         raise ReplyError(f"{words}; the last tools called: {called}")
 
-    def complete(
-        self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]] = ()
-    ) -> Completion:
+    def complete(self, messages: Messages, tools: Sequence[dict[str, Any]] = ()) -> Completion:
         """Complete any messages, outside of the conversation and without the skill.
 
         Both arguments are as in the Chat Completions API. Repeated requests are different draws.

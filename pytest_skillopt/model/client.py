@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.limits import Throttle
 
     Keep = Callable[[Completion], object]
+    from pytest_skillopt.model.types import Account, Messages
 
 __tracebackhide__ = hide_frames
 _BROKEN_OFF = ("error", "insufficient_system_resource")
@@ -120,9 +121,7 @@ class _Counts(BaseModel):
         return max(self.completion_tokens, (self.total_tokens or 0) - self.prompt_tokens)
 
 
-def read_response(
-    body: bytes, messages: Sequence[dict[str, Any]], config: ModelConfig
-) -> Completion:
+def read_response(body: bytes, messages: Messages, config: ModelConfig) -> Completion:
     """Read the completion from the body of a response with status 200.
 
     ``messages`` serve for an estimate if the server reports no usage.
@@ -298,9 +297,7 @@ class Client:
                 self._sdk.close()
                 self._sdk = None
 
-    def _pay(
-        self, request: dict[str, Any], account: tuple[str, str, str], keep: Keep
-    ) -> Completion:
+    def _pay(self, request: dict[str, Any], account: Account, keep: Keep) -> Completion:
         """Call until a reply, a lasting fault or the end of the retries.
 
         Args:
@@ -356,9 +353,7 @@ class Client:
             f"{self.name}: {fault}{tries}", fatal=fault.fatal, refused=fault.refused, usage=paid
         )
 
-    def _call(
-        self, request: dict[str, Any], account: tuple[str, str, str], keep: Keep
-    ) -> Completion:
+    def _call(self, request: dict[str, Any], account: Account, keep: Keep) -> Completion:
         """Send one call when the throttle allows it (CapReached, ModelFault).
 
         The reply is kept before anything else can fail.
@@ -465,7 +460,7 @@ class ChatModel(Client):
 
     def complete(
         self,
-        messages: Sequence[dict[str, Any]],
+        messages: Messages,
         *,
         sample: str,
         stage: str = "",
@@ -521,7 +516,7 @@ class ChatModel(Client):
 
     def _request(
         self,
-        messages: Sequence[dict[str, Any]],
+        messages: Messages,
         sample: str,
         tools: Sequence[dict[str, Any]],
         response_format: dict[str, Any] | None,
@@ -576,7 +571,7 @@ class ChatModel(Client):
             raise fault from None
 
 
-def with_system_role(messages: Sequence[dict[str, Any]], role: str) -> list[dict[str, Any]]:
+def with_system_role(messages: Messages, role: str) -> list[dict[str, Any]]:
     """Return the messages with the system's under another role.
 
     As ``user`` they begin the next message of the user: servers that know no system role often
@@ -605,7 +600,7 @@ def _joined(first: Any, second: Any) -> Any:
     return parts
 
 
-def _plain(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _plain(messages: Messages) -> list[dict[str, Any]]:
     """Return the messages without a system role, which filters take for an attempt to command."""
     return with_system_role([{"role": "system", "content": _PLAINLY}, *messages], "user")
 
@@ -614,6 +609,6 @@ def _is_refusal(fault: ModelFault) -> bool:
     return 400 <= fault.status < 500 and not fault.retry
 
 
-def _purpose(account: tuple[str, str, str]) -> str:
+def _purpose(account: Account) -> str:
     """Return the purpose of a call in words: ``target, rollout, test_it.py::test_it``."""
     return ", ".join(filter(None, account))

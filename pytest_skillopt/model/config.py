@@ -23,9 +23,9 @@ from pytest_skillopt.model.types import NO_KEY, ROLES, ModelConfigError, ModelFa
 from pytest_skillopt.untrusted import printable, protect, redact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
-    from pytest_skillopt.model.types import Role
+    from pytest_skillopt.model.types import Messages, Role
     from pytest_skillopt.settings import Settings
 
 OPENAI_URL = "https://api.openai.com/v1"
@@ -169,7 +169,7 @@ class ModelConfig:
         """
         return used(self.price, 1, asked, said, cache, estimated=estimated)
 
-    def guess(self, messages: Sequence[dict[str, Any]], reply: str = "") -> Usage:
+    def guess(self, messages: Messages, reply: str = "") -> Usage:
         """Estimate the usage of a call by the texts of its messages and of its reply."""
         asked = estimate_tokens(json.dumps(list(messages)))
         return self.usage(asked, estimate_tokens(reply) if reply else 0, estimated=True)

@@ -17,6 +17,8 @@ from pytest_skillopt.settings import Settings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pytest_skillopt.model.types import Account
+
 _BUSY = 0.05
 """Seconds after which a call that waits for calls in flight asks again."""
 OUTAGE_SECONDS = 60.0
@@ -113,7 +115,7 @@ class Meter:
         self,
         call: str,
         used: Usage,
-        account: tuple[str, str, str],
+        account: Account,
         retry_after: float = 0.0,
         failure: str = "",
     ) -> None:
@@ -140,7 +142,7 @@ class Meter:
             self._paused[estimate.provider] = max(self._paused[estimate.provider], until)
             self._outages[estimate.provider].note(failure, self._clock(), retry_after)
 
-    def note(self, used: Usage, account: tuple[str, str, str]) -> None:
+    def note(self, used: Usage, account: Account) -> None:
         """Record usage that was never in flight: a cached reply, or calls that a test reports.
 
         Paid calls count towards the caps.
@@ -173,7 +175,7 @@ class Meter:
         with self._lock:
             return dict(self._accounts)
 
-    def _add(self, usage: Usage, account: tuple[str, str, str]) -> None:
+    def _add(self, usage: Usage, account: Account) -> None:
         self._spent += usage
         self.purse.pay(usage)
         role, stage, _ = account

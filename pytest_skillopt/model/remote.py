@@ -16,14 +16,14 @@ from pytest_skillopt.model.roles import Models
 from pytest_skillopt.model.types import Completion, Price, Remote, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     import pytest
 
     from pytest_skillopt.model.cache import Replies
     from pytest_skillopt.model.config import ModelConfig, Server
     from pytest_skillopt.model.limits import Meter
-    from pytest_skillopt.model.types import Model, Role
+    from pytest_skillopt.model.types import Messages, Model, Role
     from pytest_skillopt.settings import Settings
 
 
@@ -54,7 +54,7 @@ class RemoteModel:
         self.name, self.fingerprint = config.name, config.fingerprint
         self.simulated = config.simulated
 
-    def complete(self, messages: Sequence[dict[str, Any]], **options: Any) -> Completion:
+    def complete(self, messages: Messages, **options: Any) -> Completion:
         asked = self.config.role, list(messages), options
         return Completion.from_json(self._ask("model.complete", *asked))
 

@@ -16,9 +16,9 @@ from pytest_skillopt.model.types import ModelFault, Usage, hide_frames
 from pytest_skillopt.untrusted import encodable, parsed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from pytest_skillopt.model.types import Model
+    from pytest_skillopt.model.types import Messages, Model
 
 __tracebackhide__ = hide_frames
 FormT = TypeVar("FormT", bound=BaseModel)
@@ -168,7 +168,7 @@ class Label(NamedTuple):
 
 def ask_json(
     model: Model,
-    messages: Sequence[dict[str, Any]],
+    messages: Messages,
     form: type[FormT],
     label: Label,
     find: Callable[[str], Any] = find_json,

@@ -13,6 +13,11 @@ from pytest_skillopt.model.prompt_cache import NO_CACHE, PromptCache
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    Messages = Sequence[dict[str, Any]]
+    """A conversation, as in the Chat Completions API."""
+    Account = tuple[str, str, str]
+    """Role, stage and task (node id or empty) that a call is counted for."""
+
 Role = Literal["target", "optimizer", "judge", "user"]
 ROLES: tuple[Role, ...] = get_args(Role)
 NO_KEY = "none"
@@ -167,7 +172,7 @@ class Model(Protocol):
 
     def complete(
         self,
-        messages: Sequence[dict[str, Any]],
+        messages: Messages,
         *,
         sample: str,
         stage: str = "",

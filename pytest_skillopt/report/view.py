@@ -40,6 +40,8 @@ if TYPE_CHECKING:
         TaskRow,
     )
 
+    Rows = list[tuple[Cell, ...]]
+
 CHANGES = {"fixed": "good", "likely": "good", "broken": "bad", "undecided": "careful"}
 """Looks of the changes of a task."""
 _LIKELY, _LACKING, _MOST_NEEDED = 0.5, 0.75, 3
@@ -130,7 +132,7 @@ def _skill(result: Result, skill: SkillResult, top: Advice) -> Iterator[Block]:
 
 def _targets(result: Result) -> Table:
     """Make a table of the pass rates of several targets, which are numbered from 1."""
-    rows: list[tuple[Cell, ...]] = []
+    rows: Rows = []
     for place, row in enumerate(result.targets, 1):
         rows.append((str(place), row.target, row.rate or words.UNKNOWN, row.run or row.reason))
     return Table(("", "target", "pass rate", "run"), "rlll", tuple(rows))
@@ -139,7 +141,7 @@ def _targets(result: Result) -> Table:
 def _target_tasks(result: Result) -> Table:
     """Make a table of the counts of each task, with a column for each target."""
     ids = {task: Code(task) for row in result.targets for task in row.tasks}
-    rows: list[tuple[Cell, ...]] = []
+    rows: Rows = []
     for task in figures.ordered(ids):
         counts = [row.tasks.get(task) for row in result.targets]
         arms = [Arm(passed=c[0], n=c[1]) if c else words.UNKNOWN for c in counts]
@@ -153,7 +155,7 @@ def _rates(skill: SkillResult, mode: str) -> Iterator[Block]:
     measured = figures.comparisons(skill)
     compared = any(value.after for value in measured.values())
     first, second = mode_named(mode).sides if compared else ("", "")
-    rows: list[tuple[Cell, ...]] = []
+    rows: Rows = []
     if gain := skill.gain:
         before, after = words.rounded(gain.before), words.rounded(gain.after)
         moved = f"{100 * gain.gain:+.0f}"
@@ -257,7 +259,7 @@ def tasks(rows: Sequence[TaskRow], mode: str) -> Iterator[Block]:
 def _tasks(rows: Sequence[TaskRow], mode: str, compared: bool) -> Table:
     """Make a table of tasks, the node id last so that it can be copied whole."""
     sides = mode_named(mode).sides if compared else ("passed", "")
-    body: list[tuple[Cell, ...]] = []
+    body: Rows = []
     for row in rows:
         after: Cell = row.after or (words.UNKNOWN if compared else "")
         marks: list[str] = [_change(row)] if row.change != "same" else []
@@ -318,7 +320,7 @@ def _history(skill: SkillResult) -> Section:
 
 
 def _steps(steps: Sequence[StepRow]) -> Section:
-    rows: list[tuple[Cell, ...]] = []
+    rows: Rows = []
     for step in steps:
         train = "" if step.train is None else words.rounded(step.train)
         known = step.before is not None or step.after is not None
@@ -401,7 +403,7 @@ def arms(rows: Sequence[TaskRow], sides: tuple[str, str]) -> Table:
     rollout.
     """
     names = ("without the skill", *sides)
-    body: list[tuple[Cell, ...]] = []
+    body: Rows = []
     for name, arm in zip(names, ("none", "before", "after"), strict=True):
         found = [getattr(row, arm) or Arm() for row in rows]
         measured = [one for one in found if one.n]

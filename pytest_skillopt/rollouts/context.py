@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_skillopt.model.roles import Models
-    from pytest_skillopt.model.types import Model, Price, Role
+    from pytest_skillopt.model.types import Messages, Model, Price, Role
     from pytest_skillopt.settings import Settings
 
 __tracebackhide__ = hide_frames
@@ -334,7 +334,7 @@ class SilentModel:
     name = fingerprint = IDLE
     simulated = True
 
-    def complete(self, messages: Sequence[dict[str, Any]], **options: Any) -> Completion:
+    def complete(self, messages: Messages, **options: Any) -> Completion:
         return Completion("")
 
 
@@ -355,7 +355,7 @@ class GuardedModel:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.model, name)
 
-    def complete(self, messages: Sequence[dict[str, Any]], **options: Any) -> Completion:
+    def complete(self, messages: Messages, **options: Any) -> Completion:
         try:
             return self.model.complete(messages, **options)
         except (ModelError, AssertionError):

@@ -25,10 +25,10 @@ from pytest_skillopt.rollouts.rollout import Rollout
 from pytest_skillopt.untrusted import parsed, redact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from pytest_skillopt.model.types import Model
+    from pytest_skillopt.model.types import Messages, Model
 
 RATES = "rates"
 """Kind of the record of the pass rates that a search expects."""
@@ -209,7 +209,7 @@ class JournaledModel:
         self._on_call = on_call or (lambda calls: None)
 
     def complete(
-        self, messages: Sequence[dict[str, Any]], *, sample: str, stage: str = "", **details: Any
+        self, messages: Messages, *, sample: str, stage: str = "", **details: Any
     ) -> Completion:
         """Return the journaled reply, else call the model."""
         tools, form = list(details.get("tools", ())), details.get("response_format")

@@ -35,11 +35,11 @@ from pytest_skillopt.plugins.agents.sign_in import (
 from pytest_skillopt.untrusted import protect, redact
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from pytest_skillopt.model.config import ModelConfig
     from pytest_skillopt.model.roles import Models
-    from pytest_skillopt.model.types import Role
+    from pytest_skillopt.model.types import Messages, Role
     from pytest_skillopt.plugins.agents.run import Ended
 
 
@@ -149,7 +149,7 @@ def make_model(models: Models, role: Role, shared: Mapping[str, str]) -> Command
     return model
 
 
-def _prompt(messages: Sequence[dict[str, Any]], form: dict[str, Any] | None) -> str:
+def _prompt(messages: Messages, form: dict[str, Any] | None) -> str:
     """Write a conversation as one text; roles are named once an assistant has spoken."""
     named = any(message["role"] == "assistant" for message in messages)
     parts = [

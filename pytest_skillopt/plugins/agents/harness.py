@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.rollouts.context import Recorder, Skill, Stubs
 
     Folder = str | os.PathLike[str]
+    from pytest_skillopt.model.types import Account
 
 _ALL = 2_000
 """Lines that show that a document was read: agents cut long ones off."""
@@ -358,7 +359,7 @@ class HarnessAgent:
         return run
 
     @property
-    def _account(self) -> tuple[str, str, str]:
+    def _account(self) -> Account:
         return "target", self.recorder.request.stage, self.recorder.request.task
 
     def _make(self, laid: Workspace, call: _Call) -> Run:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.cache import Replies
     from pytest_skillopt.model.config import ModelConfig
     from pytest_skillopt.model.limits import Throttle
+    from pytest_skillopt.model.types import Account
     from pytest_skillopt.plugins.agents.known import Harness
     from pytest_skillopt.plugins.agents.run import Ended
 
@@ -69,7 +70,7 @@ class AgentCalls:
 
     marks: tuple[str, ...] = ()
     """Texts that show that the skill was read: see ``marks_of``."""
-    account: tuple[str, str, str] = ("target", "", "")
+    account: Account = ("target", "", "")
     """Role, stage and task."""
     most_calls: int = 0
     """Calls after which the run is ended; 0: no limit."""

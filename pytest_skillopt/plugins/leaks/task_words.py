@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
     from pytest_skillopt import Edit, SkillTask
 
+    Keys = Iterator[tuple[str, tuple[int, int]]]
+    """What is specific in a text, each with its place."""
+
 _MONTHS = (
     "jan gen ene", "feb fev", "mar maa", "apr avr abr", "may mai mag mei", "jun juin giu",
     "jul juil lug", "aug aou ago", "sep set", "oct okt ott out", "nov", "dec dez dic",
@@ -211,7 +214,7 @@ def _expected(text: str) -> Iterator[str]:
             yield f"join {_compact(''.join(words))}"
 
 
-def _keys(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
+def _keys(text: str) -> Keys:
     """Yield a key for everything specific in a text, with its place."""
     taken: set[int] = set()
     for iso, span in dates(text):
@@ -229,7 +232,7 @@ def _keys(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
     yield from _word_keys(text)
 
 
-def _name_keys(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
+def _name_keys(text: str) -> Keys:
     """Yield a key for every name of several words, in whichever order they stand."""
     for match in _NAME.finditer(text):
         words = match[0].casefold().split()
@@ -240,7 +243,7 @@ def _name_keys(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
         yield f"name {' '.join(sorted(words))}", match.span()
 
 
-def _joined(text: str, known: Container[str]) -> Iterator[tuple[str, tuple[int, int]]]:
+def _joined(text: str, known: Container[str]) -> Keys:
     """Yield the codes and words that adjacent pieces of a text spell together.
 
     ``known`` holds the letters and digits of all keys.
@@ -277,7 +280,7 @@ def _in_cents(key: str) -> str:
     return f"number {cents}" if len(cents.strip("0")) >= _LEAST_DIGITS else ""
 
 
-def _word_keys(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
+def _word_keys(text: str) -> Keys:
     words = [(match[0].casefold(), match.span()) for match in _WORD.finditer(text)]
     plain = [word for word, _ in words]
     for at, (word, span) in enumerate(words):
@@ -330,7 +333,7 @@ _STEM_ENDS = ("", "e", "y", "le", "ize")
 _ENDINGS = " ies ied ily es s ed ing ly er est ers ness ment able isation ation ise ised ising"
 
 
-def dates(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
+def dates(text: str) -> Keys:
     """Yield every date as ``YYYY-MM-DD``, with its place.
 
     ``2024-03-12``, ``12.03.2024``, ``3/12/2024``, ``Mar. 12, 2024``, ``20240312`` and

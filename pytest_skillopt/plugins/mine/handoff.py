@@ -25,10 +25,10 @@ from pytest_skillopt.skill.text import SkillError
 from pytest_skillopt.untrusted import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from pytest_skillopt.model.limits import Throttle
-    from pytest_skillopt.model.types import Role
+    from pytest_skillopt.model.types import Messages, Role
     from pytest_skillopt.run.directory import Home
 
 _PAUSE = 0.25
@@ -61,7 +61,7 @@ class Handoff:
 
     def complete(
         self,
-        messages: Sequence[dict[str, Any]],
+        messages: Messages,
         *,
         sample: str,
         stage: str = "",
@@ -103,9 +103,7 @@ class Handoff:
             time.sleep(_PAUSE)
 
 
-def _prompt(
-    key: str, stage: str, messages: Sequence[dict[str, Any]], form: dict[str, Any] | None
-) -> str:
+def _prompt(key: str, stage: str, messages: Messages, form: dict[str, Any] | None) -> str:
     parts = [f"# {stage or 'prompt'}\n\nWrite the reply, and nothing else, to {key}{_ANSWER}."]
     if form is not None:
         schema = json.dumps(form.get("json_schema", {}).get("schema", {}), indent=1)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_skillopt.model.agent import Agent
-    from pytest_skillopt.model.types import Completion
+    from pytest_skillopt.model.types import Completion, Messages
     from pytest_skillopt.rollouts.context import Recorder, Skill
 
 _OPTIONS = frozenset(
@@ -101,7 +101,7 @@ class Chat:
         return str(message["content"] or ""), used
 
     def messages(
-        self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]] = ()
+        self, messages: Messages, tools: Sequence[dict[str, Any]] = ()
     ) -> tuple[dict[str, Any], dict[str, int]]:
         """Return the last message, as in the Chat Completions API, and its tokens.
 
@@ -121,9 +121,7 @@ class Chat:
         }
 
 
-def complete(
-    agent: Agent, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]] = ()
-) -> Completion:
+def complete(agent: Agent, messages: Messages, tools: Sequence[dict[str, Any]] = ()) -> Completion:
     """Complete messages as ``Agent.complete``, and record them with the reply as the transcript."""
     for message in messages:
         agent.record(str(message["role"]), _words(message.get("content") or ""))
