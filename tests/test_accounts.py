@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import warm_sessions
 from execnet import gateway_io
+from greetings import answer, proposal
 from patience import PATIENCE, wait_until
 from run_files import latest_result
 from sessions import WITHOUT_TIME_OUTS
@@ -26,13 +27,6 @@ import pytest
 def test_greeting(skill_agent, name):
     assert skill_agent(f"Greet {name}.").endswith("!")
 """
-
-
-def answer(body: dict[str, Any]) -> str:
-    if body["model"] == "thinker":
-        edit = {"op": "append", "target": "", "content": "End with an exclamation mark."}
-        return json.dumps({"reasoning": "every reply lacks it", "edits": [edit]})
-    return "Hello!" if "exclamation" in body["messages"][0]["content"] else "Hello."
 
 
 @pytest.fixture
@@ -133,8 +127,7 @@ def test_a_repeated_run_decides_as_the_first_though_its_samples_are_free(
 
     def reply(body: dict[str, Any]) -> str:
         if body["model"] == "thinker":
-            edit = {"op": "append", "target": "", "content": f"Use word number {next(words)}."}
-            return json.dumps({"reasoning": "why not", "edits": [edit]})
+            return proposal(f"Use word number {next(words)}.")
         return "Hello!" if len(str(body["messages"])) % 3 else "Hello."
 
     chat_server.reply = reply

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from chat_server import Answer
+from greetings import proposal
 from toy_world import ToySampler
 
 from pytest_skillopt.model.purse import Amounts, Purse
@@ -42,8 +43,7 @@ def played(body: dict[str, Any]) -> Answer:
     """Answer with 600 tokens in and 400 out, whatever the length of the texts."""
     text = f"Hello{'!' if 'exclamation' in body['messages'][0]['content'] else '.'}"
     if body["model"] == "thinker":
-        edit = {"op": "append", "target": "", "content": RULE}
-        text = json.dumps({"reasoning": "every reply lacks it", "edits": [edit]})
+        text = proposal(RULE)
     message = {"role": "assistant", "content": text}
     usage = {"prompt_tokens": 600, "completion_tokens": 400, "total_tokens": 1000}
     choices = [{"index": 0, "message": message, "finish_reason": "stop"}]

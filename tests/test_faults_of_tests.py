@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from greetings import proposal
 
 if TYPE_CHECKING:
     from chat_server import ChatServer
@@ -32,8 +33,7 @@ RULE = 'Answer as JSON, such as {"greeting": "Hello"}.'
 
 def played(body: dict[str, Any]) -> str:
     if body["model"] == "thinker":
-        edit = {"op": "append", "target": "", "content": RULE}
-        return json.dumps({"reasoning": "every reply lacks it", "edits": [edit]})
+        return proposal(RULE)
     return '{"greeting": "Hello"}' if "JSON" in body["messages"][0]["content"] else "Hello."
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from greetings import greet
 from run_files import latest_entries, latest_result
 from tables import each_row
 
@@ -81,7 +82,7 @@ class Project:
     def _play(self, body: dict[str, Any]) -> str:
         if body["model"] == "thinker":
             return reply_with(*self.edits)
-        return "Hello!" if "exclamation" in body["messages"][0]["content"] else "Hello."
+        return greet(body)
 
     def write_test(self, statement: str) -> None:
         (self.path / "test_greeting.py").write_text(

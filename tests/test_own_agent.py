@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from greetings import proposal
 from run_files import all_results, latest_entries
 
 if TYPE_CHECKING:
@@ -34,8 +34,7 @@ EXECUTORS = [("-p", "no:xdist"), ("-n1",)]
 
 @pytest.fixture
 def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) -> pytest.Pytester:
-    edit = {"op": "append", "target": "", "content": "End with an exclamation mark."}
-    chat_server.reply = lambda body: json.dumps({"reasoning": "missing", "edits": [edit]})
+    chat_server.reply = lambda body: proposal("End with an exclamation mark.")
     pytester.makefile(".md", SKILL="---\nname: greet\ndescription: Greets.\n---\nSay hello.\n")
     pytester.makepyfile(test_greeting=TESTS)
     pytester.makepyprojecttoml(

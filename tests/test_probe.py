@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from greetings import answer
 from run_files import latest_result
 
 if TYPE_CHECKING:
@@ -25,14 +26,7 @@ def test_greeting(skill_agent, skill_judge, name):
 
 @pytest.fixture
 def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) -> pytest.Pytester:
-
-    def reply(body: dict[str, Any]) -> str:
-        if body["model"] == "thinker":
-            edit = {"op": "append", "target": "", "content": "End with an exclamation mark."}
-            return json.dumps({"reasoning": "every reply lacks it", "edits": [edit]})
-        return "Hello!" if "exclamation" in body["messages"][0]["content"] else "Hello."
-
-    chat_server.reply = reply
+    chat_server.reply = answer
     pytester.makefile(".md", SKILL="---\nname: greet\ndescription: Greets.\n---\nSay hello.\n")
     pytester.makepyfile(test_greeting=TESTS)
     pytester.makepyprojecttoml(

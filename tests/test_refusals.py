@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from chat_server import Answer
+from greetings import proposal
 from run_files import latest_result
 from tables import each_row
 
@@ -34,8 +34,7 @@ REFUSED = "test_greeting.py::test_greeting[guest07]"
 def played(body: dict[str, Any]) -> str | Answer:
     system, user = body["messages"][0]["content"], body["messages"][-1]["content"]
     if body["model"] == "thinker":
-        edit = {"op": "append", "target": "", "content": RULE}
-        return json.dumps({"reasoning": "every reply lacks it", "edits": [edit]})
+        return proposal(RULE)
     if "guest07" in user:
         return Answer.error(400, "The prompt triggered the policy", code="content_filter")
     return "Hello!" if "exclamation" in system else "Hello."

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import warm_sessions
+from greetings import proposal
 from patience import PATIENCE
 from run_files import latest_result
 
@@ -32,8 +33,7 @@ def test_{skill}(skill_agent, name):
 def answer(body: dict[str, Any]) -> str:
     """The target follows the rule where the skill states it; the optimizer proposes it."""
     if body["model"] == "thinker":
-        edit = {"op": "append", "target": "", "content": RULE}
-        return json.dumps({"reasoning": "every reply lacks it", "edits": [edit]})
+        return proposal(RULE)
     asked: str = body["messages"][-1]["content"]
     return asked + ("!" if "exclamation" in body["messages"][0]["content"] else ".")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from greetings import proposal
+
 if TYPE_CHECKING:
     import pytest
     from chat_server import ChatServer
@@ -24,8 +26,7 @@ def test_a_draft_in_the_thoughts_is_neither_an_answer_nor_an_edit(
     pytester: pytest.Pytester, chat_server: ChatServer, api_key: str
 ) -> None:
     def edits(content: str) -> str:
-        edit = {"op": "append", "target": "", "content": content}
-        return json.dumps({"reasoning": "every reply lacks it", "edits": [edit]})
+        return proposal(content)
 
     def reply(body: dict[str, Any]) -> str:
         if body["model"] == "thinker":

@@ -15,6 +15,7 @@ import pytest
 import warm_sessions
 from chat_server import Answer
 from fault_project import wait_for
+from greetings import proposal
 from run_files import all_results, latest_entries, latest_result
 from tables import each_row
 
@@ -214,8 +215,7 @@ def test_an_optimizer_with_several_lost_edits_is_asked_longer(project: Project) 
     def answer(body: dict[str, Any]) -> str:
         if not is_optimizer(body):
             return greet(body)
-        edit = {"op": "append", "target": "", "content": next(lines)}
-        return json.dumps({"reasoning": "", "edits": [edit]})
+        return proposal(next(lines))
 
     project.server.reply = answer
     assert project.train("-p", "no:xdist").ret == 0

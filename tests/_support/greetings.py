@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -43,6 +44,17 @@ def result_of(path: Path) -> dict[str, Any]:
     return dict(skill)
 
 
+def proposal(*lines: str) -> str:
+    """Reply of the optimizer: edits that append lines."""
+    edits = [{"op": "append", "target": "", "content": line} for line in lines]
+    return json.dumps({"reasoning": "every reply lacks it", "edits": edits})
+
+
 def greet(body: dict[str, Any]) -> str:
     """Reply of the model of the tasks."""
     return f"Hello{'!' if 'exclamation' in body['messages'][0]['content'] else '.'}"
+
+
+def answer(body: dict[str, Any]) -> str:
+    """Reply of both models: the thinker proposes the rule that the tasks need."""
+    return proposal(RULE) if body["model"] == "thinker" else greet(body)

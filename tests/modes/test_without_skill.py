@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from greetings import greet, proposal
 from run_files import latest_result
 
 from pytest_skillopt.run.directory import JOURNAL
@@ -38,9 +38,8 @@ RULE = "End with an exclamation mark."
 
 def world(body: dict[str, Any]) -> str:
     if "response_format" in body or "edits" in body["messages"][0]["content"]:
-        edit = {"op": "append", "target": "", "content": RULE}
-        return json.dumps({"reasoning": "it lacks", "edits": [edit]})
-    return "Hello!" if "exclamation" in body["messages"][0]["content"] else "Hello."
+        return proposal(RULE)
+    return greet(body)
 
 
 def test_none_before_and_after_side_by_side(
@@ -142,8 +141,7 @@ def test_a_task_that_failed_in_the_search_did_not_always_pass(
     """All samples of the run count, not only the fresh ones that decide."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    edit = {"op": "append", "target": "", "content": "End with an exclamation mark."}
-    chat_server.reply = lambda body: json.dumps({"reasoning": "r", "edits": [edit]})
+    chat_server.reply = lambda body: proposal("End with an exclamation mark.")
     pytester.makefile(".md", SKILL="---\nname: greet\ndescription: Greets.\n---\nSay hello.\n")
     pytester.makepyfile(
         """

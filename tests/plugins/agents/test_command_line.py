@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from greetings import greet
 from harness_project import WRITTEN
 from patience import PATIENCE, is_alive, wait_until
 from run_files import latest_result
@@ -110,7 +111,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
 @pytest.fixture
 def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) -> pytest.Pytester:
     def reply(body: dict[str, Any]) -> str:
-        return "Hello!" if "exclamation" in body["messages"][0]["content"] else "Hello."
+        return greet(body)
 
     chat_server.reply = reply
     (pytester.path / "SKILL.md").write_text("---\nname: greet\n---\nSay hello.\n")

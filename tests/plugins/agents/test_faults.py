@@ -28,7 +28,7 @@ from pytest_skillopt.plugins.agents.run import Runner, Start
 from pytest_skillopt.plugins.agents.sandbox import Sandbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from harness_project import Project
 
@@ -81,67 +81,71 @@ def test_an_agent_that_answers(project: Project, monkeypatch: pytest.MonkeyPatch
     assert not {"OPENAI_API_KEY", "HTTPS_PROXY", "NOT_THERE"} & {*project.kept["names"]}
 
 
-def test_guards_that_were_killed_are_replaced(tmp_path: Path) -> None:
+SHELL = Harness("shell", "/bin/sh -c {prompt}", lambda event, trace: None, "")
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Iterator[Runner]:
+    """Runner without a sandbox."""
+    made = Runner(Sandbox("none"), tmp_path, {})
+    yield made
+    made.close()
+
+
+def in_shell(command: str, folder: Path) -> Start:
+    return Start(SHELL, {"prompt": command}, folder)
+
+
+def test_guards_that_were_killed_are_replaced(runner: Runner, tmp_path: Path) -> None:
     """By a rollout's time-out, which ends all that was started in it."""
-    runner = Runner(Sandbox("none"), tmp_path, {})
-    harness = Harness("shell", "/bin/sh -c {prompt}", lambda event, trace: None, "")
     for _ in range(2):
-        ended = runner.run(
-            Start(harness, {"prompt": "echo hi; cut -d' ' -f4 /proc/$PPID/stat >&2"}, tmp_path), 0
-        )
+        ended = runner.run(in_shell("echo hi; cut -d' ' -f4 /proc/$PPID/stat >&2", tmp_path), 0)
         assert (ended.status, ended.why, ended.out) == (0, "exit", "hi\n")
         guards = int(ended.err)
         os.kill(guards, signal.SIGKILL)
         os.waitid(os.P_PID, guards, os.WEXITED | os.WNOWAIT)
-    runner.close()
 
 
-def test_a_guard_that_was_killed_is_no_answer(tmp_path: Path) -> None:
+def test_a_guard_that_was_killed_is_no_answer(runner: Runner, tmp_path: Path) -> None:
     """And the agent, with what it has started, does not outlive it; other runs go on."""
     word = f"skillopt-orphan-{os.getpid()}"
     sleep = f"{sys.executable} -c 'import time; time.sleep(1000)' {word}"
-    runner = Runner(Sandbox("none"), tmp_path, {})
-    harness = Harness("shell", "/bin/sh -c {prompt}", lambda event, trace: None, "")
     go_on = tmp_path / "go-on"
     with ThreadPoolExecutor() as pool:
         wait = f"touch began; until [ -e {go_on} ]; do sleep 0.01; done; echo hi"
-        other = pool.submit(runner.run, Start(harness, {"prompt": wait}, tmp_path), 0)
+        other = pool.submit(runner.run, in_shell(wait, tmp_path), 0)
         wait_until((tmp_path / "began").exists, "the other run never began")
         prompt = f"setsid {sleep} & {sleep} & kill -9 $PPID; {sleep}"
-        ended = runner.run(Start(harness, {"prompt": prompt}, tmp_path), 0)
+        ended = runner.run(in_shell(prompt, tmp_path), 0)
         assert (ended.status, ended.why) == (1, "guard")
         wait_until(lambda: not processes_with(word), "the agent was left")
         go_on.touch()
         assert other.result().out == "hi\n"
-    runner.close()
 
 
-def test_a_guard_that_was_killed_together_with_its_parent_leaves_no_agent(tmp_path: Path) -> None:
+def test_a_guard_that_was_killed_together_with_its_parent_leaves_no_agent(
+    runner: Runner, tmp_path: Path
+) -> None:
     word = f"skillopt-unguarded-{os.getpid()}"
     sleep = f"{sys.executable} -c 'import time; time.sleep(1000)' {word}"
-    runner = Runner(Sandbox("none"), tmp_path, {})
-    harness = Harness("shell", "/bin/sh -c {prompt}", lambda event, trace: None, "")
     both = "$(cut -d' ' -f4 /proc/$PPID/stat) $PPID"
     prompt = f"(setsid {sleep} &) ; {sleep} & kill -9 {both}; {sleep}"
-    ended = runner.run(Start(harness, {"prompt": prompt}, tmp_path), 0)
+    ended = runner.run(in_shell(prompt, tmp_path), 0)
     assert (ended.status, ended.why) == (1, "guard")
     wait_until(lambda: not processes_with(word), "the agent was left")
-    assert runner.run(Start(harness, {"prompt": "echo hi"}, tmp_path), 0).out == "hi\n"
-    runner.close()
+    assert runner.run(in_shell("echo hi", tmp_path), 0).out == "hi\n"
 
 
 def test_guards_that_are_stopped_are_not_left_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stopped process answers nobody, and outlives whoever waits for it."""
     monkeypatch.setattr(run, "_LOOK_MS", 20)
-    runner = Runner(Sandbox("none"), tmp_path, {})
-    harness = Harness("shell", "/bin/sh -c {prompt}", lambda event, trace: None, "")
     calls, began = AgentCalls(), tmp_path / "began"
     prompt = "parent=$(cut -d' ' -f4 /proc/$PPID/stat); kill -STOP $PPID $parent; "
     prompt += "echo $PPID $parent > new; mv new began; sleep 1000"
     with ThreadPoolExecutor() as pool:
-        start = Start(harness, {"prompt": prompt}, tmp_path)
+        start = in_shell(prompt, tmp_path)
         stopped = pool.submit(runner.run, start, 0, calls)
         wait_until(began.exists, "the agent never began")
         monkeypatch.setattr(run, "_PATIENCE", 0.2)
@@ -150,12 +154,11 @@ def test_guards_that_are_stopped_are_not_left_behind(
     monkeypatch.setattr(run, "_PATIENCE", PATIENCE)
     guard = began.read_text(encoding="ascii").split()[0]
     wait_until(lambda: not processes_with("guard.py", guard), "the stopped guard was left")
-    assert runner.run(Start(harness, {"prompt": "echo hi"}, tmp_path), 0).out == "hi\n"
-    runner.close()
+    assert runner.run(in_shell("echo hi", tmp_path), 0).out == "hi\n"
 
 
 def test_processes_that_live_on_in_new_children_are_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each is gone, with a new child in a new session, before it can be found and killed."""
     monkeypatch.setattr(run, "_PATIENCE", PATIENCE)
@@ -170,13 +173,10 @@ def test_processes_that_live_on_in_new_children_are_ended(
         "    if os.fork(): os._exit(0)\n"
         "    os.setsid()\n"
     )
-    runner = Runner(Sandbox("none"), tmp_path, {})
-    harness = Harness("shell", "/bin/sh -c {prompt}", lambda event, trace: None, "")
     prompt = f"{sys.executable} -IS hop.py {word}; "
     prompt += "until [ $(ls | grep -c begun) = 20 ]; do sleep 0.1; done"
-    runner.run(Start(harness, {"prompt": prompt}, tmp_path), 0)
+    runner.run(in_shell(prompt, tmp_path), 0)
     left = [pid for _ in range(5) for pid in processes_with(word)]
-    runner.close()
     while any(processes_with(word) for _ in range(5)):
         for pid in processes_with(word)[::-1]:
             with contextlib.suppress(OSError):
@@ -184,16 +184,15 @@ def test_processes_that_live_on_in_new_children_are_ended(
     assert left == []
 
 
-def test_an_agent_is_ended_before_others_and_forks_within_a_limit(tmp_path: Path) -> None:
+def test_an_agent_is_ended_before_others_and_forks_within_a_limit(
+    runner: Runner, tmp_path: Path
+) -> None:
     """The system ends it first if memory is short; a machine of Linux tells both."""
-    runner = Runner(Sandbox("none"), tmp_path, {})
-    harness = Harness("shell", "/bin/sh -c {prompt}", lambda event, trace: None, "")
     own = Path("/proc/self/oom_score_adj").read_text(encoding="ascii").strip()
     # The guard has the agent's score until the agent has started.
     asked = f"until [ $(cat /proc/$PPID/oom_score_adj) = {own} ]; do sleep 0.01; done; "
     asked += "cat /proc/self/oom_score_adj; grep 'Max processes' /proc/self/limits"
-    said = runner.run(Start(harness, {"prompt": asked}, tmp_path), PATIENCE).out.split()
-    runner.close()
+    said = runner.run(in_shell(asked, tmp_path), PATIENCE).out.split()
     assert said[0] == "1000"
     threads = int(Path("/proc/loadavg").read_text(encoding="ascii").split()[3].partition("/")[2])
     soft = resource.getrlimit(resource.RLIMIT_NPROC)[0] % 2**64
@@ -233,14 +232,13 @@ def test_a_check_that_is_killed_is_no_wrong_answer(
 
 
 def test_an_agent_that_cannot_be_started_is_told_from_one_whose_guard_was_killed(
+    runner: Runner,
     tmp_path: Path,
 ) -> None:
-    runner = Runner(Sandbox("none"), tmp_path, {})
     harness = Harness("none", "/no/such/program", lambda event, trace: None, "")
     ended = runner.run(Start(harness, {}, tmp_path), 0)
     assert (ended.status, ended.why) == (1, "start")
     assert "/no/such/program" in ended.err
-    runner.close()
 
 
 FAILING = [
@@ -596,7 +594,7 @@ def test_an_agent_is_not_let_into_the_project(project: Project) -> None:
     assert project.skill.exists()
 
 
-def test_a_process_that_ignores_the_polite_signal(tmp_path: Path) -> None:
+def test_a_process_that_ignores_the_polite_signal(runner: Runner, tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     script = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
@@ -612,10 +610,8 @@ def test_a_process_that_ignores_the_polite_signal(tmp_path: Path) -> None:
     ringer = threading.Thread(target=ring)
     ringer.start()
     (tmp_path / "stubborn.py").write_text(script)
-    runner = Runner(Sandbox("none"), tmp_path, {})
     harness = Harness("stubborn", "{python} stubborn.py", lambda event, trace: None, "")
     ended = runner.run(Start(harness, {}, tmp_path), 0, agent_calls=agent_calls)
-    runner.close()
     ringer.join()
     assert (ended.why, ended.status) == ("exit", -signal.SIGKILL)
 

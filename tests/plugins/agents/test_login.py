@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from greetings import proposal
 from harness_project import WRITTEN
 from patience import PATIENCE
 from run_files import latest_result
@@ -245,8 +246,7 @@ def test_the_first_training_is_followed_word_for_word(signed_in: Project, fakes:
     signed_in.settings |= {**tomllib.loads(settings), **signed_in.settings}
     (signed_in.path / "test_greeting.py").write_text(test)
     signed_in.skill.write_text(signed_in.skill.read_text().replace("Ahoy", "Hello"))
-    edit = {"op": "append", "target": "", "content": "Begin every greeting with Ahoy."}
-    signed_in.provider.thought = json.dumps({"reasoning": "missing", "edits": [edit]})
+    signed_in.provider.thought = proposal("Begin every greeting with Ahoy.")
     lines = [line for line in commands.splitlines() if line.startswith("pytest ")]
     measured, planned, trained = (
         signed_in.pytest(*shlex.split(line, comments=True)[1:], "-p", "no:xdist") for line in lines
@@ -263,8 +263,7 @@ def test_a_reached_limit_ends_a_training_to_be_continued(signed_in: Project, fak
     signed_in.settings |= {"skillopt_cache": "off"}
     (signed_in.path / "test_greeting.py").write_text(TASKS)
     signed_in.skill.write_text(signed_in.skill.read_text().replace("Ahoy", "Hello"))
-    edit = {"op": "append", "target": "", "content": "Begin every greeting with Ahoy."}
-    signed_in.provider.thought = json.dumps({"reasoning": "missing", "edits": [edit]})
+    signed_in.provider.thought = proposal("Begin every greeting with Ahoy.")
     fakes.plan(after=9, fail="You've hit your usage limit. Try again at 5:00 PM.")
     signed_in.pytest("--skillopt-train", "-p", "no:xdist")
     stopped = result(signed_in)

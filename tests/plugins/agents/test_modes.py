@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from greetings import proposal
 from run_files import all_results, latest_entries
 
 if TYPE_CHECKING:
@@ -135,8 +136,7 @@ def test_a_report_says_what_a_document_costs_each_session(greeter: Project) -> N
     document.write_text(
         "# House rules\n\nWrite the greeting to greeting.txt as it is usual here.\n"
     )
-    edit = {"op": "append", "target": "", "content": "Begin every greeting with Ahoy."}
-    greeter.provider.thought = json.dumps({"reasoning": "missing", "edits": [edit]})
+    greeter.provider.thought = proposal("Begin every greeting with Ahoy.")
     greeter.settings |= {
         "skillopt_skill": "AGENTS.md",
         "skillopt_rollouts": 1,

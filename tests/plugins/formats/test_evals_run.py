@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from greetings import proposal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,8 +53,7 @@ def world(body: dict[str, Any]) -> str:
         ]
         return json.dumps({"grades": grades})
     if "response_format" in body or "edits" in system:
-        edit = {"op": "append", "target": "", "content": RULE}
-        return json.dumps({"reasoning": "missing", "edits": [edit]})
+        return proposal(RULE)
     return f"Hello, {user}" + ("!" if "exclamation" in system else ".")
 
 

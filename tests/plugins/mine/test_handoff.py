@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import contextmanager
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 import pytest
+from greetings import proposal
 from patience import wait_until
 from run_files import latest_result
 
@@ -63,8 +63,7 @@ def test_a_training_is_answered_by_hand(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\nskillopt_optimizer = handoff\nskillopt_final_rollouts = 3\n")
     folder = pytester.path / ".skillopt" / "handoff"
     answered: list[Path] = []
-    edit = {"op": "append", "target": "", "content": RULE}
-    (pytester.path / "answer").write_text(json.dumps({"reasoning": "missing", "edits": [edit]}))
+    (pytester.path / "answer").write_text(proposal(RULE))
 
     def answer(prompt: Path) -> None:
         answered.append(prompt)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from greetings import proposal
 from made_results import build, with_skill
 from run_files import latest_entries
 
@@ -105,8 +105,7 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
     def reply(body: dict[str, Any]) -> str:
         system, user = (body["messages"][i]["content"] for i in (0, -1))
         if "response_format" in body:
-            edit = {"op": "append", "target": "", "content": RULE}
-            return json.dumps({"reasoning": "missing", "edits": [edit]})
+            return proposal(RULE)
         names = [name for name in NAMES if name in user]
         return f"<{names[0]}>" if "capitals" in system and names else "no"
 

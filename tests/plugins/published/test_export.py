@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from greetings import proposal
 
 from pytest_skillopt.cli import main
 
@@ -48,8 +49,7 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
 
     def reply(body: dict[str, Any]) -> str:
         if "response_format" in body:
-            edit = {"op": "append", "target": "", "content": RULE}
-            return json.dumps({"reasoning": "missing", "edits": [edit]})
+            return proposal(RULE)
         system, user = (str(body["messages"][i]["content"]) for i in (0, -1))
         return user.upper() if "capitals" in system else user
 

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from greetings import proposal
 from tables import each_row
 
 from pytest_skillopt.edits.combine import Patch
@@ -214,8 +215,7 @@ def test_what_a_docstring_fixes_is_a_contract_too(toy: ModuleType) -> None:
     tasks = [replace(t, doc="Answers with a JSON object.") for t in toy.make_tasks(world)]
 
     def script(form: str, messages: Any) -> str | None:
-        edit = {"op": "append", "target": "", "content": "Write the answer in YAML."}
-        return json.dumps({"reasoning": "", "edits": [edit]}) if form == "Edits" else None
+        return proposal("Write the answer in YAML.") if form == "Edits" else None
 
     model = toy.ToyOptimizer(script=script)
     outcome = Trainer(
