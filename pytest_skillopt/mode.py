@@ -64,7 +64,7 @@ class Mode:
     """First words of a report and their tone, by the result's status. Without an entry, the figure
     that was measured."""
     late_probe: bool = False
-    """True if it may find nothing to run, so that its function probes the models when it does."""
+    """True if it may find nothing to run or refuse it: its function then probes the models."""
     noise: bool = False
     """True if it compares a version with itself, so that only ``noise_floor`` is its result."""
     fails: tuple[str, ...] = ("unmeasured",)
@@ -195,6 +195,7 @@ _COMPARE = Mode(
     doing="comparing",
     samples=lambda task, settings: 2 * settings.final_rollouts,
     sides=("first", "second"),
+    late_probe=True,
 )
 _DRIFT = Mode(
     name="drift",
@@ -203,6 +204,7 @@ _DRIFT = Mode(
     doing="measuring the drift of",
     samples=lambda task, settings: 4 * settings.final_rollouts,
     sides=("without", "with"),
+    late_probe=True,
     answers={
         "accepted": ("Still helps", "good"),
         "rejected": ("Not shown to help", "bad"),

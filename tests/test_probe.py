@@ -100,6 +100,33 @@ def test_a_fault_that_may_pass_is_left_to_the_calls_that_matter(
     assert chat_server.calls == 8
 
 
+def test_what_is_refused_asks_nothing(project: pytest.Pytester, chat_server: ChatServer) -> None:
+    """A comparison of a version with itself, and a training that is another one by now."""
+    wrong = pytest.ExitCode.USAGE_ERROR
+    serial = ("-p", "no:xdist")
+    assert (
+        project.runpytest_inprocess("--skillopt-compare", "SKILL.md", "SKILL.md", *serial).ret
+        == wrong
+    )
+    assert not chat_server.probes
+    assert (
+        project.runpytest_inprocess("--skillopt-train", "--skillopt-max-calls=5", *serial).ret == 0
+    )
+    asked = len(chat_server.probes)
+    other = ("--skillopt-resume=latest", "-oskillopt_seed=7", *serial)
+    assert project.runpytest_inprocess("--skillopt-train", *other).ret == wrong
+    for folder in ("one", "two"):
+        project.mkdir(folder)
+        project.path.joinpath(folder, "SKILL.md").write_text("---\nname: g\n---\nSay hello.\n")
+    several = 'pytest.mark.skill_task(skill=f\'{"one two".split()[name == "Ada"]}/SKILL.md\')'
+    names = f"[pytest.param(name, marks={several}) for name in 'Ada Ben'.split()]"
+    project.makepyfile(
+        test_greeting=TESTS.replace('"Ada Ben Cleo Dan Eve Finn Gus Hal".split()', names)
+    )
+    assert project.runpytest_inprocess("--skillopt-drift", *serial).ret == wrong
+    assert len(chat_server.probes) == asked
+
+
 @pytest.mark.parametrize("arguments", [(), ("--skillopt-train", "--collect-only")], ids=str)
 def test_an_ordinary_session_and_a_plan_ask_nothing(
     project: pytest.Pytester, chat_server: ChatServer, arguments: tuple[str, ...]

@@ -101,8 +101,6 @@ def opened(
         executor.services, executor.on_lost = services(limits, models)
         asked = probed_roles(roles, tasks)
         probe = functools.cache(lambda: models.probe(asked, lambda: executor.ended))
-        if not mode.late_probe:
-            probe()
         told = hooked_notes(config, mode, settings, tasks)
         directory = RunDirectory.open(resumed) if resumed else home.new_run()
         if resumed is None:
@@ -135,6 +133,8 @@ def opened(
             *told,
         ]
         earlier = earlier_usage(journal.path) if resumed else {}
+        if not mode.late_probe:
+            probe()
         yield Run(
             mode=mode,
             settings=settings,
