@@ -26,7 +26,8 @@ def _skillopt_skill(request: pytest.FixtureRequest) -> Skill:
     """Provide the skill under test under a name that no project uses for its own fixture."""
     from pytest_skillopt.rollouts.context import Skill, current
     from pytest_skillopt.settings import Settings
-    from pytest_skillopt.skill.files import Trained, read_version
+    from pytest_skillopt.skill.read import read_version
+    from pytest_skillopt.skill.trained import Trained
     from pytest_skillopt.skill.version import Version
     from pytest_skillopt.tasks.task import selected_skill
 
@@ -70,7 +71,7 @@ def skill_agent(request: pytest.FixtureRequest, _skillopt_skill: Skill) -> Agent
     from pytest_skillopt.model.agent import Agent
     from pytest_skillopt.model.roles import Models
     from pytest_skillopt.rollouts.context import model_of_test, recorder
-    from pytest_skillopt.skill.files import reader
+    from pytest_skillopt.skill.read import reader
 
     running, skill = recorder(request), _skillopt_skill
     own_tools = reader(skill.path, request.config.rootpath)

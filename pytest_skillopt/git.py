@@ -199,6 +199,16 @@ class Tree:
             done.append(part)
         return "/".join(done)
 
+    def place(self, path: str) -> str:
+        """Return the path of a file, or of a new one, without links.
+
+        Raises:
+            GitError: it lies in a submodule.
+        """
+        folder, _, name = path.rpartition("/")
+        inside = self.real(folder)
+        return self.real(path) or (f"{inside}/{name}" if inside else path)
+
     def _entry(self, place: str) -> Entry | None:
         entry = self.files.get(place)
         if entry and entry.mode == _SUBMODULE:

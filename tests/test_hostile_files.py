@@ -15,7 +15,7 @@ from tables import each_row
 
 from pytest_skillopt.cli import main
 from pytest_skillopt.run.directory import Home, finish_writing, finished, mode_of
-from pytest_skillopt.skill.files import Trained
+from pytest_skillopt.skill.trained import Trained
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,9 +19,10 @@ from sessions import clean_environment
 
 from pytest_skillopt import cli
 from pytest_skillopt.run.directory import Home, finish_writing, write_skill
-from pytest_skillopt.skill.files import Trained, write_version
 from pytest_skillopt.skill.text import SkillError, Text
+from pytest_skillopt.skill.trained import Trained
 from pytest_skillopt.skill.version import Version
+from pytest_skillopt.skill.write import write_version
 
 if TYPE_CHECKING:
     from chat_server import ChatServer

@@ -110,8 +110,7 @@ def test_a_task_without_a_fixture_imports_its_marker(pytester: pytest.Pytester) 
     assert found - DECLARED == {
         "settings",
         "skill",
-        "skill.diff",
-        "skill.files",
+        "skill.find",
         "skill.text",
         "skill.version",
         "tasks",

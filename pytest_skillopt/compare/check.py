@@ -8,7 +8,7 @@ from pytest_skillopt.compare.comparison import Question
 from pytest_skillopt.compare.gates import RegressionCheck
 from pytest_skillopt.compare.versions import NONE, Revision
 from pytest_skillopt.search.extensions import gate_options, gate_tasks
-from pytest_skillopt.skill.files import Trained
+from pytest_skillopt.skill.trained import Trained
 from pytest_skillopt.skill.version import NO_SKILL
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from pytest_skillopt.compare.versions import NONE, Revision, find
 from pytest_skillopt.git import GitError
 from pytest_skillopt.run.openrun import joined_reasons
 from pytest_skillopt.search.extensions import gate_options, gate_tasks, make_gate
-from pytest_skillopt.skill.files import Trained
 from pytest_skillopt.skill.text import SkillError
+from pytest_skillopt.skill.trained import Trained
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -28,7 +28,7 @@ from pytest_skillopt.edits.vetting import Refusal, Vetting
 from pytest_skillopt.gate.sequential import DefaultGate
 from pytest_skillopt.search.extensions import gate_options, gate_tasks
 from pytest_skillopt.skill.edits import Edit
-from pytest_skillopt.skill.files import Trained
+from pytest_skillopt.skill.trained import Trained
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.git import Clone, Git, GitError, Tree
-from pytest_skillopt.skill.files import read_bounded, read_version, skill_files
+from pytest_skillopt.skill.folder import belongs
+from pytest_skillopt.skill.read import read_bounded, read_version, skill_files
 from pytest_skillopt.skill.text import SkillError, Text
 from pytest_skillopt.skill.version import NO_SKILL, SKILL_FILE, Version, place_of
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pytest_skillopt.run.directory import Home
-    from pytest_skillopt.skill.files import Trained
+    from pytest_skillopt.skill.trained import Trained
 
 _SKILL_LIMIT = 10_000_000
 _MOST_BYTES = 5_000_000
@@ -104,16 +105,21 @@ class Revision:
             if main is None:
                 return None
             version = Version({SKILL_FILE: main})
-            folder = self._real(posixpath.dirname(skill))
-            assert folder is not None, "it holds the skill"
-            for name, real in self._tree.beneath(folder):
-                inside = real.startswith(f"{folder}/") and real != f"{folder}/{name}"
-                if trained.includes(name) and not inside and self._is_ours(real):
-                    version |= {name: Text.from_bytes(self._checked_out(real))}
-            for name in trained.outside:
+            for name in trained.names(self._found(skill)):
                 if text := self._text(place_of(skill, name)):
                     version |= {name: text}
             return version
+
+    def _found(self, skill: str) -> dict[str, str]:
+        """Return the files that belong to a skill: path without links by name, in its folder."""
+        above, _, main = posixpath.normpath(skill).rpartition("/")
+        folder = self._real(above)
+        assert folder is not None, "it holds the skill"
+        return {
+            name: posixpath.relpath(real, folder)
+            for name, real in self._tree.beneath(folder)
+            if self._is_ours(real) and belongs(name, main, only_resources=not above)
+        }
 
     def moved(self, skill: str, now: Version, trained: Trained) -> tuple[str, Version] | None:
         """Return the former path of a skill that had another place, and its version, if any.

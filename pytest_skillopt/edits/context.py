@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.edits.calls import Edits, FormT, PlacedEdits, Question
 from pytest_skillopt.edits.records import describe_sampled
-from pytest_skillopt.skill.files import read_bounded
+from pytest_skillopt.skill.read import read_bounded
 from pytest_skillopt.skill.text import SkillError
 from pytest_skillopt.skill.version import SKILL_FILE
 from pytest_skillopt.untrusted import bound, fence, redact, strip_invisible

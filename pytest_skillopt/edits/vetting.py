@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.plugins import hooks
 from pytest_skillopt.run.result import WarningRow
 from pytest_skillopt.skill.edits import apply
-from pytest_skillopt.skill.files import Trained, file_names
+from pytest_skillopt.skill.folder import file_names
 from pytest_skillopt.skill.lint import Linter, additions, allowed, refused, stands_in, warned
 from pytest_skillopt.skill.text import SkillError
+from pytest_skillopt.skill.trained import Trained
 from pytest_skillopt.skill.version import EMPTY, SKILL_FILE, changes
 
 if TYPE_CHECKING:

@@ -47,7 +47,9 @@ from pytest_skillopt.run.openrun import (
     versions_at_start,
 )
 from pytest_skillopt.search.extensions import notes_on_search
-from pytest_skillopt.skill.files import Trained, left_out, skill_files
+from pytest_skillopt.skill.folder import left_out
+from pytest_skillopt.skill.read import skill_files
+from pytest_skillopt.skill.trained import Trained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

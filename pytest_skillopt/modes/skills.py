@@ -7,7 +7,8 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.report.words import plural
-from pytest_skillopt.skill.files import Trained, read_version
+from pytest_skillopt.skill.read import read_version
+from pytest_skillopt.skill.trained import Trained
 from pytest_skillopt.skill.version import SKILL_FILE
 from pytest_skillopt.tasks.splits import assign_splits
 

@@ -20,8 +20,9 @@ from pytest_skillopt.search.final_comparison import BEGUN
 from pytest_skillopt.search.history import ROUND, Observer
 from pytest_skillopt.search.outcome import check_together
 from pytest_skillopt.search.trainer import Trainer
-from pytest_skillopt.skill.files import Trained, read_version
+from pytest_skillopt.skill.read import read_version
 from pytest_skillopt.skill.text import SkillError
+from pytest_skillopt.skill.trained import Trained
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

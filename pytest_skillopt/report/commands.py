@@ -13,7 +13,7 @@ from pytest_skillopt.report.terminal import Layout, columns, lines
 from pytest_skillopt.report.words import money, number, one_line, percent
 from pytest_skillopt.run.past import ELSEWHERE, home_of, load_runs, pick_run
 from pytest_skillopt.run.project import change_of_run
-from pytest_skillopt.skill.files import patch_of
+from pytest_skillopt.skill.diff import patch_of
 from pytest_skillopt.untrusted import no_command, shown
 
 if TYPE_CHECKING:

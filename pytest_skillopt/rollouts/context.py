@@ -24,8 +24,7 @@ from pytest_skillopt.model.types import (
     hide_frames,
 )
 from pytest_skillopt.rollouts.rollout import IDLE, Message, RolloutRequest
-from pytest_skillopt.skill.files import is_outside
-from pytest_skillopt.skill.version import SKILL_FILE
+from pytest_skillopt.skill.version import SKILL_FILE, is_outside
 from pytest_skillopt.untrusted import shorten
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
-from pytest_skillopt.skill.files import is_outside, materialise
-from pytest_skillopt.skill.version import Version
+from pytest_skillopt.skill.version import Version, is_outside
+from pytest_skillopt.skill.write import materialise
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

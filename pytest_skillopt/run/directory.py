@@ -16,16 +16,18 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 
 from pytest_skillopt.run.journal import entries_of
-from pytest_skillopt.skill.files import check_names, write_beside, write_version
+from pytest_skillopt.skill.read import read_again
 from pytest_skillopt.skill.text import SkillError
-from pytest_skillopt.skill.version import Version, place_of
+from pytest_skillopt.skill.trained import check_names
+from pytest_skillopt.skill.version import Version, changes, place_of
+from pytest_skillopt.skill.write import write_beside, write_version
 from pytest_skillopt.untrusted import parsed
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
     from pathlib import Path
 
-    from pytest_skillopt.skill.files import Trained
+    from pytest_skillopt.skill.trained import Trained
 
 JOURNAL = "journal.jsonl"
 _PRIVATE = 0o700
@@ -274,10 +276,9 @@ def finish_writing(
 
 def _half_written(root: Path, skill: str, before: Version, after: Version) -> Version:
     """Return ``before`` with the files that equal ``after`` already; remove temporary files."""
-    for name, text in after.items():
+    for name in after:
         file = (root / place_of(skill, name)).resolve()
         for stray in file.parent.glob(f".{file.name}.*.tmp"):
             stray.unlink()
-        if file.exists() and file.read_bytes() == text.data:
-            before |= {name: text}
-    return before
+    due = changes(read_again(skill, root, after), after)
+    return before | {name: text for name, text in after.items() if name not in due}

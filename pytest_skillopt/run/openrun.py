@@ -18,7 +18,7 @@ from pytest_skillopt.rollouts.sampler import OWN_AGENT
 from pytest_skillopt.run.directory import Home, RunError, description_of, finished
 from pytest_skillopt.run.journal import JournalError, entries_of
 from pytest_skillopt.run.result import Result, SkillResult, UsageRow
-from pytest_skillopt.skill.files import patch_of
+from pytest_skillopt.skill.diff import patch_of
 from pytest_skillopt.skill.version import Version
 
 if TYPE_CHECKING:

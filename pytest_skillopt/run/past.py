@@ -13,7 +13,7 @@ from pytest_skillopt.rollouts.rollout import Rollout
 from pytest_skillopt.run.directory import JOURNAL, Home, RunError
 from pytest_skillopt.run.journal import entries_of
 from pytest_skillopt.run.result import Result
-from pytest_skillopt.skill.files import read_bounded
+from pytest_skillopt.skill.read import read_bounded
 
 if TYPE_CHECKING:
     import argparse

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_skillopt.errors import UserError
-from pytest_skillopt.skill.files import check_kind
 from pytest_skillopt.skill.text import SkillError
+from pytest_skillopt.skill.trained import check_kind
 from pytest_skillopt.skill.version import NO_SKILL, Version, place_of
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from pytest_skillopt.skill.text import to_lf
 from pytest_skillopt.skill.version import SKILL_FILE, changes, place_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from pytest_skillopt.skill.version import Version
 
@@ -105,3 +106,21 @@ def _file_name(name: str) -> str:
     escaped = name.replace("\\", "\\\\").replace('"', '\\"')
     escaped = re.sub(r"[\x00-\x1f\x7f]", lambda match: f"\\{ord(match[0]):03o}", escaped)
     return f'"{escaped}"' if escaped != name else name + "\t" * (" " in name)
+
+
+def patch_of(before: Version, after: Version, skill: str, root: Path) -> str:
+    """Return the change of a skill in a project as a patch; empty if there is none."""
+    return unified(before, after, skill, real_places(after, skill, root))
+
+
+def real_places(names: Iterable[str], skill: str, root: Path) -> dict[str, str]:
+    """Return the paths of a skill's files relative to the root directory, by name, with ``/``.
+
+    Links inside of the project are followed.
+    """
+    found = {}
+    for name in names:
+        place = (root / place_of(skill, name)).resolve()
+        if place.is_relative_to(root.resolve()):
+            found[name] = place.relative_to(root.resolve()).as_posix()
+    return found

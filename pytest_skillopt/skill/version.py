@@ -13,9 +13,10 @@ import json
 import posixpath
 from collections.abc import Mapping
 from functools import cached_property
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.skill.text import Text
+from pytest_skillopt.skill.text import SkillError, Text
 from pytest_skillopt.untrusted import parsed
 
 if TYPE_CHECKING:
@@ -135,3 +136,23 @@ def place_of(skill: str, name: str) -> str:
     if name == SKILL_FILE:
         return skill
     return posixpath.normpath(posixpath.join(posixpath.dirname(skill), name))
+
+
+def is_outside(name: str) -> bool:
+    """Check if a trained file lies outside of the skill's folder, such as the project's AGENTS.md.
+
+    Its path is normal, so that it has one name only.
+    """
+    return name.startswith("../") and posixpath.normpath(name) == name
+
+
+def stays_inside(path: str) -> bool:
+    """Check if a path is one inside of the skill's folder."""
+    pure = PurePosixPath(path)
+    return bool(pure.parts) and not (pure.is_absolute() or ".." in pure.parts or "\\" in path)
+
+
+def check_inside(path: str) -> None:
+    """Refuse (SkillError) a path that leaves the skill's folder."""
+    if not stays_inside(path):
+        raise SkillError(f"{path!r} is not a path inside of a skill's folder")

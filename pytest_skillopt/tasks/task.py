@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from pytest_skillopt.settings import ini
-from pytest_skillopt.skill.files import find_skill, project_path, skill_paths
+from pytest_skillopt.skill.find import find_skill, project_path, skill_paths
 from pytest_skillopt.skill.text import SkillError
 from pytest_skillopt.tasks.recorded import refuse_recording
 

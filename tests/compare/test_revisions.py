@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from tables import each_row
 
 from pytest_skillopt.compare.versions import Revision
-from pytest_skillopt.skill.files import Trained
+from pytest_skillopt.skill.read import read_version
 from pytest_skillopt.skill.text import SkillError, Text
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pytest_skillopt.skill.trained import Trained
 
 SKILL = "skills/[a] b/SKILL.md"
 
@@ -81,3 +81,29 @@ def test_line_ends_that_the_checkout_changed_are_no_edit(root: Path) -> None:
     then = Revision(root, "HEAD").skill(SKILL, Trained())
     assert then is not None
     assert then.main.data == b"one\ntwo\n"
+
+
+@each_row("skill", ["skills/a/SKILL.md", "SKILL.md"])
+def test_a_revision_has_the_files_that_a_skill_on_disk_has(root: Path, skill: str) -> None:
+    """Else a check would compare with a version that was never on disk."""
+    folder = (root / skill).parent
+    for name in (
+        "SKILL.md",
+        "more.md",
+        "references/a.md",
+        "references/.b.md",
+        ".cache/c.md",
+        "node_modules/d/e.md",
+        "x.egg-info/f.md",
+        "sub/g.md",
+    ):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"{name}\n")
+    (folder / "references/second.md").symlink_to("a.md")
+    (root / "shared.md").write_text("shared\n")
+    up = os.path.relpath(root / "shared.md", folder / "references")
+    (folder / "references/shared.md").symlink_to(up)
+    commit(root, "files")
+    trained = Trained("*.md")
+    then = Revision(root, "HEAD").skill(skill, trained)
+    assert then == read_version(Path(skill), root, trained)

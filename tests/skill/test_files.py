@@ -6,18 +6,13 @@ from pathlib import Path
 import pytest
 from tables import each_row
 
-from pytest_skillopt.skill import files
-from pytest_skillopt.skill.files import (
-    Trained,
-    find_skill,
-    materialise,
-    read_skill,
-    skill_files,
-    skill_paths,
-    write_version,
-)
+from pytest_skillopt.skill import read
+from pytest_skillopt.skill.find import AGENT_FOLDERS, find_skill, skill_paths
+from pytest_skillopt.skill.read import read_skill, skill_files
 from pytest_skillopt.skill.text import SkillError
+from pytest_skillopt.skill.trained import Trained
 from pytest_skillopt.skill.version import Version
+from pytest_skillopt.skill.write import materialise, write_version
 
 
 def put(path: Path, data: bytes = b"text\n") -> Path:
@@ -94,7 +89,7 @@ def test_what_cannot_be_trained_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     put(root / "latin.md", b"caf\xe9")
     put(root / "empty.md", b"")
     put(root / "large.md", b"x" * 20)
-    monkeypatch.setattr(files, "MAX_SKILL_BYTES", 10)
+    monkeypatch.setattr(read, "MAX_SKILL_BYTES", 10)
     for name, message in {
         "missing.md": "no such file; set skillopt_skill or skill= on the marker to the path of a",
         "out.md": "lies outside of the project",
@@ -175,10 +170,10 @@ def test_a_folder_that_is_too_large_is_an_error(
     skill = put(tmp_path / "s/SKILL.md")
     put(tmp_path / "s/a.txt", b"x" * 100)
     with monkeypatch.context() as patch:
-        patch.setattr(files, "MAX_TOTAL_BYTES", 50)
+        patch.setattr(read, "MAX_TOTAL_BYTES", 50)
         with pytest.raises(SkillError, match="50 bytes; move the skill into a folder"):
             skill_files(skill, tmp_path)
-    monkeypatch.setattr(files, "MAX_FILES", 1)
+    monkeypatch.setattr(read, "MAX_FILES", 1)
     with pytest.raises(SkillError, match="more than 1 files"):
         skill_files(skill, tmp_path)
 
@@ -197,7 +192,7 @@ def test_no_file_leaves_the_folder(name: str, tmp_path: Path) -> None:
         materialise(tmp_path / "v", {name: b""}, "SKILL.md", b"")
 
 
-@pytest.mark.parametrize("folder", files.AGENT_FOLDERS)
+@pytest.mark.parametrize("folder", AGENT_FOLDERS)
 def test_the_folders_of_agents_are_searched_beside_the_visible_ones(
     tmp_path: Path, folder: str
 ) -> None:

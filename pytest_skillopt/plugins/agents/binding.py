@@ -21,7 +21,8 @@ from pytest_skillopt.plugins.agents.run import Runner
 from pytest_skillopt.plugins.agents.sandbox import Sandbox, resolve
 from pytest_skillopt.plugins.agents.sign_in import PROVIDER, SignedIn, sign_in
 from pytest_skillopt.rollouts.interrupts import before_the_end
-from pytest_skillopt.skill.files import catalogue, unnamed
+from pytest_skillopt.skill.find import unnamed
+from pytest_skillopt.skill.read import catalogue
 from pytest_skillopt.skill.version import SKILL_FILE, Version
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from pytest_skillopt.plugins.agents.proxy import MARKS, marks_of
 from pytest_skillopt.plugins.agents.run import Start
 from pytest_skillopt.plugins.agents.workspace import UnderTest, Workspace, leaking
 from pytest_skillopt.rollouts.folders import TemporaryFolder
-from pytest_skillopt.skill.files import is_outside, skill_files
+from pytest_skillopt.skill.read import skill_files
 from pytest_skillopt.skill.text import SkillError, Text
-from pytest_skillopt.skill.version import SKILL_FILE
+from pytest_skillopt.skill.version import SKILL_FILE, is_outside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -13,7 +13,8 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_skillopt.plugins.agents.tree import Entry, Tree, is_git
-from pytest_skillopt.skill.files import AGENT_FOLDERS, MAX_SKILL_BYTES
+from pytest_skillopt.skill.find import AGENT_FOLDERS
+from pytest_skillopt.skill.read import MAX_SKILL_BYTES
 from pytest_skillopt.skill.text import SkillError, Text
 from pytest_skillopt.skill.version import SKILL_FILE
 

@@ -16,7 +16,8 @@ import pytest
 from pytest_skillopt.model.types import ModelError, hide_frames
 from pytest_skillopt.plugins.formats.read import Case, EvalsError, read_evals
 from pytest_skillopt.settings import Settings
-from pytest_skillopt.skill.files import is_inside, skill_paths
+from pytest_skillopt.skill.find import skill_paths
+from pytest_skillopt.skill.folder import is_inside
 from pytest_skillopt.skill.version import SKILL_FILE
 from pytest_skillopt.untrusted import fence
 

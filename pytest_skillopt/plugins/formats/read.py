@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.plugins.formats.checks import Statement, pattern
-from pytest_skillopt.skill.files import read_bounded
+from pytest_skillopt.skill.read import read_bounded
 from pytest_skillopt.skill.text import SkillError
 
 if TYPE_CHECKING:

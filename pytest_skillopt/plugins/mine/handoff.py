@@ -20,7 +20,7 @@ from pytest_skillopt.cli import tell
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.model.types import Completion, ModelConfigError, Usage
 from pytest_skillopt.run.directory import replace_file
-from pytest_skillopt.skill.files import read_bounded
+from pytest_skillopt.skill.read import read_bounded
 from pytest_skillopt.skill.text import SkillError
 from pytest_skillopt.untrusted import redact
 

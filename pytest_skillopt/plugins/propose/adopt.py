@@ -30,10 +30,11 @@ from pytest_skillopt.plugins.propose.validate import (
 from pytest_skillopt.run.directory import replace_file, write_skill
 from pytest_skillopt.run.past import home_of, pick_run
 from pytest_skillopt.run.project import change_of_run
-from pytest_skillopt.skill.files import Trained, read_bounded, skill_files
 from pytest_skillopt.skill.lint import Linter
+from pytest_skillopt.skill.read import read_again, read_bounded, skill_files
 from pytest_skillopt.skill.text import SkillError
-from pytest_skillopt.skill.version import EMPTY, SKILL_FILE, Version, place_of
+from pytest_skillopt.skill.trained import Trained
+from pytest_skillopt.skill.version import SKILL_FILE, Version, changes
 from pytest_skillopt.untrusted import parsed
 
 if TYPE_CHECKING:
@@ -211,13 +212,10 @@ def _is_done(root: Path, path: str, old: Version, new: Version) -> bool:
     file = root / path
     if not file.resolve().is_relative_to(root) or not file.is_file():
         raise UserError(f"{path}: there is no such file in {root}")
-    names = sorted({*old, *new})
-    places = {name: root / place_of(path, name) for name in names}
-    found = {name: place.read_bytes() if place.exists() else b"" for name, place in places.items()}
-    if all(found[name] == new.get(name, EMPTY).data for name in names):
+    found = read_again(path, root, old | new)
+    if not changes(new, found):
         return True
-    changed = [name for name in names if found[name] != old.get(name, EMPTY).data]
-    if changed:
+    if changed := changes(old, found):
         raise UserError(
             f"{path}: nothing was written, since {', '.join(changed)} is not the version "
             f"{old.digest[:10]} that would be replaced; see pytest-skillopt show --patch"

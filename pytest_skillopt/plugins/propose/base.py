@@ -7,7 +7,7 @@ proposal may have changed.
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ import iniconfig  # pytest's own parser of ini files
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.git import Tree
 from pytest_skillopt.settings import REMOVED
-from pytest_skillopt.skill.files import is_searched
+from pytest_skillopt.skill.find import is_searched
 from pytest_skillopt.skill.version import SKILL_FILE
 
 if TYPE_CHECKING:
@@ -49,23 +49,11 @@ class Base:
     """Ini keys without ``skillopt_``."""
     allowed: frozenset[str]
     """Skill files that a proposal may change."""
-    files: Mapping[str, Entry]
-    """All files of the branch."""
+    tree: Tree
     git: Git
 
     def read(self, entry: Entry) -> bytes:
         return self.git.read(entry.id, limit=MAX_SKILL)
-
-    def place(self, path: str) -> str:
-        """Return the path of a file, or of a new one, without links.
-
-        Raises:
-            GitError: it lies in a submodule.
-        """
-        tree = Tree(self.git, self.commit)
-        folder, _, name = path.rpartition("/")
-        inside = tree.real(folder)
-        return tree.real(path) or (f"{inside}/{name}" if inside else path)
 
 
 def read_base(git: Git, commit: str) -> Base:
@@ -74,19 +62,19 @@ def read_base(git: Git, commit: str) -> Base:
     Raises:
         UserError: its configuration cannot be read.
     """
-    files = git.files(commit)
+    tree = Tree(git, commit)
 
     def read(name: str) -> str | None:
-        entry = files.get(git.prefix + name)
+        entry = tree.files.get(git.prefix + name)
         if entry is None or not entry.is_file:
             return None
         return git.read(entry.id, limit=_MAX_CONFIG).decode("utf-8", "replace")
 
     settings = settings_in(read, " of the base branch")
-    named = _allowed(settings, git.prefix, files)
-    base = Base(commit, settings, named, files, git)
+    named = _allowed(settings, git.prefix, tree.files)
     # A training names a skill by its path without links to folders.
-    return replace(base, allowed=named | {base.place(path) for path in named})
+    named |= {tree.place(path) for path in named}
+    return Base(commit, settings, named, tree, git)
 
 
 def _allowed(settings: Mapping[str, str], prefix: str, files: Iterable[str]) -> frozenset[str]:

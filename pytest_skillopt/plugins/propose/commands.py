@@ -16,7 +16,7 @@ from pytest_skillopt.plugins.propose.publish import Outcome, Publisher
 from pytest_skillopt.plugins.propose.schedule import CAPS, add_schedule, training_command
 from pytest_skillopt.run.directory import RunError
 from pytest_skillopt.run.past import find_home, pick_run
-from pytest_skillopt.skill.files import read_bounded
+from pytest_skillopt.skill.read import read_bounded
 from pytest_skillopt.skill.text import SkillError
 from pytest_skillopt.untrusted import no_command, shown
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.plugins.propose.git import has_commit
 from pytest_skillopt.run.directory import replace_file
-from pytest_skillopt.skill.files import slug, unnamed
+from pytest_skillopt.skill.find import slug, unnamed
 from pytest_skillopt.skill.version import Version
 
 if TYPE_CHECKING:

@@ -188,7 +188,7 @@ def plan(base: Base, skill: Checked, subject: str) -> Plan:
     blobs = {}
     for file in skill.changed:
         place, data = skill.place(file), skill.after[file].data
-        mode = base.files[place].mode if place in base.files else "100644"
+        mode = base.tree.files[place].mode if place in base.tree.files else "100644"
         blobs[place] = Entry(mode, write(git, data))
     head = commit_head(git, base.commit, blobs)
     if tip.startswith(head):

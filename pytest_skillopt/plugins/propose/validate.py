@@ -25,17 +25,12 @@ from pytest_skillopt.plugins.propose.proposal import RESULT, UP, proposed
 from pytest_skillopt.report.words import percent
 from pytest_skillopt.run.result import Result
 from pytest_skillopt.settings import Settings
-from pytest_skillopt.skill.files import (
-    Trained,
-    check_kind,
-    is_outside,
-    read_bounded,
-    slug,
-    unnamed,
-)
+from pytest_skillopt.skill.find import slug, unnamed
 from pytest_skillopt.skill.lint import Linter, allowed, refused, warned
+from pytest_skillopt.skill.read import read_bounded
 from pytest_skillopt.skill.text import SkillError, Text
-from pytest_skillopt.skill.version import SKILL_FILE, Version, changes, place_of
+from pytest_skillopt.skill.trained import Trained, check_kind
+from pytest_skillopt.skill.version import SKILL_FILE, Version, changes, is_outside, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -212,7 +207,7 @@ def _check(row: SkillResult, files: Mapping[str, bytes], base: Base) -> Checked:
                 max_tokens=most_tokens(base.settings),
                 # A text that occurs anywhere on the base branch is taken for the user's own.
                 known=lambda text: mentions(base.git, base.commit, text),
-                present={posixpath.relpath(name, folder) for name in base.files},
+                present={posixpath.relpath(name, folder) for name in base.tree.files},
                 description=base.settings.get("train_description", "").lower() in _YES,
             )
             warnings = check_text(before, after, linter)
@@ -239,7 +234,7 @@ def _base_entry(path: str, base: Base) -> Entry:
             f"not one of the skill files that proposals may change ({known}); add it to the "
             "setting skillopt_propose_skills on the base branch"
         )
-    entry = base.files.get(path)
+    entry = base.tree.files.get(path)
     if entry is None:
         raise Refused("the base branch has no such file")
     if entry.mode == LINK:
@@ -253,7 +248,7 @@ def _base_entry(path: str, base: Base) -> Entry:
 
 def _place(path: str, name: str, base: Base) -> str:
     """Return the path of a trained file, which a link of the base branch may have elsewhere."""
-    place = base.place(place_of(path, name))
+    place = base.tree.place(place_of(path, name))
     try:
         Trained(base.settings.get("files", Settings().files)).check(name)
         check_kind(place)
@@ -268,7 +263,7 @@ def _base_files(places: Mapping[str, str], base: Base) -> dict[str, Text]:
     """Read the files beside the skill from the base branch, except new ones."""
     found = {}
     for name in sorted(places.keys() - {SKILL_FILE}):
-        entry = base.files.get(places[name])
+        entry = base.tree.files.get(places[name])
         if entry is None and is_outside(name):
             raise Refused(f"{name}: the base branch has no such file")
         if entry is not None:

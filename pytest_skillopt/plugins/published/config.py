@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from pytest_skillopt.settings import REMOVED
-from pytest_skillopt.skill.files import read_bounded
+from pytest_skillopt.skill.read import read_bounded
 from pytest_skillopt.skill.text import SkillError
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from pytest_skillopt.cli import add_run_arguments, tell
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.run.past import home_of, pick_run
 from pytest_skillopt.run.project import version_of_run
-from pytest_skillopt.skill.files import slug, unnamed
+from pytest_skillopt.skill.find import slug, unnamed
 from pytest_skillopt.skill.text import with_markers_of_skillopt
 
 if TYPE_CHECKING:

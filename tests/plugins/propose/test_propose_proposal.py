@@ -14,7 +14,7 @@ from tables import each_row
 
 from pytest_skillopt.cli import main
 from pytest_skillopt.run.result import Arm, Result, RolloutSample, SkillResult, TaskRow
-from pytest_skillopt.skill.files import slug, unnamed
+from pytest_skillopt.skill.find import slug, unnamed
 
 if TYPE_CHECKING:
     import pytest
