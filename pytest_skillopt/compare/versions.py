@@ -125,9 +125,10 @@ class Revision:
         """Return the former path of a skill that had another place, and its version, if any.
 
         A link by which the skill is reached may have pointed to another one. Else it is a skill
-        whose file has gone since: the one with the same name, or with the most similar text.
+        with the same name, of which this one may be a copy, or the one with the most similar text
+        whose file has gone since.
         """
-        return self._linked(skill, trained) or self._gone(skill, now, trained)
+        return self._linked(skill, trained) or self._similar(skill, now, trained)
 
     def _linked(self, skill: str, trained: Trained) -> tuple[str, Version] | None:
         real = (self._root / skill).resolve()
@@ -142,18 +143,19 @@ class Revision:
                     return place, then
         return None
 
-    def _gone(self, skill: str, now: Version, trained: Trained) -> tuple[str, Version] | None:
-        found = []
+    def _similar(self, skill: str, now: Version, trained: Trained) -> tuple[str, Version] | None:
+        found, gone = [], []
         start = self._git.prefix
         for path in self._tree.files:
             place = path.removeprefix(start)
             kept = os.path.realpath(self._root / place) == str(self._root.resolve() / place)
-            if posixpath.basename(place) != posixpath.basename(skill) or not self._is_ours(path):
+            if _file_name(place) != _file_name(skill) or not self._is_ours(path):
                 continue
-            if not (kept and (self._root / place).exists()):
-                with contextlib.suppress(SkillError):
-                    then = self.skill(place, trained)
-                    found += [(place, then)] if then else []
+            with contextlib.suppress(SkillError):
+                then = self.skill(place, trained)
+                found += [(place, then)] if then else []
+                if then and not (kept and (self._root / place).exists()):
+                    gone.append((place, then))
         same_name = [
             (place, then)
             for place, then in found
@@ -163,7 +165,7 @@ class Revision:
         def similarity(one: tuple[str, Version]) -> float:
             return difflib.SequenceMatcher(None, one[1].main.text, now.main.text).quick_ratio()
 
-        return max(same_name or found, key=similarity, default=None)
+        return max(same_name or gone, key=similarity, default=None)
 
     def check_known(self, skill: str) -> None:
         """Raise UsageError if no revision of this repository can hold a skill that is on disk."""
@@ -204,6 +206,11 @@ class Revision:
             yield
         except (GitError, SkillError) as error:
             raise SkillError(f"{name} at {self._ref}: {error}") from error
+
+
+def _file_name(path: str) -> str:
+    """Return the name of a file as systems compare it that take no notice of case."""
+    return posixpath.basename(path).casefold()
 
 
 def with_change(root: Path, skill: str, now: Version, name: str, trained: Trained) -> Version:

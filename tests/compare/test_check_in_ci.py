@@ -144,6 +144,19 @@ def test_a_skill_that_was_moved_is_compared_with_its_old_place(project: Project)
     assert f"{new} is compared with {REAL} at HEAD" in shown
 
 
+@pytest.mark.parametrize("new", ["skills/memo/SKILL.md", "skills/notes/Skill.md"])
+def test_a_skill_with_the_name_of_another_is_compared_with_that(project: Project, new: str) -> None:
+    """The settings name a copy now, or a file whose name differs by case."""
+    project.commit()
+    if new.startswith("skills/notes/"):
+        (project.root / REAL).unlink()
+    project.write(new, SPOILED)
+    project.configure(new)
+    status, shown = project.check()
+    assert status == 1, shown
+    assert f"{new} is compared with {REAL} at HEAD" in shown
+
+
 @pytest.mark.parametrize("link", ["folder", "file"])
 def test_a_link_that_points_elsewhere_now_is_compared_with_what_it_pointed_to(
     project: Project, link: str
