@@ -219,8 +219,9 @@ def test_a_memory_document_that_cannot_be_trained(remembering: Project) -> None:
 def test_a_note_reaches_no_file_outside_that_is_not_trained(tmp_path: Path) -> None:
     """The folder .skillopt may come from a cache that others can write."""
     skill = lay_out(tmp_path / "skills" / "a", BEFORE)
-    for name in ("AGENTS.md", ".AGENTS.md.x.tmp"):
-        (tmp_path / name).write_bytes(b"mine\n")
+    (tmp_path / "AGENTS.md").write_bytes(b"mine\n")
+    (tmp_path / ".AGENTS.md.x.tmp").write_bytes(b"theirs\n")
+    stage(skill.parent, "references/a.md", "references/b.md")
     home = Home(tmp_path / ".skillopt")
     home.path.mkdir()
     skill.write_bytes(AFTER.main.data)
@@ -456,6 +457,13 @@ def lay_out(folder: Path, version: Version) -> Path:
     return folder / "SKILL.md"
 
 
+def stage(folder: Path, *names: str) -> None:
+    """Leave the new text of files beside them, as a run does that is killed."""
+    for name in names:
+        file = folder / name
+        file.with_name(f".{file.name}.x.tmp").write_bytes(AFTER[name].data)
+
+
 def on_disk(folder: Path) -> dict[str, bytes]:
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
@@ -503,6 +511,7 @@ def test_what_somebody_changed_after_the_kill_is_left_alone(tmp_path: Path) -> N
     skill = lay_out(tmp_path / "skills", BEFORE)
     (skill.parent / "references/a.md").write_bytes(AFTER["references/a.md"].data)
     skill.write_bytes(b"by hand\n")
+    stage(skill.parent, "SKILL.md", "references/b.md")
     home = Home(tmp_path / ".skillopt")
     home.path.mkdir()
     versions = [version.packed.decode() for version in (BEFORE, AFTER)]
@@ -511,6 +520,22 @@ def test_what_somebody_changed_after_the_kill_is_left_alone(tmp_path: Path) -> N
     assert "stays half written" in said
     assert "changed during the run" in said
     assert on_disk(skill.parent)["SKILL.md"] == b"by hand\n"
+
+
+@pytest.mark.parametrize("more", [{}, {"references/none.md": Text(b"")}], ids=["old", "none"])
+def test_a_note_alone_writes_no_skill(tmp_path: Path, more: dict[str, Text]) -> None:
+    """A forged one says that a file of the skill has been written already."""
+    skill = lay_out(tmp_path / "skills", BEFORE)
+    forged = BEFORE | {"SKILL.md": Text(b"theirs\n"), **more}
+    earlier = Version.from_bytes(b"old skill\n") | {"references/a.md": Text(b"x\n")}
+    home = Home(tmp_path / ".skillopt")
+    home.path.mkdir()
+    versions = [version.packed.decode() for version in (earlier, forged)]
+    (home.path / "writing-1.json").write_text(json.dumps(["skills/SKILL.md", *versions]))
+    (said,) = finish_writing(tmp_path, home, ["skills/SKILL.md"], Trained())
+    assert "stays half written" in said
+    assert skill.read_bytes() == b"old skill\n"
+    assert not list(home.path.glob("writing-*"))
 
 
 def test_a_note_writes_no_file_but_a_skill_of_the_suite(tmp_path: Path) -> None:

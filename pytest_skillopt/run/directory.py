@@ -275,10 +275,25 @@ def finish_writing(
 
 
 def _half_written(root: Path, skill: str, before: Version, after: Version) -> Version:
-    """Return ``before`` with the files that equal ``after`` already; remove temporary files."""
-    for name in after:
-        file = (root / place_of(skill, name)).resolve()
-        for stray in file.parent.glob(f".{file.name}.*.tmp"):
-            stray.unlink()
+    """Return ``before`` with the files that equal ``after`` already; remove temporary files.
+
+    Raises:
+        SkillError: a write was begun, but a text that is due does not lie beside its file, where a
+            killed run leaves it. The note by itself may come from an untrusted cache.
+    """
+    staged = {name for name in after if _unstage(root / place_of(skill, name), after[name].data)}
     due = changes(read_again(skill, root, after), after)
-    return before | {name: text for name, text in after.items() if name not in due}
+    begun = before | {name: text for name, text in after.items() if name not in due}
+    lost = [name for name in due if name not in staged]
+    if lost and begun != before:
+        raise SkillError(f"{', '.join(lost)}: no new text of a killed run is beside it")
+    return begun
+
+
+def _unstage(place: Path, data: bytes) -> bool:
+    """Remove the temporary files of killed runs beside a file; tell whether one held the data."""
+    file, found = place.resolve(), False
+    for stray in file.parent.glob(f".{file.name}.*.tmp"):
+        found = found or (stray.is_file() and stray.read_bytes() == data)
+        stray.unlink()
+    return found
