@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import warm_sessions
 from execnet import gateway_io
-from greetings import answer, proposal
+from greetings import TWO_MODELS, answer, proposal, write_project
 from patience import PATIENCE, wait_until
 from run_files import latest_result
 from sessions import WITHOUT_TIME_OUTS
@@ -31,24 +31,15 @@ def test_greeting(skill_agent, name):
 
 @pytest.fixture
 def project(
-    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
+    pytester: pytest.Pytester,
+    chat_server: ChatServer,
+    api_key: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> pytest.Pytester:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
     monkeypatch.setenv("MY_TEAM", "the red one")
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     chat_server.reply = answer
-    pytester.makefile(".md", SKILL="---\nname: greet\ndescription: Greets.\n---\nSay hello.\n")
-    pytester.makepyfile(test_greeting=TESTS)
-    pytester.makepyprojecttoml(
-        f"""
-        [tool.pytest.ini_options]
-        skillopt_target = "openai:worker"
-        skillopt_optimizer = "openai:thinker"
-        skillopt_base_url = "{chat_server.url}"
-        skillopt_requests = ['headers_env = {{"X-Team": "MY_TEAM"}}']
-        skillopt_final_rollouts = 2
-        """
-    )
+    requests = 'headers_env = {"X-Team": "MY_TEAM"}'
+    write_project(pytester, chat_server, TESTS, requests=requests, final_rollouts=2, **TWO_MODELS)
     return pytester
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from chat_server import Answer
-from greetings import proposal
+from greetings import TWO_MODELS, proposal, write_project
 from toy_world import ToySampler
 
 from pytest_skillopt.model.purse import Amounts, Purse
@@ -55,17 +55,8 @@ def run(
 ) -> tuple[dict[str, Any], str]:
     """Run a mode in a project where a rollout takes $0.01; return its result and output."""
     server.reply = played
-    (pytester.path / "SKILL.md").write_text("---\nname: g\ndescription: Greets.\n---\nSay hello.\n")
-    pytester.makepyfile(test_greeting=f"CALLS = {calls}\n{TESTS}")
-    pytester.makepyprojecttoml(
-        f"""
-        [tool.pytest.ini_options]
-        skillopt_target = "openai:worker"
-        skillopt_optimizer = "openai:thinker"
-        skillopt_base_url = "{server.url}"
-        skillopt_prices = "worker=10/10, thinker=1/1"
-        """
-    )
+    prices = "worker=10/10, thinker=1/1"
+    write_project(pytester, server, f"CALLS = {calls}\n{TESTS}", prices=prices, **TWO_MODELS)
     said = pytester.runpytest_inprocess(*arguments).stdout.str()
     runs = sorted((pytester.path / ".skillopt" / "runs").glob("*/result.json"))
     return (json.loads(runs[-1].read_text()) if runs else {}), said

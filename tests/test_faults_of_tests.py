@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from greetings import proposal
+from greetings import TWO_MODELS, proposal, write_project
 
 if TYPE_CHECKING:
     from chat_server import ChatServer
@@ -41,16 +41,7 @@ def train(
     pytester: pytest.Pytester, server: ChatServer, source: str, *more: str
 ) -> tuple[dict[str, Any], str]:
     server.reply = played
-    (pytester.path / "SKILL.md").write_text("---\nname: g\ndescription: Greets.\n---\nSay hello.\n")
-    pytester.makepyfile(test_greeting=HEAD + source)
-    pytester.makepyprojecttoml(
-        f"""
-        [tool.pytest.ini_options]
-        skillopt_target = "openai:worker"
-        skillopt_optimizer = "openai:thinker"
-        skillopt_base_url = "{server.url}"
-        """
-    )
+    write_project(pytester, server, HEAD + source, **TWO_MODELS)
     said = pytester.runpytest_inprocess("--skillopt-train", *more).stdout.str()
     runs = sorted((pytester.path / ".skillopt" / "runs").iterdir())
     return json.loads((runs[-1] / "result.json").read_text()), said

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from greetings import proposal
+from greetings import proposal, write_project
 from run_files import all_results, latest_entries
 
 if TYPE_CHECKING:
@@ -35,16 +35,7 @@ EXECUTORS = [("-p", "no:xdist"), ("-n1",)]
 @pytest.fixture
 def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) -> pytest.Pytester:
     chat_server.reply = lambda body: proposal("End with an exclamation mark.")
-    pytester.makefile(".md", SKILL="---\nname: greet\ndescription: Greets.\n---\nSay hello.\n")
-    pytester.makepyfile(test_greeting=TESTS)
-    pytester.makepyprojecttoml(
-        f"""
-        [tool.pytest.ini_options]
-        skillopt_optimizer = "openai:thinker"
-        skillopt_base_url = "{chat_server.url}"
-        skillopt_prices = "thinker=1/1"
-        """
-    )
+    write_project(pytester, chat_server, TESTS, optimizer="openai:thinker", prices="thinker=1/1")
     return pytester
 
 

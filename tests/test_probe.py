@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from greetings import answer
+from greetings import TWO_MODELS, answer, write_project
 from run_files import latest_result
 
 if TYPE_CHECKING:
@@ -27,18 +27,7 @@ def test_greeting(skill_agent, skill_judge, name):
 @pytest.fixture
 def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) -> pytest.Pytester:
     chat_server.reply = answer
-    pytester.makefile(".md", SKILL="---\nname: greet\ndescription: Greets.\n---\nSay hello.\n")
-    pytester.makepyfile(test_greeting=TESTS)
-    pytester.makepyprojecttoml(
-        f"""
-        [tool.pytest.ini_options]
-        skillopt_target = "openai:worker"
-        skillopt_optimizer = "openai:thinker"
-        skillopt_base_url = "{chat_server.url}"
-        skillopt_rollouts = 1
-        skillopt_final_rollouts = 1
-        """
-    )
+    write_project(pytester, chat_server, TESTS, rollouts=1, final_rollouts=1, **TWO_MODELS)
     return pytester
 
 

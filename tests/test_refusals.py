@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from chat_server import Answer
-from greetings import proposal
+from greetings import HELLO, TWO_MODELS, proposal, write_project
 from run_files import latest_result
 from tables import each_row
 
@@ -42,16 +42,7 @@ def played(body: dict[str, Any]) -> str | Answer:
 
 def project(pytester: pytest.Pytester, server: ChatServer) -> None:
     server.reply = played
-    (pytester.path / "SKILL.md").write_text("---\nname: g\ndescription: Greets.\n---\nSay hello.\n")
-    pytester.makepyfile(test_greeting=TESTS)
-    pytester.makepyprojecttoml(
-        f"""
-        [tool.pytest.ini_options]
-        skillopt_target = "openai:worker"
-        skillopt_optimizer = "openai:thinker"
-        skillopt_base_url = "{server.url}"
-        """
-    )
+    write_project(pytester, server, TESTS, **TWO_MODELS)
 
 
 def unlike(answer: Answer, body: dict[str, Any]) -> Answer:
@@ -79,7 +70,7 @@ def test_a_task_that_is_refused_for_good_is_put_away_and_the_rest_trains(
     plan = pytester.runpytest_inprocess("--skillopt-train", "--collect-only", "-q").stdout.str()
     assert f"leave it out by --deselect={REFUSED}" in plan
     chat_server.requests.clear()
-    (pytester.path / "SKILL.md").write_text("---\nname: g\ndescription: Greets.\n---\nSay hello.\n")
+    (pytester.path / "SKILL.md").write_text(HELLO)
     evaluated = pytester.runpytest_inprocess("--skillopt", "--skillopt-rollouts=3", "-q")
     assert refused_calls(chat_server) == 1
     assert evaluated.ret == 1, "a task that is never measured does not pass"

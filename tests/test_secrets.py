@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pytest
+from greetings import TWO_MODELS, write_project
 from run_files import latest_entries, latest_result
 
 if TYPE_CHECKING:
@@ -69,19 +70,8 @@ def test_no_file_and_no_line_holds_a_secret(
     monkeypatch.setenv("DEPLOY_TOKEN", SECRET)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     chat_server.reply = play
-    pytester.makefile(".md", SKILL="---\nname: greet\ndescription: Greets.\n---\nSay hello.\n")
-    pytester.makepyfile(test_greeting=TESTS)
-    pytester.makepyprojecttoml(
-        f"""
-        [tool.pytest.ini_options]
-        skillopt_target = "openai:worker"
-        skillopt_optimizer = "openai:thinker"
-        skillopt_base_url = "{chat_server.url}"
-        skillopt_rollouts = 2
-        skillopt_final_rollouts = 2
-        skillopt_published = "patience: 1"
-        """
-    )
+    more = {"rollouts": 2, "final_rollouts": 2, "published": "patience: 1"}
+    write_project(pytester, chat_server, TESTS, **TWO_MODELS, **more)
     command = ("--skillopt-train", "--junitxml=junit.xml", "-v", *arguments)
     done = pytester.runpytest_inprocess(*command, "-oskillopt_max_error_rate=0.2")
     assert done.ret == 0

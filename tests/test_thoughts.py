@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from greetings import proposal
+from greetings import TWO_MODELS, proposal, write_project
 
 if TYPE_CHECKING:
     import pytest
@@ -25,28 +25,15 @@ RULE, DRAFT = "End with an exclamation mark.", "Shout every word, and then shout
 def test_a_draft_in_the_thoughts_is_neither_an_answer_nor_an_edit(
     pytester: pytest.Pytester, chat_server: ChatServer, api_key: str
 ) -> None:
-    def edits(content: str) -> str:
-        return proposal(content)
-
     def reply(body: dict[str, Any]) -> str:
         if body["model"] == "thinker":
-            return f"Perhaps {edits(DRAFT)}? No.\n</think>\n\n{edits(RULE)}"
+            return f"Perhaps {proposal(DRAFT)}? No.\n</think>\n\n{proposal(RULE)}"
         text = "Hello!" if RULE in body["messages"][0]["content"] else "Hello."
         draft = json.dumps({"text": "Hello, Ada and all who are with her", "note": "a draft"})
         return f"I could say {draft}.\n</think>\n\n{json.dumps({'text': text})}"
 
     chat_server.reply = reply
-    pytester.makefile(".md", SKILL="---\nname: greet\ndescription: Greets.\n---\nSay hello.\n")
-    pytester.makepyfile(test_greeting=TESTS)
-    pytester.makepyprojecttoml(
-        f"""
-        [tool.pytest.ini_options]
-        skillopt_target = "openai:worker"
-        skillopt_optimizer = "openai:thinker"
-        skillopt_base_url = "{chat_server.url}"
-        skillopt_rollouts = 1
-        """
-    )
+    write_project(pytester, chat_server, TESTS, rollouts=1, **TWO_MODELS)
     done = pytester.runpytest_inprocess("--skillopt-train", "-p", "no:xdist")
     assert done.ret == 0, done.stdout.str()
     skill = (pytester.path / "SKILL.md").read_text()

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 RULE = "End every greeting with an exclamation mark."
 WORDS = "It is important to know that greetings matter a lot to all who are greeted."
 HEAD = "---\nname: greeting\ndescription: Greets.\n---\n# Greeting\n\n"
+HELLO = "---\nname: greet\ndescription: Greets.\n---\nSay hello.\n"
 SKILL = f"{HEAD}{WORDS}\n\n{RULE}\n"
 TESTS = """
 import pytest
@@ -37,6 +38,20 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
         "skillopt_rollouts = 2\nskillopt_final_rollouts = 8\nskillopt_gate_alpha = 0.2\n"
     )
     return pytester
+
+
+TWO_MODELS = {"target": "openai:worker", "optimizer": "openai:thinker"}
+
+
+def write_project(
+    pytester: pytest.Pytester, server: ChatServer, tests: str, **settings: object
+) -> None:
+    """Write a skill that says hello, tests of it, and settings, the server's address included."""
+    (pytester.path / "SKILL.md").write_text(HELLO)
+    pytester.makepyfile(test_greeting=tests)
+    given = {"base_url": server.url, **settings}
+    lines = (f"skillopt_{name} = {value}" for name, value in given.items())
+    pytester.makeini("\n".join(["[pytest]", *lines]))
 
 
 def result_of(path: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from chat_server import Answer
+from greetings import HELLO
 from hypothesis import given
 from hypothesis import strategies as st
 from tables import each_row
@@ -88,7 +89,7 @@ def spent(pytester: pytest.Pytester, server: ChatServer, prices: str, *, own: bo
         return Answer(raw=json.dumps({"choices": choices, "usage": usage | details}))
 
     server.reply = reply
-    (pytester.path / "SKILL.md").write_text("---\nname: g\ndescription: Greets.\n---\nSay hello.\n")
+    (pytester.path / "SKILL.md").write_text(HELLO)
     pytester.makepyfile(test_greeting=f"OWN = {own}\n{TESTS}")
     options = ("--skillopt-target=openai:worker", f"-oskillopt_base_url={server.url}")
     more = ("--skillopt", "--skillopt-rollouts=1", f"-oskillopt_prices={prices}")

@@ -43,10 +43,8 @@ def world(body: dict[str, Any]) -> str:
 
 
 def test_none_before_and_after_side_by_side(
-    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
+    pytester: pytest.Pytester, chat_server: ChatServer, api_key: str
 ) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     chat_server.reply = world
     pytester.makefile(".md", SKILL="---\nname: greet\ndescription: Greets.\n---\nSay hello.\n")
     pytester.makepyfile(test_greeting=TESTS)
@@ -109,11 +107,9 @@ def test_none_before_and_after_side_by_side(
 
 
 def test_a_check_shows_three_arms_at_the_price_of_one_more(
-    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
+    pytester: pytest.Pytester, chat_server: ChatServer, api_key: str
 ) -> None:
     """The replies of the changed skill are those of the check against no skill."""
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     chat_server.reply = world
     text = f"---\nname: greet\ndescription: Greets.\n---\nSay hello. {RULE}\n"
     skill = pytester.makefile(".md", SKILL=text)
@@ -136,11 +132,9 @@ def test_a_check_shows_three_arms_at_the_price_of_one_more(
 
 
 def test_a_task_that_failed_in_the_search_did_not_always_pass(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, chat_server: ChatServer
+    pytester: pytest.Pytester, chat_server: ChatServer, api_key: str
 ) -> None:
     """All samples of the run count, not only the fresh ones that decide."""
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     chat_server.reply = lambda body: proposal("End with an exclamation mark.")
     pytester.makefile(".md", SKILL="---\nname: greet\ndescription: Greets.\n---\nSay hello.\n")
     pytester.makepyfile(

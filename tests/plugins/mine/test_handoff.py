@@ -7,7 +7,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 import pytest
-from greetings import proposal
+from greetings import HELLO, proposal
 from patience import wait_until
 from run_files import latest_result
 
@@ -58,7 +58,7 @@ def answering(folder: Path, answer: Callable[[Path], None]) -> Iterator[None]:
 
 
 def test_a_training_is_answered_by_hand(pytester: pytest.Pytester) -> None:
-    pytester.makefile(".md", SKILL="---\nname: greet\ndescription: Greets.\n---\nSay hello.\n")
+    (pytester.path / "SKILL.md").write_text(HELLO)
     pytester.makepyfile(test_greeting=TESTS)
     pytester.makeini("[pytest]\nskillopt_optimizer = handoff\nskillopt_final_rollouts = 3\n")
     folder = pytester.path / ".skillopt" / "handoff"
@@ -107,7 +107,7 @@ def test_a_small_suite_is_answered_by_hand(
     pytester: pytest.Pytester, workers: tuple[str, ...]
 ) -> None:
     """Whoever answers is the target, too: each rollout waits for its own answer."""
-    pytester.makefile(".md", SKILL="---\nname: greet\ndescription: Greets.\n---\nSay hello.\n")
+    (pytester.path / "SKILL.md").write_text(HELLO)
     pytester.makepyfile(test_greeting=ASKING)
     pytester.makeini("[pytest]\nskillopt_target = handoff\n")
     folder = pytester.path / ".skillopt" / "handoff"
