@@ -6,7 +6,7 @@ import itertools
 import json
 import signal
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import warm_sessions
@@ -17,7 +17,7 @@ from run_files import latest_result
 from sessions import WITHOUT_TIME_OUTS
 
 if TYPE_CHECKING:
-    from chat_server import ChatServer
+    from chat_server import Body, ChatServer
 
 TESTS = """
 import pytest
@@ -116,7 +116,7 @@ def test_a_repeated_run_decides_as_the_first_though_its_samples_are_free(
     start = skill.read_text()
     words = itertools.count()
 
-    def reply(body: dict[str, Any]) -> str:
+    def reply(body: Body) -> str:
         if body["model"] == "thinker":
             return proposal(f"Use word number {next(words)}.")
         return "Hello!" if len(str(body["messages"])) % 3 else "Hello."
@@ -152,7 +152,7 @@ def test_an_interrupt_waits_for_no_reply(
         chat_server.probe = chat_server.answer(latency=PATIENCE)
     asked, ended = threading.Event(), threading.Event()
 
-    def reply(body: dict[str, Any]) -> str:
+    def reply(body: Body) -> str:
         asked.set()
         assert ended.wait(PATIENCE)
         return "Hello!"

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from chat_server import Answer
+from chat_server import Answer, system_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from chat_server import ChatServer
+    from chat_server import Body, ChatServer
 
 SUITES = Path(__file__).parent.parent / "benchmarks" / "suites"
 SCRIPT = "import openpyxl\nbook = openpyxl.load_workbook(INPUT_PATH)\nsheet = book.active\n"
@@ -32,7 +32,7 @@ RIGHT = {
 }
 
 
-def answer(suite: str, body: dict[str, Any], right: bool) -> str | Answer:
+def answer(suite: str, body: Body, right: bool) -> str | Answer:
     """Answer as a model that does each task, or the one that has something wrong in it."""
     user = next(m for m in reversed(body["messages"]) if m["role"] == "user")["content"]
     if suite == "alfworld":
@@ -57,7 +57,7 @@ def answer(suite: str, body: dict[str, Any], right: bool) -> str | Answer:
     return f"<answer>no</answer> or <answer>{known if right else known[:-3]}</answer>"
 
 
-def next_action(body: dict[str, Any]) -> Any:
+def next_action(body: Body) -> Any:
     """Look everywhere for the thing, take it, and carry it to the goal."""
     users = [m["content"] for m in body["messages"] if m["role"] == "user"]
     thing, goal = users[0].split("put ")[1].split(".")[0].split(" in ")
@@ -101,8 +101,8 @@ def test_right_answers_pass_and_wrong_ones_fail(
     except ImportError:
         suites.remove("spreadsheetbench")
 
-    def reply(body: dict[str, Any]) -> str | Answer:
-        system = body["messages"][0]["content"]
+    def reply(body: Body) -> str | Answer:
+        system = system_of(body)
         return answer(next(s for s in suites if f"name: {s}\n" in system), body, right)
 
     chat_server.reply = reply

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import ModuleType
 
-    from chat_server import ChatServer
+    from chat_server import Body, ChatServer
 
     from pytest_skillopt.rollouts.rollout import Rollout, RolloutRequest
 
@@ -39,7 +39,7 @@ def test_greeting(skill_agent, rollout, guest):
 """
 
 
-def played(body: dict[str, Any]) -> Answer:
+def played(body: Body) -> Answer:
     """Answer with 600 tokens in and 400 out, whatever the length of the texts."""
     text = f"Hello{'!' if 'exclamation' in body['messages'][0]['content'] else '.'}"
     if body["model"] == "thinker":

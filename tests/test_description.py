@@ -20,7 +20,7 @@ from pytest_skillopt.skill.version import Version
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chat_server import ChatServer
+    from chat_server import Body, ChatServer
 
 PAGE = (Path(__file__).parent.parent / "docs" / "more-to-train.md").read_text(encoding="utf-8")
 TESTS = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)[0]
@@ -268,7 +268,7 @@ class Repository:
         text = f"---\nname: house-{skill}\ndescription: {description}\n---\n# {skill}\n\nDo it.\n"
         self.file(skill).write_text(text)
 
-    def reply(self, body: dict[str, Any]) -> str:
+    def reply(self, body: Body) -> str:
         trained = "greeting" if "# greeting" in str(body["messages"]) else "sorting"
         edit = {"op": "replace", "target": "", "field": "description"}
         edits = [{**edit, "content": self.proposed[trained]}] if self.proposed[trained] else []
@@ -343,7 +343,7 @@ def test_a_description_measured_beside_one_that_cannot_be_written_is_not_written
     reply = repository.reply
     changed = repository.file("greeting").read_text() + "By hand.\n"
 
-    def meddle(body: dict[str, Any]) -> str:
+    def meddle(body: Body) -> str:
         if "# sorting" in str(body["messages"]):
             repository.file("greeting").write_text(changed)
         return reply(body)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from chat_server import asked_in, system_of
 
 import pytest_skillopt
 from pytest_skillopt.rollouts.rollout import IDLE
@@ -20,7 +21,7 @@ from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.lint import rules
 
 if TYPE_CHECKING:
-    from chat_server import Answer, ChatServer
+    from chat_server import Answer, Body, ChatServer
 
 DOCS = Path(__file__).parent.parent / "docs"
 SKILL = "---\nname: greeting\ndescription: Greets.\n---\n# Greeting\n\nSay hello.\n"
@@ -32,7 +33,7 @@ def blocks(document: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
-def play(body: dict[str, Any]) -> str:
+def play(body: Body) -> str:
     """A model that greets in JSON, and a judge."""
     if "response_format" in body:
         return json.dumps({"reason": "polite", "score": 0.9})
@@ -81,7 +82,7 @@ def test_the_examples_of_the_fixtures(pytester: pytest.Pytester, chat_server: Ch
 def test_the_examples_of_conversations(pytester: pytest.Pytester, chat_server: ChatServer) -> None:
     """An agent that asks, remembers and refunds, and a user that tells what it is asked for."""
 
-    def reply(body: dict[str, Any]) -> str | Answer:
+    def reply(body: Body) -> str | Answer:
         *_, last = body["messages"]
         said = str(last["content"])
         if "response_format" in body:
@@ -98,7 +99,7 @@ def test_the_examples_of_conversations(pytester: pytest.Pytester, chat_server: C
 
 
 def test_the_examples_of_commands(pytester: pytest.Pytester, chat_server: ChatServer) -> None:
-    def reply(body: dict[str, Any]) -> Any:
+    def reply(body: Body) -> Any:
         results = [m["content"] for m in body["messages"] if m["role"] == "tool"]
         if results[1:] == ["conflict\n\n[exit code 1]"]:
             return "There is a conflict."
@@ -131,10 +132,10 @@ def test_cases_of_other_tools_are_parameters(
 ) -> None:
     """The examples for those who come from there: each suite has a case that fails."""
 
-    def reply(body: dict[str, Any]) -> str:
+    def reply(body: Body) -> str:
         if "response_format" in body:
             return json.dumps({"grades": [{"number": 1, "evidence": "", "holds": True}]})
-        asked = str(body["messages"][-1]["content"])
+        asked = asked_in(body)
         return "4" if asked == "Add 2 and 2" else "3" if "Add" in asked else "Bonjour Ada"
 
     chat_server.reply = reply
@@ -169,12 +170,12 @@ def started(
 ) -> pytest.Pytester:
     """The project of ``getting-started.md``, with a server in the place of the provider."""
 
-    def reply(body: dict[str, Any]) -> str:
+    def reply(body: Body) -> str:
         if "response_format" in body:
             edits = [{"op": "append", "target": "", "content": SUBJECT}]
             return json.dumps({"reasoning": "it is too long", "edits": edits})
-        change = str(body["messages"][-1]["content"]).split("\n")[-1]
-        return change[:49] if SUBJECT in body["messages"][0]["content"] else change
+        change = asked_in(body).split("\n")[-1]
+        return change[:49] if SUBJECT in system_of(body) else change
 
     chat_server.reply = reply
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-this-test")

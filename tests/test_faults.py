@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import warm_sessions
+from chat_server import asked_in
 from example_copy import answer_at_once, copy_example
 from fault_project import NAMES, QUICK, SKILL, FaultProject, is_optimizer, outcome, play, wait_for
 from patience import PATIENCE, wait_until
@@ -40,7 +41,7 @@ from pytest_skillopt.rollouts.folders import SkillVersions
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from chat_server import Answer, ChatServer
+    from chat_server import Answer, Body, ChatServer
 
 WORKERS = ("-n", "2")
 
@@ -326,8 +327,8 @@ def test_an_interrupt_while_the_test_split_is_measured_writes_nothing_until_it_i
 ) -> None:
     running: list[warm_sessions.Session] = []
 
-    def interrupt(body: dict[str, Any]) -> str:
-        if NAMES[5] in body["messages"][-1]["content"]:  # a test task: asked after the verdict only
+    def interrupt(body: Body) -> str:
+        if NAMES[5] in asked_in(body):  # a test task: asked after the verdict only
             running[0].send_signal(signal.SIGINT)
         return play(body)
 
@@ -350,7 +351,7 @@ def test_an_interrupt_while_the_optimizer_thinks_keeps_what_is_known(
 ) -> None:
     thinking, go_on = threading.Event(), threading.Event()
 
-    def answer(body: dict[str, Any]) -> str:
+    def answer(body: Body) -> str:
         if is_optimizer(body):
             thinking.set()
             go_on.wait()
@@ -525,7 +526,7 @@ class Faulty:
         self._unpaid = ("", "429", "500")
         self._spoilt: set[str] = set()
 
-    def __call__(self, body: dict[str, Any]) -> str | Answer:
+    def __call__(self, body: Body) -> str | Answer:
         with self._lock:
             if not self._coming:
                 self._coming = self._chance.sample(self._kinds, len(self._kinds))
@@ -562,7 +563,7 @@ def test_a_server_that_is_down_for_a_while_is_waited_for(
 
     monkeypatch.setattr(Client, "_wait", count)
 
-    def answer(body: dict[str, Any]) -> str | Answer:
+    def answer(body: Body) -> str | Answer:
         if project.target_calls < 20 or up.is_set():
             return play(body)
         reached.set()
@@ -793,7 +794,7 @@ def test_nothing_is_left_of_64_calls_in_flight(
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     full = threading.Event()
 
-    def answer(body: dict[str, Any]) -> str:
+    def answer(body: Body) -> str:
         if project.server.peak >= 64:
             full.set()
         assert full.wait(PATIENCE)

@@ -6,10 +6,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from chat_server import system_of
 from greetings import TWO_MODELS, proposal, write_project
 
 if TYPE_CHECKING:
-    from chat_server import ChatServer
+    from chat_server import Body, ChatServer
 
 HEAD = """
 import json
@@ -31,10 +32,10 @@ BODY = """def test_greeting(skill_agent, guest):
 RULE = 'Answer as JSON, such as {"greeting": "Hello"}.'
 
 
-def played(body: dict[str, Any]) -> str:
+def played(body: Body) -> str:
     if body["model"] == "thinker":
         return proposal(RULE)
-    return '{"greeting": "Hello"}' if "JSON" in body["messages"][0]["content"] else "Hello."
+    return '{"greeting": "Hello"}' if "JSON" in system_of(body) else "Hello."
 
 
 def train(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from chat_server import system_of
 from greetings import greet
 from run_files import latest_entries, latest_result
 from tables import each_row
@@ -23,7 +24,7 @@ from pytest_skillopt import hookspecs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chat_server import ChatServer
+    from chat_server import Body, ChatServer
 
 SKILL = b"---\nname: greeting\ndescription: Greets.\n---\n# Greeting\n\nSay hello.\n"
 RULE = "End every greeting with an exclamation mark."
@@ -79,7 +80,7 @@ class Project:
             """
         )
 
-    def _play(self, body: dict[str, Any]) -> str:
+    def _play(self, body: Body) -> str:
         if body["model"] == "thinker":
             return reply_with(*self.edits)
         return greet(body)
@@ -214,9 +215,7 @@ def test_prompt(project: Project) -> None:
 def test_reflect(project: Project) -> None:
     project.use("pytest_skillopt_reflect")
     project.write_test('assert skill_agent(f"Greet {name} in JSON.").json() == {}')
-    project.server.reply = lambda body: (
-        "{}" if "JSON only" in body["messages"][0]["content"] else "Hello."
-    )
+    project.server.reply = lambda body: "{}" if "JSON only" in system_of(body) else "Hello."
     assert project.run("--skillopt-train").ret == 0
     assert project.result["status"] == "accepted"
     assert "\nAnswer with JSON only." in project.skill

@@ -11,7 +11,6 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from tables import each_row
 
 from pytest_skillopt.cli import main
 from pytest_skillopt.run.directory import Home, finish_writing, finished, mode_of
@@ -148,20 +147,6 @@ def test_adopt_names_what_stands_where_its_receipt_belongs(
         assert "receipt" in failed(capsys, "adopt", "--undo") or str(receipt) in failed(
             capsys, "adopt", "--undo"
         )
-
-
-@each_row("content", [DEEP.encode(), b"\xff\xfe", b"{}", b'{"a": ' * 100_000])
-@each_row("command", ["adopt", "show", "show --list", "show --patch"])
-def test_a_result_that_is_none_is_skipped_with_the_reason(
-    home: Path, command: str, content: bytes, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (run,) = (home / "runs").iterdir()
-    (run / "result.json").write_bytes(content)
-    capsys.readouterr()
-    code = main(command.split())
-    captured = capsys.readouterr()
-    assert code == (0 if command == "show --list" else 4)
-    assert "result.json" in captured.out + captured.err
 
 
 @pytest.mark.parametrize("source", ["-", "file", "pipe"])

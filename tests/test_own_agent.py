@@ -80,7 +80,7 @@ def test_they_are_in_the_usage_of_the_run(
 
 @pytest.mark.parametrize("arguments", EXECUTORS, ids=" ".join)
 def test_an_agent_is_told_its_model_and_a_key_for_its_cache(
-    project: pytest.Pytester, arguments: tuple[str, ...]
+    project: pytest.Pytester, chat_server: ChatServer, arguments: tuple[str, ...]
 ) -> None:
     project.makepyfile(
         test_greeting="""
@@ -109,8 +109,9 @@ def test_an_agent_is_told_its_model_and_a_key_for_its_cache(
     (project.path / "told").unlink()
     assert project.runpytest_inprocess("--skillopt", *arguments, *given, *prices).ret == 0
     told = [line.rsplit(" ", 1) for line in (project.path / "told").read_text().splitlines()]
-    url = project.path.joinpath("pyproject.toml").read_text().split('base_url = "')[1].split('"')[0]
-    assert {said for said, _ in told} == {f"worker {url} OPENAI_API_KEY {{'temperature': 0.5}}"}
+    assert {said for said, _ in told} == {
+        f"worker {chat_server.url} OPENAI_API_KEY {{'temperature': 0.5}}"
+    }
     assert len({key for _, key in told}) == len(told) == 6
     result = kept(project)
     assert own(result)["eval"]["cost"] == pytest.approx(6 * 5.0)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import warm_sessions
+from chat_server import system_of
 
 if TYPE_CHECKING:
     from chat_server import ChatServer
@@ -280,7 +281,7 @@ def test_the_agent_talks_to_any_compatible_server(
     first = chat_server.bodies[0]
     assert first["model"] == "some-model"
     assert first["messages"][0]["role"] == "system"
-    assert "Say hello." in first["messages"][0]["content"]
+    assert "Say hello." in system_of(first)
     assert not (project.path / ".skillopt").exists()
 
 

@@ -12,7 +12,7 @@ from run_files import latest_result
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from chat_server import ChatServer
+    from chat_server import Body, ChatServer
 
 TESTS = """
 import pytest
@@ -56,7 +56,7 @@ def test_a_model_that_is_refused_is_a_usage_error_before_anything_is_paid(
 def test_a_training_without_a_model_leaves_no_file(
     project: pytest.Pytester, chat_server: ChatServer, workers: tuple[str, ...]
 ) -> None:
-    project.makepyprojecttoml("[tool.pytest.ini_options]\n")
+    project.makeini("[pytest]\n")
     done = project.runpytest_inprocess("--skillopt-train", *workers)
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     done.stderr.fnmatch_lines(["ERROR: *skillopt_model*"])
@@ -165,7 +165,7 @@ def test_a_server_without_a_system_role_is_refused_and_then_trained_with(
     answers = chat_server.reply
 
     def strict(answer: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Any]:
-        def reply(body: dict[str, Any]) -> Any:
+        def reply(body: Body) -> Any:
             roles = [message["role"] for message in body["messages"]]
             if roles != ["user"]:
                 return chat_server.answer.error(400, "System role not supported")

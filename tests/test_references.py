@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import warm_sessions
-from chat_server import Answer
+from chat_server import Answer, asked_in
 from patience import PATIENCE
 from run_files import latest_result
 from sessions import clean_environment
@@ -25,7 +25,7 @@ from pytest_skillopt.skill.version import Version
 from pytest_skillopt.skill.write import write_version
 
 if TYPE_CHECKING:
-    from chat_server import ChatServer
+    from chat_server import Body, ChatServer
 
 PAGE = (Path(__file__).parent.parent / "docs" / "more-to-train.md").read_text(encoding="utf-8")
 SKILL, STYLE = re.findall(r"^```text\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
@@ -82,7 +82,7 @@ class Project:
     def result(self) -> dict[str, Any]:
         return latest_result(self._pytester.path)
 
-    def _reply(self, body: dict[str, Any]) -> str | Answer:
+    def _reply(self, body: Body) -> str | Answer:
         if body["model"] == "thinker":
             return json.dumps(
                 {"reasoning": "every reply lacks it", "edits": [self.edit, *self.more]}
@@ -406,9 +406,9 @@ def test_the_reading_tool_leaves_the_project_by_no_way(
     project.write("tests/test_x.py", "SECRET = 1")
     seen: list[str] = []
 
-    def reply(body: dict[str, Any]) -> str | Answer:
+    def reply(body: Body) -> str | Answer:
         if body["messages"][-1]["role"] == "tool":
-            seen.append(body["messages"][-1]["content"])
+            seen.append(asked_in(body))
         if len(seen) == len(paths):
             return "Hello!"
         return Answer.tool("read_skill_file", path=paths[len(seen)])

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from chat_server import Answer
+from chat_server import Answer, asked_in, system_of
 from greetings import HELLO, TWO_MODELS, proposal, write_project
 from run_files import latest_result
 from tables import each_row
@@ -17,7 +17,7 @@ from pytest_skillopt.model.limits import CallEstimate, Meter
 from pytest_skillopt.model.types import ModelFault, Usage
 
 if TYPE_CHECKING:
-    from chat_server import ChatServer
+    from chat_server import Body, ChatServer
 
 RULE = "End every greeting with an exclamation mark."
 TESTS = """
@@ -31,8 +31,8 @@ def test_greeting(skill_agent, guest):
 REFUSED = "test_greeting.py::test_greeting[guest07]"
 
 
-def played(body: dict[str, Any]) -> str | Answer:
-    system, user = body["messages"][0]["content"], body["messages"][-1]["content"]
+def played(body: Body) -> str | Answer:
+    system, user = system_of(body), asked_in(body)
     if body["model"] == "thinker":
         return proposal(RULE)
     if "guest07" in user:
@@ -45,14 +45,14 @@ def project(pytester: pytest.Pytester, server: ChatServer) -> None:
     write_project(pytester, server, TESTS, **TWO_MODELS)
 
 
-def unlike(answer: Answer, body: dict[str, Any]) -> Answer:
+def unlike(answer: Answer, body: Body) -> Answer:
     """Answer the same to everything."""
     return answer
 
 
 def refused_calls(server: ChatServer) -> int:
     target = [body for body in server.bodies if body["model"] == "worker"]
-    return sum("guest07" in body["messages"][-1]["content"] for body in target)
+    return sum("guest07" in asked_in(body) for body in target)
 
 
 def test_a_task_that_is_refused_for_good_is_put_away_and_the_rest_trains(

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pytest
+from chat_server import system_of
 from greetings import TWO_MODELS, write_project
 from run_files import latest_entries, latest_result
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from chat_server import ChatServer
+    from chat_server import Body, ChatServer
 
 SECRET = 'pl4nted/"quoted"\\secret=77'
 KEY = "sk-test-0123456789"
@@ -43,7 +44,7 @@ def database(request, rollout):
 """
 
 
-def play(body: dict[str, Any]) -> str:
+def play(body: Body) -> str:
     """Both models repeat the secret in all they say."""
     if body["model"] == "thinker":
         edits = [
@@ -51,7 +52,7 @@ def play(body: dict[str, Any]) -> str:
             {"op": "append", "target": "", "content": f"Log in with {SECRET}."},
         ]
         return json.dumps({"reasoning": f"It knows {SECRET}.", "edits": edits})
-    mark = "!" if "exclamation" in body["messages"][0]["content"] else "."
+    mark = "!" if "exclamation" in system_of(body) else "."
     return f"Hello{mark} {SECRET}"
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import warm_sessions
+from chat_server import asked_in, system_of
 from greetings import proposal
 from patience import PATIENCE
 from run_files import latest_result
@@ -15,7 +16,7 @@ from run_files import latest_result
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from chat_server import ChatServer
+    from chat_server import Body, ChatServer
 
 SKILLS = ("farewell", "hello")
 RULE = "End every line with an exclamation mark."
@@ -30,12 +31,12 @@ def test_{skill}(skill_agent, name):
 """
 
 
-def answer(body: dict[str, Any]) -> str:
+def answer(body: Body) -> str:
     """The target follows the rule where the skill states it; the optimizer proposes it."""
     if body["model"] == "thinker":
         return proposal(RULE)
-    asked: str = body["messages"][-1]["content"]
-    return asked + ("!" if "exclamation" in body["messages"][0]["content"] else ".")
+    asked: str = asked_in(body)
+    return asked + ("!" if "exclamation" in system_of(body) else ".")
 
 
 class Project:
@@ -111,7 +112,7 @@ def test_two_skills_are_made_shorter_in_one_run(project: Project) -> None:
         project.file(skill).write_text(f"{text}\n{WORDS}\n\n{RULE}\n")
     take = {"op": "delete", "target": WORDS, "content": ""}
 
-    def shortening(body: dict[str, Any]) -> str:
+    def shortening(body: Body) -> str:
         if body["model"] != "thinker":
             return answer(body)
         there = WORDS in str(body["messages"])
@@ -129,8 +130,8 @@ def test_two_skills_are_made_shorter_in_one_run(project: Project) -> None:
 def test_an_interrupted_training_writes_no_skill_and_a_resumed_one_all(project: Project) -> None:
     running: list[warm_sessions.Session] = []
 
-    def interrupt(body: dict[str, Any]) -> str:
-        if "hello" in body["messages"][-1]["content"] and RULE in body["messages"][0]["content"]:
+    def interrupt(body: Body) -> str:
+        if "hello" in asked_in(body) and RULE in system_of(body):
             running[0].send_signal(signal.SIGINT)
         return answer(body)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from chat_server import system_of
 from greetings import TWO_MODELS, proposal, write_project
 
 if TYPE_CHECKING:
     import pytest
-    from chat_server import ChatServer
+    from chat_server import Body, ChatServer
 
 TESTS = """
 import pytest
@@ -25,10 +26,10 @@ RULE, DRAFT = "End with an exclamation mark.", "Shout every word, and then shout
 def test_a_draft_in_the_thoughts_is_neither_an_answer_nor_an_edit(
     pytester: pytest.Pytester, chat_server: ChatServer, api_key: str
 ) -> None:
-    def reply(body: dict[str, Any]) -> str:
+    def reply(body: Body) -> str:
         if body["model"] == "thinker":
             return f"Perhaps {proposal(DRAFT)}? No.\n</think>\n\n{proposal(RULE)}"
-        text = "Hello!" if RULE in body["messages"][0]["content"] else "Hello."
+        text = "Hello!" if RULE in system_of(body) else "Hello."
         draft = json.dumps({"text": "Hello, Ada and all who are with her", "note": "a draft"})
         return f"I could say {draft}.\n</think>\n\n{json.dumps({'text': text})}"
 
@@ -39,5 +40,5 @@ def test_a_draft_in_the_thoughts_is_neither_an_answer_nor_an_edit(
     skill = (pytester.path / "SKILL.md").read_text()
     assert RULE in skill
     assert DRAFT not in skill
-    contents = [body["messages"][0]["content"] for body in chat_server.bodies]
+    contents = [system_of(body) for body in chat_server.bodies]
     assert not any(DRAFT in content for content in contents), "the draft was tried"

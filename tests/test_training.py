@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import warm_sessions
-from chat_server import Answer
+from chat_server import Answer, asked_in, system_of
 from fault_project import wait_for
 from greetings import proposal
 from run_files import all_results, latest_entries, latest_result
@@ -22,7 +22,7 @@ from tables import each_row
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from chat_server import ChatServer
+    from chat_server import Body, ChatServer
 
 SKILL = b"---\r\nname: greeting\r\ndescription: Greets.\r\n---\r\n# Greeting\r\n\r\nSay hello."
 RULE = "End every greeting with an exclamation mark."
@@ -42,11 +42,11 @@ def test_something_else():
 NAMES = ["Ada", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hal"]
 
 
-def is_optimizer(body: dict[str, Any]) -> bool:
+def is_optimizer(body: Body) -> bool:
     return bool(body["model"] == "thinker")
 
 
-def greet(body: dict[str, Any]) -> str:
+def greet(body: Body) -> str:
     """The target follows the rule where the skill states it; the optimizer proposes it."""
     if is_optimizer(body):
         return json.dumps(
@@ -55,7 +55,7 @@ def greet(body: dict[str, Any]) -> str:
                 "edits": [{"op": "append", "target": "", "content": RULE}],
             }
         )
-    system, user = body["messages"][0]["content"], body["messages"][-1]["content"]
+    system, user = system_of(body), asked_in(body)
     return f"Hello{user[5:-1]}{'!' if 'exclamation' in system else '.'}"
 
 
@@ -212,7 +212,7 @@ def test_an_optimizer_with_several_lost_edits_is_asked_longer(project: Project) 
         ["Mind the reader.", "Use short words.", "Check spelling twice.", "Stay calm always."]
     )
 
-    def answer(body: dict[str, Any]) -> str:
+    def answer(body: Body) -> str:
         if not is_optimizer(body):
             return greet(body)
         return proposal(next(lines))
@@ -366,7 +366,7 @@ def test_the_plan_costs_no_call_and_leaves_no_file(project: Project, mode: str) 
 
 
 def test_a_skill_that_changes_meanwhile_is_not_overwritten(project: Project) -> None:
-    def reply(body: dict[str, Any]) -> str:
+    def reply(body: Body) -> str:
         if is_optimizer(body):
             project.skill.write_bytes(SKILL + b" And smile.")
         return greet(body)

@@ -20,6 +20,20 @@ PROBE = "Reply with the word OK."
 """Prompt by which the plugin sees whether a model is there."""
 
 
+Body = dict[str, Any]
+"""Body of a request."""
+
+
+def system_of(body: Body) -> str:
+    """Return the first message of a request: of a rollout the skill, else instructions."""
+    return str(body["messages"][0]["content"])
+
+
+def asked_in(body: Body) -> str:
+    """Return the last message of a request."""
+    return str(body["messages"][-1]["content"])
+
+
 @dataclass(frozen=True)
 class Answer:
     """Answer of the server to one request. The class methods make the usual ones."""
@@ -94,14 +108,14 @@ class Request:
 
     path: str
     headers: Mapping[str, str]
-    body: dict[str, Any]
+    body: Body
     received: float
     """``time.monotonic()`` at arrival."""
 
     @property
     def last(self) -> str:
         """Content of the last message."""
-        return str(self.body["messages"][-1]["content"])
+        return asked_in(self.body)
 
 
 class ChatServer:
@@ -114,13 +128,13 @@ class ChatServer:
     answer = Answer
 
     def __init__(self) -> None:
-        self.reply: Callable[[dict[str, Any]], str | Answer] = lambda body: "ok"
+        self.reply: Callable[[Body], str | Answer] = lambda body: "ok"
         self.latency = 0.0
         """Seconds before every answer."""
         self.requests: list[Request] = []
         self.probes: list[Request] = []
         """The calls that only see whether the model is there; in none of the other counts."""
-        self.probe: str | Answer | Callable[[dict[str, Any]], str | Answer] = "OK"
+        self.probe: str | Answer | Callable[[Body], str | Answer] = "OK"
         """Answer to those calls, or a function of the request's body that returns it."""
         self.serves: dict[str, str] = {}
         """Name of the model that is said to have answered, where it is not the one asked for."""
@@ -242,7 +256,7 @@ class _Handler(BaseHTTPRequestHandler):
         owner._leave(request)  # whoever has the answer may ask again before we go on here
         self._send(answer, body)
 
-    def _send(self, answer: Answer, body: dict[str, Any]) -> None:
+    def _send(self, answer: Answer, body: Body) -> None:
         if answer.drop:
             self.close_connection = True
             return
@@ -257,7 +271,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
         self.wfile.flush()
 
-    def _written(self, answer: Answer, body: dict[str, Any]) -> str:
+    def _written(self, answer: Answer, body: Body) -> str:
         asked = body["model"]
         named = {**body, "model": self.server.owner.serves.get(asked, asked)}
         return json.dumps(_completion(answer, named))
@@ -266,7 +280,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Quiet."""
 
 
-def _completion(answer: Answer, body: dict[str, Any]) -> dict[str, Any]:
+def _completion(answer: Answer, body: Body) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": answer.text}
     if answer.tool_calls:
         message["tool_calls"] = [

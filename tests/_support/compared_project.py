@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from chat_server import system_of
 
 if TYPE_CHECKING:
     import pytest
-    from chat_server import ChatServer
+    from chat_server import Body, ChatServer
 
 SKILL = "---\nname: greet\ndescription: Greets.\n---\n# Greeting\n\n{}\n"
 PLACE = "skills/greet/SKILL.md"
@@ -58,6 +60,6 @@ class ComparedProject:
         return int(done.ret), " ".join((done.stdout.str() + done.stderr.str()).split())
 
 
-def has_rule(body: dict[str, Any]) -> bool:
+def has_rule(body: Body) -> bool:
     """Whether the skill that a model was shown asks for an exclamation mark."""
-    return "exclamation" in str(body["messages"][0]["content"])
+    return "exclamation" in system_of(body)

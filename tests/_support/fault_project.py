@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pytest
-    from chat_server import ChatServer
+    from chat_server import Body, ChatServer
 
 SKILL = b"---\nname: greeting\ndescription: Greets guests.\n---\n# Greeting\n\nSay hello.\n"
 NAMES = ("Ada", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hal", "Ida", "Jo", "Kim", "Lea")
@@ -57,7 +57,7 @@ QUICK = (
 """Few samples, and no reply twice for one price: what is not asked for again is in the journal."""
 
 
-def play(body: dict[str, Any]) -> str:
+def play(body: Body) -> str:
     """The target follows the rules that the skill states; the optimizer proposes one of them."""
     if is_optimizer(body):
         asked = json.dumps(body["messages"])
@@ -71,7 +71,7 @@ def play(body: dict[str, Any]) -> str:
     return f"Hello{name[5:-1]}{welcome}{'!' if loud else '.'}"
 
 
-def is_optimizer(body: dict[str, Any]) -> bool:
+def is_optimizer(body: Body) -> bool:
     return bool(body["model"] == "thinker")
 
 

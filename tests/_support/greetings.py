@@ -11,7 +11,7 @@ from run_files import latest_result
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from chat_server import ChatServer
+    from chat_server import Body, ChatServer
 
 RULE = "End every greeting with an exclamation mark."
 WORDS = "It is important to know that greetings matter a lot to all who are greeted."
@@ -65,11 +65,11 @@ def proposal(*lines: str) -> str:
     return json.dumps({"reasoning": "every reply lacks it", "edits": edits})
 
 
-def greet(body: dict[str, Any]) -> str:
+def greet(body: Body) -> str:
     """Reply of the model of the tasks."""
     return f"Hello{'!' if 'exclamation' in body['messages'][0]['content'] else '.'}"
 
 
-def answer(body: dict[str, Any]) -> str:
+def answer(body: Body) -> str:
     """Reply of both models: the thinker proposes the rule that the tasks need."""
     return proposal(RULE) if body["model"] == "thinker" else greet(body)

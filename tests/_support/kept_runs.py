@@ -90,7 +90,8 @@ FOREIGN = [
     (b"{}", "not a result"),
     (b'{"schema": "other/9"}', "not a result"),
     (b"\xff\xfe\x00", "not a result"),
-    (b"[" * 5000, "not a result"),
+    (b"[" * 200_000, "not a result"),
+    (b'{"a": ' * 100_000, "not a result"),
 ]
 """Bytes that are not a result, or None for a missing file, and the words for them."""
 

@@ -11,7 +11,7 @@ import pytest
 from compared_project import ComparedProject, has_rule
 
 if TYPE_CHECKING:
-    from chat_server import ChatServer
+    from chat_server import Body, ChatServer
 
 NAMES = ["Ada", "Ben", "Cleo", "Dan", "Eve", "Finn"]
 TESTS = f"""
@@ -39,7 +39,7 @@ class Project(ComparedProject):
         self.asked = 0
         server.reply = self.reply
 
-    def reply(self, body: dict[str, Any]) -> str:
+    def reply(self, body: Body) -> str:
         self.asked += 1
         return "Hello!" if has_rule(body) else "Hello."
 

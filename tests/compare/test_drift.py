@@ -22,7 +22,7 @@ from pytest_skillopt.gate.engine import run_gate
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chat_server import ChatServer
+    from chat_server import Body, ChatServer
 
     from pytest_skillopt.gate.data import Draw
 
@@ -52,7 +52,7 @@ class Project(ComparedProject):
         self.asked: list[str] = []
         server.reply = self.reply
 
-    def reply(self, body: dict[str, Any]) -> str:
+    def reply(self, body: Body) -> str:
         self.asked.append(body["model"])
         passes = {"old": has_rule(body), "new": True, "bad": not has_rule(body)}[body["model"]]
         return "Hello!" if passes else "Hello."
@@ -164,7 +164,7 @@ def test_after_a_kill_nothing_that_was_paid_is_asked_again(project: Project) -> 
     started = threading.Event()
     answer = project.reply
 
-    def kill_at_ten(body: dict[str, Any]) -> str:
+    def kill_at_ten(body: Body) -> str:
         if len(project.asked) == 10:
             assert started.wait(PATIENCE)
             victim.kill()

@@ -7,13 +7,14 @@ import re
 import shlex
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
+from chat_server import system_of
 
 if TYPE_CHECKING:
-    from chat_server import ChatServer
+    from chat_server import Body, ChatServer
 
 PAGE = Path(__file__).parents[2] / "docs" / "ci.md"
 RULE = "End every greeting with an exclamation mark."
@@ -34,9 +35,9 @@ def git(folder: Path, *arguments: str) -> None:
     subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True)
 
 
-def reply(body: dict[str, Any]) -> str:
+def reply(body: Body) -> str:
     """Only ``gpt-5`` needs to be told of the exclamation mark."""
-    told = "exclamation" in body["messages"][0]["content"]
+    told = "exclamation" in system_of(body)
     return "Hello!" if told or body["model"] != "gpt-5" else "Hello."
 
 

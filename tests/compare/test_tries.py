@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import compared_project
 import pytest
+from chat_server import asked_in
 from compared_project import PLACE, ComparedProject, has_rule
 
 from pytest_skillopt import cli
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
-    from chat_server import ChatServer
+    from chat_server import Body, ChatServer
 
 NAMES = ["Ada", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hal", "Ida", "Jo", "Kim", "Lea"]
 TESTS = f"""
@@ -51,8 +52,8 @@ class Project(ComparedProject):
         self.asked: list[str] = []
         server.reply = self.reply
 
-    def reply(self, body: dict[str, Any]) -> str:
-        self.asked.append(body["messages"][-1]["content"])
+    def reply(self, body: Body) -> str:
+        self.asked.append(asked_in(body))
         return "Hello!" if has_rule(body) else "Hello."
 
     def propose(self, text: str, name: str = "better.md") -> str:

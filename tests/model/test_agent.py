@@ -18,7 +18,7 @@ from pytest_skillopt.model.types import ModelFault, Usage
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from chat_server import ChatServer
+    from chat_server import Body, ChatServer
     from model_maker import ModelMaker
 
 SKILL = "# Skill\nAlways answer in JSON."
@@ -54,7 +54,7 @@ def agent(make_model: ModelMaker, traces: Traces) -> Agent:
     )
 
 
-def roles(body: dict[str, Any]) -> list[str]:
+def roles(body: Body) -> list[str]:
     return [message["role"] for message in body["messages"]]
 
 
@@ -285,7 +285,7 @@ def test_async_calls_overlap_and_run_coroutines_in_the_tests_own_loop(
         loops.append(asyncio.get_running_loop())
         return "here"
 
-    def reply(body: dict[str, Any]) -> Any:
+    def reply(body: Body) -> Any:
         if body["messages"][-1]["role"] == "tool":
             return "done"
         all_here.wait(PATIENCE)

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from chat_server import system_of
 from patience import PATIENCE, wait_until
 from tables import each_row
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from chat_server import ChatServer
+    from chat_server import Body, ChatServer
     from model_maker import ModelMaker
 
 HI = [{"role": "user", "content": "hi there"}]
@@ -296,7 +297,7 @@ def test_many_long_replies_at_once_stay_within_a_cap_of_tokens(
 def test_a_cap_is_passed_at_most_by_what_the_replies_in_flight_are_longer_than_those_before(
     chat_server: ChatServer, make_model: ModelMaker
 ) -> None:
-    def reply(body: dict[str, Any]) -> str:
+    def reply(body: Body) -> str:
         if chat_server.calls <= 40:
             return "word " * 100
         wait_until(lambda: chat_server.calls > 41, "no other call is in flight")
@@ -364,7 +365,7 @@ def timing_out(chat_server: ChatServer) -> Iterator[str]:
     def fail(signum: int, frame: object) -> None:
         pytest.fail(words)
 
-    def reply(body: dict[str, Any]) -> str:
+    def reply(body: Body) -> str:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
         return "too late"
 
@@ -483,7 +484,7 @@ def test_the_skill_goes_out_under_the_role_that_the_server_knows(
     roles = [message["role"] for message in sent["messages"]]
     if role == "user":
         assert roles == ["user", "assistant", "user"]
-        assert sent["messages"][0]["content"] == f"Be brief.\n\n{HI[0]['content']}"
+        assert system_of(sent) == f"Be brief.\n\n{HI[0]['content']}"
     else:
         assert roles == [role, "user", "assistant", role, "user"]
     assert (model.fingerprint == make_model().fingerprint) == (role == "system")
@@ -558,7 +559,7 @@ def test_no_more_calls_are_in_flight_than_allowed(
 ) -> None:
     together = threading.Barrier(3)
 
-    def reply(body: dict[str, Any]) -> str:
+    def reply(body: Body) -> str:
         together.wait(PATIENCE)
         return "ok"
 
@@ -614,7 +615,7 @@ def test_closing_wakes_whoever_waits_for_a_reply(
 ) -> None:
     asked, ended = threading.Event(), threading.Event()
 
-    def reply(body: dict[str, Any]) -> str:
+    def reply(body: Body) -> str:
         asked.set()
         assert ended.wait(PATIENCE)
         return "too late"
@@ -639,7 +640,7 @@ def test_calls_without_a_reply_in_time_count_towards_a_cap(
     """The provider may have charged for them."""
     ended = threading.Event()
 
-    def reply(body: dict[str, Any]) -> str:
+    def reply(body: Body) -> str:
         assert ended.wait(PATIENCE)
         return "too late"
 
@@ -668,7 +669,7 @@ def test_a_message_with_half_a_surrogate_pair_can_be_sent(
 def test_a_server_that_refuses_schemas_is_asked_without_and_remembered(
     chat_server: ChatServer, make_model: ModelMaker
 ) -> None:
-    def reply(body: dict[str, Any]) -> Any:
+    def reply(body: Body) -> Any:
         refused = chat_server.answer.error(400, "response_format is not supported")
         return refused if "response_format" in body else "{}"
 
@@ -830,8 +831,8 @@ def test_a_faulty_server_costs_no_reply_and_no_reply_is_paid_for_twice(
     drawn = random.Random(7)
     spoilt: set[str] = set()
 
-    def reply(body: dict[str, Any]) -> Any:
-        said = str(body["messages"][0]["content"])
+    def reply(body: Body) -> Any:
+        said = system_of(body)
         chosen = drawn.randrange(100)
         if chosen < len(faults):
             return faults[chosen]
@@ -850,7 +851,7 @@ def test_a_faulty_server_costs_no_reply_and_no_reply_is_paid_for_twice(
     for _ in range(2):
         with ThreadPoolExecutor(16) as pool:
             assert list(pool.map(ask, range(200))) == [f"n{i}" for i in range(200)]
-    sent = [body["messages"][0]["content"] for body in chat_server.bodies]
+    sent = [system_of(body) for body in chat_server.bodies]
     assert len(set(sent)) == 200
     assert 200 < len(sent) < 260
 

@@ -15,7 +15,7 @@ from tables import each_row
 from pytest_skillopt.model.prompt_cache import PromptCache
 
 if TYPE_CHECKING:
-    from chat_server import ChatServer
+    from chat_server import Body, ChatServer
 
 RECORDS = {
     "OpenAI chat": ({"prompt_tokens_details": {"cached_tokens": 9}}, (9, 0)),
@@ -81,7 +81,7 @@ def test_what_is_not_a_count_is_none(told: Any, asked: int) -> None:
 def spent(pytester: pytest.Pytester, server: ChatServer, prices: str, *, own: bool) -> str:
     """Measure ten rollouts of 10,000 input tokens, of which 9,000 were cached; return the cost."""
 
-    def reply(body: dict[str, Any]) -> Answer:
+    def reply(body: Body) -> Answer:
         message = {"role": "assistant", "content": "Hello!"}
         details = {"prompt_tokens_details": {"cached_tokens": 9_000}}
         usage = {"prompt_tokens": 10_000, "completion_tokens": 1, "total_tokens": 10_001}

@@ -5,9 +5,10 @@ from __future__ import annotations
 import shutil
 import subprocess
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+from chat_server import system_of
 from greetings import greet, proposal
 from run_files import latest_result
 
@@ -15,7 +16,7 @@ from pytest_skillopt.run.directory import JOURNAL
 from pytest_skillopt.run.journal import Journal, entries_of
 
 if TYPE_CHECKING:
-    from chat_server import ChatServer
+    from chat_server import Body, ChatServer
 
 TESTS = """
 import pytest
@@ -36,8 +37,8 @@ def test_polite(skill_agent):
 RULE = "End with an exclamation mark."
 
 
-def world(body: dict[str, Any]) -> str:
-    if "response_format" in body or "edits" in body["messages"][0]["content"]:
+def world(body: Body) -> str:
+    if "response_format" in body or "edits" in system_of(body):
         return proposal(RULE)
     return greet(body)
 

@@ -6,14 +6,15 @@ import itertools
 import json
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+from chat_server import asked_in, system_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from chat_server import ChatServer
+    from chat_server import Body, ChatServer
 
 RULES = {
     "End every greeting with an exclamation mark.": "the mark is missing",
@@ -33,9 +34,9 @@ def test_n(skill_agent, n):
 """
 
 
-def rule_for(body: dict[str, Any], guest: str) -> str:
+def rule_for(body: Body, guest: str) -> str:
     """The rule that the guest needs whom a pattern finds in a request."""
-    (number,) = set(re.findall(guest, body["messages"][-1]["content"]))
+    (number,) = set(re.findall(guest, asked_in(body)))
     return list(RULES)[int(number) // 4 % 2]
 
 
@@ -45,9 +46,9 @@ def reports(
 ) -> tuple[str, Path]:
     """The terminal and the run of a training that needs two edits, each for half of the guests."""
 
-    def play(body: dict[str, Any]) -> str:
+    def play(body: Body) -> str:
         if body["model"] == "worker":
-            skill = body["messages"][0]["content"]
+            skill = system_of(body)
             return "Hello Captain!" if rule_for(body, r"guest (\d+)") in skill else "Hello."
         rule = rule_for(body, r"test_n\[(\d+)\]")
         edits = [{"op": "append", "target": "", "content": rule}]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from kept_runs import FOREIGN, home, keep_foreign, keep_run
+from kept_runs import home, keep_run
 
 from pytest_skillopt import cli
 
@@ -27,28 +27,10 @@ def test_runs_lists_over_time(home: Path, capsys: pytest.CaptureFixture[str]) ->
     assert lines[2].startswith("20260103-000000-cc")
 
 
-def test_no_run_at_all(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["show", "--list"]) == cli.USAGE_ERROR
-    said = capsys.readouterr().err
-    assert str(home / "runs") in said
-    assert "--dir" in said
-
-
 def test_a_cost_without_a_role_says_so(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     keep_run(home, "20260103-000000-cc", unpriced="optimizer")
     assert cli.main(["show", "--list"]) == 0
     assert "$0.25 without optimizer" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(("content", "said"), FOREIGN)
-def test_files_that_are_no_results_are_named(
-    home: Path, capsys: pytest.CaptureFixture[str], content: bytes | None, said: str
-) -> None:
-    keep_foreign(home, content)
-    assert cli.main(["show", "--list"]) == 0
-    out = capsys.readouterr().out
-    assert "20260103-000000-cc" in out
-    assert f"skipped 20269999-foreign: {said}" in out.replace("result.json is ", "")
 
 
 def test_a_run_that_a_usage_error_ended_leaves_nothing_to_list(

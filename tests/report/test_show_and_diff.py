@@ -73,7 +73,7 @@ def test_errors_name_what_there_is(
 
 
 def test_no_run_at_all(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["show"], ["show", "--patch"]):
+    for words in (["show"], ["show", "--patch"], ["show", "--list"]):
         assert cli.main(words) == cli.USAGE_ERROR
         said = capsys.readouterr().err
         assert str(home / "runs") in said
@@ -164,10 +164,14 @@ def test_files_that_are_no_results_are_named_and_skipped(
     home: Path, capsys: pytest.CaptureFixture[str], content: bytes | None, said: str
 ) -> None:
     keep_foreign(home, content)
-    assert cli.main(["show"]) == 0
-    assert "20260103-000000-cc" in capsys.readouterr().out
-    assert cli.main(["show", "20269999-foreign"]) == cli.USAGE_ERROR
-    assert said in capsys.readouterr().err.replace("result.json is ", "")
+    for words in (["show"], ["show", "--list"]):
+        assert cli.main(words) == 0
+        out = capsys.readouterr().out
+        assert "20260103-000000-cc" in out
+    assert f"skipped 20269999-foreign: {said}" in out.replace("result.json is ", "")
+    for words in (["show"], ["show", "--patch"], ["adopt"]):
+        assert cli.main([*words, "20269999-foreign"]) == cli.USAGE_ERROR
+        assert said in capsys.readouterr().err.replace("result.json is ", "")
 
 
 def test_another_schema_is_named(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ import sys
 import sysconfig
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from fault_project import FaultProject, outcome, play
@@ -26,7 +26,7 @@ import pytest_skillopt
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chat_server import ChatServer
+    from chat_server import Body, ChatServer
 
 DEATH = 4
 """The call at which a host dies: early in the first round, which has twelve."""
@@ -194,7 +194,7 @@ def test_a_training_over_ssh_ends_as_on_one_machine_though_a_host_dies(
     calls, first = itertools.count(1), {"gw1"}
     back = threading.Event()
 
-    def reply(body: dict[str, Any]) -> str:
+    def reply(body: Body) -> str:
         call = next(calls)
         if call == DEATH:
             hosts[1].die()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+from chat_server import system_of
 
 if TYPE_CHECKING:
-    from chat_server import ChatServer
+    from chat_server import Body, ChatServer
 
 SKILL = (
     "---\nname: greeting\ndescription: Greets.\n---\n# Greeting\n\nEnd with an exclamation mark.\n"
@@ -25,14 +26,14 @@ def project(
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     turn = itertools.count()
 
-    def play(body: dict[str, Any]) -> str:
+    def play(body: Body) -> str:
         if body["model"] == "thinker":
-            asked = "`lapse`" in body["messages"][0]["content"]
+            asked = "`lapse`" in system_of(body)
             target = "End with an exclamation mark."
             lapse = {"cause": "lapse", "op": "insert_after", "target": target, "content": REMINDER}
             answer = {"edits": [lapse] if asked else [], "text": ""}
             return json.dumps({"reasoning": "the rule stands there", **answer})
-        reminded = REMINDER in body["messages"][0]["content"]
+        reminded = REMINDER in system_of(body)
         return "Hello!" if reminded or next(turn) % 3 else "Hello."
 
     chat_server.reply = play
@@ -100,11 +101,11 @@ def test_any_text_file_is_trained(project: pytest.Pytester, chat_server: ChatSer
     """Without a frontmatter the whole file is body, and there is none afterwards."""
     rule = "End with a full stop."
 
-    def play(body: dict[str, Any]) -> str:
+    def play(body: Body) -> str:
         if body["model"] == "thinker":
             edits = [{"op": "append", "target": "", "content": rule}]
             return json.dumps({"reasoning": "it is missing", "edits": edits, "text": ""})
-        return "Hello!" if rule in body["messages"][0]["content"] else "Hello."
+        return "Hello!" if rule in system_of(body) else "Hello."
 
     chat_server.reply = play
     (project.path / "AGENTS.md").write_text("How to greet.\n")

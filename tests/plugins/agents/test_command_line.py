@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from chat_server import ChatServer
+    from chat_server import Body, ChatServer
     from model_server import ModelServer
 
 TOKEN = "plan-token-of-this-test-0123456789"
@@ -110,7 +110,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
 
 @pytest.fixture
 def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) -> pytest.Pytester:
-    def reply(body: dict[str, Any]) -> str:
+    def reply(body: Body) -> str:
         return greet(body)
 
     chat_server.reply = reply
@@ -382,7 +382,7 @@ def test_the_real_program_answers_without_tools(
 LONG = "x" * 300_000
 
 
-def tools_of(body: dict[str, Any]) -> list[str]:
+def tools_of(body: Body) -> list[str]:
     """Return the names of the tools that a request brings, in any protocol."""
     found = []
     for tool in body.get("tools") or ():

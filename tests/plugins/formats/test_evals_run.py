@@ -6,13 +6,14 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from chat_server import asked_in, system_of
 from greetings import proposal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from chat_server import ChatServer
+    from chat_server import Body, ChatServer
 
 SKILL = "---\nname: greet\ndescription: Greets people.\n---\n# Greet\n\nSay hello.\n"
 NAMES = ("Ada", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hal", "Ida", "Jo", "Kim", "Lea")
@@ -37,9 +38,9 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
     return pytester
 
 
-def world(body: dict[str, Any]) -> str:
+def world(body: Body) -> str:
     """Target, judge and optimizer of a world in which one rule is missing."""
-    system, user = body["messages"][0]["content"], body["messages"][-1]["content"]
+    system, user = system_of(body), asked_in(body)
     if "numbered statements" in system:
         listed = [line for line in user.split("\n") if line[:1].isdigit() and ". " in line]
         answer = user.rpartition("Answer:")[2]
@@ -69,7 +70,7 @@ def has(text: str) -> dict[str, str]:
 
 
 def judged(chat_server: ChatServer) -> list[dict[str, Any]]:
-    return [b for b in chat_server.bodies if "numbered" in b["messages"][0]["content"]]
+    return [b for b in chat_server.bodies if "numbered" in system_of(b)]
 
 
 def test_nothing_is_collected_unless_it_is_asked_for(project: pytest.Pytester) -> None:
@@ -108,7 +109,7 @@ def test_evals_are_tests_next_to_others(project: pytest.Pytester, chat_server: C
     )
     result.stdout.no_fnmatch_line("*traceback entries are hidden*")
     (body,) = judged(chat_server)
-    said = body["messages"][-1]["content"]
+    said = asked_in(body)
     assert "1. Greets\n2. Has a mark" in said
     assert "Ben" in said
     assert chat_server.calls == 4
@@ -142,7 +143,7 @@ def test_files_are_put_before_the_model_as_data(
     )
     project.runpytest_inprocess("--skillopt-evals").assert_outcomes(passed=1, skipped=1)
     (body,) = chat_server.bodies
-    assert "File evals/files/a.txt:\n[data " in body["messages"][-1]["content"]
+    assert "File evals/files/a.txt:\n[data " in asked_in(body)
 
 
 @pytest.mark.parametrize("harness", [(), ("-o", "skillopt_harness=codex")])

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+from chat_server import asked_in
 from sessions import call
 from tables import each_row
 
 from pytest_skillopt.plugins.judge.calibrate import Agreement
 
 if TYPE_CHECKING:
-    from chat_server import ChatServer
+    from chat_server import Body, ChatServer
 
 
 @pytest.fixture
@@ -22,8 +23,8 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
         f"[pytest]\nskillopt_judge = openai:j\nskillopt_base_url = {chat_server.url}\n"
     )
 
-    def reply(body: dict[str, Any]) -> str:
-        score = float("good" in body["messages"][-1]["content"])
+    def reply(body: Body) -> str:
+        score = float("good" in asked_in(body))
         return json.dumps({"reason": "looked", "score": score})
 
     chat_server.reply = reply

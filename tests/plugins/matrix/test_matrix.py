@@ -7,13 +7,14 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from chat_server import asked_in
 from tables import each_row
 
 from pytest_skillopt.cli import main
 from pytest_skillopt.run.result import Result
 
 if TYPE_CHECKING:
-    from chat_server import ChatServer
+    from chat_server import Body, ChatServer
     from harness_project import Project
 
 TESTS = """
@@ -31,8 +32,8 @@ BOTH = ("--skillopt", "--skillopt-target=openai:good,openai:half", "--skillopt-r
 def project(
     pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
 ) -> pytest.Pytester:
-    def reply(body: dict[str, Any]) -> str:
-        asked = body["messages"][-1]["content"]
+    def reply(body: Body) -> str:
+        asked = asked_in(body)
         knows = body["model"] == "good" or "Ada" in asked
         return f"Hello {asked.split()[-1][:-1]}" if knows else "Who?"
 

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from chat_server import asked_in, system_of
 from sessions import call
 from tables import each_row
 
@@ -15,7 +16,7 @@ from pytest_skillopt.plugins.mine.sessions import clean, distinct, read_requests
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from chat_server import ChatServer
+    from chat_server import Body, ChatServer
 
 KEY = "sk-proj-abcdefghij0123456789ABCDEFGHIJ"
 ASKED = "Write the release notes for version 2.1 of the parser"
@@ -188,10 +189,10 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
     (pytester.path / "notes" / "SKILL.md").write_text("---\nname: notes\n---\nWrite notes.\n")
     pytester.makeini(f"[pytest]\nskillopt_model = openai:m\nskillopt_base_url={chat_server.url}\n")
 
-    def reply(body: dict[str, Any]) -> str:
-        system = body["messages"][0]["content"]
+    def reply(body: Body) -> str:
+        system = system_of(body)
         if "draft tests" in system:
-            asked = "Request 1" in body["messages"][-1]["content"]
+            asked = "Request 1" in asked_in(body)
             draft = {"name": "Release notes", "statements": ["Names 2.1", 'Says "done"']}
             own = {**draft, "number": 0, "prompt": "Write notes for 3.0, mail bob@corp.example"}
             drafted = [{**draft, "number": 1, "prompt": ""} if asked else own]
@@ -264,9 +265,9 @@ def test_an_agent_gets_near_misses_too(project: pytest.Pytester, chat_server: Ch
     settings = (project.path / "tox.ini").read_text()
     (project.path / "tox.ini").write_text(f"{settings}\nskillopt_harness = codex\n")
     assert call("init", "notes", "--yes").ret == 0
-    (asked,) = [b for b in chat_server.bodies if "draft tests" in b["messages"][0]["content"]]
-    assert "Sings a note." in asked["messages"][-1]["content"]
-    assert "near misses" in asked["messages"][-1]["content"]
+    (asked,) = [b for b in chat_server.bodies if "draft tests" in system_of(b)]
+    assert "Sings a note." in asked_in(asked)
+    assert "near misses" in asked_in(asked)
     file = project.path / "tests" / "test_notes.py"
     assert file.read_text().count("# review") == 1 + 3
     plan = ("--skillopt-train=description", "--collect-only", "-p", "no:xdist")

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from chat_server import asked_in
 from greetings import proposal
 from made_results import build, with_skill
 from run_files import latest_entries
@@ -18,7 +19,7 @@ from pytest_skillopt.plugins.published.environments import settle
 from pytest_skillopt.run.result import Arm
 
 if TYPE_CHECKING:
-    from chat_server import Answer, ChatServer
+    from chat_server import Answer, Body, ChatServer
 
 qa: Any = pytest.importorskip("skillrl.envs.qa")
 NAMES = ["Ada", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hal"]
@@ -102,7 +103,7 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
         """
     )
 
-    def reply(body: dict[str, Any]) -> str:
+    def reply(body: Body) -> str:
         system, user = (body["messages"][i]["content"] for i in (0, -1))
         if "response_format" in body:
             return proposal(RULE)
@@ -137,7 +138,7 @@ def test_an_environment_trains_in_its_own_splits(
     result = project.runpytest_inprocess("--skillopt-train", "-oskillopt_final_rollouts=3")
     assert result.ret == 0, result.stdout.str()
     assert RULE in (project.path / "SKILL.md").read_text()
-    asked = [b["messages"][-1]["content"] for b in chat_server.bodies if "response_format" in b]
+    asked = [asked_in(b) for b in chat_server.bodies if "response_format" in b]
     assert any(shown in text for text in asked)
     assert kinds in " ".join(result.stdout.str().split())
     (page,) = (project.path / ".skillopt" / "runs").glob("*/report.html")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from greetings import proposal
@@ -11,7 +11,7 @@ from greetings import proposal
 from pytest_skillopt.cli import main
 
 if TYPE_CHECKING:
-    from chat_server import ChatServer
+    from chat_server import Body, ChatServer
 
 RULE = "Answer in capitals."
 HEAD = "---\nname: names\ndescription: Repeats names.\n---\nRepeat the name.\n"
@@ -47,7 +47,7 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
         """
     )
 
-    def reply(body: dict[str, Any]) -> str:
+    def reply(body: Body) -> str:
         if "response_format" in body:
             return proposal(RULE)
         system, user = (str(body["messages"][i]["content"]) for i in (0, -1))

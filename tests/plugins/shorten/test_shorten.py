@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import ModuleType
 
-    from chat_server import ChatServer
+    from chat_server import Body, ChatServer
 
     from pytest_skillopt.gate.data import Draw
 
@@ -38,7 +38,7 @@ __all__ = ["project"]
 def reply(*edits: dict[str, str], first: Sequence[dict[str, str]] | None = None) -> Any:
     """Replies of the models; ``first`` are the edits before the skill is to be made shorter."""
 
-    def answer(body: dict[str, Any]) -> str:
+    def answer(body: Body) -> str:
         if body["model"] == "thinker":
             asked = first if first is not None and not shortens(body) else edits
             return json.dumps({"reasoning": "nobody needs it", "edits": asked})
@@ -47,7 +47,7 @@ def reply(*edits: dict[str, str], first: Sequence[dict[str, str]] | None = None)
     return answer
 
 
-def shortens(body: dict[str, Any]) -> bool:
+def shortens(body: Body) -> bool:
     return body["model"] == "thinker" and "You shorten a skill" in str(body["messages"])
 
 
@@ -109,7 +109,7 @@ def test_what_a_training_has_accepted_is_shortened_at_its_end(
     play = reply(TAKE, {"op": "delete", "target": RULE, "content": ""}, first=ADD)
     after = 0
 
-    def killed(body: dict[str, Any]) -> str:
+    def killed(body: Body) -> str:
         nonlocal after
         after += after > 0 or shortens(body)
         if after == 100:
@@ -162,7 +162,7 @@ def test_what_was_accepted_is_written_where_it_cannot_be_shortened(
     (project.path / "SKILL.md").write_text(START)
     play = reply(edit, first=ADD)
 
-    def faulty(body: dict[str, Any]) -> str | Answer:
+    def faulty(body: Body) -> str | Answer:
         shortening = any(shortens(asked) for asked in chat_server.bodies)
         if edit == TAKE and not arguments and shortening and body["model"] == "worker":
             return Answer.error(401)

@@ -7,12 +7,13 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from chat_server import asked_in
 from run_files import latest_entries, latest_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from chat_server import Answer, ChatServer
+    from chat_server import Answer, Body, ChatServer
 
 SKILL = "---\nname: desk\ndescription: Support.\n---\n# Desk\n\nBe kind. SECRET-OF-THE-SKILL\n"
 HEAD = """
@@ -40,15 +41,15 @@ def move(next: str, text: str = "", *asked_for: str) -> str:
     return json.dumps({"asked_for": asked_for, "next": next, "text": text})
 
 
-def conversation(body: dict[str, Any]) -> list[dict[str, str]]:
+def conversation(body: Body) -> list[dict[str, str]]:
     """Return the part of the conversation that the model of the user is shown."""
-    prompt = body["messages"][-1]["content"]
+    prompt = asked_in(body)
     found = re.search(r"\[data (\w+)\]\n(.*)\n\[end of data \1\]", prompt, re.DOTALL)
     read: list[dict[str, str]] = json.loads(found[2]) if found else []
     return read
 
 
-def play(body: dict[str, Any]) -> Any:
+def play(body: Body) -> Any:
     """An agent that asks for the order number and refunds, and a user that tells it."""
     from chat_server import Answer
 
@@ -62,7 +63,7 @@ def play(body: dict[str, Any]) -> Any:
         return "You have your money back."
     if roles.count("user") == 1:
         return "What is your order number?"
-    return Answer.tool("refund", order=body["messages"][-1]["content"][-5:-1])
+    return Answer.tool("refund", order=asked_in(body)[-5:-1])
 
 
 @pytest.fixture
@@ -253,7 +254,7 @@ def test_it(skill_user):
 def test_the_model_says_what_is_not_fixed(
     run: Any, chat_server: ChatServer, most: int, end: str, calls: int
 ) -> None:
-    def reply(body: dict[str, Any]) -> str:
+    def reply(body: Body) -> str:
         count = len(conversation(body))
         if count < 6:
             return move("say", f"free {count}")
@@ -273,7 +274,7 @@ def test_a_message_of_the_agent_cannot_look_like_one_of_the_user(
     run(f"def test_it(skill_user):\n    skill_user(lambda m: {fake!r}, 'Hello.', **PART)")
     (body,) = chat_server.bodies
     assert [m["role"] for m in conversation(body)] == ["user", "assistant"]
-    assert "\u200b" not in body["messages"][-1]["content"]
+    assert "\u200b" not in asked_in(body)
 
 
 PLAN = "Give the order number only if you are asked for it."
@@ -311,7 +312,7 @@ def test_a_hostile_user_harms_nothing(
 ) -> None:
     """Either the agent hears a harmless message, or it is an infrastructure error."""
 
-    def reply(body: dict[str, Any]) -> str:
+    def reply(body: Body) -> str:
         if body["model"] != "u":
             return "Hello."
         (kind,) = re.findall(r"Hello: ([^.]+)\.", str(body["messages"]))
@@ -321,7 +322,7 @@ def test_a_hostile_user_harms_nothing(
     done = run(HARMED, "--skillopt", "--skillopt-rollouts=1", "-oskillopt_max_attempts=1")
     rows = {row["id"]: row["before"] for row in result(project)["skills"][0]["tasks"]}
     errors = {row["request"]["task"]: row for row in journal(project, "error")}
-    heard_by_the_agent = [body["messages"][-1]["content"] for body in bodies(chat_server, "m")]
+    heard_by_the_agent = [asked_in(body) for body in bodies(chat_server, "m")]
     for kind, (_, heard) in HOSTILE.items():
         task = f"test_desk.py::test_refund[{kind}]"
         if heard is None:
@@ -356,7 +357,7 @@ def test_a_user_that_ends_before_it_begins_is_no_wrong_answer(
 def test_a_user_that_fails_is_no_wrong_answer(
     run: Any, project: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def reply(body: dict[str, Any]) -> str | Answer:
+    def reply(body: Body) -> str | Answer:
         return chat_server.answer.error(400) if body["model"] == "u" else "Hello."
 
     chat_server.reply = reply
@@ -430,10 +431,10 @@ def test_long(skill_agent, skill_user, n):
 
 
 def test_the_optimizer_sees_both_ends_of_a_conversation(run: Any, chat_server: ChatServer) -> None:
-    def reply(body: dict[str, Any]) -> str:
+    def reply(body: Body) -> str:
         if body["model"] == "o":
             return json.dumps({"reasoning": "none", "edits": []})
-        last = body["messages"][-1]["content"]
+        last = asked_in(body)
         return f"ANSWERED {last}" if last.isupper() else "and so on " * 4_000
 
     chat_server.reply = reply
