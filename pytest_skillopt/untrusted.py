@@ -139,6 +139,11 @@ def no_command(text: str) -> str:
     return _COMMAND.sub(lambda match: f"{match[0]} ", text)
 
 
+def is_ci() -> bool:
+    """Tell whether this process runs in a CI service, which may carry out what a job prints."""
+    return any(os.environ.get(name) for name in ("CI", "GITHUB_ACTIONS", "TF_BUILD"))
+
+
 def shown(text: str) -> str:
     """Make text fit for the output of a command: :func:`printable`, then :func:`no_command`."""
     return no_command(printable(text))

@@ -14,7 +14,7 @@ from pytest_skillopt.report.words import money, number, one_line, percent
 from pytest_skillopt.run.past import ELSEWHERE, home_of, load_runs, pick_run
 from pytest_skillopt.run.project import change_of_run
 from pytest_skillopt.skill.diff import patch_of
-from pytest_skillopt.untrusted import no_command, shown
+from pytest_skillopt.untrusted import is_ci, no_command, shown
 
 if TYPE_CHECKING:
     import argparse
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pytest_skillopt.report.terminal import Line
     from pytest_skillopt.run.result import SkillResult
 
-_CI = ("CI", "GITHUB_ACTIONS", "TF_BUILD")
 _ANSI = {"bold": 1, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 
 
@@ -55,7 +54,7 @@ def _show_patch(args: argparse.Namespace) -> int:
         args.output.write_bytes(patch.encode("utf-8", "surrogateescape"))
     elif sys.stdout.isatty():
         _print(Layout(0, verbose=True).diff(patch))
-    elif any(os.environ.get(name) for name in _CI) and no_command(patch) != patch:
+    elif is_ci() and no_command(patch) != patch:
         return fail("this CI would execute a line of the patch: write it with --output FILE")
     else:
         # Unchanged bytes, so that it applies: line ends and control characters are part of it.

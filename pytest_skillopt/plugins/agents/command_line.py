@@ -23,14 +23,12 @@ from pytest_skillopt.plugins.agents.known import KNOWN, bundled_path, missing_pr
 from pytest_skillopt.plugins.agents.run import KEPT, Runner, Start
 from pytest_skillopt.plugins.agents.sandbox import Sandbox
 from pytest_skillopt.plugins.agents.sign_in import (
-    PROVIDER,
     PROXIES,
     check_sign_in,
     raise_refusal,
-    refuse_in_ci,
     sign_in,
+    signed_in_model,
     stream,
-    without_key,
 )
 from pytest_skillopt.untrusted import protect, redact
 
@@ -135,15 +133,12 @@ class CommandLineModel(ChatModel):
 
 
 def make_model(models: Models, role: Role, shared: Mapping[str, str]) -> CommandLineModel:
-    """Make the model of a role that is set to ``cli:NAME`` or ``cli:NAME/MODEL``.
+    """Make the model of a role.
 
     Raises:
-        ModelConfigError: parameters are set that no command line takes, or this is a CI, where
-            nobody's own sign-in belongs.
+        ModelConfigError: as ``signed_in_model``, or there is no usable sign-in.
     """
-    setting = f"skillopt_{role} = {PROVIDER}:..."
-    refuse_in_ci(setting)
-    config = without_key(models.settings, role, setting)
+    config = signed_in_model(models.settings, role)
     model = CommandLineModel(config, shared, throttle=models.throttle, cache=models.replies)
     model.check()
     return model

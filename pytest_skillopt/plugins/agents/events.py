@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.types import Usage
     from pytest_skillopt.plugins.agents.known import Harness
 
+    Event = dict[str, Any]
+    """Something that an agent tells, as JSON."""
+
 _SHOWN = 2_000
 """Maximum characters of a tool's result in the transcript: agents print whole files."""
 _MOST_TURNS = 20_000
@@ -50,7 +53,7 @@ class Trace:
     """Whether the agent finished its turn."""
     opened: list[tuple[str, str]] = field(default_factory=list)
     """Name and arguments of each successful tool call."""
-    waiting: dict[str, Any] = field(default_factory=dict)
+    waiting: Event = field(default_factory=dict)
     """Calls without a result yet, by id."""
     spent: dict[str, Tokens] = field(default_factory=dict)
     """Tokens of each model call, by id."""
@@ -117,9 +120,9 @@ class Trace:
                 return True
         return False
 
-    def take(self, harness: Harness, line: str) -> dict[str, Any]:
+    def take(self, harness: Harness, line: str) -> Event:
         """Read a line of a harness's output; return its event, empty if it is none."""
-        event: dict[str, Any] = {}
+        event: Event = {}
         if line.lstrip().startswith("{"):  # Parsing millions of short lines takes minutes.
             with contextlib.suppress(
                 ValueError, LookupError, TypeError, AttributeError, RecursionError
@@ -160,7 +163,7 @@ def _claude_tokens(usage: Any) -> Tokens:
     return Tokens(read, add_up(usage, "output_tokens"), *PromptCache.of(usage))
 
 
-def _read_claude(event: dict[str, Any], trace: Trace) -> None:
+def _read_claude(event: Event, trace: Trace) -> None:
     kind = event["type"]
     trace.session = str(event.get("session_id") or trace.session)
     if kind == "assistant" and event["message"].get("model") != "<synthetic>":
@@ -180,7 +183,7 @@ def _read_claude(event: dict[str, Any], trace: Trace) -> None:
         trace.text = as_text(event.get("result")) or trace.text
 
 
-def _read_block(block: dict[str, Any], kind: str, trace: Trace) -> None:
+def _read_block(block: Event, kind: str, trace: Trace) -> None:
     if block["type"] == "text" and kind == "assistant":
         trace.say(block["text"])
     elif block["type"] == "tool_use":
@@ -190,7 +193,7 @@ def _read_block(block: dict[str, Any], kind: str, trace: Trace) -> None:
         trace.returns(block["tool_use_id"], block.get("content"), failed=failed)
 
 
-def _read_codex(event: dict[str, Any], trace: Trace) -> None:
+def _read_codex(event: Event, trace: Trace) -> None:
     """Read an event of Codex, which tells no calls: each answer and each tool counts as one."""
     kind, item = event["type"], event.get("item") or {}
     if kind == "turn.completed":
@@ -207,7 +210,7 @@ def _read_codex(event: dict[str, Any], trace: Trace) -> None:
         _read_item(item, trace)
 
 
-def _read_item(item: dict[str, Any], trace: Trace) -> None:
+def _read_item(item: Event, trace: Trace) -> None:
     what, number = item["type"], str(item.get("id"))
     trace.waiting.pop(number, None)
     if what not in ("error", "reasoning", "todo_list"):
@@ -223,7 +226,7 @@ def _read_item(item: dict[str, Any], trace: Trace) -> None:
         trace.ran(f"{item['server']}.{item['tool']}", item.get("arguments"), item.get("result"))
 
 
-def _read_gemini(event: dict[str, Any], trace: Trace) -> None:
+def _read_gemini(event: Event, trace: Trace) -> None:
     kind = event["type"]
     if kind == "message" and event["role"] == "assistant":
         trace.say(event["content"], more=True)
@@ -239,7 +242,7 @@ def _read_gemini(event: dict[str, Any], trace: Trace) -> None:
         trace.error = "" if event["status"] == "success" else as_text(event.get("error") or kind)
 
 
-def _read_copilot(event: dict[str, Any], trace: Trace) -> None:
+def _read_copilot(event: Event, trace: Trace) -> None:
     kind, data = event["type"], event.get("data") or {}
     trace.done = trace.done or kind == "result"
     if kind == "assistant.message":
@@ -252,7 +255,7 @@ def _read_copilot(event: dict[str, Any], trace: Trace) -> None:
         trace.error = as_text(data) or kind
 
 
-def _read_pi(event: dict[str, Any], trace: Trace) -> None:
+def _read_pi(event: Event, trace: Trace) -> None:
     kind = event["type"]
     trace.done = trace.done or kind == "agent_end"
     if kind == "message_end" and event["message"]["role"] == "assistant":
@@ -268,7 +271,7 @@ def _read_pi(event: dict[str, Any], trace: Trace) -> None:
         trace.returns(event["toolCallId"], event.get("result"), failed=bool(event.get("isError")))
 
 
-def _read_acp(event: dict[str, Any], trace: Trace) -> None:
+def _read_acp(event: Event, trace: Trace) -> None:
     """Read a message of the Agent Client Protocol."""
     if "method" not in event:
         result = event.get("result") or {}
@@ -294,7 +297,7 @@ def _read_acp(event: dict[str, Any], trace: Trace) -> None:
                 trace.ran(_tool_name(call), arguments, result, failed=failed)
 
 
-def _tool_name(call: dict[str, Any]) -> str:
+def _tool_name(call: Event) -> str:
     """Return the name of a tool, for which the protocol has no field of its own."""
     more = call.get("_meta")
     name = more.get("toolName") if isinstance(more, dict) else None

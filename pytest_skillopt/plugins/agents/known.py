@@ -21,7 +21,7 @@ from pytest_skillopt.plugins.agents.events import READERS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pytest_skillopt.plugins.agents.events import Trace
+    from pytest_skillopt.plugins.agents.events import Event, Trace
 
 _VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
 _STARTS = 300.0
@@ -62,7 +62,7 @@ class Harness:
 
     name: str
     argv: str
-    read: Callable[[dict[str, Any], Trace], None]
+    read: Callable[[Event, Trace], None]
     package: str
     executable: str = ""
     version: str = ""

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.config import ModelConfig
     from pytest_skillopt.model.types import Usage
 
+    Event = dict[str, Any]
+    """Part of a reply, or the whole, as JSON."""
+
 _MOST_TOKENS = 2**53
 
 
@@ -91,7 +94,7 @@ def read_reply(
     return usage, fault, brief(encodable(answered)) if answered else ""
 
 
-def _events(text: str) -> tuple[list[dict[str, Any]], bool, str]:
+def _events(text: str) -> tuple[list[Event], bool, str]:
     """Return a reply's JSON objects, whether it is a stream, and an event that is not JSON."""
     try:
         whole = parsed(text)
@@ -129,7 +132,7 @@ def _blocks(text: str) -> Iterator[tuple[str, str]]:
             yield kind, joined
 
 
-def _counted(form: _Protocol, events: list[dict[str, Any]], names: tuple[str, ...]) -> int:
+def _counted(form: _Protocol, events: list[Event], names: tuple[str, ...]) -> int:
     """Sum the named counts, each at its maximum over all events, which repeat or raise it."""
     most = dict.fromkeys(names, 0)
     for holder in _holders(form, events):
@@ -142,7 +145,7 @@ def _counted(form: _Protocol, events: list[dict[str, Any]], names: tuple[str, ..
     return sum(most.values())
 
 
-def _holders(form: _Protocol, events: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _holders(form: _Protocol, events: list[Event]) -> Iterator[Event]:
     """Yield the events and their parts that tell about the whole reply."""
     for event in events:
         yield event
@@ -150,7 +153,7 @@ def _holders(form: _Protocol, events: list[dict[str, Any]]) -> Iterator[dict[str
             yield part
 
 
-def _texts(events: list[dict[str, Any]]) -> Iterator[str]:
+def _texts(events: list[Event]) -> Iterator[str]:
     """Yield all output of a model, in any order."""
     waiting: list[Any] = list(events)
     while waiting:
@@ -166,7 +169,7 @@ def _texts(events: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _fault(
-    form: _Protocol, events: list[dict[str, Any]], streamed: bool, broken: str, text: str
+    form: _Protocol, events: list[Event], streamed: bool, broken: str, text: str
 ) -> ModelFault | None:
     if not events:
         return ModelFault(f"unreadable reply: {brief(text) or 'empty'}", retry=True, answered=True)
@@ -193,7 +196,7 @@ def _fault(
     return None
 
 
-def _is_last(form: _Protocol, event: dict[str, Any]) -> bool:
+def _is_last(form: _Protocol, event: Event) -> bool:
     """Return whether the reply is complete with this event."""
     if event.get("type") in form.ends or event.get("promptFeedback"):
         return True

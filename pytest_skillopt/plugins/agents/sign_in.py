@@ -35,7 +35,7 @@ from pytest_skillopt.model.types import (
 from pytest_skillopt.plugins.agents.events import Trace
 from pytest_skillopt.plugins.agents.known import KNOWN, Harness, installed
 from pytest_skillopt.plugins.agents.proxy import AgentCalls
-from pytest_skillopt.untrusted import protect, redact
+from pytest_skillopt.untrusted import is_ci, protect, redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
 PROVIDER = "cli"
 PROXIES = ("https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY")
-_CI = ("CI", "GITHUB_ACTIONS", "TF_BUILD")
 _LIMIT = re.compile(
     r"(?i)\b(?:usage|session|weekly|5-hour|opus|plan)\b.{0,20}\blimit|out of (?:usage )?credits"
     r"|you.ve (?:hit|reached) your\b.{0,40}\blimit|\bquota\b.{0,40}\b(?:exceeded|exhausted)"
@@ -86,14 +85,6 @@ def sign_in(name: str) -> SignIn | None:
         home = os.environ.get("CODEX_HOME") or str(Path.home() / ".codex")
         return SignIn("codex login", ("CODEX_HOME",), home)
     return None
-
-
-def refuse_in_ci(setting: str) -> None:
-    """Raise ModelConfigError in CI, where nobody's own sign-in belongs."""
-    if any(os.environ.get(name) for name in _CI):
-        raise ModelConfigError(
-            f"{setting} uses a person's own sign-in, so it is refused in CI; set a model with a key"
-        )
 
 
 def raise_refusal(name: str, words: str, command: str) -> None:
@@ -373,20 +364,23 @@ def make_target(models: Models) -> SignedIn:
     """Make the target of a session whose agents run under the user's own sign-in.
 
     Raises:
-        ModelConfigError: in CI, or with parameters that no command line takes.
+        ModelConfigError: as ``signed_in_model``.
     """
-    setting = f"skillopt_target = {PROVIDER}:..."
-    refuse_in_ci(setting)
-    config = without_key(models.settings, "target", setting)
-    return SignedIn(config, throttle=models.throttle)
+    return SignedIn(signed_in_model(models.settings, "target"), throttle=models.throttle)
 
 
-def without_key(settings: Settings, role: Role, setting: str) -> ModelConfig:
-    """Describe the model of a role that a command line calls.
+def signed_in_model(settings: Settings, role: Role) -> ModelConfig:
+    """Describe the model of a role that is set to ``cli:NAME`` or ``cli:NAME/MODEL``.
 
     Raises:
-        ModelConfigError: parameters are set that no command line takes.
+        ModelConfigError: parameters are set that no command line takes, or this is a CI, where
+            nobody's own sign-in belongs.
     """
+    setting = f"skillopt_{role} = {PROVIDER}:..."
+    if is_ci():
+        raise ModelConfigError(
+            f"{setting} uses a person's own sign-in, so it is refused in CI; set a model with a key"
+        )
     config = model_config(settings, role, Server(PROVIDER, str))
     if config.parameters or config.headers_env or config.key_command:
         raise ModelConfigError(f"{setting} takes nothing of skillopt_requests; limit it to others")

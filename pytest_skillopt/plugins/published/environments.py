@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.types import Completion, Messages
     from pytest_skillopt.rollouts.context import Recorder, Skill
 
+    Item = dict[str, Any]
+    """Item of an environment, or the row of its rollout."""
+
 _OPTIONS = frozenset(
     {"max_completion_tokens", "max_tokens", "temperature", "retries", "stage", "timeout"}
     | {"reasoning_effort"}
@@ -58,7 +61,7 @@ def tasks_of(env: Any, **options: Any) -> Callable[..., None]:
 
 
 def _tasks_of_env(env: Any, *, skill: str = "") -> Callable[..., None]:
-    def test(item: dict[str, Any], skill: Skill, skill_agent: Agent, rollout: Recorder) -> None:
+    def test(item: Item, skill: Skill, skill_agent: Agent, rollout: Recorder) -> None:
         """Solve an item of the environment."""
         __tracebackhide__ = True
         chat = Chat(skill_agent)
@@ -70,7 +73,7 @@ def _tasks_of_env(env: Any, *, skill: str = "") -> Callable[..., None]:
     return as_test(test, {name: _items(env, name) for name in ("train", "val", "test")}, skill)
 
 
-def _items(env: Any, split: str) -> list[dict[str, Any]]:
+def _items(env: Any, split: str) -> list[Item]:
     try:
         return list(env.get_items(split))
     except KeyError:
@@ -143,7 +146,7 @@ def two_messages(system: str, user: str) -> list[dict[str, Any]]:
 
 
 def as_test(
-    function: Callable[..., None], splits: Mapping[str, Sequence[dict[str, Any]]], skill: str
+    function: Callable[..., None], splits: Mapping[str, Sequence[Item]], skill: str
 ) -> Callable[..., None]:
     """Parametrize a function of ``item`` as a test with a task for each item, in its split.
 
@@ -209,12 +212,12 @@ class Batch:
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
-def _row_of(adapter: Any, batch: Any, skill: str, out: Path) -> dict[str, Any]:
+def _row_of(adapter: Any, batch: Any, skill: str, out: Path) -> Item:
     """Have an adapter carry out a batch of one item; return its row."""
     rows = adapter.rollout(adapter.build_env_from_batch(batch), skill, str(out))
     if not rows:
         raise TypeError(f"{type(adapter).__name__}.rollout returned no row")
-    row: dict[str, Any] = rows[0] if isinstance(rows[0], dict) else vars(rows[0])
+    row: Item = rows[0] if isinstance(rows[0], dict) else vars(rows[0])
     return row
 
 
@@ -246,7 +249,7 @@ def tasks_of_adapter(
     splits = _own_items(adapter, loader) if episodes is None else _planned(episodes)
     redirect = _Redirect.of(chat) if chat else None
 
-    def run(item: dict[str, Any], skill: Skill, rollout: Recorder, out: Path) -> None:
+    def run(item: Item, skill: Skill, rollout: Recorder, out: Path) -> None:
         __tracebackhide__ = True
         batch: Any = Batch("eval", "train", rollout.seed, 1, [dict(item)])
         if episodes is not None:
@@ -258,12 +261,12 @@ def tasks_of_adapter(
             reference = str(hint(item) or "")
         settle(row, rollout, reference)
 
-    def own(item: dict[str, Any], skill: Skill, rollout: Recorder, tmp_path: Path) -> None:
+    def own(item: Item, skill: Skill, rollout: Recorder, tmp_path: Path) -> None:
         __tracebackhide__ = True
         run(item, skill, rollout, tmp_path)
 
     def through(
-        item: dict[str, Any], skill: Skill, skill_agent: Agent, rollout: Recorder, tmp_path: Path
+        item: Item, skill: Skill, skill_agent: Agent, rollout: Recorder, tmp_path: Path
     ) -> None:
         __tracebackhide__ = True
         assert redirect is not None
@@ -286,12 +289,12 @@ def _own_items(adapter: Any, loader: Any) -> dict[str, list[Any]]:
     return {name: list(getattr(loader, f"{name}_items", ())) for name in names}
 
 
-def _planned(episodes: Mapping[str, int]) -> dict[str, list[dict[str, Any]]]:
+def _planned(episodes: Mapping[str, int]) -> dict[str, list[Item]]:
     """Name the episodes of each split; seeds differ between splits."""
     starts = {"train": 0, "val": 1_000_000, "test": 2_000_000}
     if unknown := episodes.keys() - starts:
         raise pytest.UsageError(f"tasks_of: episodes has {min(unknown)!r}; use train, val, test")
-    planned: dict[str, list[dict[str, Any]]] = {}
+    planned: dict[str, list[Item]] = {}
     for split, many in episodes.items():
         named = [{"id": f"{split}-{n}", "split": split} for n in range(many)]
         planned[split] = [row | {"seed": starts[split] + n} for n, row in enumerate(named)]
