@@ -114,7 +114,7 @@ def train(name: str, size: int) -> tuple[list[str], Result]:
             "fingerprint": "toy",
             "notes": [],
             "tasks": tasks,
-            "documents": {"SKILL.md": None},
+            "versions": {"SKILL.md": None},
         }
         known["directory"] = SimpleNamespace(name="RUN")
         home = Home(root / ".skillopt")

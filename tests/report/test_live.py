@@ -71,7 +71,7 @@ def test_header_names_tasks_splits_models_and_simulation() -> None:
     splits = ["train"] * 20 + ["val"] * 10 + ["test"] * 10
     run = SimpleNamespace(
         mode=mode_named("train"),
-        documents={"SKILL.md": None},
+        versions={"SKILL.md": None},
         tasks=[SimpleNamespace(split=split) for split in splits],
         roles={"target": "offline:a", "optimizer": "offline:a"},
         simulated=True,
