@@ -28,7 +28,17 @@ import pytest
 import warm_sessions
 from chat_server import asked_in
 from example_copy import answer_at_once, copy_example
-from fault_project import NAMES, QUICK, SKILL, FaultProject, is_optimizer, outcome, play, wait_for
+from fault_project import (
+    NAMES,
+    QUICK,
+    RULES,
+    SKILL,
+    FaultProject,
+    is_optimizer,
+    outcome,
+    play,
+    wait_for,
+)
 from patience import PATIENCE, wait_until
 from run_files import latest_result
 from sessions import clean_environment
@@ -344,6 +354,24 @@ def test_an_interrupt_while_the_test_split_is_measured_writes_nothing_until_it_i
     project.run("-p", "no:xdist", f"--skillopt-resume={project.run_directory.name}")
     assert outcome(project.result) == undisturbed
     assert project.skill.read_bytes() != SKILL
+
+
+def test_a_reference_that_is_added_during_the_run_leaves_the_skill_unwritten(
+    project: FaultProject,
+) -> None:
+    """The new version never ran with it."""
+    added = project.path / "references" / "whisper.md"
+
+    def add(body: dict[str, Any]) -> str:
+        added.parent.mkdir(exist_ok=True)
+        added.write_text(RULES["whisper"])
+        return play(body)
+
+    project.server.reply = add
+    output = project.run("-p", "no:xdist")
+    assert project.skill.read_bytes() == SKILL
+    assert project.result["skills"][0]["status"] == "accepted"
+    assert "whisper.md: the skill is not written, this file was added" in " ".join(output.split())
 
 
 def test_an_interrupt_while_the_optimizer_thinks_keeps_what_is_known(

@@ -26,6 +26,7 @@ from pytest_skillopt.skill.trained import Trained
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     import pytest
 
@@ -226,13 +227,22 @@ def _write(run: Run, outcome: TrainOutcome, lost: str) -> str:
     path, trained = run.root / outcome.skill, Trained.of(run.settings)
     about = {"skill": outcome.skill, "version": outcome.after.digest}
     try:
-        if read_version(path, run.root, trained) != outcome.after:
+        now = read_version(path, run.root, trained)
+        if now != outcome.after:
+            _refuse_added(path, now, outcome)
             run.journal.write("writing", about)
             write_skill(run.root, run.home, outcome.skill, outcome.before, outcome.after, trained)
     except SkillError as error:
         return f"{error}; the change is in {run.directory.path / 'skill.patch'}"
     run.journal.write("written", about)
     return ""
+
+
+def _refuse_added(path: Path, now: Version, outcome: TrainOutcome) -> None:
+    """Raise SkillError if the skill has a file by now with which the new version never ran."""
+    for name in now.keys() - outcome.before.keys() - outcome.after.keys():
+        place = path.parent / name
+        raise SkillError(f"{place}: the skill is not written, this file was added during the run")
 
 
 def _skill_result(run: Run, outcome: TrainOutcome, *, written: bool = False) -> SkillResult:
