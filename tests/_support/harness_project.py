@@ -118,9 +118,10 @@ class Project:
         self.skill = folder / "SKILL.md"
         self.skill.write_text(SKILL)
 
-    def use_stub(self, agent: str) -> None:
-        """Have tasks run a script in place of a coding agent."""
-        (self.path / "stub.py").write_text(STUB)
+    def use_stub(self, agent: str, **about: object) -> None:
+        """Have tasks run a script in place of an agent; ``about`` are fields of its harness."""
+        more = "".join(f"    {name}={value!r},\n" for name, value in about.items())
+        (self.path / "stub.py").write_text(STUB.replace("    tested=", f"{more}    tested="))
         (self.path / "agent.py").write_text(CALL + agent)
         self.settings |= {"skillopt_harness": "stub:AGENT", "pythonpath": "."}
 

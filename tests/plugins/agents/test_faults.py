@@ -499,9 +499,9 @@ def test_a_document_lies_where_the_agent_reads_it(
     project: Project, file: str, memory: list[str], place: str
 ) -> None:
     """Alone in its folder, and gone with the empty folders once the agent has ended."""
-    project.use_stub(DOCUMENT.format(place=os.path.basename(place) if "web" in place else place))
-    stub = project.path / "stub.py"
-    stub.write_text(stub.read_text().replace("tested=", f"memory={memory},\n    tested="))
+    project.use_stub(
+        DOCUMENT.format(place=os.path.basename(place) if "web" in place else place), memory=memory
+    )
     for name in (file, "fixture/CLAUDE.md"):
         (project.path / name).parent.mkdir(parents=True, exist_ok=True)
         (project.path / name).write_text("Answer in one word.\n")
@@ -523,9 +523,7 @@ def test_a_memory_document_lies_beside_the_skill(project: Project) -> None:
     agent = DOCUMENT.format(place="MINE.md").replace(
         "sorted(", "os.listdir('.agents/skills'), sorted("
     )
-    project.use_stub(agent)
-    stub = project.path / "stub.py"
-    stub.write_text(stub.read_text().replace("tested=", 'memory=["MINE.md"],\n    tested='))
+    project.use_stub(agent, memory=["MINE.md"])
     (project.path / "AGENTS.md").write_text("Answer in one word.\n")
     project.settings["skillopt_files"] = "../../AGENTS.md"
     project.settings["skillopt_skill"] = "skills/house-greeting/SKILL.md"
@@ -537,9 +535,7 @@ def test_a_memory_document_lies_beside_the_skill(project: Project) -> None:
 
 def test_a_document_that_was_not_read_has_no_sample(project: Project) -> None:
     """An agent whose new version reads another name would else have measured nothing."""
-    project.use_stub(DOCUMENT.format(place="AGENTS.md"))
-    stub = project.path / "stub.py"
-    stub.write_text(stub.read_text().replace("tested=", 'memory=["AGENTS.md"],\n    tested='))
+    project.use_stub(DOCUMENT.format(place="AGENTS.md"), memory=["AGENTS.md"])
     (project.path / "AGENTS.md").write_text("Answer in one word.\n")
     project.settings |= {"skillopt_skill": "AGENTS.md", "skillopt_rollouts": 1}
     project.run("skill_harness('Hello.')", "--skillopt", "-p", "no:xdist")

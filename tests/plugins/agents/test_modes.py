@@ -129,9 +129,7 @@ def test_workers_of_tx_and_the_words_of_the_report(greeter: Project) -> None:
 def test_a_report_says_what_a_document_costs_each_session(greeter: Project) -> None:
     """It is read in every session; the agent asks twice for one that says Ahoy."""
     agent = AGENT.replace(".agents/skills/house-greeting/SKILL.md", "AGENTS.md")
-    greeter.use_stub(f"{agent}\nif 'Ahoy' in skill: call(skill)\n")
-    stub = greeter.path / "stub.py"
-    stub.write_text(stub.read_text().replace("tested=", 'memory=["AGENTS.md"],\n    tested='))
+    greeter.use_stub(f"{agent}\nif 'Ahoy' in skill: call(skill)\n", memory=["AGENTS.md"])
     document = greeter.path / "AGENTS.md"
     document.write_text(
         "# House rules\n\nWrite the greeting to greeting.txt as it is usual here.\n"
@@ -164,10 +162,9 @@ def test_what_a_program_unpacks_is_shared(
     project.use_stub(
         "place = os.environ['XDG_CACHE_HOME'] + '/stub/pkg'\ncall()\n"
         "try:\n open(place + '/more', 'w')\nexcept OSError as e:\n"
-        "  say(text=open(place + '/program').read() + e.strerror)\n"
+        "  say(text=open(place + '/program').read() + e.strerror)\n",
+        unpacks="stub/pkg",
     )
-    stub = project.path / "stub.py"
-    stub.write_text(stub.read_text().replace("    tested=", '    unpacks="stub/pkg",\n    tested='))
     project.settings["skillopt_sandbox"] = "bwrap"
     assert project.run("keep(text=skill_harness('Hello.'))").ret == 0
     assert project.kept == {"text": "xRead-only file system"}
