@@ -81,15 +81,8 @@ class Usage:
         cost = self.cost
         if cost is not None:
             cost -= part.cost or 0.0
-        return dataclasses.replace(
-            self,
-            calls=self.calls - part.calls,
-            input_tokens=self.input_tokens - part.input_tokens,
-            output_tokens=self.output_tokens - part.output_tokens,
-            cost=cost,
-            read_tokens=self.read_tokens - part.read_tokens,
-            written_tokens=self.written_tokens - part.written_tokens,
-        )
+        rest = {name: getattr(self, name) - getattr(part, name) for name in _ADDED}
+        return dataclasses.replace(self, cost=cost, **rest)
 
     def again(self) -> Usage:
         """Return the usage of the same calls answered from the cache."""

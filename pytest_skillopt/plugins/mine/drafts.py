@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from pytest_skillopt.cli import tell
 from pytest_skillopt.errors import UserError
+from pytest_skillopt.model.faults import estimate_tokens
 from pytest_skillopt.model.roles import Models
 from pytest_skillopt.model.structured import Label, ask_json
 from pytest_skillopt.plugins.mine.sessions import clean, distinct, read_requests
@@ -114,8 +115,8 @@ def _about_triggers(skill: Path) -> Iterator[str]:
     """Yield the prompt's parts about triggers; near misses may belong to another skill."""
     for other in sorted(set(skill.parent.parent.glob("*/SKILL.md")) - {skill}):
         with contextlib.suppress(SkillError):
-            fields = Text.from_bytes(_read(other).encode()).frontmatter or {}
-            yield f"Another skill:\n{fence(str(fields.get('description', other.parent.name)))}"
+            described = Text.from_bytes(_read(other).encode()).description or other.parent.name
+            yield f"Another skill:\n{fence(described)}"
     yield (
         f"Write {_QUERIES} requests that should make an agent use the skill, without its name, and "
         f"{_QUERIES} near misses: similarly worded requests for something else, such as another "
@@ -126,7 +127,7 @@ def _about_triggers(skill: Path) -> Iterator[str]:
 def _agreed(config: pytest.Config, what: str, prompts: Sequence[str], yes: bool) -> bool:
     """Show what will be sent and its cost, and ask the user to confirm."""
     model = Models.of(config).get("optimizer")
-    tokens = sum(len(prompt) for prompt in prompts) // 4
+    tokens = estimate_tokens("".join(prompts))
     price = model.config.price if hasattr(model, "config") else None
     cost = f", about ${price.cost(tokens, _OUT * len(prompts)):.2f}" if price else ""
     tell(f"{what}; {plural(len(prompts), 'call')} of {model.name}, {tokens:,} tokens in{cost}")

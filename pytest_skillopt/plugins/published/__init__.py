@@ -10,6 +10,7 @@ An environment becomes a test with one task for each item::
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -64,16 +65,13 @@ def _batch() -> Search:
 
 def pytest_skillopt_rules() -> Mapping[str, Callable[[], type[SequentialGate]]]:
     """Return the gates of the publications."""
+    return {name: partial(_gate, name) for name in _GATES}
 
-    def maker(name: str) -> Callable[[], type[SequentialGate]]:
-        def make() -> type[SequentialGate]:
-            from pytest_skillopt.plugins.published.gates import named
 
-            return named(name)
+def _gate(name: str) -> type[SequentialGate]:
+    from pytest_skillopt.plugins.published.gates import GATES
 
-        return make
-
-    return {name: maker(name) for name in _GATES}
+    return GATES[name]
 
 
 def pytest_skillopt_commands(commands: argparse._SubParsersAction[Any]) -> None:

@@ -73,6 +73,6 @@ class ConfirmGate(StrictGate):
     confirmations = 2
 
 
-def named(name: str) -> type[SequentialGate]:
-    gates = (StrictGate, OffGate, ConfirmGate)
-    return next(gate for gate in gates if gate.name == name)
+GATES: dict[str, type[SequentialGate]] = {
+    gate.name: gate for gate in (StrictGate, OffGate, ConfirmGate)
+}
