@@ -7,18 +7,16 @@ help, which samples tell most next, and what is offered to the final comparison.
 
 from __future__ import annotations
 
-import math
-from collections import Counter, defaultdict
+from collections import Counter
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.combine import Patch, unite
 from pytest_skillopt.edits.context import UNBOUNDED
-from pytest_skillopt.edits.records import CLEARLY_BETTER, SampledEdit, TaskRecord
+from pytest_skillopt.edits.records import SampledEdit
 from pytest_skillopt.edits.update import checked, findable
 from pytest_skillopt.edits.vetting import Refusal
-from pytest_skillopt.gate.statistics import agreement, is_flaky
 from pytest_skillopt.report.words import plural
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.run.result import ProspectRow
@@ -34,12 +32,19 @@ from pytest_skillopt.search.estimate import Belief
 from pytest_skillopt.search.history import Basis
 from pytest_skillopt.search.ideas import Ideas
 from pytest_skillopt.search.model import Job, Model, Outcome
-from pytest_skillopt.search.places import Place
+from pytest_skillopt.search.observations import Observations, failed_at
+from pytest_skillopt.search.prospects import (
+    AHEAD,
+    LIKELY,
+    Prospects,
+    least_rise,
+    prospects,
+    rollouts_to_the_end,
+)
 from pytest_skillopt.search.rounds import Beside, Rounds
-from pytest_skillopt.untrusted import bound
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_skillopt.edits.context import Context
     from pytest_skillopt.rollouts.rollout import Rollout
@@ -58,27 +63,11 @@ _GATE_PAIRS = 4
 """Samples of each skill for each val task that are left for a gate before the final comparison."""
 _IDLE = 4
 """Rounds in a row without a sample that tells anything, after which the search ends."""
-_SHOWN = 4
-"""Latest rollouts of a task that analysts are shown, with its latest failure."""
 _SHOWN_OPEN = 12
 """Most open edits that analysts are shown."""
 _REPEATS = 5
 """Replies for each edit that they repeat, after a round of replies without a new one, from which
 the optimizer is asked no more."""
-_UNMEASURED = 3
-"""Samples of a task without a measurement from which it is sampled no more."""
-_ASSERTIONS = ("AssertionError", "ReplyError")
-"""Exceptions of failed assertions; any other one may be a mistake in the test."""
-_MOST_SHOWN = 200
-"""Characters of an error that a note shows."""
-_AHEAD, _PAYS, _PAYS_CAPPED = 100, 0.02, 0.002
-"""Further rollouts by which the end of a search is decided, and the rise of the pass rate that has
-to be expected of them: without a cap, and under one, which says what the user will spend."""
-_TO_AN_END = 120
-"""Rollouts in which that rise falls to a third, in the middle."""
-_USELESS, _LIKELY = 0.1, 0.5
-"""Probabilities that an idea helps below which it counts as useless, and above which it probably
-does."""
 
 
 @dataclass(slots=True)
@@ -138,26 +127,15 @@ class DefaultSearch:
         self._ideas = Ideas(state.start, state.context.vetting, self._model)
         self._rounds = Rounds(state, self._model, self._ideas)
         self._step = Step()
-        self._failures: dict[int, Rollout] = {}
-        """Latest failure by task; none after a pass with kept ideas that this one lacked."""
-        self._failed_with: dict[int, frozenset[Idea]] = {}
-        """Ideas in the document of the latest failure by task."""
-        self._latest: defaultdict[int, list[Rollout]] = defaultdict(list)
-        """Latest measured rollouts by task."""
-        self._outcomes: defaultdict[tuple[int, frozenset[Idea]], list[bool]] = defaultdict(list)
-        """Outcomes of each task under each document."""
-        self._missing: Counter[int] = Counter()
-        """Number of samples in a row that could not be measured, by task."""
+        self._observed = Observations(self._tasks)
         self._asked: Counter[int] = Counter()
         """Number of times that analysts were asked about a task."""
         self._shown: frozenset[Idea] = frozenset()
         """Ideas in the document that analysts are shown."""
-        self._samples: Counter[Idea] = Counter()
-        """Samples with each idea in the document."""
         self._idle = 0
         self._replies: int | None = None
         """Replies since a round of them brought nothing new; None if the last round did."""
-        self._ahead: tuple[float, float] | None = None
+        self._ahead: Prospects | None = None
         """Prospects at the end of the search, or of the latest round."""
         self._offered: frozenset[Idea] = frozenset()
         """Ideas of the candidate."""
@@ -189,7 +167,7 @@ class DefaultSearch:
         finally:
             self._conclude()
         self._set_aside(search=False)
-        self._state.pass_gate(Basis(1, self._records()))
+        self._state.pass_gate(Basis(1, self._observed.records()))
         return reason
 
     # The loop.
@@ -198,17 +176,17 @@ class DefaultSearch:
         look = [Job(task) for task in range(len(self._tasks))]
         whole = all(task.split == "both" for task in self._tasks)
         self._take(look * 2 if whole else look)
-        if not self._failures and not whole:
+        if not self._observed.failing and not whole:
             self._take(look)
         self._state.samples.require_measured(self._tasks)
-        if not self._failures:
+        if not self._observed.failing:
             return "every train task passes"
-        self._state.history.suspect(common_error(self._records()))
+        self._state.history.suspect(self._observed.common_error())
         self._take([], self._failing(_FIRST_TASKS))
         while self._idle < _IDLE:
             self._go_round()
             self._ahead = self._prospects()
-            if math.prod(self._ahead) < self._least:
+            if self._ahead.rise < self._least:
                 break
         if not self._may_ask and not self._silent:
             # A run under a higher cap could go on.
@@ -217,8 +195,8 @@ class DefaultSearch:
 
     @property
     def _least(self) -> float:
-        """Rise by ``_AHEAD`` further rollouts below which the search ends."""
-        return _PAYS_CAPPED if self._state.purse.is_bound_by_cap else _PAYS
+        """Expected rise below which the search ends."""
+        return least_rise(capped=self._state.purse.is_bound_by_cap)
 
     def _go_round(self) -> None:
         """Take one round of samples, with analysts beside it if ideas are short."""
@@ -246,9 +224,9 @@ class DefaultSearch:
 
     def _take(self, jobs: Sequence[Job], asked: Sequence[int] = ()) -> None:
         """Take samples, ask analysts at the same time, and learn from both."""
-        jobs = [job for job in jobs if self._missing[job.task] < _UNMEASURED]
+        jobs = [job for job in jobs if not self._observed.is_unmeasurable(job.task)]
         context = self._context()
-        batch = [self._record(task) for task in asked]
+        batch = [self._observed.record(task) for task in asked]
         asking = Beside(lambda: self._state.stages.reflect(batch, context)) if batch else None
         unreadable, new = context.calls.unreadable, self._step.new
         answered = context.calls.asked - context.calls.lost
@@ -289,31 +267,15 @@ class DefaultSearch:
         return replies >= _REPEATS * max(1, repeated)
 
     def _learn(self, taken: Sequence[tuple[Drawn, Rollout]]) -> None:
-        outcomes: list[Outcome] = []
+        kept, outcomes = self._model.kept, list[Outcome]()
         for drawn, rollout in taken:
-            task = drawn.task
-            if not rollout.measured:
-                self._missing[task] += 1
-                if self._missing[task] == _UNMEASURED:
-                    self._model.leave_out(task)
-                continue
-            self._missing[task] = 0
-            ideas = frozenset(drawn.made.ideas)
-            outcomes.append(Outcome(task, ideas, failed_at(rollout)))
-            self._outcomes[task, ideas].append(rollout.passed)
-            self._samples.update(drawn.made.ideas)
-            self._latest[task] = [*self._latest[task], rollout][-_SHOWN:]
-            if not rollout.passed:
-                self._failures[task], self._failed_with[task] = rollout, ideas
-            elif self._is_mended(task, ideas):
-                self._failures.pop(task, None)
+            outcome = self._observed.add(drawn.task, frozenset(drawn.made.ideas), rollout, kept)
+            if outcome is not None:
+                outcomes.append(outcome)
+            elif self._observed.is_unmeasurable(drawn.task):
+                self._model.leave_out(drawn.task)
         self._model.learn(outcomes)
         self._set_aside()
-
-    def _is_mended(self, task: int, ideas: frozenset[Idea]) -> bool:
-        """Return whether a task that passed with these ideas had failed without a kept one."""
-        kept = self._model.kept
-        return kept <= ideas and not kept <= self._failed_with.get(task, kept)
 
     def _set_aside(self, *, search: bool = True) -> None:
         """Reserve samples for the final comparison, and during the search for a gate before it."""
@@ -341,7 +303,7 @@ class DefaultSearch:
                 self._step.doubted.append(edit)
                 self._state.history.doubt(edit)
         self._ideas.keep(self._model.kept)
-        start, now = self._rate(()), self._rate(self._model.kept)
+        start, now = self._model.mean_rate(()), self._model.mean_rate(self._model.kept)
         self._state.history.observer.rates(start, now)
         self._state.history.observer.expects(self._more())
         if self._step.kept:
@@ -367,14 +329,7 @@ class DefaultSearch:
         return self._ranked()[: min(most, self._may_ask)]
 
     def _ranked(self) -> list[int]:
-        failing = [task for task in self._failures if self._missing[task] < _UNMEASURED]
-        return self._model.worth_asking(failing, self._asked)
-
-    def _record(self, task: int) -> TaskRecord:
-        latest = self._latest[task]
-        failure = self._failures[task]
-        shown = latest if failure in latest else [failure, *latest]
-        return TaskRecord(self._tasks[task], tuple(shown))
+        return self._model.worth_asking(self._observed.failing, self._asked)
 
     def _context(self) -> Context:
         self._shown = self._model.kept
@@ -396,13 +351,13 @@ class DefaultSearch:
         opened = [idea for idea, state in states.items() if state == "open"]
         opened.sort(key=lambda idea: (-self._model.good(idea), idea))
         gone = [idea for idea, state in states.items() if state == "given up"]
-        gone.sort(key=lambda idea: -self._samples[idea])
+        gone.sort(key=lambda idea: -self._observed.with_idea[idea])
         return [
             SampledEdit(
                 self._ideas[idea],
                 self._points(idea),
                 self._model.good(idea),
-                self._samples[idea],
+                self._observed.with_idea[idea],
             )
             for idea in [*opened[:_SHOWN_OPEN], *gone]
         ]
@@ -477,47 +432,20 @@ class DefaultSearch:
             return
         self._step = Step()
         self._state.history.end_step(
-            Basis(1, self._records(), self._rate(self._model.kept)),
+            Basis(1, self._observed.records(), self._model.mean_rate(self._model.kept)),
             candidate=self._ideas.make(self._model.kept).version.digest if step.kept else "",
             edits=len(step.kept),
             reason=step.describe(),
         )
 
-    def _records(self) -> list[TaskRecord]:
-        """Return the latest rollout of each task."""
-        return [
-            TaskRecord(task, tuple(self._latest[number][-1:]))
-            for number, task in enumerate(self._tasks)
-        ]
-
-    def _rate(self, ideas: Collection[Idea]) -> float:
-        """Return the expected mean pass rate of the train tasks with these ideas."""
-        return float(self._model.rates(ideas).mean())
-
     def _points(self, idea: Idea) -> float:
-        return float(self._lift(idea).mean())
-
-    def _lift(self, idea: Idea) -> Floats:
-        """Return the expected change of each task's pass rate by an idea, beside the kept ones."""
-        kept = self._model.kept - {idea}
-        return self._model.rates(kept | {idea}) - self._model.rates(kept)
-
-    def _agreement(self) -> float | None:
-        """Return the chance that samples of one task and document agree; None if any do not."""
-        chance = 1.0
-        for (task, ideas), outcomes in self._outcomes.items():
-            if len(set(outcomes)) > 1:
-                return None
-            rate = float(self._model.rates(ideas)[task]) if len(outcomes) > 1 else 0.0
-            if is_flaky(rate):
-                chance *= agreement(rate, len(outcomes))
-        return chance
+        return float(self._model.lift_beside_kept(idea).mean())
 
     def _by_task(self, values: Floats) -> dict[str, float]:
         return {task.id: float(value) for task, value in zip(self._tasks, values, strict=True)}
 
     def _effects(self, idea: Idea) -> dict[str, float]:
-        lift = self._lift(idea)
+        lift = self._model.lift_beside_kept(idea)
         return {
             task: float(lift[self._number[task]])
             for task in self._ideas[idea].tasks
@@ -531,26 +459,10 @@ class DefaultSearch:
         self._state.history.measure(edit, chance=chance, points=points, effects=effects)
 
     def _sampled(self, idea: Idea) -> str:
-        return f"by {plural(self._samples[idea], 'sample')} with it"
+        return f"by {plural(self._observed.with_idea[idea], 'sample')} with it"
 
-    def _prospects(self) -> tuple[float, float]:
-        """Return the chance that ``_AHEAD`` further rollouts find an idea that helps, and its gain.
-
-        As many ideas are decided by a rollout as so far. One helps with the probability
-        ``1 / (n + 2)`` if none of the last ``n`` did (Laplace's rule), and those that probably help
-        with that of the model. Its gain is that of a kept one, at most a quarter of what is left.
-        """
-        state, good = self._model.state, self._model.good
-        kept = [idea for idea, one in state.items() if one == "kept"]
-        others = [idea for idea in state if idea not in kept and self._samples[idea]]
-        useless = [idea for idea in others if good(idea) < _USELESS]
-        late = sum(idea > max(kept, default=-1) for idea in useless)
-        decided = _AHEAD * (len(kept) + len(useless)) / max(1, self._state.purse.samples)
-        none = (1 - 1 / (late + 2)) ** max(1.0, decided)
-        none *= math.prod(1 - good(idea) for idea in others if good(idea) > _LIKELY)
-        room = (1 - self._rate(self._model.kept)) / 4
-        gains = [max(0.0, self._points(idea)) for idea in kept]
-        return 1 - none, min(room, sum(gains) / len(gains) if gains else room)
+    def _prospects(self) -> Prospects:
+        return prospects(self._model, self._observed.with_idea, self._state.purse.samples)
 
     def _more(self) -> float:
         """Forecast the rollouts that the training still takes.
@@ -564,8 +476,7 @@ class DefaultSearch:
         state, tasks = self._state, len(self._state.suite)
         done = state.purse.samples
         usual = min(usual_of(tasks, state.settings), state.purse.total())
-        chance, gain = self._prospects()
-        more = _TO_AN_END * math.log(max(1.0, chance * gain / self._least))
+        more = rollouts_to_the_end(self._prospects(), self._least)
         more = min(more, state.purse.affordable())
         if self._model.kept:
             more += usual_fresh(2 * self._final.pairs(), state.prior)
@@ -585,7 +496,7 @@ class DefaultSearch:
             self._state.adopt(made.version, edits)
             lift = self._model.lift(made.ideas)
             self._state.set_lift(self._by_task(lift), self._by_task(self._model.rates(())))
-            self._state.agreement = self._agreement()
+            self._state.agreement = self._observed.agreement(self._model.rates)
         for idea, state in self._model.state.items():
             edit = self._ideas[idea]
             if idea in made.ideas:
@@ -594,7 +505,7 @@ class DefaultSearch:
                 continue
             if state == "kept":
                 self._state.history.doubt(edit)
-            if state != "given up" and self._samples[idea]:
+            if state != "given up" and self._observed.with_idea[idea]:
                 self._measure(idea)
                 self._state.history.settle([edit], "open", self._sampled(idea))
             elif state != "given up":
@@ -609,13 +520,13 @@ class DefaultSearch:
         """
         if self._ahead is None or self._silent:
             return None
-        chance, gain = self._ahead
-        return ProspectRow(rollouts=_AHEAD, chance=chance, gain=gain)
+        return ProspectRow(rollouts=AHEAD, chance=self._ahead.chance, gain=self._ahead.gain)
 
     def hoped(self) -> Mapping[str, float]:
         """Return the expected pass rate of train tasks with all edits that probably help."""
-        rates = self._by_task(self._model.rates(self._model.probable(_LIKELY)))
-        return {task: rate for task, rate in rates.items() if self._latest[self._number[task]]}
+        rates = self._by_task(self._model.rates(self._model.probable(LIKELY)))
+        measured = self._observed.is_measured
+        return {task: rate for task, rate in rates.items() if measured(self._number[task])}
 
     def learn(
         self, before: Mapping[str, Sequence[Rollout]], after: Mapping[str, Sequence[Rollout]]
@@ -635,22 +546,3 @@ class DefaultSearch:
             task: Belief(float(rates[0][number]), float(rates[1][number]))
             for task, number in self._number.items()
         }
-
-
-def failed_at(rollout: Rollout) -> Place | None:
-    """Return how far a failed sample got, by its score, then by its line; None if it passed."""
-    if rollout.passed:
-        return None
-    level = int(round((rollout.score or 0.0) / CLEARLY_BETTER, 6))
-    return Place(level, rollout.line)
-
-
-def common_error(records: Sequence[TaskRecord]) -> str:
-    """Return a sentence if every sample ends in one error at one place of the test."""
-    samples = [sample for record in records for sample in record.rollouts]
-    ends = {(sample.message.partition(":")[0], sample.location) for sample in samples}
-    (error, place), *others = ends or {("", "")}
-    if others or not error.endswith("Error") or error in _ASSERTIONS:
-        return ""
-    first = bound(samples[0].message.partition("\n")[0], _MOST_SHOWN, 0)
-    return f"every rollout ends in one error at {place}, {first}: is the test wrong?"

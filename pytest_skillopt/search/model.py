@@ -182,9 +182,18 @@ class Model:
             rates += weight * self._pass_rates(form, ideas)
         return rates
 
+    def mean_rate(self, ideas: Collection[Idea]) -> float:
+        """Return the expected mean pass rate of the tasks under a document with these ideas."""
+        return float(self.rates(ideas).mean())
+
     def lift(self, ideas: Collection[Idea]) -> Floats:
         """Return the expected rise of the pass rate of each task by these ideas together."""
         return self.rates(ideas) - self.rates(())
+
+    def lift_beside_kept(self, idea: Idea) -> Floats:
+        """Return the expected rise of the pass rate of each task by an idea, with the kept ones."""
+        kept = self.kept - {idea}
+        return self.rates(kept | {idea}) - self.rates(kept)
 
     def probable(self, least: float) -> frozenset[Idea]:
         """Return the ideas that help with at least this probability, as one document holds them."""
