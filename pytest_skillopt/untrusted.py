@@ -14,7 +14,7 @@ import os
 import re
 import unicodedata
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -273,13 +273,38 @@ def known_secrets(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _secret_values(environ: Mapping[str, str]) -> list[tuple[str, str]]:
-    """List secret values, also as escaped in JSON and in URLs, with names, the longest first."""
+    """List secret values in all their forms, with names, the longest first."""
     found: dict[str, str] = {}
     for value, name in known_secrets(environ):
-        printed = value.encode("utf-8", "replace").decode()
-        for form in (value, json.dumps(value)[1:-1], quote(printed, safe="")):
+        for form in _forms(value):
             found.setdefault(form, name)
     return sorted(found.items(), key=lambda item: (-len(item[0]), item))
+
+
+@functools.lru_cache(1_000)
+def _forms(value: str) -> tuple[str, ...]:
+    """Return a secret as it is, and as it is written in JSON, Python, URLs, HTML and encodings.
+
+    Of several lines, such as a private key's, each is a secret, since logs and tracebacks are
+    written line by line; words of ordinary text are none.
+    """
+    from base64 import b64encode
+    from html import escape
+
+    data = value.encode("utf-8", "replace")
+    printed = data.decode()
+    whole = [line.strip() for line in value.split("\n")] if "\n" in value else []
+    lines = [line for line in whole if len(line) >= SHORTEST_SECRET and " " not in line]
+    return (
+        value,
+        *(json.dumps(value, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)),
+        *(repr(value)[1:-1], repr(f'"{value}')[2:-1]),
+        *(quote(printed, safe=""), quote(printed), quote_plus(printed)),
+        escape(value),
+        b64encode(data).decode(),
+        data.hex(),
+        *lines,
+    )
 
 
 def parsed(text: str | bytes) -> Any:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import re
 import threading
@@ -121,6 +122,41 @@ def test_values_of_secret_variables_are_redacted() -> None:
     )
     other = "abc /home/somebody qwertyuiop banana-bread"
     assert redact(other, environ) == other
+
+
+KEY_IN_LINES = (
+    "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADAN\nhkiG9w0BAQEF\n-----END PRIVATE KEY-----\n"
+)
+
+
+@each_row(
+    ("secret", "said"),
+    [
+        ('pa"ss\\wörd', repr({"a": 'pa"ss\\wörd'})),
+        ('pa"ss\\wörd', json.dumps('pa"ss\\wörd', ensure_ascii=False)),
+        ('pa"ss\\wörd', repr("pa\"ss\\wörd isn't")),
+        ("it's\\wörd", repr({"a": 'say "it\'s\\wörd"'})),
+        ("pass word/&+", "https://h/?p=pass+word%2F%26%2B"),
+        ("pass word/&+", "https://h/pass%20word/%26%2B"),
+        ("pass<word>&", "<b>pass&lt;word&gt;&amp;</b>"),
+        ("pass word 1", "cGFzcyB3b3JkIDE="),
+        ("pass word 1", "7061737320776f72642031"),
+        (KEY_IN_LINES, "E   MIIEvQIBADAN\nE   hkiG9w0BAQEF"),
+    ],
+)
+def test_a_secret_value_is_known_in_all_that_writes_it_otherwise(secret: str, said: str) -> None:
+    cleaned = redact(said, {"MY_SECRET": secret})
+    assert "[redacted MY_SECRET]" in cleaned
+    assert not {"wörd", "word", "MIIEvQIBADAN", "hkiG9w0BAQEF", secret} & set(
+        re.split(r"\W", cleaned)
+    )
+
+
+def test_ordinary_lines_of_a_secret_of_several_are_none() -> None:
+    assert (
+        redact('"type": "service_account"', {"A_SECRET": '{\n "type": "service_account"\n}'})[:6]
+        == '"type"'
+    )
 
 
 def test_the_environment_of_the_process_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
