@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.limits import Throttle
 
     Keep = Callable[[Completion], object]
+    Request = dict[str, Any]
+    """Arguments of the SDK's call, or what a subclass sends in place of them."""
     from pytest_skillopt.model.types import Account, Messages
 
 __tracebackhide__ = hide_frames
@@ -297,7 +299,7 @@ class Client:
                 self._sdk.close()
                 self._sdk = None
 
-    def _pay(self, request: dict[str, Any], account: Account, keep: Keep) -> Completion:
+    def _pay(self, request: Request, account: Account, keep: Keep) -> Completion:
         """Call until a reply, a lasting fault or the end of the retries.
 
         Args:
@@ -353,7 +355,7 @@ class Client:
             f"{self.name}: {fault}{tries}", fatal=fault.fatal, refused=fault.refused, usage=paid
         )
 
-    def _call(self, request: dict[str, Any], account: Account, keep: Keep) -> Completion:
+    def _call(self, request: Request, account: Account, keep: Keep) -> Completion:
         """Send one call when the throttle allows it (CapReached, ModelFault).
 
         The reply is kept before anything else can fail.
@@ -394,7 +396,7 @@ class Client:
             words = f"the provider says that {answered} has answered"
             self._replies.notes.setdefault(f"{self.name}: {words}: the figures are of that model")
 
-    def _send(self, request: dict[str, Any]) -> Completion:
+    def _send(self, request: Request) -> Completion:
         """Send one request; ModelFault, with its usage, if it brings no reply."""
         raise NotImplementedError
 
@@ -520,7 +522,7 @@ class ChatModel(Client):
         sample: str,
         tools: Sequence[dict[str, Any]],
         response_format: dict[str, Any] | None,
-    ) -> tuple[str, dict[str, Any]]:
+    ) -> tuple[str, Request]:
         """Return the cache key of the reply and the arguments of the SDK's call."""
         config = self.config
         # A test's output can hold lone surrogates, which no request can.
@@ -545,7 +547,7 @@ class ChatModel(Client):
             request["seed"] = int(hashlib.sha256(sample.encode()).hexdigest()[:8], 16)
         return key, request
 
-    def _send(self, request: dict[str, Any]) -> Completion:
+    def _send(self, request: Request) -> Completion:
         """Send one HTTP request; ModelFault with its usage if it brings no reply.
 
         A call that may have been paid for counts: with the provider's usage, else with an estimate.

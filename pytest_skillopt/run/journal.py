@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.model.types import Messages, Model
 
+    Data = dict[str, Any]
+    """Data of an entry."""
+
 RATES = "rates"
 """Kind of the record of the pass rates that a search expects."""
 EXPECTED = "expected"
@@ -46,7 +49,7 @@ class Entry(NamedTuple):
     """One line of the journal."""
 
     kind: str
-    data: dict[str, Any]
+    data: Data
 
 
 class Journal(contextlib.AbstractContextManager["Journal"]):
@@ -69,7 +72,7 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
         self._file.truncate(end)
         self._end = end
 
-    def write(self, kind: str, data: dict[str, Any], *, key: str = "") -> None:
+    def write(self, kind: str, data: Data, *, key: str = "") -> None:
         """Append an entry; ``read(kind, key)`` returns its data if it has a key.
 
         Raises:
@@ -88,11 +91,11 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
             self._end += len(line)
             self._count += 1
 
-    def kept(self, kind: str) -> list[dict[str, Any]]:
+    def kept(self, kind: str) -> list[Data]:
         """Return the data of the entries of a kind that were present when it was opened."""
         return [entry.data for entry in self.entries if entry.kind == kind]
 
-    def once(self, kind: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    def once(self, kind: str, make: Callable[[], Data]) -> Data:
         """Return the data of the run's only entry of a kind, which its first session writes."""
         for data in self.kept(kind):
             return data
@@ -109,7 +112,7 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
         except OSError as error:
             raise JournalError(f"{self.path}: {error.strerror or error}") from error
 
-    def read(self, kind: str, key: str) -> dict[str, Any] | None:
+    def read(self, kind: str, key: str) -> Data | None:
         with self._lock:
             offset = self._offsets.get((kind, key))
             if offset is None:
@@ -149,7 +152,7 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
         return end
 
 
-def entries_of(path: Path, kind: str) -> Iterator[dict[str, Any]]:
+def entries_of(path: Path, kind: str) -> Iterator[Data]:
     """Yield the data of the intact entries of a kind; open the file read-only."""
     if path.exists() and not path.is_file():
         return  # a pipe would never end
@@ -181,7 +184,7 @@ class JournalLedger:
         return self._journal.has("rollout", key)
 
 
-def unseal(line: bytes) -> dict[str, Any] | None:
+def unseal(line: bytes) -> Data | None:
     text, seal = line[:-_SEAL_LENGTH], line[-_SEAL_LENGTH:]
     if seal != _SEAL % zlib.crc32(text):
         return None

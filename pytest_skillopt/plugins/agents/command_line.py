@@ -35,6 +35,7 @@ from pytest_skillopt.untrusted import protect, redact
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pytest_skillopt.model.client import Request
     from pytest_skillopt.model.config import ModelConfig
     from pytest_skillopt.model.roles import Models
     from pytest_skillopt.model.types import Messages, Role
@@ -90,7 +91,7 @@ class CommandLineModel(ChatModel):
         super().close()
         self._runner.close()
 
-    def _send(self, request: dict[str, Any]) -> Completion:
+    def _send(self, request: Request) -> Completion:
         """Run the program once.
 
         Raises:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pytest_skillopt.model.cache import Replies
+    from pytest_skillopt.model.client import Request
     from pytest_skillopt.model.config import ModelConfig
     from pytest_skillopt.model.limits import Throttle
     from pytest_skillopt.model.types import Account
@@ -219,7 +220,7 @@ class _Upstream(Client):
         self._served.agent_calls = agent_calls
         return self._pay(request, agent_calls.account, lambda reply: None)
 
-    def _send(self, request: dict[str, Any]) -> Completion:
+    def _send(self, request: Request) -> Completion:
         began, agent_calls = time.monotonic(), self._served.agent_calls
         asked, said, used = request["messages"], "", Usage()
         try:

@@ -40,6 +40,7 @@ from pytest_skillopt.untrusted import is_ci, protect, redact
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pytest_skillopt.model.client import Request
     from pytest_skillopt.model.config import ModelConfig
     from pytest_skillopt.model.roles import Models
     from pytest_skillopt.model.types import Role
@@ -331,13 +332,13 @@ class SignedIn(Client):
 
     def serve(self, agent_calls: Followed, prompt: str, start: Callable[[str], Ended]) -> Ended:
         """Run an agent, as one call that the caps and rates allow; count what its events tell."""
-        request: dict[str, Any] = {"messages": prompt, "agent_calls": agent_calls, "start": start}
+        request: Request = {"messages": prompt, "agent_calls": agent_calls, "start": start}
         self._call(request, agent_calls.account, lambda reply: None)
         ended: Ended = request["ended"]
         agent_calls.end(ended, self._sign_in.command)
         return ended
 
-    def _send(self, request: dict[str, Any]) -> Completion:
+    def _send(self, request: Request) -> Completion:
         agent_calls = request["agent_calls"]
         with stream(self._sign_in, self._check_open):
             try:

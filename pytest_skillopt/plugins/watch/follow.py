@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_skillopt.report.view import View
+    from pytest_skillopt.run.journal import Data
 
 MOST_EDITS = 300
 MOST_FAULTS = 30
@@ -45,8 +46,8 @@ class Follower:
     def __init__(self, run: Path) -> None:
         self._run = run
         self._end = 0
-        self._about: dict[str, Any] = {}
-        self._plan: dict[str, Any] = {"typical": 0, "most": 0, "caps": {}, "models": {}}
+        self._about: Data = {}
+        self._plan: Data = {"typical": 0, "most": 0, "caps": {}, "models": {}}
         self._expected = 0
         """Rollouts that the whole run is expected to take; 0: not known."""
         self._tasks: dict[str, int] = {}
@@ -54,9 +55,9 @@ class Follower:
         self._versions: dict[str, int] = {}
         self._samples: list[tuple[int, float | None, int, int]] = []
         self._outcomes: Counter[str] = Counter()
-        self._steps: dict[tuple[str, int], dict[str, Any]] = {}
+        self._steps: dict[tuple[str, int], Data] = {}
         """Steps by skill and number: a resumed session records the earlier ones once more."""
-        self._edits: dict[tuple[str, ...], dict[str, Any]] = {}
+        self._edits: dict[tuple[str, ...], Data] = {}
         self._faults: Counter[str] = Counter()
         self._rates: dict[str, list[float]] = {}
         """Expected pass rates of the train tasks at the start and now, by skill."""
@@ -97,12 +98,12 @@ class Follower:
         elif kind in (EXPECTED, RATES):
             self._expect(data)
 
-    def _begin_run(self, data: dict[str, Any]) -> None:
+    def _begin_run(self, data: Data) -> None:
         self._about = data
         for version in data.get("skills", {}).values():
             self._version(version)
 
-    def _begin_session(self, plan: dict[str, Any]) -> None:
+    def _begin_session(self, plan: Data) -> None:
         self._plan = plan
         self._session, self._in_session = self._last, 0
         self._expected = plan["typical"]
