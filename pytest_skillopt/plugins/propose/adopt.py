@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_skillopt.run.directory import Home
-    from pytest_skillopt.run.result import SkillResult
+    from pytest_skillopt.run.result import Result, SkillResult
 
 
 _MOST_BYTES = 1_000_000
@@ -63,11 +63,10 @@ def add_adopt(commands: argparse._SubParsersAction[Any]) -> None:
 
 def _adopt(args: argparse.Namespace) -> int:
     home = home_of(args)
-    if not home.path.is_dir():
-        return _adopted(args, home)  # which says that there is no run
+    run, result = pick_run(home, args.run)
     try:
         with FileLock(home.path / "adopt.lock"):  # two at once would write and undo half of it
-            return _adopted(args, home)
+            return _adopted(args, home, run.id, result)
     except OSError as error:
         place = error.filename or home.path
         raise UserError(
@@ -75,29 +74,28 @@ def _adopt(args: argparse.Namespace) -> int:
         ) from None
 
 
-def _adopted(args: argparse.Namespace, home: Home) -> int:
-    run, result = pick_run(home, args.run)
+def _adopted(args: argparse.Namespace, home: Home, run: str, result: Result) -> int:
     accepted = {skill.path: skill for skill in result.skills if skill.status == "accepted"}
     if not accepted:
-        raise UserError(f"run {run.id} accepted nothing: {result.reason}")
-    receipt = _receipt(home, run.id)
+        raise UserError(f"run {run} accepted nothing: {result.reason}")
+    receipt = _receipt(home, run)
     _check_place(receipt)
     if args.undo:
-        return _undone(home, run.id, accepted)
+        return _undone(home, run, accepted)
     check_consistent(result, accepted.values())
     root = home.path.resolve().parent
     settings = _settings(root)
     searches = args.search or settings.get("search", "")
     changes = []
     for path, skill in accepted.items():
-        before, after = change_of_run(home, run.id, skill)
+        before, after = change_of_run(home, run, skill)
         _, rule = own_rule(skill, searches, "name it with --search if it may judge here")
         check_evidence(skill, rule)
         _check(root / path, skill, before, after, settings)
         changes.append((path, before, after))
     _write(home, changes)
-    leave_receipt(home, run.id, accepted.values())
-    way = f"to undo it: pytest-skillopt adopt {run.id} --undo"
+    leave_receipt(home, run, accepted.values())
+    way = f"to undo it: pytest-skillopt adopt {run} --undo"
     tell(f"receipt: {receipt}; {way}")
     return 0
 
