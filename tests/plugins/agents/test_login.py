@@ -173,6 +173,13 @@ def signed_in(project: Project, fakes: Fakes) -> Project:
     return project
 
 
+@pytest.fixture
+def greeter(signed_in: Project) -> Project:
+    """With three tasks."""
+    (signed_in.path / "test_greeting.py").write_text(TASKS)
+    return signed_in
+
+
 def words(done: pytest.RunResult) -> str:
     return " ".join((done.stdout.str() + done.stderr.str()).split())
 
@@ -257,26 +264,25 @@ def test_the_first_training_is_followed_word_for_word(signed_in: Project, fakes:
     assert "Ahoy" in signed_in.skill.read_text()
 
 
-def test_a_reached_limit_ends_a_training_to_be_continued(signed_in: Project, fakes: Fakes) -> None:
+def test_a_reached_limit_ends_a_training_to_be_continued(greeter: Project, fakes: Fakes) -> None:
     """No answer is counted as wrong, and no agent is started for what was measured before."""
-    signed_in.settings |= {"skillopt_target": "cli:codex", "skillopt_rollouts": 1}
-    signed_in.settings |= {"skillopt_cache": "off"}
-    (signed_in.path / "test_greeting.py").write_text(TASKS)
-    signed_in.skill.write_text(signed_in.skill.read_text().replace("Ahoy", "Hello"))
-    signed_in.provider.thought = proposal("Begin every greeting with Ahoy.")
+    greeter.settings |= {"skillopt_target": "cli:codex", "skillopt_rollouts": 1}
+    greeter.settings |= {"skillopt_cache": "off"}
+    greeter.skill.write_text(greeter.skill.read_text().replace("Ahoy", "Hello"))
+    greeter.provider.thought = proposal("Begin every greeting with Ahoy.")
     fakes.plan(after=9, fail="You've hit your usage limit. Try again at 5:00 PM.")
-    signed_in.pytest("--skillopt-train", "-p", "no:xdist")
-    stopped = result(signed_in)
+    greeter.pytest("--skillopt-train", "-p", "no:xdist")
+    stopped = result(greeter)
     assert "the limit of the plan behind" in stopped["reason"]
-    assert "cap" in {error["kind"] for error in signed_in.errors}
+    assert "cap" in {error["kind"] for error in greeter.errors}
     assert stopped["resume"]
-    assert "Ahoy" not in signed_in.skill.read_text()
+    assert "Ahoy" not in greeter.skill.read_text()
     assert len(fakes.calls) == 10
     fakes.plan()
-    signed_in.pytest("--skillopt-train", "--skillopt-resume=latest", "-p", "no:xdist")
-    final = result(signed_in)
+    greeter.pytest("--skillopt-train", "--skillopt-resume=latest", "-p", "no:xdist")
+    final = result(greeter)
     assert final["status"] == "accepted"
-    assert "Ahoy" in signed_in.skill.read_text()
+    assert "Ahoy" in greeter.skill.read_text()
     assert len(fakes.calls) == 10 + final["rollouts"]
     rows = [row for row in final["usage"] if row["role"] == "target"]
     assert sum(row["calls"] for row in rows) == 2 * (9 + final["rollouts"])
@@ -291,60 +297,55 @@ def test_a_reached_limit_ends_a_training_to_be_continued(signed_in: Project, fak
     ],
 )
 def test_a_limit_is_known_in_whatever_form(
-    signed_in: Project, fakes: Fakes, plan: dict[str, Any]
+    greeter: Project, fakes: Fakes, plan: dict[str, Any]
 ) -> None:
-    signed_in.settings |= {"skillopt_target": "cli:claude", "skillopt_rollouts": 1}
-    (signed_in.path / "test_greeting.py").write_text(TASKS)
+    greeter.settings |= {"skillopt_target": "cli:claude", "skillopt_rollouts": 1}
     fakes.plan(after=1, **plan)
-    done = signed_in.pytest("--skillopt", "-p", "no:xdist")
+    done = greeter.pytest("--skillopt", "-p", "no:xdist")
     assert "the limit of the plan behind" in words(done)
-    assert {error["kind"] for error in signed_in.errors} == {"cap"}
+    assert {error["kind"] for error in greeter.errors} == {"cap"}
     assert len(fakes.calls) == 2
 
 
-def test_the_same_question_is_answered_from_the_cache(signed_in: Project, fakes: Fakes) -> None:
+def test_the_same_question_is_answered_from_the_cache(greeter: Project, fakes: Fakes) -> None:
     """Also with a new token, of which nothing is part of the address."""
-    signed_in.settings |= {"skillopt_target": "cli:claude", "skillopt_rollouts": 1}
-    (signed_in.path / "test_greeting.py").write_text(TASKS)
-    assert signed_in.pytest("--skillopt", "-p", "no:xdist").ret == 0
+    greeter.settings |= {"skillopt_target": "cli:claude", "skillopt_rollouts": 1}
+    assert greeter.pytest("--skillopt", "-p", "no:xdist").ret == 0
     os.environ["CLAUDE_CODE_OAUTH_TOKEN"] = "another-token-0123456789"
-    assert signed_in.pytest("--skillopt", "-p", "no:xdist").ret == 0
+    assert greeter.pytest("--skillopt", "-p", "no:xdist").ret == 0
     assert len(fakes.calls) == 3
 
 
 @pytest.mark.parametrize("cap", ["calls", "tokens"])
-def test_caps_hold(signed_in: Project, fakes: Fakes, cap: str) -> None:
-    signed_in.settings |= {"skillopt_target": "cli:claude", "skillopt_rollouts": 3}
-    (signed_in.path / "test_greeting.py").write_text(TASKS)
+def test_caps_hold(greeter: Project, fakes: Fakes, cap: str) -> None:
+    greeter.settings |= {"skillopt_target": "cli:claude", "skillopt_rollouts": 3}
     most, made = {"calls": (8, 4), "tokens": (700, 3)}[cap]
-    signed_in.pytest("--skillopt", f"--skillopt-max-{cap}={most}", "-p", "no:xdist")
-    assert f"max_{cap}" in json.dumps(result(signed_in)["notes"]).replace("-", "_")
+    greeter.pytest("--skillopt", f"--skillopt-max-{cap}={most}", "-p", "no:xdist")
+    assert f"max_{cap}" in json.dumps(result(greeter)["notes"]).replace("-", "_")
     assert len(fakes.calls) == made
 
 
-def test_a_cap_on_time_holds(signed_in: Project, fakes: Fakes) -> None:
-    signed_in.settings["skillopt_target"] = "cli:claude"
-    (signed_in.path / "test_greeting.py").write_text(TASKS)
+def test_a_cap_on_time_holds(greeter: Project, fakes: Fakes) -> None:
+    greeter.settings["skillopt_target"] = "cli:claude"
     fakes.plan(rejected=False)
     source = (fakes.folder / "claude").read_text()
     (fakes.folder / "claude").write_text(source.replace("while plan", "time.sleep(1)\nwhile plan"))
-    signed_in.pytest("--skillopt", "--skillopt-max-time=0.5", "-p", "no:xdist")
-    assert "max_time" in json.dumps(result(signed_in)["notes"]).replace("-", "_")
+    greeter.pytest("--skillopt", "--skillopt-max-time=0.5", "-p", "no:xdist")
+    assert "max_time" in json.dumps(result(greeter)["notes"]).replace("-", "_")
     assert len(fakes.calls) < 9
 
 
 @BOTH
 def test_a_refused_sign_in_ends_the_run_and_is_no_wrong_answer(
-    signed_in: Project, fakes: Fakes, agent: str
+    greeter: Project, fakes: Fakes, agent: str
 ) -> None:
-    signed_in.settings["skillopt_target"] = f"cli:{agent}"
-    (signed_in.path / "test_greeting.py").write_text(TASKS)
+    greeter.settings["skillopt_target"] = f"cli:{agent}"
     fakes.plan(fail="Failed to authenticate. API Error: 401 Invalid bearer token")
-    signed_in.pytest("--skillopt", "-p", "no:xdist")
+    greeter.pytest("--skillopt", "-p", "no:xdist")
     how = {"claude": "claude setup-token", "codex": "codex login"}[agent]
-    assert f"sign in with: {how}" in result(signed_in)["reason"]
+    assert f"sign in with: {how}" in result(greeter)["reason"]
     assert len(fakes.calls) == 1
-    assert signed_in.errors[0]["fatal"]
+    assert greeter.errors[0]["fatal"]
 
 
 def test_another_error_of_the_vendor_is_tried_again(signed_in: Project, fakes: Fakes) -> None:
@@ -440,7 +441,7 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...], dict[str, str], str]] = [
 
 @pytest.mark.parametrize(("settings", "arguments", "variables", "said"), REFUSED)
 def test_what_cannot_be_is_said_before_anything_starts(
-    signed_in: Project,
+    greeter: Project,
     fakes: Fakes,
     monkeypatch: pytest.MonkeyPatch,
     settings: dict[str, Any],
@@ -449,23 +450,21 @@ def test_what_cannot_be_is_said_before_anything_starts(
     said: str,
 ) -> None:
     monkeypatch.setitem(KNOWN, "gemini", replace(KNOWN["gemini"], executable="codex"))
-    signed_in.settings |= {"skillopt_target": "cli:claude"} | settings
+    greeter.settings |= {"skillopt_target": "cli:claude"} | settings
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    (signed_in.path / "test_greeting.py").write_text(TASKS)
-    done = signed_in.pytest("--skillopt", *(arguments or ("-p", "no:xdist")))
+    done = greeter.pytest("--skillopt", *(arguments or ("-p", "no:xdist")))
     assert said in words(done)
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     assert fakes.calls == []
 
 
 def test_codex_without_a_plan_or_with_texts_of_the_users_is_refused(
-    signed_in: Project, fakes: Fakes
+    greeter: Project, fakes: Fakes
 ) -> None:
-    signed_in.settings["skillopt_target"] = "cli:codex"
-    (signed_in.path / "test_greeting.py").write_text(TASKS)
+    greeter.settings["skillopt_target"] = "cli:codex"
     (fakes.home / "AGENTS.md").write_text("Begin every greeting with Ahoy.")
-    done = signed_in.pytest("--skillopt", "-p", "no:xdist")
+    done = greeter.pytest("--skillopt", "-p", "no:xdist")
     assert "AGENTS.md, which is not part of the test" in words(done)
     (fakes.home / "AGENTS.md").unlink()
     for status, said in [
@@ -474,7 +473,7 @@ def test_codex_without_a_plan_or_with_texts_of_the_users_is_refused(
     ]:
         (fakes.folder / "status").write_text(status)
         _status.cache_clear()
-        done = signed_in.pytest("--skillopt", "-p", "no:xdist")
+        done = greeter.pytest("--skillopt", "-p", "no:xdist")
         assert done.ret == pytest.ExitCode.USAGE_ERROR
         assert said in words(done)
     assert fakes.calls == []
@@ -491,25 +490,23 @@ def test_a_model_for_chats_is_asked_for_before_anything_starts(
 
 
 def test_the_action_refuses_it(
-    signed_in: Project, fakes: Fakes, monkeypatch: pytest.MonkeyPatch
+    greeter: Project, fakes: Fakes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """``job`` is what the step of action.yml that trains runs; the forge sets the variable."""
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    signed_in.settings["skillopt_target"] = "cli:claude"
-    (signed_in.path / "test_greeting.py").write_text(TASKS)
-    signed_in.write()
+    greeter.settings["skillopt_target"] = "cli:claude"
+    greeter.write()
     assert main(["job", "--max-calls=10", "--args=-p no:xdist -p no:cacheprovider"]) != 0
     assert fakes.calls == []
 
 
-def test_the_plan_says_whose_sign_in_it_is(signed_in: Project, fakes: Fakes) -> None:
-    signed_in.settings["skillopt_target"] = "cli:claude"
-    (signed_in.path / "test_greeting.py").write_text(TASKS)
+def test_the_plan_says_whose_sign_in_it_is(greeter: Project, fakes: Fakes) -> None:
+    greeter.settings["skillopt_target"] = "cli:claude"
     said = "use your own sign-in and its plan (cli:claude)"
-    assert said in words(signed_in.pytest("--skillopt", "--collect-only"))
+    assert said in words(greeter.pytest("--skillopt", "--collect-only"))
     assert fakes.calls == []
-    signed_in.pytest("--skillopt", "--skillopt-rollouts=1", "-p", "no:xdist")
-    assert any(said in note for note in result(signed_in)["notes"])
+    greeter.pytest("--skillopt", "--skillopt-rollouts=1", "-p", "no:xdist")
+    assert any(said in note for note in result(greeter)["notes"])
 
 
 @BOTH
