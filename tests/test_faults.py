@@ -332,6 +332,31 @@ def test_an_interrupt_that_a_test_catches_ends_the_session_and_is_no_answer(
     assert outcome(project.result) == undisturbed
 
 
+CHILD_FIRST = """if name == "Ben" and not os.path.exists("interrupted"):
+        import signal, subprocess, types
+        from pytest_skillopt.rollouts import interrupts
+        open("interrupted", "w").close()
+        child = subprocess.Popen(["sleep", "600"])
+        child.terminate()
+        late = types.SimpleNamespace(**vars(time))
+        late.sleep = lambda seconds: signal.raise_signal(signal.SIGTERM)
+        interrupts.time = late
+        assert child.wait() == 0, "ended"
+"""
+
+
+def test_a_tree_of_processes_that_is_ended_from_its_leaves_leaves_no_answer(
+    project: FaultProject, undisturbed: list[dict[str, Any]]
+) -> None:
+    """The session is ended in the moment after a process of a test."""
+    project.write_tests(CHILD_FIRST)
+    serial = ("-p", "no:xdist")
+    project.run(*serial, expect=pytest.ExitCode.INTERRUPTED, env={})
+    assert not any("ended" in entry["data"]["message"] for entry in project.journal("rollout"))
+    project.run(*serial, f"--skillopt-resume={project.run_directory.name}")
+    assert outcome(project.result) == undisturbed
+
+
 def test_an_interrupt_while_the_test_split_is_measured_writes_nothing_until_it_is_continued(
     project: FaultProject, undisturbed: list[dict[str, Any]]
 ) -> None:

@@ -19,7 +19,7 @@ from pytest_skillopt.untrusted import shorten
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pytest_skillopt.rollouts.rollout import RolloutRequest
+    from pytest_skillopt.rollouts.rollout import Rollout, RolloutRequest
 
 
 @contextlib.contextmanager
@@ -100,6 +100,33 @@ def alarm(seconds: float, again: float, handler: Callable[[int, object], None]) 
             over.set()
             thread.join()
         signal.signal(signum, previous)
+
+
+_MOMENT = 0.1
+"""Seconds within which the processes of a tree are ended one after another."""
+
+
+def settled(run: Callable[[], Rollout]) -> Rollout:
+    """Return a rollout; wait a moment before if it failed and processes of it have ended.
+
+    A CI or an editor that ends a tree of processes may begin with those of a test: this process is
+    then ended before it tells of their failure, which is no answer.
+    """
+    before = _ended_children()
+    rollout = run()
+    if rollout.outcome == "failed" and _ended_children() != before:
+        time.sleep(_MOMENT)
+    return rollout
+
+
+def _ended_children() -> tuple[float, ...]:
+    """Return what all ended children of this process took: it grows with each (not on Windows)."""
+    if sys.platform == "win32":
+        return ()
+    import resource
+
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (used.ru_minflt, used.ru_utime, used.ru_stime)
 
 
 _PROC = Path("/proc" if os.name == "posix" else os.devnull)

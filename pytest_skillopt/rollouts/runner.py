@@ -30,7 +30,7 @@ from pytest_skillopt.rollouts.context import OwnFault, Recorder
 from pytest_skillopt.rollouts.executor import WorkersExecutor, cheapest
 from pytest_skillopt.rollouts.folders import remove_folder
 from pytest_skillopt.rollouts.idle import no_network
-from pytest_skillopt.rollouts.interrupts import alarm, handling, kill_descendants
+from pytest_skillopt.rollouts.interrupts import alarm, handling, kill_descendants, settled
 from pytest_skillopt.rollouts.outcome import (
     OUTPUT_LIMIT,
     Phase,
@@ -351,7 +351,7 @@ class SerialExecutor(WorkersExecutor):
         late: list[str] = []
         try:
             with _interrupted_after(self._timeout, request.task, late):
-                rollout = self._runner.run(request)
+                rollout = settled(lambda: self._runner.run(request))
         except RolloutTimeout:  # raised between the rollout's end and the timer's
             rollout = Rollout.of_error(request, "timeout", late[0])
         # A test may catch either interrupt, as an event loop does: its end is no answer.

@@ -311,7 +311,7 @@ class WorkerLoop:
     def _run_here(self, runner: RolloutRunner, request: RolloutRequest) -> None:
         try:
             with self._watchdog.watching(request), self._watchdog.backed():
-                rollout = runner.run(request)
+                rollout = interrupts.settled(lambda: runner.run(request))
         except KeyboardInterrupt:
             if not self._link.ended:
                 raise

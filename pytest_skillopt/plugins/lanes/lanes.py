@@ -8,6 +8,7 @@ docs/decisions/workers.md.
 from __future__ import annotations
 
 import contextlib
+import functools
 import queue
 import sys
 import threading
@@ -25,6 +26,7 @@ from pytest_skillopt.plugins.lanes.internals import (
     shared_process,
 )
 from pytest_skillopt.rollouts.internals import probe
+from pytest_skillopt.rollouts.interrupts import settled
 from pytest_skillopt.rollouts.outcome import OUTPUT_LIMIT
 from pytest_skillopt.rollouts.rollout import Rollout
 from pytest_skillopt.rollouts.runner import RUNNING, RolloutRunner, Running
@@ -223,7 +225,7 @@ class Lanes:
 
     def _work(self, runner: RolloutRunner) -> None:
         while request := self._queue.get():
-            self._deliver(self._run(runner, request))
+            self._deliver(settled(functools.partial(self._run, runner, request)))
         with self._machinery:
             self._stray += runner.close()
 
