@@ -187,6 +187,15 @@ def test_a_skill_that_the_base_branch_names_by_a_link_is_proposed(
     assert go(project).action == "create"
 
 
+def _propose_style(project: Project) -> None:
+    """Push the skill, which has a style as its reference, and propose another style."""
+    project.push()
+    skill = Version.from_bytes(project.skill.read_bytes())
+    before = skill | {"references/style.md": Text(b"Be brief.\n")}
+    after = skill | {"references/style.md": Text(b"Be kind.\n")}
+    project.propose(after.packed, before=before.packed)
+
+
 @pytest.mark.parametrize("folder", [False, True])
 def test_a_linked_reference_is_proposed_in_its_place(project: Project, folder: bool) -> None:
     shared = project.root / "shared" / "style.md"
@@ -199,13 +208,7 @@ def test_a_linked_reference_is_proposed_in_its_place(project: Project, folder: b
         link.mkdir()
         (link / "style.md").symlink_to("../../shared/style.md")
     project.commit("A link", "shared", "skills")
-    project.push()
-    before = Version.from_bytes(project.skill.read_bytes()) | {
-        "references/style.md": Text(b"Be brief.\n")
-    }
-    after = before | {"references/style.md": Text(b"Be kind.\n")}
-    project.propose(after.packed, before=before.packed)
-
+    _propose_style(project)
     assert go(project).action == "create"
     project.git("fetch", "origin", BRANCH)
     assert project.git("diff", "--name-only", "main", "FETCH_HEAD").split() == ["shared/style.md"]
@@ -224,12 +227,7 @@ def test_a_link_to_what_is_not_trained_is_refused(project: Project, target: str,
     link.parent.mkdir()
     link.symlink_to(target)
     project.commit("A link", "test_it.py", "skills")
-    project.push()
-    before = Version.from_bytes(project.skill.read_bytes()) | {
-        "references/style.md": Text(b"Be brief.\n")
-    }
-    after = before | {"references/style.md": Text(b"Be kind.\n")}
-    project.propose(after.packed, before=before.packed)
+    _propose_style(project)
     with pytest.raises(Refused, match=said):
         go(project)
 
