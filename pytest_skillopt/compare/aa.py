@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def measure_noise(run: Run, skill: str) -> SkillResult:
     """Evaluate a skill twice, in the same version."""
     version = run.versions[skill]
-    digest = run.sampler.add_version(skill, version.packed)
+    digest = run.sampler.add_version(skill, version)
     tasks = run.tasks_of(skill)
     rollouts = run.settings.rollouts
     of: dict[tuple[str, str], list[Rollout]] = {}

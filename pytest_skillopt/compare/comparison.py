@@ -46,8 +46,8 @@ def answer(run: Run, skill: str, question: Question) -> SkillResult:
     run.probe()
     sampler, before, after = run.sampler, question.before, question.after
     versions = {
-        INCUMBENT: sampler.add_version(skill, before.packed),
-        CANDIDATE: sampler.add_version(skill, after.packed),
+        INCUMBENT: sampler.add_version(skill, before),
+        CANDIDATE: sampler.add_version(skill, after),
     }
 
     def taken(draws: Sequence[Draw]) -> list[Rollout]:

@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.git import Clone, Git, GitError, Tree
-from pytest_skillopt.skill.folder import belongs
-from pytest_skillopt.skill.read import read_bounded, read_version, skill_files
+from pytest_skillopt.skill.folder import belongs, holds_more, is_resource
+from pytest_skillopt.skill.read import read_bounded, skill_files
 from pytest_skillopt.skill.text import SkillError, Text
+from pytest_skillopt.skill.trained import check_kind
 from pytest_skillopt.skill.version import NO_SKILL, SKILL_FILE, Version, place_of
+from pytest_skillopt.skill.write import materialise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from pytest_skillopt.run.directory import Home
     from pytest_skillopt.skill.trained import Trained
@@ -112,13 +114,13 @@ class Revision:
 
     def _found(self, skill: str) -> dict[str, str]:
         """Return the files that belong to a skill: path without links by name, in its folder."""
-        above, _, main = posixpath.normpath(skill).rpartition("/")
-        folder = self._real(above)
+        folder = self._real(posixpath.dirname(skill))
         assert folder is not None, "it holds the skill"
+        only = holds_more(self._root / skill, self._root)
         return {
             name: posixpath.relpath(real, folder)
             for name, real in self._tree.beneath(folder)
-            if self._is_ours(real) and belongs(name, main, only_resources=not above)
+            if self._is_ours(real) and belongs(name, only_resources=only)
         }
 
     def moved(self, skill: str, now: Version, trained: Trained) -> tuple[str, Version] | None:
@@ -228,35 +230,65 @@ def with_change(root: Path, skill: str, now: Version, name: str, trained: Traine
     if path.is_dir():
         if not (path / SKILL_FILE).is_file():
             raise SkillError(f"the folder has no {SKILL_FILE}")
-        return _of_folder(path, root / skill, trained)
+        only = holds_more(root / skill, root)
+        theirs = skill_files(path / SKILL_FILE, path, only_resources=only)
+        theirs[Path(skill).name] = theirs.pop(SKILL_FILE)
+        return _changed(now, skill_files(root / skill, root), theirs, Path(skill).name, trained)
     data = read_bounded(path, _MOST_BYTES)
     if not re.match(rb"(?:diff --git |--- |Index: )(?!-)", data.lstrip()):
         return now | {SKILL_FILE: Text.from_bytes(data)}
     with tempfile.TemporaryDirectory(prefix="skillopt-try-") as folder:
-        copy = Path(folder, skill)
-        for file, content in skill_files(root / skill, root).items():
-            (copy.parent / file).parent.mkdir(parents=True, exist_ok=True)
-            (copy.parent / file).write_bytes(content)
+        copy, ours = Path(folder, skill), skill_files(root / skill, root)
+        materialise(copy.parent, ours)
         git = Git(Path(folder), {**os.environ, "GIT_CEILING_DIRECTORIES": str(Path(folder).parent)})
         git.run("apply", "--whitespace=nowarn", f"-p{_strip(data, skill)}", "-", input=data)
         for path in Path(folder).rglob("*"):
             if not path.is_dir() and not path.is_relative_to(copy.parent):
                 raise SkillError(f"it changes {path.relative_to(folder)}, outside of the skill")
-        return _of_folder(copy.parent, root / skill, trained, copy.name)
+        theirs = skill_files(copy, Path(folder))
+        return _changed(now, ours, theirs, copy.name, trained)
 
 
-def _of_folder(folder: Path, skill: Path, trained: Trained, name: str = SKILL_FILE) -> Version:
-    """Read a changed copy of a skill's folder; SkillError if it changes what is not trained."""
-    after = read_version(Path(name), folder, trained)
-    theirs, ours = skill_files(folder / name, folder), skill_files(skill, skill.parent)
-    untrained = sorted(
-        file
-        for file in theirs.keys() | ours.keys()
-        if theirs.get(file) != ours.get(file) and file not in (name, *after)
-    )
-    if untrained:
-        raise SkillError(f"it changes {', '.join(untrained[:3])}, outside of skillopt_files")
-    return after
+def _changed(
+    now: Version,
+    ours: Mapping[str, bytes],
+    theirs: Mapping[str, bytes],
+    main: str,
+    trained: Trained,
+) -> Version:
+    """Return a skill with the files of a changed copy.
+
+    Args:
+        now: the skill on disk.
+        ours: files of its folder.
+        theirs: those of the copy.
+        main: name of the skill's file in both.
+        trained: what may change.
+
+    Raises:
+        SkillError: the copy changes what is not trained, or has a file that cannot be.
+    """
+    refused = []
+    for name in sorted(theirs.keys() | ours.keys()):
+        is_trained = name == main or trained.includes(name)
+        if theirs.get(name) == ours.get(name):
+            continue
+        if is_trained and name in theirs:
+            key = SKILL_FILE if name == main else name
+            now |= {key: _text_of(key, theirs[name])}
+        elif is_trained or is_resource(name):
+            refused.append(name)
+    if refused:
+        raise SkillError(f"it changes {', '.join(refused[:3])}, outside of skillopt_files")
+    return now
+
+
+def _text_of(name: str, data: bytes) -> Text:
+    check_kind(name)
+    try:
+        return Text.from_bytes(data)
+    except SkillError as error:
+        raise SkillError(f"{name}: {error}") from None
 
 
 def _strip(patch: bytes, skill: str) -> int:

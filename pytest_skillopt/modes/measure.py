@@ -48,8 +48,7 @@ def evaluate(run: Run, display: Display) -> Result:
 def _requests(run: Run) -> list[RolloutRequest]:
     """List rollouts in rounds: each task once, then each that has more rollouts, and so on."""
     versions = {
-        skill: run.sampler.add_version(skill, version.packed)
-        for skill, version in run.versions.items()
+        skill: run.sampler.add_version(skill, version) for skill, version in run.versions.items()
     }
     wanted = {task.id: task.rollouts or run.settings.rollouts for task in run.tasks}
     return [

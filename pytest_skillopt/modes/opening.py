@@ -113,9 +113,8 @@ def opened(
         about = describe_run(mode, settings, tasks, versions, fingerprints)
         check_same_run(journal, about)
         for skill in versions:
-            untrained = skill_files(root / skill, root)
-            for name in versions[skill].files:
-                untrained.pop(name, None)
+            files = skill_files(root / skill, root)
+            untrained = {name: files[name] for name in files if name not in versions[skill]}
             executor.add_skill(skill, untrained)
         fingerprint = _fingerprint(fingerprints, settings)
         command = command_line(config.invocation_params.args)

@@ -105,7 +105,7 @@ def _note_what_nothing_passes(run: Run, display: Display) -> None:
 
     def find() -> dict[str, Any]:
         versions = run.versions.items()
-        digests = {path: run.sampler.add_version(path, one.packed) for path, one in versions}
+        digests = {path: run.sampler.add_version(path, one) for path, one in versions}
         found = passed_by_nothing(run.sampler, run.tasks, digests)
         return {"passed": [[task.id, task.source] for task in found]}
 

@@ -200,6 +200,6 @@ class SkillVersions:
         directory = Path(tempfile.mkdtemp(dir=self._root.path)) / (path.parent.name or "skill")
         texts = Version.unpack(self._contents[skill, version])
         inside = {n: text.data for n, text in texts.files.items() if not is_outside(n)}
-        files = {**self.files(skill), **inside}
-        materialise(directory, files, path.name, texts.main.data)
+        main = {path.name: texts.main.data}
+        materialise(directory, {**self.files(skill), **inside, **main})
         return directory

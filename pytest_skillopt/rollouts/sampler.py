@@ -8,7 +8,6 @@ the ledger.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import Counter
 from dataclasses import replace
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.model.limits import Meter
     from pytest_skillopt.rollouts.executor import Executor
+    from pytest_skillopt.skill.version import Version
     from pytest_skillopt.tasks.task import SkillTask
 
 
@@ -193,14 +193,14 @@ class Sampler:
     def ended(self) -> str:
         return self._executor.ended
 
-    def add_version(self, skill: str, content: bytes) -> str:
-        """Send a version of a skill to the workers and return its SHA-256."""
-        version = hashlib.sha256(content).hexdigest()
-        if (skill, version) not in self._versions:
-            self._versions.add((skill, version))
-            self._executor.add_version(skill, version, content)
-            self.on_version(version, content)
-        return version
+    def add_version(self, skill: str, version: Version) -> str:
+        """Send a version of a skill to the workers and return its digest."""
+        digest = version.digest
+        if (skill, digest) not in self._versions:
+            self._versions.add((skill, digest))
+            self._executor.add_version(skill, digest, version.packed)
+            self.on_version(digest, version.packed)
+        return digest
 
     def request(self, task: str, version: str, stream: str, index: int) -> RolloutRequest:
         """Make the request for sample ``index`` of a stream, task (node id) and version."""

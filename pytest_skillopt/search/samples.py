@@ -119,14 +119,14 @@ class Samples:
 
     def _add(self, version: Version, task: str) -> str:
         """Send a version to the workers, as a task is to see it; return the digest of that."""
-        own = self._sampler.add_version(self.skill, version.packed)
+        own = self._sampler.add_version(self.skill, version)
         path, seen = self.skill, self.seen(version)
         if task in self._rivals:
             path, rival = self._rivals[task]
             others = {**self._renewed, self.skill: version.main}
             others.pop(path, None)
             seen = rival.beside(others)
-        shown = self._sampler.add_version(path, seen.packed)
+        shown = self._sampler.add_version(path, seen)
         self._stands_for[shown] = own
         return shown
 

@@ -8,29 +8,19 @@ from __future__ import annotations
 
 import difflib
 import re
-from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pytest_skillopt.skill.text import to_lf
 from pytest_skillopt.skill.version import SKILL_FILE, changes, place_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pytest_skillopt.skill.version import Version
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _NO_NEWLINE = "\\ No newline at end of file\n"
-
-
-class Hunk(NamedTuple):
-    """A hunk of a patch."""
-
-    file: str
-    """Path in the skill's folder."""
-    diff: str
-    """The hunk with its ``@@`` line, which names the file unless it is the SKILL.md."""
 
 
 def unified(
@@ -43,24 +33,22 @@ def unified(
     file that a link leads to, since a link cannot be patched.
     """
     parts: list[str] = []
-    for name, found in groupby(hunks(before, after), key=lambda hunk: hunk.file):
+    for name, (was, is_now) in changes(before, after).items():
         where = (places or {}).get(name, place_of(path, name))
         old, new = _file_name(f"a/{where}"), _file_name(f"b/{where}")
         if name not in before:
             parts.append(f"diff --git {old} {new}\nnew file mode 100644\n")
             old = "/dev/null"
-        parts += [f"--- {old}\n+++ {new}\n", *(hunk.diff for hunk in found)]
+        about = "" if name == SKILL_FILE else f" {name}"
+        parts += [f"--- {old}\n+++ {new}\n", *_hunks(was.text, is_now.text, about)]
     return "".join(parts)
 
 
-def hunks(before: Version, after: Version) -> tuple[Hunk, ...]:
-    """List the hunks of the diff, file by file, with three lines of context."""
-    found = []
-    for name, (was, is_now) in changes(before, after).items():
-        old, new = _LINE.findall(was.text), _LINE.findall(is_now.text)
-        groups = _matcher(old, new).get_grouped_opcodes(3)
-        found += [_hunk(old, new, group, name) for group in groups]
-    return tuple(found)
+def _hunks(before: str, after: str, about: str) -> Iterator[str]:
+    """Yield the hunks of a file with three lines of context, ``about`` at their heads."""
+    old, new = _LINE.findall(before), _LINE.findall(after)
+    for group in _matcher(old, new).get_grouped_opcodes(3):
+        yield _hunk(old, new, group, about)
 
 
 def added_blocks(before: str, after: str) -> list[str]:
@@ -79,8 +67,8 @@ def _matcher(old: Sequence[str], new: Sequence[str]) -> difflib.SequenceMatcher[
 
 
 def _hunk(
-    old: list[str], new: list[str], group: Sequence[tuple[str, int, int, int, int]], file: str
-) -> Hunk:
+    old: list[str], new: list[str], group: Sequence[tuple[str, int, int, int, int]], about: str
+) -> str:
     lines: list[str] = []
     for tag, i1, i2, j1, j2 in group:
         if tag == "equal":
@@ -88,10 +76,9 @@ def _hunk(
         else:
             lines += [f"-{line}" for line in old[i1:i2]] + [f"+{line}" for line in new[j1:j2]]
     first, last = group[0], group[-1]
-    where = "" if file == SKILL_FILE else f" {file}"
-    head = f"@@ -{_range(first[1], last[2])} +{_range(first[3], last[4])} @@{where}\n"
+    head = f"@@ -{_range(first[1], last[2])} +{_range(first[3], last[4])} @@{about}\n"
     ended = (x if x.endswith("\n") else f"{x}\n{_NO_NEWLINE}" for x in lines)
-    return Hunk(file, "".join([head, *ended]))
+    return "".join([head, *ended])
 
 
 def _range(start: int, stop: int) -> str:
@@ -110,17 +97,9 @@ def _file_name(name: str) -> str:
 
 def patch_of(before: Version, after: Version, skill: str, root: Path) -> str:
     """Return the change of a skill in a project as a patch; empty if there is none."""
-    return unified(before, after, skill, real_places(after, skill, root))
-
-
-def real_places(names: Iterable[str], skill: str, root: Path) -> dict[str, str]:
-    """Return the paths of a skill's files relative to the root directory, by name, with ``/``.
-
-    Links inside of the project are followed.
-    """
-    found = {}
-    for name in names:
+    top, places = root.resolve(), dict[str, str]()
+    for name in after:
         place = (root / place_of(skill, name)).resolve()
-        if place.is_relative_to(root.resolve()):
-            found[name] = place.relative_to(root.resolve()).as_posix()
-    return found
+        if place.is_relative_to(top):
+            places[name] = place.relative_to(top).as_posix()
+    return unified(before, after, skill, places)

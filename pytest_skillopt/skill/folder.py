@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytest_skillopt.skill.find import SKIPPED
 from pytest_skillopt.skill.version import SKILL_FILE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MAX_FILES = 2_000
 """Maximum files of a skill's folder."""
@@ -14,22 +18,30 @@ RESOURCES = ("scripts", "references", "assets")
 """Folders of a skill (Agent Skills specification)."""
 
 
-def belongs(name: str, main: str, *, only_resources: bool) -> bool:
-    """Check if a file of a skill's folder belongs to the skill.
+def holds_more(path: Path, root: Path) -> bool:
+    """Check if the folder of a skill's file holds more than the skill.
 
-    Hidden files, caches and packages do not. If the folder holds more than the skill (it is the
-    root directory, or the skill's file is not a SKILL.md), only those in ``RESOURCES`` do.
+    It is the root directory of the project, or the file is not a SKILL.md.
+    """
+    return path.name != SKILL_FILE or path.parent.resolve() == root.resolve()
+
+
+def belongs(name: str, *, only_resources: bool) -> bool:
+    """Check if a file belongs to the skill in whose folder it is: no hidden one, cache or package.
 
     Args:
         name: path in the folder, with ``/``.
-        main: name of the skill's file.
-        only_resources: the folder is known to hold more.
+        only_resources: the folder holds more than the skill, of which only ``RESOURCES`` are.
     """
     *folders, file = name.split("/")
-    is_resource = bool(folders) and folders[0] in RESOURCES
-    if not is_resource and (only_resources or main != SKILL_FILE):
+    if only_resources and not is_resource(name):
         return False
-    return name != main and not file.startswith(".") and not any(map(_is_skipped, folders))
+    return not file.startswith(".") and not any(map(_is_skipped, folders))
+
+
+def is_resource(name: str) -> bool:
+    """Check if a file is in one of the ``RESOURCES``."""
+    return name.startswith(tuple(f"{part}/" for part in RESOURCES))
 
 
 def _is_skipped(folder: str) -> bool:
@@ -37,35 +49,53 @@ def _is_skipped(folder: str) -> bool:
     return hidden or folder in SKIPPED
 
 
-def file_names(path: Path, root: Path, *, only_resources: bool = False) -> list[str]:
+def file_names(path: Path, root: Path, *, only_resources: bool | None = None) -> list[str]:
     """List the files that belong to a skill, relative to its folder, without the skill's file.
 
-    Virtual environments are left out, and links that leave the project ``root``. A link to a folder
-    that holds the link is not followed.
+    Virtual environments are left out, and links that leave the project ``root``. By default,
+    ``holds_more`` says if only ``RESOURCES`` are listed.
     """
-    folder, found = path.parent, list[str]()
-    only_resources |= folder.resolve() == root.resolve()
-
-    def is_part(file: Path) -> bool:
-        name = file.relative_to(folder).as_posix()
-        return belongs(name, path.name, only_resources=only_resources)
-
-    for here, folders, names in os.walk(folder, followlinks=True):
-        inner = [Path(here, name) for name in sorted(folders)]
-        folders[:] = [
-            place.name
-            for place in inner
-            if is_part(place / "file")
-            and not (place / "pyvenv.cfg").exists()
-            and is_within(place, root, folder)
-            and not Path(here).resolve().is_relative_to(place.resolve())
-        ]
-        files = [Path(here, name) for name in sorted(names)]
-        files = [f for f in files if is_part(f) and f.is_file() and is_within(f, root, folder)]
-        found += [file.relative_to(folder).as_posix() for file in files]
+    found = []
+    for place in _places(path, root, only_resources=only_resources):
+        if place != path and place.is_file() and is_within(place, root, path.parent):
+            found.append(place.relative_to(path.parent).as_posix())
         if len(found) > MAX_FILES:
             break
     return found
+
+
+def left_out(path: Path, root: Path) -> list[str]:
+    """Describe the links in a skill's folder that lead out of the project, or nowhere."""
+    path = root / path
+    return [
+        f"{place.relative_to(path.parent).as_posix()} is a link to {place.readlink()}"
+        for place in _places(path, root)
+        if place.is_symlink() and not is_within(place, root, path.parent)
+    ]
+
+
+def _places(path: Path, root: Path, *, only_resources: bool | None = None) -> Iterator[Path]:
+    """Yield the files and folders that belong to a skill.
+
+    Links inside of the project are followed, but none to a folder that holds the link.
+    """
+    folder = path.parent
+    only = holds_more(path, root) if only_resources is None else only_resources
+
+    def is_part(file: Path) -> bool:
+        return belongs(file.relative_to(folder).as_posix(), only_resources=only)
+
+    for here, folders, names in os.walk(folder, followlinks=True):
+        inner = [Path(here, name) for name in sorted(folders)]
+        inner = [p for p in inner if is_part(p / "file") and not (p / "pyvenv.cfg").exists()]
+        folders[:] = [
+            place.name
+            for place in inner
+            if is_within(place, root, folder)
+            and not Path(here).resolve().is_relative_to(place.resolve())
+        ]
+        yield from inner
+        yield from filter(is_part, [Path(here, name) for name in sorted(names)])
 
 
 def is_within(place: Path, *folders: Path) -> bool:
@@ -75,21 +105,3 @@ def is_within(place: Path, *folders: Path) -> bool:
     except (OSError, RuntimeError):  # links to nothing, or in a circle
         return False
     return any(target.is_relative_to(folder.resolve()) for folder in folders)
-
-
-def is_inside(file: Path, folder: Path) -> bool:
-    """Check if a file exists, and lies in the folder after links are resolved."""
-    return file.is_file() and is_within(file, folder)
-
-
-def left_out(path: Path, root: Path) -> list[str]:
-    """Describe the links in a skill's folder that lead out of the project, or nowhere."""
-    path = root / path
-    found = []
-    for part in RESOURCES:
-        for here, folders, names in os.walk(path.parent / part):
-            for place in (Path(here, name) for name in (*folders, *names)):
-                if place.is_symlink() and not is_within(place, root, path.parent):
-                    name = place.relative_to(path.parent).as_posix()
-                    found.append(f"{name} is a link to {place.readlink()}")
-    return found

@@ -132,19 +132,18 @@ def catalogue(root: Path) -> dict[str, Text]:
     return found
 
 
-def skill_files(path: Path, root: Path) -> dict[str, bytes]:
+def skill_files(path: Path, root: Path, *, only_resources: bool | None = None) -> dict[str, bytes]:
     """Read the folder of a skill: content by relative path, the skill file included.
 
-    Hidden files, caches, virtual environments and links that leave the project are left out. If the
-    folder holds more than the skill (it is the root directory, or the file is not a SKILL.md), only
-    ``RESOURCES`` beside the file are read.
+    Which files those are, ``file_names`` says.
 
     Raises:
         SkillError: more than ``MAX_FILES`` files or ``MAX_TOTAL_BYTES`` bytes, or a file name with
             a backslash, which separates folders on other systems.
     """
     path = root / path
-    files = {name: path.parent / name for name in [path.name, *file_names(path, root)]}
+    names = file_names(path, root, only_resources=only_resources)
+    files = {name: path.parent / name for name in [path.name, *names]}
     try:
         size = sum(file.stat().st_size for file in files.values())
     except OSError as error:

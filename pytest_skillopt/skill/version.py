@@ -133,9 +133,8 @@ def changes(before: Version, after: Version) -> dict[str, tuple[Text, Text]]:
 
 def place_of(skill: str, name: str) -> str:
     """Return the path in the project of a text of the skill whose SKILL.md is at ``skill``."""
-    if name == SKILL_FILE:
-        return skill
-    return posixpath.normpath(posixpath.join(posixpath.dirname(skill), name))
+    place = skill if name == SKILL_FILE else posixpath.join(posixpath.dirname(skill), name)
+    return posixpath.normpath(place)
 
 
 def is_outside(name: str) -> bool:

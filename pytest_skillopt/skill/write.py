@@ -111,19 +111,18 @@ def write_beside(target: Path, data: bytes, *, mode: int = 0o600, flush: bool = 
     return temporary
 
 
-def materialise(directory: Path, files: Mapping[str, bytes], name: str, content: bytes) -> Path:
-    """Write a skill's folder with ``content`` as the skill file ``name``; return its path.
+def materialise(directory: Path, files: Mapping[str, bytes]) -> None:
+    """Write the folder of a skill for an agent: files by their paths in it.
 
     Scripts (files that start with ``#!``) are made executable.
 
     Raises:
         SkillError: a path that would leave ``directory``.
     """
-    for relative, data in {**files, name: content}.items():
+    for relative, data in files.items():
         check_inside(relative)
         target = directory / PurePosixPath(relative)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)
         if data.startswith(b"#!"):
             target.chmod(0o755)
-    return directory / name

@@ -7,7 +7,6 @@ the convention that is missing, at times rubbish, at times harm.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 import re
@@ -96,10 +95,9 @@ class ToySampler(Sampler):
     at_once = 1
     ended = ""
 
-    def add_version(self, skill: str, content: bytes) -> str:
-        version = hashlib.sha256(content).hexdigest()
-        self.versions[version] = content.decode()
-        return version
+    def add_version(self, skill: str, version: Version) -> str:
+        self.versions[version.digest] = version.packed.decode()
+        return version.digest
 
     def request(
         self, task: str, version: str, stream: str, index: int, target: str = ""

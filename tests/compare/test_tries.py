@@ -6,21 +6,26 @@ import json
 import re
 import subprocess
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import compared_project
 import pytest
 from chat_server import asked_in
 from compared_project import PLACE, ComparedProject, has_rule
+from tables import each_row
 
 from pytest_skillopt import cli
 from pytest_skillopt.compare import tries as measure
+from pytest_skillopt.compare.versions import with_change
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.skill.edits import Edit
+from pytest_skillopt.skill.read import read_version
+from pytest_skillopt.skill.text import SkillError, Text
+from pytest_skillopt.skill.trained import Trained
 from pytest_skillopt.skill.version import Version
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from types import ModuleType
 
     from chat_server import Body, ChatServer
@@ -281,3 +286,23 @@ def test_a_value_that_the_skill_had_is_its_own(
     monkeypatch.setenv("DEPLOY_TOKEN", KEY)
     before = f"{SKILL}Not {KEY[:9]} {KEY[9:]}!\n"
     assert why_refused(toy, before, before + RULE) == ""
+
+
+@each_row("place", ["skills/a/SKILL.md", "SKILL.md"])
+def test_a_changed_copy_keeps_all_that_is_trained(tmp_path: Path, place: str) -> None:
+    """Files beside the skill, and a document outside of its folder, which no copy has."""
+    trained = Trained("*.md" if place == "SKILL.md" else "*.md, ../AGENTS.md")
+    root, skill = tmp_path / "project", tmp_path / "project" / place
+    for folder in (skill.parent, tmp_path / "copy"):
+        for name in ("SKILL.md", "more.md", "references/a.md"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(f"{name}\n")
+    (skill.parent.parent / "AGENTS.md").write_text("Be brief.\n")
+    now = read_version(Path(place), root, trained)
+    assert with_change(root, place, now, str(tmp_path / "copy"), trained) == now
+    (tmp_path / "copy/references/a.md").write_text("changed\n")
+    after = with_change(root, place, now, str(tmp_path / "copy"), trained)
+    assert after == now | {"references/a.md": Text(b"changed\n")}
+    (tmp_path / "copy/references/a.md").unlink()
+    with pytest.raises(SkillError, match=r"it changes references/a\.md"):
+        with_change(root, place, now, str(tmp_path / "copy"), trained)

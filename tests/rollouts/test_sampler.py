@@ -11,6 +11,7 @@ from pytest_skillopt.rollouts.executor import ExecutorClosed
 from pytest_skillopt.rollouts.rollout import InfraError, Rollout, RolloutRequest
 from pytest_skillopt.rollouts.sampler import MOST_COSTLY, Sampler, StopRun
 from pytest_skillopt.settings import Settings
+from pytest_skillopt.skill.version import Version
 from pytest_skillopt.tasks.task import SkillTask
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def make(
 
 
 def requests(sampler: Sampler, count: int = 4) -> list[RolloutRequest]:
-    version = sampler.add_version("SKILL.md", b"skill")
+    version = sampler.add_version("SKILL.md", Version.from_bytes(b"skill"))
     return [sampler.request(f"t{i}", version, "train", 0) for i in range(count)]
 
 
@@ -164,10 +165,10 @@ def test_a_deadly_task_is_not_run_for_ever() -> None:
         "worker", f"not run again after {MOST_COSTLY} errors: it broke"
     )
     assert len(ledger.errors) == MOST_COSTLY
-    other = sampler.add_version("SKILL.md", b"other")
+    other = sampler.add_version("SKILL.md", Version.from_bytes(b"other"))
     sampler.take([replace(r, version=other) for r in asked])
     assert len(ledger.errors) == 2 * MOST_COSTLY
-    third = sampler.add_version("SKILL.md", b"third")
+    third = sampler.add_version("SKILL.md", Version.from_bytes(b"third"))
     taken = sampler.taken
     assert sampler.take([replace(asked[1], version=third)])[0].outcome == "error"
     assert (len(ledger.errors), sampler.taken) == (2 * MOST_COSTLY, taken)
@@ -183,7 +184,7 @@ def test_a_task_that_is_deadly_under_one_version_goes_on_under_the_others() -> N
     asked = requests(sampler)
     sampler.take(asked)
     for content in (b"one", b"two", b"three"):
-        deadly = sampler.add_version("SKILL.md", content)
+        deadly = sampler.add_version("SKILL.md", Version.from_bytes(content))
         worse = [replace(asked[1], version=deadly, index=i) for i in range(9)]
         assert {r.outcome for r in sampler.take(worse)} == {"error"}
     assert len(ledger.errors) == 3 * MOST_COSTLY

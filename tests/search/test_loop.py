@@ -493,8 +493,8 @@ class RoundCounter(Sampler):
     def at_once(self) -> int:
         return self.width
 
-    def add_version(self, skill: str, content: bytes) -> str:
-        return str(self.inner.add_version(skill, content))
+    def add_version(self, skill: str, version: Version) -> str:
+        return str(self.inner.add_version(skill, version))
 
     def request(self, task: str, version: str, stream: str, index: int, target: str = "") -> Any:
         return self.inner.request(task, version, stream, index)

@@ -85,7 +85,7 @@ def test_a_cap_of_the_sampler_is_planned_with_too() -> None:
 def test_a_sampler_that_is_used_up_is_not_one_without_a_cap() -> None:
     executor = FunctionExecutor(run)
     sampler = Sampler(executor, TASKS, settings=Settings(max_rollouts=1))
-    version = sampler.add_version("SKILL.md", START.packed)
+    version = sampler.add_version("SKILL.md", START)
     sampler.take([sampler.request("task 0", version, "eval", 0)])
     outcome = Trainer(START, TASKS, sampler, Optimizer(), Settings()).run()
     assert (outcome.status, executor.ran) == ("unchanged", 1)

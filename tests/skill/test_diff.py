@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from documents import DOCUMENTS
 from tables import each_row
 
-from pytest_skillopt.skill.diff import added_blocks, hunks, unified
+from pytest_skillopt.skill.diff import added_blocks, unified
 from pytest_skillopt.skill.version import Version
 
 if TYPE_CHECKING:
@@ -53,7 +53,6 @@ def test_git_finds_the_file_under_any_name(tmp_path: Path) -> None:
 
 def test_equal_documents_have_no_diff() -> None:
     assert unified(read("a"), read("a"), "x") == ""
-    assert hunks(read("a"), read("a")) == ()
 
 
 def test_the_missing_newline_is_marked() -> None:
@@ -71,6 +70,7 @@ def test_what_a_long_skill_repeats_is_not_shown_as_changed() -> None:
     """Blank lines and the like are equal however many there are."""
     lines = [line for n in range(150) for line in (f"Rule {n}.", "", "- Example:", "")]
     after = [*lines[:300], "", "- Example:", "", *lines[303:]]
-    (hunk,) = hunks(read("\n".join(lines) + "\n"), read("\n".join(after) + "\n"))
-    rows = hunk.diff.split("\n")[1:]
+    patch = unified(read("\n".join(lines) + "\n"), read("\n".join(after) + "\n"), "S.md")
+    rows = patch.split("\n")[2:]
+    assert sum(row.startswith("@@") for row in rows) == 1
     assert [row for row in rows if row[:1] in ("+", "-")] == ["-Rule 75.", "+"]

@@ -179,9 +179,8 @@ def test_a_folder_that_is_too_large_is_an_error(
 
 
 def test_a_version_is_laid_out_with_its_files(tmp_path: Path) -> None:
-    sent = {"SKILL.md": b"old", "scripts/run.sh": b"#!/bin/sh\n", "a/b.txt": b"b"}
-    path = materialise(tmp_path, sent, "SKILL.md", b"new")
-    assert path.read_bytes() == b"new"
+    materialise(tmp_path, {"SKILL.md": b"new", "scripts/run.sh": b"#!/bin/sh\n", "a/b.txt": b"b"})
+    assert (tmp_path / "SKILL.md").read_bytes() == b"new"
     assert (tmp_path / "a/b.txt").read_bytes() == b"b"
     assert os.access(tmp_path / "scripts/run.sh", os.X_OK)
 
@@ -189,7 +188,7 @@ def test_a_version_is_laid_out_with_its_files(tmp_path: Path) -> None:
 @each_row("name", ["../x", "/etc/x", "a/../../x", "", "a\\..\\x"])
 def test_no_file_leaves_the_folder(name: str, tmp_path: Path) -> None:
     with pytest.raises(SkillError, match="not a path inside"):
-        materialise(tmp_path / "v", {name: b""}, "SKILL.md", b"")
+        materialise(tmp_path / "v", {name: b""})
 
 
 @pytest.mark.parametrize("folder", AGENT_FOLDERS)

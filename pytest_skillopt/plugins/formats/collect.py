@@ -17,7 +17,7 @@ from pytest_skillopt.model.types import ModelError, hide_frames
 from pytest_skillopt.plugins.formats.read import Case, EvalsError, read_evals
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.find import skill_paths
-from pytest_skillopt.skill.folder import is_inside
+from pytest_skillopt.skill.folder import is_within
 from pytest_skillopt.skill.version import SKILL_FILE
 from pytest_skillopt.untrusted import fence
 
@@ -285,7 +285,7 @@ def _files_at(folder: Path, name: str) -> list[str]:
     """
     walked = os.walk(folder / name)
     paths = [Path(found, file) for found, _, files in walked for file in files] or [folder / name]
-    inside = (path for path in paths if is_inside(path, folder))
+    inside = (path for path in paths if path.is_file() and is_within(path, folder))
     return sorted(path.relative_to(folder).as_posix() for path in inside)
 
 

@@ -30,8 +30,9 @@ from pytest_skillopt.plugins.propose.validate import (
 from pytest_skillopt.run.directory import replace_file, write_skill
 from pytest_skillopt.run.past import home_of, pick_run
 from pytest_skillopt.run.project import change_of_run
+from pytest_skillopt.skill.folder import file_names
 from pytest_skillopt.skill.lint import Linter
-from pytest_skillopt.skill.read import read_again, read_bounded, skill_files
+from pytest_skillopt.skill.read import read_again, read_bounded
 from pytest_skillopt.skill.text import SkillError
 from pytest_skillopt.skill.trained import Trained
 from pytest_skillopt.skill.version import SKILL_FILE, Version, changes
@@ -173,7 +174,7 @@ def _check(
     try:
         for name in {*before, *after} - {SKILL_FILE}:
             _trained(settings).check(name)
-        present = {*skill_files(path, path.parent), *after}
+        present = {*file_names(path, path.parent), *after}
         # Names of rules that only a conftest.py brings are allowed, too.
         allow = frozenset(map(str.strip, settings.get("lint_allow", "").split(",")))
         most = most_tokens(settings)

@@ -56,8 +56,8 @@ class Proposal:
     """Files of a proposal, with unchecked contents."""
 
     result: Result
-    skills: Mapping[str, tuple[SkillResult, Mapping[str, bytes]]] = field(repr=False)
-    """Result of each skill, and its files by their names in its folder, by the skill's name."""
+    skills: Sequence[tuple[SkillResult, Version]] = field(repr=False)
+    """Result of each skill, and its new version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +136,11 @@ def load(directory: Path) -> Proposal:
     if odd:
         names = ", ".join(sorted(odd)[:5])
         raise Refused(f"the proposal has unexpected or missing files: {names}")
-    files: dict[str, dict[str, bytes]] = {name: {} for name in rows}
+    texts: dict[str, dict[str, Text]] = {name: {} for name in rows}
     for path in sorted(found - {RESULT}):
         name, _, file = path.partition("/")
-        files[name][file.replace(UP, "../")] = _read(directory / path, MAX_SKILL)
-    return Proposal(result, {name: (row, files[name]) for name, row in rows.items()})
+        texts[name][file.replace(UP, "../")] = Text(_read(directory / path, MAX_SKILL))
+    return Proposal(result, [(row, Version(texts[name])) for name, row in rows.items()])
 
 
 def check_consistent(result: Result, rows: Iterable[SkillResult]) -> None:
@@ -172,19 +172,17 @@ def validate(proposal: Proposal, base: Base) -> list[Checked]:
     Raises:
         Refused: a skill is invalid; the message names it. One invalid skill refuses all.
     """
-    return [_check(*found, base) for found in proposal.skills.values()]
+    return [_check(*found, base) for found in proposal.skills]
 
 
-def _check(row: SkillResult, files: Mapping[str, bytes], base: Base) -> Checked:
+def _check(row: SkillResult, after: Version, base: Base) -> Checked:
     path = base.git.prefix + row.path
-    beside_it = sorted(set(files) - {SKILL_FILE})
     try:
         entry = _base_entry(path, base)
         search, rule = own_rule(row, base.settings.get("search", ""), _WAY)
         rates = check_evidence(row, rule)
-        places = {name: _place(path, name, base) for name in beside_it} | {SKILL_FILE: path}
+        places = {name: _place(path, name, base) for name in after.files}
         before = Version({SKILL_FILE: Text(base.read(entry)), **_base_files(places, base)})
-        after = Version({name: Text(data) for name, data in files.items()})
         if after.digest != row.after:
             raise Refused("the new files are not the version that was measured")
         started = before.digest
@@ -262,8 +260,8 @@ def _place(path: str, name: str, base: Base) -> str:
 def _base_files(places: Mapping[str, str], base: Base) -> dict[str, Text]:
     """Read the files beside the skill from the base branch, except new ones."""
     found = {}
-    for name in sorted(places.keys() - {SKILL_FILE}):
-        entry = base.tree.files.get(places[name])
+    for name, place in places.items():
+        entry = base.tree.files.get(place)
         if entry is None and is_outside(name):
             raise Refused(f"{name}: the base branch has no such file")
         if entry is not None:
