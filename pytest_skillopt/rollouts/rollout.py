@@ -43,7 +43,7 @@ class RolloutRequest:
     skill: str
     """Path of the skill file, relative to the root directory, with ``/``."""
     version: str
-    """SHA-256 of the bytes of the skill under test."""
+    """Digest of the version of the skill under test."""
     model: str
     """Fingerprint of the target model and its parameters."""
     stream: str
