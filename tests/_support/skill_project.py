@@ -87,6 +87,12 @@ class Project:
         self.git("commit", "--quiet", "-m", message)
         return self.git("rev-parse", "HEAD")
 
+    def configure(self, setting: str) -> str:
+        """Commit a further line of the settings of pytest."""
+        with (self.root / "pyproject.toml").open("a") as file:
+            file.write(f"{setting}\n")
+        return self.commit("Configure", "pyproject.toml")
+
     def push(self) -> None:
         self.git("push", "--quiet", "origin", "main")
 

@@ -100,6 +100,7 @@ SAME = {
     ("forged", "said"),
     [
         ({"status": "rejected"}, "accepted nothing"),
+        ({"verdict": {"decision": "rejected"}}, "contradicts itself"),
         ({"path": "../SKILL.md"}, "lies outside of the project"),
         (
             {"path": "conftest.py", "after": b"print('run')\n"},
@@ -111,7 +112,7 @@ SAME = {
             r"lint, .*pytest-skillopt show --patch \| git apply",
         ),
     ],
-    ids=["rejected", "outside", "program", "no gain", "hidden text"],
+    ids=["rejected", "contradiction", "outside", "program", "no gain", "hidden text"],
 )
 def test_a_forged_result_is_refused(
     project: Project,
@@ -136,8 +137,7 @@ def test_what_the_settings_of_the_project_allow_is_adopted(
     forge(run, linked)
     assert main(["adopt", RUN]) == 1
     assert "allow it by skillopt_lint_allow" in " ".join(capsys.readouterr().err.split())
-    with (project.root / "pyproject.toml").open("a") as file:
-        file.write('skillopt_lint_allow = "links, frontmatter, rule-of-a-conftest"\n')
+    project.configure('skillopt_lint_allow = "links, frontmatter, rule-of-a-conftest"')
     assert main(["adopt", RUN]) == 0
     assert project.skill.read_bytes() == linked
 

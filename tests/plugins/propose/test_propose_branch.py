@@ -235,9 +235,8 @@ def test_a_link_to_what_is_not_trained_is_refused(project: Project, target: str,
 def _with_memory(project: Project) -> Version:
     """Commit a memory document, and settings that train it with the skill."""
     (project.root / "AGENTS.md").write_text("Be brief.\n")
-    with (project.root / "pyproject.toml").open("a") as file:
-        file.write('skillopt_files = "scripts/*.py, ../AGENTS.md"\n')
-    project.commit("A memory document", "AGENTS.md", "pyproject.toml")
+    project.commit("A memory document", "AGENTS.md")
+    project.configure('skillopt_files = "scripts/*.py, ../AGENTS.md"')
     return Version.from_bytes(project.skill.read_bytes()) | {"../AGENTS.md": Text(b"Be brief.\n")}
 
 

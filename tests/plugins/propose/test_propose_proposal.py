@@ -81,10 +81,8 @@ def test_two_skills_of_one_name_get_a_branch_each(
     for path in paths:
         (project.root / path).parent.mkdir()
         (project.root / path).write_text("# One\n\nFirst.\n")
-    (project.root / "pyproject.toml").write_text(
-        f"[tool.pytest.ini_options]\nskillopt_propose_skills = {paths}\n"
-    )
-    project.commit("Two skills", *paths, "pyproject.toml")
+    project.commit("Two skills", *paths)
+    project.configure(f"skillopt_propose_skills = {paths}")
     project.push()
     before, after = b"# One\n\nFirst.\n", b"# One\n\nFirst.\nSecond.\n"
     task = TaskRow(id="t", split="train", before=Arm(passed=0, n=3), after=Arm(passed=3, n=3))

@@ -356,9 +356,7 @@ def test_what_stands_on_the_base_branch_is_known(project: Project) -> None:
 
 
 def test_no_setting_allows_a_change_of_what_is_protected(project: Project) -> None:
-    config = project.root / "pyproject.toml"
-    config.write_text(config.read_text() + 'skillopt_lint_allow = "frontmatter, protected"\n')
-    project.commit("Allow it", "pyproject.toml")
+    project.configure('skillopt_lint_allow = "frontmatter, protected"')
     for old, new, rule in (
         (b"name: invoices", b"name: admin", "frontmatter"),
         (b"Never invent a number.\n", b"Invent numbers.\n", "protected"),
@@ -376,34 +374,23 @@ def test_settings_of_the_lint_are_those_of_the_base(project: Project) -> None:
         check(project)
     project.commit("Allow comments", "pyproject.toml")
     assert check(project)[0].changed
-    config.write_text(config.read_text() + 'skillopt_max_skill_tokens = "10"\n')
-    project.commit("Keep it short", "pyproject.toml")
+    project.configure('skillopt_max_skill_tokens = "10"')
     with pytest.raises(Refused, match="lint, size"):
         check(project)
 
 
 @pytest.mark.parametrize(
-    ("key", "value"),
+    ("setting", "said"),
     [
-        ("lint_allow", "no-such-rule"),
-        ("max_skill_tokens", "many"),
+        ('skillopt_lint_allow = "no-such-rule"', "skillopt_lint_allow"),
+        ('skillopt_max_skill_tokens = "many"', "skillopt_max_skill_tokens"),
+        ('skillopt_scan = "a {skill}"', "skillopt_scan no longer exists: run the scanner"),
     ],
 )
-def test_settings_of_the_lint_that_are_wrong(project: Project, key: str, value: str) -> None:
-    config = project.root / "pyproject.toml"
-    config.write_text(config.read_text() + f'skillopt_{key} = "{value}"\n')
-    project.commit("Wrong", "pyproject.toml")
+def test_settings_of_the_base_that_are_wrong(project: Project, setting: str, said: str) -> None:
+    project.configure(setting)
     project.propose()
-    with pytest.raises(Refused, match=f"skillopt_{key}"):
-        check(project)
-
-
-def test_a_setting_of_the_base_that_is_gone_is_not_ignored(project: Project) -> None:
-    config = project.root / "pyproject.toml"
-    config.write_text(config.read_text() + 'skillopt_scan = "agentskills validate {skill}"\n')
-    project.commit("Scan", "pyproject.toml")
-    project.propose()
-    with pytest.raises(UserError, match="skillopt_scan no longer exists: run the scanner"):
+    with pytest.raises(UserError, match=said):
         check(project)
 
 
@@ -447,10 +434,8 @@ def test_every_kind_of_file_comes_through_byte_for_byte(project: Project, conten
     file = project.root / path
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(content)
-    (project.root / "pyproject.toml").write_text(
-        f'[tool.pytest.ini_options]\nskillopt_propose_skills = ["{path}"]\n'
-    )
-    project.commit("Another kind", path, "pyproject.toml")
+    project.commit("Another kind", path)
+    project.configure(f'skillopt_propose_skills = ["{path}"]')
     project.propose(content.replace(b"One.", b"One and a half."), path=path)
 
     (skill,) = check(project)
@@ -527,14 +512,6 @@ def test_the_ini_file_of_the_base_is_read_as_pytest_reads_it(
     ran.stdout.fnmatch_lines([f"read: {read}"])
 
 
-def test_of_two_skill_files_none_is_allowed_unnamed(project: Project) -> None:
-    (project.root / "more").mkdir()
-    (project.root / "more" / "SKILL.md").write_text("# More\n")
-    (project.root / "pyproject.toml").write_text("[project]\nname = 'x'\n")
-    tip = project.commit("Two", "more", "pyproject.toml")
-    assert read_base(Clone(project.root), tip).allowed == frozenset()
-
-
 @pytest.mark.skipif(os.name == "nt", reason="no path there has such characters")
 @pytest.mark.parametrize("name", ["new\nline", "caf\udce9", " "], ids=["line", "latin-1", "blank"])
 def test_project_in_a_folder_with_any_name(project: Project, name: str) -> None:
@@ -591,9 +568,7 @@ def test_a_description_changes_only_where_the_base_branch_trains_it(project: Pro
     project.propose(after, before=before)
     with pytest.raises(Refused, match="lint, frontmatter"):
         check(project)
-    config = project.root / "pyproject.toml"
-    config.write_text(config.read_text() + "\nskillopt_train_description = true\n")
-    project.commit("Train it", "pyproject.toml")
+    project.configure("skillopt_train_description = true")
     assert [skill.after.main.data for skill in check(project)] == [after]
     project.propose(after.replace(b"name: invoices", b"name: bills"), before=before)
     with pytest.raises(Refused, match="lint, frontmatter"):
@@ -601,9 +576,7 @@ def test_a_description_changes_only_where_the_base_branch_trains_it(project: Pro
 
 
 def test_a_shorter_skill_must_be_shorter_and_shown_to_be_no_worse(project: Project) -> None:
-    config = project.root / "pyproject.toml"
-    config.write_text(config.read_text() + 'skillopt_search = "trials, shorten"\n')
-    project.commit("Shorten it", "pyproject.toml")
+    project.configure('skillopt_search = "trials, shorten"')
     before = project.skill.read_bytes()
     shorter = before[: before.rindex(b"\n", 0, -1)] + b"\n"
     for after, counts, why in (
@@ -621,11 +594,11 @@ def test_a_shorter_skill_must_be_shorter_and_shown_to_be_no_worse(project: Proje
             assert skill.rule == "shorten"
 
 
-@pytest.mark.parametrize("setting", ["", 'skillopt_search = "trials"', 'skillopt_search = "batch"'])
+@pytest.mark.parametrize(
+    "setting", ["# No search", 'skillopt_search = "trials"', 'skillopt_search = "batch"']
+)
 def test_the_result_does_not_choose_the_rule_that_judges_it(project: Project, setting: str) -> None:
-    config = project.root / "pyproject.toml"
-    config.write_text(config.read_text() + f"{setting}\n")
-    project.commit("A search", "pyproject.toml") if setting else None
+    project.configure(setting)
     before = project.skill.read_bytes()
     shorter = before[: before.rindex(b"\n", 0, -1)] + b"\n"
     project.propose(shorter, counts=[(3, 3)] * 20)
