@@ -61,7 +61,7 @@ class Link:
         self.inbox: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         """Messages of the controller other than answers; ``("stop",)`` if it is gone.
 
-        Beside them ``("finished", rollout)``, from other threads of this process.
+        Beside them, of this process: ``("finished", rollout)`` from threads, ``("interrupted",)``.
         """
 
     def open(self, on_end: Callable[[], None]) -> None:
@@ -168,6 +168,8 @@ _LINGER = 0.5
 """Seconds that a finished worker waits for threads that a test has left behind."""
 _INTERRUPT_AFTER, _END_AFTER = 0.2, 1.0
 """Seconds after which an unwanted rollout is interrupted, and then its process ended."""
+_ALONE = 5.0
+"""Seconds that an interrupted worker has to hear that the session ends."""
 _ORPHAN = 5.0
 """Seconds that a worker has to end by itself after its controller was killed."""
 
@@ -229,7 +231,7 @@ class WorkerLoop:
             with rollouts_only(session.config):
                 self._watchdog.start()
                 try:
-                    while self._obey(engine, *self._link.inbox.get()):
+                    while self._obey(engine, *self._next()):
                         pass
                 finally:
                     self._watchdog.stop()
@@ -250,6 +252,7 @@ class WorkerLoop:
     def _interrupted(self, signum: int, frame: object) -> None:
         """Leave the end of the session to the controller, which a terminal interrupts as well."""
         self._muted = True
+        self._link.inbox.put(("interrupted",))  # wakes the main thread if it waits
         if self._link.ended == "stop" and self._settings.lanes == 1:
             raise KeyboardInterrupt  # a worker with several rollouts waits for them instead
 
@@ -289,6 +292,14 @@ class WorkerLoop:
             deliver=self._finish,
         )
         return concurrent or runner
+
+    def _next(self) -> tuple[Any, ...]:
+        """Return the next message; end an interrupted worker if the controller goes on."""
+        try:
+            return self._link.inbox.get(timeout=_ALONE if self._muted else None)
+        except queue.Empty:
+            self._tell("leaving")
+            interrupts.end_now()
 
     def _obey(self, engine: RolloutRunner | ConcurrentRunner, kind: str, *told: Any) -> bool:
         """Carry out a message of the inbox; return False on ``stop``."""

@@ -335,6 +335,27 @@ def test_an_interrupt_waits_for_no_rollout_and_lets_the_job_save(
     assert "INTERNALERROR" not in output
 
 
+@pytest.mark.parametrize("args", [("-n1",), LANES], ids=str)
+def test_a_worker_that_is_interrupted_alone_is_replaced(
+    drive: Drive, args: tuple[str, ...]
+) -> None:
+    """As by a test that sends its process a signal: the session is not told and goes on."""
+    driven = drive(
+        """
+        import os, pathlib, signal
+
+        def test_interrupts():
+            if not pathlib.Path("interrupted").exists():
+                pathlib.Path("interrupted").touch()
+                os.kill(os.getpid(), signal.SIGINT)
+        """,
+        *args,
+        job="rollout_driver:retrying",
+        conftest="from pytest_skillopt.rollouts import worker_loop\nworker_loop._ALONE = 0.01",
+    )
+    assert driven.one("test_interrupts").outcome == "passed"
+
+
 def test_an_interrupt_that_reaches_a_lane_late_leaves_nothing_behind(
     pytester: pytest.Pytester, drive: Drive
 ) -> None:
