@@ -17,6 +17,7 @@ from chat_server import system_of
 from greetings import greet
 from run_files import latest_entries, latest_result
 from tables import each_row
+from usage_errors import assert_refused
 
 import pytest_skillopt
 from pytest_skillopt import hookspecs
@@ -175,9 +176,9 @@ def test_settings(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project.run("--skillopt", "--skillopt-max-calls=9")
     assert project.result["settings"]["max_calls"] == 9
     conftest.write_text("def pytest_skillopt_settings(config): return {'max_call': 1}\n")
-    told = project.run("--skillopt")
-    assert told.ret == pytest.ExitCode.USAGE_ERROR
-    told.stderr.fnmatch_lines(["*pytest_skillopt_settings: max_call is not a setting (*"])
+    assert_refused(
+        project.run("--skillopt"), "*pytest_skillopt_settings: max_call is not a setting (*"
+    )
 
 
 def test_classify_error(project: Project) -> None:
@@ -300,9 +301,7 @@ def test_task(project: Project) -> None:
 def test_an_unknown_field_of_a_task_is_refused(project: Project) -> None:
     conftest = "def pytest_skillopt_task(item): return {'agents': 'greeter 1'}\n"
     (project.path / "conftest.py").write_text(conftest)
-    told = project.run("--skillopt")
-    assert told.ret == pytest.ExitCode.USAGE_ERROR
-    told.stderr.fnmatch_lines(["*pytest_skillopt_task: 'agents' is none of agent, *"])
+    assert_refused(project.run("--skillopt"), "*pytest_skillopt_task: 'agents' is none of agent, *")
 
 
 def test_check_edit(project: Project) -> None:
@@ -346,9 +345,10 @@ def test_modes(project: Project) -> None:
     told = project.run("--skillopt-count")
     told.stdout.fnmatch_lines(["skillopt: counting the tasks of SKILL.md on 8 tasks*"])
     assert (project.result["mode"], project.result["reason"]) == ("count", "8 tasks")
-    both = project.run("--skillopt-count", "--skillopt-train")
-    assert both.ret == pytest.ExitCode.USAGE_ERROR
-    both.stderr.fnmatch_lines(["*--skillopt-train and --skillopt-count cannot be combined"])
+    assert_refused(
+        project.run("--skillopt-count", "--skillopt-train"),
+        "*--skillopt-train and --skillopt-count cannot be combined",
+    )
 
 
 def test_runner(project: Project) -> None:

@@ -11,6 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from usage_errors import assert_refused
 
 from pytest_skillopt.cli import main
 from pytest_skillopt.run.directory import Home, finish_writing, finished, mode_of
@@ -79,17 +80,19 @@ def test_preferences_that_are_no_text_are_refused(
     else:
         path.write_bytes(b"\xff\xfe")
     models = [f"--skillopt-model=openai:m@{chat_server.url}", "-oskillopt_preferences=rules.md"]
-    done = project.runpytest_inprocess("--skillopt-train", *models)
-    assert done.ret == pytest.ExitCode.USAGE_ERROR
-    done.stderr.fnmatch_lines(["*skillopt_preferences: *rules.md cannot be read*"])
+    assert_refused(
+        project.runpytest_inprocess("--skillopt-train", *models),
+        "*skillopt_preferences: *rules.md cannot be read*",
+    )
     assert chat_server.calls == 0
 
 
 def test_published_settings_that_are_too_deep_are_refused(project: pytest.Pytester) -> None:
     (project.path / "config.yaml").write_text(DEEP)
-    done = project.runpytest_inprocess("--skillopt", "-oskillopt_published=config.yaml")
-    assert done.ret == pytest.ExitCode.USAGE_ERROR
-    done.stderr.fnmatch_lines(["*skillopt_published: *config.yaml*"])
+    assert_refused(
+        project.runpytest_inprocess("--skillopt", "-oskillopt_published=config.yaml"),
+        "*skillopt_published: *config.yaml*",
+    )
 
 
 @pytest.mark.parametrize("kind", ["gone", "pipe"])

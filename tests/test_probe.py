@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from greetings import TWO_MODELS, answer, write_project
 from run_files import latest_result
+from usage_errors import assert_refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,8 +46,7 @@ def test_a_model_that_is_refused_is_a_usage_error_before_anything_is_paid(
 ) -> None:
     chat_server.probe = chat_server.answer.error(status, "Model Not Exist", code=code)
     done = project.runpytest_inprocess("--skillopt-train", "-p", "no:xdist")
-    assert done.ret == pytest.ExitCode.USAGE_ERROR
-    done.stderr.fnmatch_lines([f"ERROR: the * model cannot be used: openai:* {words}*"])
+    assert_refused(done, f"ERROR: the * model cannot be used: openai:* {words}*")
     assert "Traceback" not in done.stderr.str()
     assert chat_server.calls == 0
     assert not list((project.path / ".skillopt").glob("runs/*"))
@@ -57,9 +57,9 @@ def test_a_training_without_a_model_leaves_no_file(
     project: pytest.Pytester, chat_server: ChatServer, workers: tuple[str, ...]
 ) -> None:
     project.makeini("[pytest]\n")
-    done = project.runpytest_inprocess("--skillopt-train", *workers)
-    assert done.ret == pytest.ExitCode.USAGE_ERROR
-    done.stderr.fnmatch_lines(["ERROR: *skillopt_model*"])
+    assert_refused(
+        project.runpytest_inprocess("--skillopt-train", *workers), "ERROR: *skillopt_model*"
+    )
     assert not chat_server.probes
     assert not (project.path / ".skillopt").exists()
 
@@ -150,9 +150,10 @@ def test_a_server_that_only_streams_is_a_usage_error_after_one_call(
     streamed = chat_server.answer(raw=events, content_type="text/event-stream")
     refusal = chat_server.answer.error(400, "stream must be set to true")
     chat_server.probe = {"events": streamed, "refusal": refusal}[form]
-    done = project.runpytest_inprocess("--skillopt", "-p", "no:xdist")
-    assert done.ret == pytest.ExitCode.USAGE_ERROR
-    done.stderr.fnmatch_lines(["ERROR: the * model cannot be used: openai:* stream*"])
+    assert_refused(
+        project.runpytest_inprocess("--skillopt", "-p", "no:xdist"),
+        "ERROR: the * model cannot be used: openai:* stream*",
+    )
     assert chat_server.calls == 0
     asked = [request.body["messages"][0]["role"] for request in chat_server.probes]
     assert asked.count("system") <= 2, "one for each model"
@@ -175,8 +176,7 @@ def test_a_server_without_a_system_role_is_refused_and_then_trained_with(
 
     chat_server.reply, chat_server.probe = strict(answers), strict(lambda body: "OK")
     done = project.runpytest_inprocess("--skillopt", "-p", "no:xdist")
-    assert done.ret == pytest.ExitCode.USAGE_ERROR
-    done.stderr.fnmatch_lines(["ERROR: the * cannot be used: *System role not supported*"])
+    assert_refused(done, "ERROR: the * cannot be used: *System role not supported*")
     assert chat_server.calls == 0
     done = project.runpytest_inprocess(
         "--skillopt-train", "-p", "no:xdist", "-oskillopt_requests=system_role = user"

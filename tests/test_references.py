@@ -16,6 +16,7 @@ from chat_server import Answer, asked_in
 from patience import PATIENCE
 from run_files import latest_result
 from sessions import clean_environment
+from usage_errors import assert_refused
 
 from pytest_skillopt import cli
 from pytest_skillopt.run.directory import Home, finish_writing, write_skill
@@ -366,9 +367,9 @@ def test_files_that_the_setting_does_not_name_are_read_and_never_trained(project
 
 def test_a_file_that_is_no_text_is_named_with_the_way_out(project: Project) -> None:
     (project.folder / "references/style.md").write_bytes(b"caf\xe9")
-    result = project.train()
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*references/style.md: not UTF-8*leave it out of skillopt_files*"])
+    assert_refused(
+        project.train(), "*references/style.md: not UTF-8*leave it out of skillopt_files*"
+    )
 
 
 def test_a_program_is_not_trained(project: Project) -> None:

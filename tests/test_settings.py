@@ -12,6 +12,7 @@ import pytest
 import warm_sessions
 from run_files import latest_result
 from tables import each_row
+from usage_errors import assert_refused
 
 from pytest_skillopt.settings import FIELDS, REMOVED, Settings, shown
 
@@ -183,9 +184,7 @@ def test_a_value_that_cannot_be_is_a_usage_error(
     project: pytest.Pytester, line: str, message: str
 ) -> None:
     project.makeini(f"[pytest]\n{line}\n")
-    result = project.runpytest_inprocess("--skillopt")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: {message}"])
+    assert_refused(project.runpytest_inprocess("--skillopt"), f"ERROR: {message}")
 
 
 @pytest.mark.parametrize("option", ["--skillopt", "--skillopt-cache=off"])
@@ -194,9 +193,10 @@ def test_a_folder_of_runs_that_cannot_be_written_is_a_usage_error(
 ) -> None:
     """As on a disk that is read-only."""
     (project.path / "file").write_text("", encoding="utf-8")
-    result = project.runpytest_inprocess("--skillopt", option, "-oskillopt_dir=file/below")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: *file*below: cannot be written (*); set skillopt_dir *"])
+    assert_refused(
+        project.runpytest_inprocess("--skillopt", option, "-oskillopt_dir=file/below"),
+        "ERROR: *file*below: cannot be written (*); set skillopt_dir *",
+    )
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestWarning")
@@ -228,9 +228,7 @@ def test_an_option_that_is_none_says_what_there_is_instead(
     arguments = {"before a path": (option, "."), "last": (".", option), "addopts": (".",)}[where]
     if where == "addopts":
         project.makeini(f"[pytest]\naddopts = {option}\n")
-    ran = project.runpytest_inprocess(*arguments)
-    assert ran.ret == pytest.ExitCode.USAGE_ERROR
-    ran.stderr.fnmatch_lines([said])
+    assert_refused(project.runpytest_inprocess(*arguments), said)
 
 
 @each_row(
@@ -263,9 +261,9 @@ def test_what_is_gone_is_refused_whatever_its_type_was(
 ) -> None:
     monkeypatch.setitem(REMOVED, "gone", "write skillopt_new in its place")
     project.makepyprojecttoml("[tool.pytest]\nskillopt_gone = [1]\n")
-    result = project.runpytest_inprocess("--skillopt")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: skillopt_gone no longer exists: *"])
+    assert_refused(
+        project.runpytest_inprocess("--skillopt"), "ERROR: skillopt_gone no longer exists: *"
+    )
 
 
 def test_a_conftest_file_may_load_the_plugin(project: pytest.Pytester) -> None:
@@ -325,8 +323,7 @@ def test_wrong_usage_is_told_before_a_worker_starts(
     project.makeconftest("")
     project.makepyfile("import pytest\n\n@pytest.mark.skill_task\ndef test_it(skill): pass\n")
     done = project.runpytest_inprocess("-n2", *arguments)
-    assert done.ret == 4
-    done.stderr.fnmatch_lines([f"*{said}*"])
+    assert_refused(done, f"*{said}*")
     done.stdout.no_fnmatch_line("*workers*")
 
 
@@ -347,17 +344,17 @@ def test_a_mistyped_key_refuses_the_run_and_names_the_nearest(
     project: pytest.Pytester, written: str, nearest: str
 ) -> None:
     project.makeini(f"[pytest]\n{written} = 50\n")
-    result = project.runpytest_inprocess()
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*{written} in tox.ini is not a setting; *{nearest} (*"])
+    assert_refused(
+        project.runpytest_inprocess(), f"*{written} in tox.ini is not a setting; *{nearest} (*"
+    )
 
 
 @each_row("mode", [("--skillopt",), ("--skillopt-train", "--collect-only")])
 def test_a_mistyped_key_refuses_every_mode(project: pytest.Pytester, mode: tuple[str, ...]) -> None:
     project.makeini("[pytest]\nskilopt_max_cost = 50\n")
-    result = project.runpytest_inprocess(*mode)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*skilopt_max_cost in tox.ini is not a setting; *"])
+    assert_refused(
+        project.runpytest_inprocess(*mode), "*skilopt_max_cost in tox.ini is not a setting; *"
+    )
 
 
 def test_a_mistyped_override_refuses_the_run_too(project: pytest.Pytester) -> None:
@@ -384,9 +381,10 @@ def test_a_table_that_nothing_reads_refuses_the_run(
 ) -> None:
     head = {"pyproject.toml": "tool.pytest.ini_options", "tox.ini": "pytest"}.get(file, "pytest")
     (project.path / file).write_text(f"[{head}]\n[{table}]\nmax_calls = 50\n")
-    result = project.runpytest_inprocess("--skillopt")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*[[]{table}] in {file} is not read: write its settings as*"])
+    assert_refused(
+        project.runpytest_inprocess("--skillopt"),
+        f"*[[]{table}] in {file} is not read: write its settings as*",
+    )
 
 
 def test_a_key_that_a_conftest_declares_and_keys_of_others_are_left_alone(

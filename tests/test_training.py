@@ -18,6 +18,7 @@ from fault_project import wait_for
 from greetings import proposal
 from run_files import all_results, latest_entries, latest_result
 from tables import each_row
+from usage_errors import assert_refused
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -152,9 +153,10 @@ def test_a_second_run_is_answered_from_the_cache_and_a_finished_one_is_not_conti
     paid = project.server.calls
     (run,) = project.runs
     before = [(p, p.stat().st_mtime_ns) for p in (project.skill, run / "result.json")]
-    again = project.train(f"--skillopt-resume={run.name}")
-    assert again.ret == pytest.ExitCode.USAGE_ERROR
-    again.stderr.fnmatch_lines([f"*run {run.name} is finished (accepted), there is nothing *"])
+    assert_refused(
+        project.train(f"--skillopt-resume={run.name}"),
+        f"*run {run.name} is finished (accepted), there is nothing *",
+    )
     assert [(p, p.stat().st_mtime_ns) for p, _ in before] == before
     project.skill.write_bytes(SKILL)
     result = project.train("--skillopt-cache=ro")
@@ -406,9 +408,7 @@ def test_check_tells_a_worse_edit_and_names_what_broke(project: Project) -> None
     project.skill.write_bytes(good + b"\r\nBe kind.")
     assert project.run("--skillopt-check=HEAD").ret == 0
     runs = project.runs
-    unknown = project.run("--skillopt-check=nowhere")
-    assert unknown.ret == pytest.ExitCode.USAGE_ERROR
-    unknown.stderr.fnmatch_lines(["*there is no git revision 'nowhere'*"])
+    assert_refused(project.run("--skillopt-check=nowhere"), "*there is no git revision 'nowhere'*")
     assert project.runs == runs
 
 
@@ -497,9 +497,7 @@ def test_a_missing_skill_is_a_usage_error_and_costs_nothing(project: Project) ->
 
 def check_refusal(project: Project, message: str, *arguments: str) -> None:
     """Check that a training ends before any call, with this message."""
-    result = project.run("--skillopt-train", *arguments)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: {message}"])
+    assert_refused(project.run("--skillopt-train", *arguments), f"ERROR: {message}")
     assert project.server.calls == 0
 
 
@@ -511,9 +509,10 @@ def test_no_task_at_all(project: Project) -> None:
 
 def test_no_key_says_what_to_set(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY")
-    result = project.run("--skillopt-train", "-oskillopt_base_url=https://example.org/v1")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*OPENAI_API_KEY*"])
+    assert_refused(
+        project.run("--skillopt-train", "-oskillopt_base_url=https://example.org/v1"),
+        "*OPENAI_API_KEY*",
+    )
 
 
 def test_frontmatter_that_does_not_parse_is_left_alone(project: Project) -> None:

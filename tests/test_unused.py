@@ -6,6 +6,7 @@ import json
 
 import pytest
 from tables import each_row
+from usage_errors import assert_refused
 
 from pytest_skillopt.plugins import BUILTIN
 
@@ -77,9 +78,10 @@ def test_what_needs_a_plugin_that_is_switched_off_says_so(
 ) -> None:
     pytester.makefile(".md", SKILL="---\nname: a\ndescription: A.\n---\n\nSay ok.\n")
     pytester.makepyfile("import pytest\n\n@pytest.mark.skill_task\ndef test_it(skill): pass\n")
-    told = pytester.runpytest_inprocess("-p", f"no:skillopt-{name}", "--skillopt-train", given)
-    assert told.ret == pytest.ExitCode.USAGE_ERROR
-    told.stderr.fnmatch_lines([f"ERROR: *{said}*; switched off: skillopt-{name}"])
+    assert_refused(
+        pytester.runpytest_inprocess("-p", f"no:skillopt-{name}", "--skillopt-train", given),
+        f"ERROR: *{said}*; switched off: skillopt-{name}",
+    )
 
 
 def test_options_are_there_whatever_mentions_them(pytester: pytest.Pytester) -> None:

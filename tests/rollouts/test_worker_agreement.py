@@ -7,6 +7,7 @@ import json
 import pytest
 import warm_sessions
 from tables import each_row
+from usage_errors import assert_refused
 
 from pytest_skillopt.rollouts.workers import check_agreement
 
@@ -46,9 +47,10 @@ def test_errors_during_collection_end_the_session_as_ever() -> None:
 
 
 def test_lanes_without_xdist_are_refused(pytester: pytest.Pytester) -> None:
-    result = pytester.runpytest("--skillopt", "--skillopt-lanes=2", "-p", "no:xdist")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*skillopt_lanes needs pytest-xdist*"])
+    assert_refused(
+        pytester.runpytest("--skillopt", "--skillopt-lanes=2", "-p", "no:xdist"),
+        "*skillopt_lanes needs pytest-xdist*",
+    )
 
 
 EARLY = """

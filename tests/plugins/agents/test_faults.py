@@ -20,6 +20,7 @@ import warm_sessions
 from harness_project import KEY
 from patience import PATIENCE, wait_until
 from tables import each_row
+from usage_errors import assert_refused
 
 from pytest_skillopt.plugins.agents import run
 from pytest_skillopt.plugins.agents.known import Harness
@@ -442,9 +443,7 @@ def test_a_harness_that_is_not_installed(project: Project, monkeypatch: pytest.M
 )
 def test_a_harness_that_there_is_not(project: Project, name: str, words: str) -> None:
     project.settings["skillopt_harness"] = name
-    done = project.run(RUN, "--skillopt", *(("-n1",) if name == "codx" else ()))
-    assert done.ret == pytest.ExitCode.USAGE_ERROR
-    done.stderr.fnmatch_lines([words])
+    assert_refused(project.run(RUN, "--skillopt", *(("-n1",) if name == "codx" else ())), words)
 
 
 @pytest.mark.parametrize(
@@ -551,9 +550,7 @@ def test_a_harness_that_does_not_tell_its_version(project: Project) -> None:
     project.use_stub(ANSWER)
     stub = project.path / "stub.py"
     stub.write_text(stub.read_text().replace("=sys.executable", "='test'"))
-    done = project.run(RUN, "--skillopt")
-    assert done.ret == pytest.ExitCode.USAGE_ERROR
-    done.stderr.fnmatch_lines(["*/test --version prints no version, but: *"])
+    assert_refused(project.run(RUN, "--skillopt"), "*/test --version prints no version, but: *")
 
 
 def test_a_version_is_asked_for_with_the_harness_own_variables(project: Project) -> None:
@@ -769,9 +766,10 @@ def test_a_trained_file_whose_name_is_not_utf8(project: Project) -> None:
     references.mkdir()
     (references / os.fsdecode(b"odd-\xff.md")).write_text("x")
     project.use_stub(ANSWER)
-    done = project.run(RUN, "--skillopt", "-p", "no:xdist")
-    assert done.ret == pytest.ExitCode.USAGE_ERROR
-    done.stderr.fnmatch_lines(["*odd-?xff.md*is not UTF-8*rename*skillopt_files*"])
+    assert_refused(
+        project.run(RUN, "--skillopt", "-p", "no:xdist"),
+        "*odd-?xff.md*is not UTF-8*rename*skillopt_files*",
+    )
 
 
 def test_a_session_that_mentions_nothing_has_the_fixtures_and_the_argument(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from chat_server import asked_in, system_of
 from greetings import proposal
+from usage_errors import assert_refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,9 +123,10 @@ def test_the_setting_does_the_same_and_a_share_may_be_enough(project: pytest.Pyt
     with (project.path / "pyproject.toml").open("a") as file:
         file.write('\nskillopt_evals = true\nskillopt_evals_pass = "0.6"\n')
     project.runpytest_inprocess().assert_outcomes(passed=1)
-    wrong = project.runpytest_inprocess("-o", "skillopt_evals_pass=60")
-    assert wrong.ret == 4
-    wrong.stderr.fnmatch_lines(["*skillopt_evals_pass: 60.0 is out of range*at most 1"])
+    assert_refused(
+        project.runpytest_inprocess("-o", "skillopt_evals_pass=60"),
+        "*skillopt_evals_pass: 60.0 is out of range*at most 1",
+    )
 
 
 def test_files_are_put_before_the_model_as_data(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tables import each_row
+from usage_errors import assert_refused
 
 from pytest_skillopt.plugins.published.config import read
 from pytest_skillopt.settings import FIELDS
@@ -116,6 +117,4 @@ def test_what_cannot_be_read_is_a_usage_error(
     pytester: pytest.Pytester, given: str, said: str
 ) -> None:
     pytester.makefile(".md", SKILL="---\nname: a\ndescription: A.\n---\n\nSay ok.\n")
-    told = pytester.runpytest_inprocess("--skillopt", "-o", given)
-    assert told.ret == pytest.ExitCode.USAGE_ERROR
-    told.stderr.fnmatch_lines([f"ERROR: {said}"])
+    assert_refused(pytester.runpytest_inprocess("--skillopt", "-o", given), f"ERROR: {said}")
