@@ -659,6 +659,37 @@ def test_a_full_disk_stops_the_run_and_loses_nothing(
     assert project.target_calls > paid
 
 
+FULL_AT_THE_END = """
+import os
+from pytest_skillopt.report import files
+
+def replace_file(path, data, usual=files.replace_file):
+    if os.path.exists("full"):
+        raise OSError(28, "No space left on device")
+    usual(path, data)
+
+files.replace_file = replace_file
+"""
+
+
+def test_a_disk_that_is_full_at_the_end_loses_no_report(
+    project: FaultProject, undisturbed: list[dict[str, Any]]
+) -> None:
+    (project.path / "conftest.py").write_text(FULL_AT_THE_END)
+    full = project.path / "full"
+    full.touch()
+    serial = ("-p", "no:xdist")
+    output = project.run(*serial, env={})
+    assert "the report could not be written" in output
+    resume = f"--skillopt-resume={project.run_directory.name}"
+    assert output.rstrip("\n").endswith(resume)
+    paid = project.server.calls
+    full.unlink()
+    project.run(*serial, resume, env={})
+    assert project.server.calls == paid
+    assert outcome(project.result) == undisturbed
+
+
 def test_a_limit_on_files_asks_for_no_paid_reply(project: FaultProject) -> None:
     words = " ".join(project.run("--skillopt-cache=rw", expect=4, largest_file=5_000).split())
     place = project.path / ".skillopt" / "cache"

@@ -22,7 +22,7 @@ from pytest_skillopt.report.junit import properties
 from pytest_skillopt.report.live import Display
 from pytest_skillopt.report.words import plural
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
-from pytest_skillopt.run.directory import RunError
+from pytest_skillopt.run.directory import RunError, result_of
 from pytest_skillopt.run.journal import JournalError
 from pytest_skillopt.run.result import Arm, TaskRow
 from pytest_skillopt.skill.text import SkillError
@@ -70,6 +70,8 @@ def conduct(
         folder = run.directory.path
         more = merged(config.hook.pytest_skillopt_report(config=config, result=found))
         result = _noted(found, "the report", lambda: write_reports(folder, found, more))
+        if not result_of(folder):
+            result = result.model_copy(update={"resume": run.resume_command})
     tell = functools.partial(config.hook.pytest_skillopt_finished, config=config, folder=folder)
     result = _noted(result, "a plugin's output", lambda: tell(result=found))
     return result, list(task_reports(run, result))
