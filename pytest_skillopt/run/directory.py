@@ -265,6 +265,8 @@ def finish_writing(
                 continue
             before, after = (Version.unpack(version.encode()) for version in versions)
             check_names(after, trained)
+            # No file is removed on the word of a note.
+            before = Version({name: text for name, text in before.items() if name in after})
             begun = _half_written(root, skill, before, after)
             if begun != before:
                 write_version(root, skill, begun, after, trained)

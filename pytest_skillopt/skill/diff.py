@@ -39,6 +39,9 @@ def unified(
         if name not in before:
             parts.append(f"diff --git {old} {new}\nnew file mode 100644\n")
             old = "/dev/null"
+        if name not in after:
+            parts.append(f"diff --git {old} {new}\ndeleted file mode 100644\n")
+            new = "/dev/null"
         about = "" if name == SKILL_FILE else f" {name}"
         parts += [f"--- {old}\n+++ {new}\n", *_hunks(was.text, is_now.text, about)]
     return "".join(parts)
@@ -98,7 +101,7 @@ def _file_name(name: str) -> str:
 def patch_of(before: Version, after: Version, skill: str, root: Path) -> str:
     """Return the change of a skill in a project as a patch; empty if there is none."""
     top, places = root.resolve(), dict[str, str]()
-    for name in after:
+    for name in before | after:
         place = (root / place_of(skill, name)).resolve()
         if place.is_relative_to(top):
             places[name] = place.relative_to(top).as_posix()

@@ -126,8 +126,8 @@ NO_SKILL = Version({SKILL_FILE: EMPTY})
 
 
 def changes(before: Version, after: Version) -> dict[str, tuple[Text, Text]]:
-    """Return the texts of ``after`` that differ, each with the one before; by name."""
-    pairs = {name: (before.get(name, EMPTY), text) for name, text in after.items()}
+    """Return the texts that differ, before and after, by name; one that is not there is empty."""
+    pairs = {name: (before.get(name, EMPTY), after.get(name, EMPTY)) for name in before | after}
     return {name: (old, new) for name, (old, new) in pairs.items() if old != new}
 
 

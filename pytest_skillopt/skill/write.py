@@ -32,33 +32,35 @@ def write_version(
     """Replace the changed files of a skill, each atomically, and all of them or none.
 
     The new content is written beside the files and flushed to disk, then moved into place, the
-    SKILL.md last; a file's mode is kept. A link is followed inside of the project ``root``. Only a
-    kill between two moves leaves some files unchanged: see ``run.directory``. Only text documents
-    are written, and outside of the skill's folder only what ``trained`` names.
+    SKILL.md last; a file's mode is kept, and a file that ``after`` has not is removed. A link is
+    followed inside of the project ``root``. Only a kill between two moves leaves some files
+    unchanged: see ``run.directory``. Only text documents are written, and outside of the skill's
+    folder only what ``trained`` names.
 
     Raises:
         SkillError: a file differs from ``before``, or may not or cannot be written; no file was
             changed.
     """
-    check_names(after, trained)
-    places = {name: root / place_of(skill, name) for name in reversed([*after])}
+    every = before | after
+    check_names(every, trained)
+    places = {name: root / place_of(skill, name) for name in reversed([*every])}
     targets = {name: place.resolve() for name, place in places.items()}
     changed = [*reversed(changes(before, after))]
 
-    def check(name: str) -> None:
-        inside = places[name].parent if is_outside(name) else root
-        _check_unchanged(places[name], targets[name], inside, before.get(name, EMPTY).data)
+    def check() -> None:
+        for name, place in places.items():
+            inside = place.parent if is_outside(name) else root
+            _check_unchanged(place, targets[name], inside, before.get(name, EMPTY).data)
 
     written: dict[str, Path] = {}
     moved: list[str] = []
     try:
-        for name in changed:
-            check(name)
+        check()
+        for name in [name for name in changed if name in after]:
             written[name] = _write_beside(targets[name], after[name].data)
-        for name in targets:
-            check(name)
+        check()
         for name in changed:
-            written[name].replace(targets[name])
+            _replace(targets[name], written.get(name))
             moved.append(name)
     except OSError as error:
         for name in moved:
@@ -68,6 +70,14 @@ def write_version(
     finally:
         for temporary in written.values():
             temporary.unlink(missing_ok=True)
+
+
+def _replace(target: Path, new: Path | None) -> None:
+    """Move a new file to its place, or remove the file there if there is no new one."""
+    if new is None:
+        target.unlink()
+    else:
+        new.replace(target)
 
 
 def _check_unchanged(place: Path, target: Path, inside: Path, data: bytes) -> None:

@@ -12,6 +12,8 @@ import pytest
 from skill_project import AFTER, BEFORE, sha256
 
 from pytest_skillopt.cli import main
+from pytest_skillopt.skill.text import Text
+from pytest_skillopt.skill.version import Version
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -161,6 +163,29 @@ def test_only_what_the_receipt_pins_is_undone(
     assert main(["adopt", RUN, "--undo"]) == 1
     assert "pins other versions" in capsys.readouterr().err
     assert project.skill.read_bytes() == AFTER
+
+
+def test_undoing_removes_a_file_that_the_version_had_created(
+    project: Project, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (project.root / "pyproject.toml").open("a") as settings:
+        settings.write('skillopt_files = "references/*.md"\n')
+    texts = {
+        "SKILL.md": Text(AFTER + b"See [dates](references/dates.md).\n"),
+        "references/dates.md": Text(b"Write them as YYYY-MM-DD.\n"),
+    }
+    forge(run, Version(texts).packed)
+    created = project.root / "skills" / "references" / "dates.md"
+    assert main(["adopt", RUN]) == 0
+    assert created.read_bytes() == texts["references/dates.md"].data
+    assert main(["adopt", RUN, "--undo"]) == 0
+    assert project.skill.read_bytes() == BEFORE
+    assert not created.exists()
+    assert main(["adopt", RUN]) == 0
+    created.write_text("Mine.\n")
+    assert main(["adopt", RUN, "--undo"]) == 1
+    assert "references/dates.md is not the version" in capsys.readouterr().err
+    assert created.read_text() == "Mine.\n"
 
 
 def test_a_result_does_not_choose_the_rule_that_judges_it(
