@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from refusals import assert_refused
 from run_files import latest_result
 from tables import each_row
-from usage_errors import assert_refused
 
 from pytest_skillopt.skill.edits import Edit, apply, with_description
 from pytest_skillopt.skill.lint import Linter

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from chat_server import system_of
 from greetings import greet
+from refusals import assert_refused
 from run_files import latest_entries, latest_result
 from tables import each_row
-from usage_errors import assert_refused
 
 import pytest_skillopt
 from pytest_skillopt import hookspecs

@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from usage_errors import assert_refused
+from refusals import assert_refused
 
 from pytest_skillopt.cli import main
 from pytest_skillopt.run.directory import Home, finish_writing, finished, mode_of

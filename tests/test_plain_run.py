@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import warm_sessions
 from chat_server import system_of
-from usage_errors import assert_refused
+from refusals import assert_refused
 
 if TYPE_CHECKING:
     from chat_server import ChatServer

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from greetings import TWO_MODELS, answer, write_project
+from refusals import assert_refused
 from run_files import latest_result
-from usage_errors import assert_refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,9 +14,9 @@ import pytest
 import warm_sessions
 from chat_server import Answer, asked_in
 from patience import PATIENCE
+from refusals import assert_refused
 from run_files import latest_result
 from sessions import clean_environment
-from usage_errors import assert_refused
 
 from pytest_skillopt import cli
 from pytest_skillopt.run.directory import Home, finish_writing, write_skill

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import warm_sessions
+from refusals import assert_refused
 from run_files import latest_result
 from tables import each_row
-from usage_errors import assert_refused
 
 from pytest_skillopt.settings import FIELDS, REMOVED, Settings, shown
 

@@ -16,9 +16,9 @@ import warm_sessions
 from chat_server import Answer, asked_in, system_of
 from fault_project import wait_for
 from greetings import proposal
+from refusals import assert_refused
 from run_files import all_results, latest_entries, latest_result
 from tables import each_row
-from usage_errors import assert_refused
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from usage_errors import assert_refused
+from refusals import assert_refused
 
 from pytest_skillopt.model.config import _KEYS
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 import warm_sessions
+from refusals import assert_refused
 from tables import each_row
-from usage_errors import assert_refused
 
 from pytest_skillopt.rollouts.workers import check_agreement
 

@@ -19,8 +19,8 @@ import pytest
 import warm_sessions
 from harness_project import KEY
 from patience import PATIENCE, wait_until
+from refusals import assert_refused
 from tables import each_row
-from usage_errors import assert_refused
 
 from pytest_skillopt.plugins.agents import run
 from pytest_skillopt.plugins.agents.known import Harness

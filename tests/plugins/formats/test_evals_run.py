@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from chat_server import asked_in, system_of
 from greetings import proposal
-from usage_errors import assert_refused
+from refusals import assert_refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable

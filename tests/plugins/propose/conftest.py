@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from refusals import Refusal
+
 
 @pytest.fixture
 def github(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeGitHub]:
@@ -97,6 +99,17 @@ def published(
         server.stop()
     made.someone()
     return folder, server.pulls
+
+
+@pytest.fixture
+def refusal(capsys: pytest.CaptureFixture[str]) -> Refusal:
+    """Run a command that is refused, and return why."""
+
+    def run(*words: str) -> str:
+        assert main([*words]) == 1
+        return capsys.readouterr().err
+
+    return run
 
 
 @pytest.fixture

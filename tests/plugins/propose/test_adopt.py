@@ -18,6 +18,7 @@ from pytest_skillopt.skill.version import Version
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from refusals import Refusal
     from skill_project import Project
 
 RUN = "20260101-000000"
@@ -36,7 +37,7 @@ def run(project: Project, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("run")
 def test_a_run_is_adopted_with_a_receipt_and_undone(
-    project: Project, capsys: pytest.CaptureFixture[str]
+    project: Project, capsys: pytest.CaptureFixture[str], refusal: Refusal
 ) -> None:
     assert main(["adopt", RUN]) == 0
     assert project.skill.read_bytes() == AFTER
@@ -48,8 +49,7 @@ def test_a_run_is_adopted_with_a_receipt_and_undone(
     assert "have these versions already" in capsys.readouterr().out
     assert main(["adopt", RUN, "--undo"]) == 0
     assert project.skill.read_bytes() == BEFORE
-    assert main(["adopt", RUN, "--undo"]) == 1
-    assert "was not adopted" in capsys.readouterr().err
+    assert "was not adopted" in refusal("adopt", RUN, "--undo")
 
 
 @pytest.mark.usefixtures("run")
@@ -63,12 +63,9 @@ def test_two_at_once_undo_it_once(project: Project) -> None:
     assert project.skill.read_bytes() == BEFORE
 
 
-def test_what_was_changed_since_is_refused(
-    project: Project, run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_was_changed_since_is_refused(project: Project, run: Path, refusal: Refusal) -> None:
     project.skill.write_bytes(BEFORE + b"By hand.\n")
-    assert main(["adopt", RUN]) == 1
-    assert "SKILL.md is not the version" in capsys.readouterr().err
+    assert "SKILL.md is not the version" in refusal("adopt", RUN)
     assert project.skill.read_bytes() == BEFORE + b"By hand.\n"
     project.skill.write_bytes(BEFORE)
     assert main(["adopt", RUN]) == 0
@@ -77,8 +74,7 @@ def test_what_was_changed_since_is_refused(
     assert project.skill.read_bytes().endswith(b"By hand.\n")
     project.skill.write_bytes(BEFORE)
     (run / "skills" / f"{sha256(AFTER)}.md").write_bytes(b"Something else.\n")
-    assert main(["adopt", RUN]) == 1
-    assert "does not have this SHA-256" in capsys.readouterr().err
+    assert "does not have this SHA-256" in refusal("adopt", RUN)
     assert project.skill.read_bytes() == BEFORE
 
 
@@ -119,7 +115,7 @@ SAME = {
 def test_a_forged_result_is_refused(
     project: Project,
     run: Path,
-    capsys: pytest.CaptureFixture[str],
+    refusal: Refusal,
     forged: dict[str, Any],
     said: str,
 ) -> None:
@@ -127,18 +123,16 @@ def test_a_forged_result_is_refused(
     for path in named:
         path.write_bytes(BEFORE)
     forge(run, **forged)
-    assert main(["adopt", RUN]) == 1
-    assert re.search(said, " ".join(capsys.readouterr().err.split()))
+    assert re.search(said, " ".join(refusal("adopt", RUN).split()))
     assert {path.read_bytes() for path in named} == {BEFORE}
 
 
 def test_what_the_settings_of_the_project_allow_is_adopted(
-    project: Project, run: Path, capsys: pytest.CaptureFixture[str]
+    project: Project, run: Path, refusal: Refusal
 ) -> None:
     linked = AFTER.replace(b"name: invoices", b"name: bills") + b"See [the list](later.md).\n"
     forge(run, linked)
-    assert main(["adopt", RUN]) == 1
-    assert "allow it by skillopt_lint_allow" in " ".join(capsys.readouterr().err.split())
+    assert "allow it by skillopt_lint_allow" in " ".join(refusal("adopt", RUN).split())
     project.configure('skillopt_lint_allow = "links, frontmatter, rule-of-a-conftest"')
     assert main(["adopt", RUN]) == 0
     assert project.skill.read_bytes() == linked
@@ -154,14 +148,13 @@ def test_a_new_command_is_shown(
 
 
 def test_only_what_the_receipt_pins_is_undone(
-    project: Project, run: Path, capsys: pytest.CaptureFixture[str]
+    project: Project, run: Path, refusal: Refusal
 ) -> None:
     assert main(["adopt", RUN]) == 0
     more = BEFORE + b"More.\n"
     forge(run, before=sha256(more))
     (run / "skills" / f"{sha256(more)}.md").write_bytes(more)
-    assert main(["adopt", RUN, "--undo"]) == 1
-    assert "pins other versions" in capsys.readouterr().err
+    assert "pins other versions" in refusal("adopt", RUN, "--undo")
     assert project.skill.read_bytes() == AFTER
 
 
@@ -189,16 +182,15 @@ def test_undoing_removes_a_file_that_the_version_had_created(
 
 
 def test_a_result_does_not_choose_the_rule_that_judges_it(
-    project: Project, run: Path, capsys: pytest.CaptureFixture[str]
+    project: Project, run: Path, refusal: Refusal
 ) -> None:
     """A shorter skill may pass a little less often, if whoever adopts it says so."""
     shorter = BEFORE.replace(b"Read the invoice.\n\n", b"")
     always = {"passed": 3, "n": 3}
     rows = [{"id": f"t::{n}", "split": "val", "before": always, "after": always} for n in range(20)]
     forge(run, shorter, tasks=rows, verdict={"gate": "shorten"})
-    assert main(["adopt", RUN]) == 1
     said = "the rule of the search shorten accepted it: name it with --search"
-    assert said in capsys.readouterr().err
+    assert said in refusal("adopt", RUN)
     assert project.skill.read_bytes() == BEFORE
     assert main(["adopt", RUN, "--search=shorten"]) == 0
     assert project.skill.read_bytes() == shorter

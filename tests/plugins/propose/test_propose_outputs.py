@@ -16,6 +16,8 @@ from pytest_skillopt.run.result import Comparison, Rate, Result, SkillResult
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from refusals import Refusal
+
 
 def result(*, accepted: bool = True) -> Result:
     before = Rate(rate=0.5, low=0.4, high=0.6, tasks=10, samples=50)
@@ -96,11 +98,8 @@ def test_job_tells_the_ci_how_it_ended(
         (["--max-time", "1", "--args", "-k 'x"], "No closing quotation"),
     ],
 )
-def test_job_wants_a_cap(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["job", *arguments]) == 1
-    assert message in capsys.readouterr().err
+def test_job_wants_a_cap(arguments: list[str], message: str, refusal: Refusal) -> None:
+    assert message in refusal("job", *arguments)
 
 
 def test_command_of_a_job() -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fake_github import FakeGitHub
+    from refusals import Refusal
     from skill_project import Project
 
 
@@ -303,13 +304,10 @@ def test_repository_without_drafts(project: Project, github: FakeGitHub) -> None
     assert github.pulls[0]["draft"] is False
 
 
-def test_server_that_is_not_there(
-    project: Project, github: FakeGitHub, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_server_that_is_not_there(project: Project, github: FakeGitHub, refusal: Refusal) -> None:
     project.propose()
     github.stop()
-    assert main(["propose"]) == 1
-    said = capsys.readouterr().err
+    said = refusal("propose")
     assert "GET /pulls of octo/repo failed: Get" in said
     assert "run this again later" in said
     assert project.branches().keys() == {"main"}
@@ -320,13 +318,12 @@ def test_a_command_that_does_not_answer(
     github: FakeGitHub,
     gh_log: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    refusal: Refusal,
 ) -> None:
     project.propose()
     gh_log.with_name("gh").write_text("#!/bin/sh\nexec sleep 60\n")
     monkeypatch.setattr(api, "TIMEOUT", 0.05)
-    assert main(["propose"]) == 1
-    assert "gh gave no answer" in capsys.readouterr().err
+    assert "gh gave no answer" in refusal("propose")
 
 
 def test_without_the_command_nothing_is_pushed(
@@ -334,7 +331,7 @@ def test_without_the_command_nothing_is_pushed(
     github: FakeGitHub,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    refusal: Refusal,
 ) -> None:
     project.propose()
     git = shutil.which("git")
@@ -342,8 +339,7 @@ def test_without_the_command_nothing_is_pushed(
     (tmp_path / "only").mkdir()
     (tmp_path / "only" / "git").symlink_to(git)
     monkeypatch.setenv("PATH", str(tmp_path / "only"))
-    assert main(["propose"]) == 1
-    said = capsys.readouterr().err
+    said = refusal("propose")
     assert "requests on GitHub need the command gh, which is not on PATH: install it" in said
     assert "push only with --no-forge" in said
     assert project.branches().keys() == {"main"}
@@ -491,8 +487,9 @@ def test_a_dry_run_shows_branch_and_text_and_changes_nothing(
     github: FakeGitHub,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+    refusal: Refusal,
 ) -> None:
-    """It needs no token, and no server that it knows."""
+    """It needs no token, and no server that it knows; the proposal is checked as ever."""
     monkeypatch.delenv("GITHUB_TOKEN")
     monkeypatch.delenv("GITHUB_REPOSITORY")
     assert main(["propose"]) == 0
@@ -506,17 +503,15 @@ def test_a_dry_run_shows_branch_and_text_and_changes_nothing(
     assert project.branches().keys() == {"main"}
     assert github.calls == []
     project.tamper(path="other.txt")
-    assert main(["propose", "--dry-run"]) == 1, "checked as ever"
-    assert "other.txt: not one of the skill files" in capsys.readouterr().err
+    assert "other.txt: not one of the skill files" in refusal("propose", "--dry-run")
 
 
 def test_tampered_proposal_pushes_nothing_and_starts_no_command_of_the_ci(
-    project: Project, github: FakeGitHub, capsys: pytest.CaptureFixture[str]
+    project: Project, github: FakeGitHub, refusal: Refusal
 ) -> None:
     project.propose()
     project.tamper(path="x\n::set-output name=a::b\n##[error]c")
-    assert main(["propose"]) == 1
-    lines = capsys.readouterr().err.split("\n")
+    lines = refusal("propose").split("\n")
     assert any("set-output" in line for line in lines)
     assert not [line for line in lines if line.lstrip().startswith("::") or "##[" in line]
     assert project.branches().keys() == {"main"}
@@ -527,12 +522,11 @@ def test_no_token_and_no_login(
     project: Project,
     github: FakeGitHub,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    refusal: Refusal,
 ) -> None:
     project.propose()
     monkeypatch.delenv("GITHUB_TOKEN")
-    assert main(["propose"]) == 1
-    assert "no token for GitHub: set GITHUB_TOKEN" in capsys.readouterr().err
+    assert "no token for GitHub: set GITHUB_TOKEN" in refusal("propose")
     assert project.branches().keys() == {"main"}
 
 
@@ -541,33 +535,28 @@ def test_no_token_and_no_login(
     [("{}", ()), ("file://{}", ()), ("../remote.git", ()), ("{}", ("--forge=github",))],
 )
 def test_remote_that_is_not_on_github(
-    project: Project, capsys: pytest.CaptureFixture[str], url: str, arguments: tuple[str, ...]
+    project: Project, refusal: Refusal, url: str, arguments: tuple[str, ...]
 ) -> None:
     project.propose()
     project.git("remote", "set-url", "origin", url.format(project.remote))
-    assert main(["propose", *arguments]) == 1
-    said = capsys.readouterr().err
+    said = refusal("propose", *arguments)
     assert "the remote is a folder" in said
     assert "push only with --no-forge" in said
     assert "github.com" not in said
     assert "token" not in said
 
 
-def test_detached_head(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_detached_head(project: Project, refusal: Refusal) -> None:
     project.propose()
     project.git("checkout", "--quiet", "--detach")
-    assert main(["propose", "--no-forge"]) == 1
-    assert "HEAD is detached" in capsys.readouterr().err
+    assert "HEAD is detached" in refusal("propose", "--no-forge")
     assert main(["propose", "--no-forge", "--base", "main"]) == 0
 
 
-def test_branch_of_a_proposal_is_no_base(
-    project: Project, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_branch_of_a_proposal_is_no_base(project: Project, refusal: Refusal) -> None:
     project.propose()
     project.git("checkout", "--quiet", "-b", "skillopt/other")
-    assert main(["propose", "--no-forge"]) == 1
-    assert "itself a proposal" in capsys.readouterr().err
+    assert "itself a proposal" in refusal("propose", "--no-forge")
 
 
 @each_row(
@@ -583,11 +572,10 @@ def test_branch_of_a_proposal_is_no_base(
     ],
 )
 def test_a_place_that_takes_no_proposal_is_named(
-    project: Project, capsys: pytest.CaptureFixture[str], argument: str, words: str
+    project: Project, refusal: Refusal, argument: str, words: str
 ) -> None:
     project.propose()
-    assert main(["propose", *([] if "forge" in argument else ["--no-forge"]), argument]) == 1
-    assert words in capsys.readouterr().err
+    assert words in refusal("propose", *([] if "forge" in argument else ["--no-forge"]), argument)
     assert project.branches().keys() == {"main"}
 
 
@@ -595,24 +583,20 @@ def test_no_repository(
     project: Project,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    refusal: Refusal,
 ) -> None:
     project.propose()
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (project.root / ".skillopt").rename(elsewhere / ".skillopt")
     monkeypatch.chdir(elsewhere)
-    assert main(["propose", "--no-forge"]) == 1
-    assert "is not in a git repository" in capsys.readouterr().err
+    assert "is not in a git repository" in refusal("propose", "--no-forge")
 
 
-def test_no_git(
-    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_git(project: Project, monkeypatch: pytest.MonkeyPatch, refusal: Refusal) -> None:
     project.propose()
     monkeypatch.setenv("PATH", str(project.root))
-    assert main(["propose", "--no-forge"]) == 1
-    assert "git is not installed, or not on PATH" in capsys.readouterr().err
+    assert "git is not installed, or not on PATH" in refusal("propose", "--no-forge")
 
 
 def test_dirty_work_tree_is_left_out(project: Project) -> None:
@@ -624,11 +608,10 @@ def test_dirty_work_tree_is_left_out(project: Project) -> None:
     assert (project.root / "other.txt").read_text() == "dirty\n"
 
 
-def test_remote_that_is_not_there(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_remote_that_is_not_there(project: Project, refusal: Refusal) -> None:
     project.propose()
     project.git("remote", "set-url", "origin", str(project.root / "gone.git"))
-    assert main(["propose", "--no-forge"]) == 1
-    assert "git fetch failed" in capsys.readouterr().err
+    assert "git fetch failed" in refusal("propose", "--no-forge")
 
 
 def test_shallow_clone_is_enough(
@@ -721,14 +704,13 @@ def test_token_does_not_follow_a_redirect(
 def test_github_token_is_for_its_own_server(
     project: Project,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    refusal: Refusal,
     host: str,
 ) -> None:
     project.propose()
     project.git("remote", "set-url", "origin", f"https://{host}/octo/repo.git")
     monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
-    assert main(["propose"]) == 1
-    assert "GITHUB_SERVER_URL" in capsys.readouterr().err
+    assert "GITHUB_SERVER_URL" in refusal("propose")
     where = place(f"https://{host}/octo/repo.git")
     environ = {"GH_TOKEN": TOKEN, "GITHUB_ACTIONS": "true", "GITHUB_REPOSITORY": "octo/repo"}
     assert push_headers("github", environ, where) == {}

@@ -8,12 +8,16 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from tables import each_row
 
 from pytest_skillopt.cli import _parser, main
 from pytest_skillopt.plugins.propose.schedule import training_command
+
+if TYPE_CHECKING:
+    from refusals import Refusal
 
 PAGE = Path(__file__).parents[3] / "docs" / "ci.md"
 CAP, TO_PYTEST = "--max-cost=5", "--skillopt-max-cost=5"
@@ -136,9 +140,8 @@ def test_the_timer_of_the_page_starts_what_a_night_needs(tmp_path: Path, project
 
 
 @each_row("at", ["25:00", "3", "03:60", "3:7", "0 3 * * *", ""])
-def test_time_that_is_none(capsys: pytest.CaptureFixture[str], at: str) -> None:
-    assert main(["schedule", "--at", at, CAP]) == 1
-    assert "is not a time of day" in capsys.readouterr().err
+def test_time_that_is_none(refusal: Refusal, at: str) -> None:
+    assert "is not a time of day" in refusal("schedule", "--at", at, CAP)
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from refusals import assert_refused
 from tables import each_row
-from usage_errors import assert_refused
 
 from pytest_skillopt.plugins.published.config import read
 from pytest_skillopt.settings import FIELDS

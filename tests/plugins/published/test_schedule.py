@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import assert_refused
 from tables import each_row
-from usage_errors import assert_refused
 
 from pytest_skillopt.plugins.published.merging import select_published
 from pytest_skillopt.plugins.published.search_batch import edit_budget

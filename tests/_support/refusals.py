@@ -1,8 +1,13 @@
-"""Sessions that pytest ends before a test runs."""
+"""Sessions and commands that are refused."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
+
+Refusal = Callable[..., str]
+"""Run a command of ours that is refused; return why."""
 
 
 def assert_refused(session: pytest.RunResult, *said: str) -> None:
