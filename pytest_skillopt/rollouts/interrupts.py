@@ -121,10 +121,10 @@ def settled(run: Callable[[], Rollout]) -> Rollout:
 
 def _ended_children() -> tuple[float, ...]:
     """Return what all ended children of this process took: it grows with each (not on Windows)."""
-    if sys.platform == "win32":
+    try:
+        import resource
+    except ImportError:  # on Windows
         return ()
-    import resource
-
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return (used.ru_minflt, used.ru_utime, used.ru_stime)
 
