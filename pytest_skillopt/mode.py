@@ -167,6 +167,7 @@ _TRAIN = Mode(
     carry_out=_own,
     doing="training",
     samples=_samples_of_training,
+    late_probe=True,
     gated=True,
     options=("resume",),
     splits=True,

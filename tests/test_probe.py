@@ -90,13 +90,15 @@ def test_a_fault_that_may_pass_is_left_to_the_calls_that_matter(
 
 
 def test_what_is_refused_asks_nothing(project: pytest.Pytester, chat_server: ChatServer) -> None:
-    """A comparison of a version with itself, and a training that is another one by now."""
+    """A comparison of a version with itself, a training that is too small, or another by now."""
     wrong = pytest.ExitCode.USAGE_ERROR
     serial = ("-p", "no:xdist")
     assert (
         project.runpytest_inprocess("--skillopt-compare", "SKILL.md", "SKILL.md", *serial).ret
         == wrong
     )
+    short = project.runpytest_inprocess("--skillopt-train", "--skillopt-max-rollouts=3", *serial)
+    short.stdout.fnmatch_lines("*which leaves nothing to search*")
     assert not chat_server.probes
     assert (
         project.runpytest_inprocess("--skillopt-train", "--skillopt-max-calls=5", *serial).ret == 0

@@ -16,7 +16,7 @@ from pytest_skillopt.run.openrun import joined_reasons
 from pytest_skillopt.run.result import Findings
 from pytest_skillopt.search.budget import usual_of
 from pytest_skillopt.search.extensions import Stages, search_of
-from pytest_skillopt.search.final_comparison import BEGUN
+from pytest_skillopt.search.final_comparison import BEGUN, shortage
 from pytest_skillopt.search.history import ROUND, Observer
 from pytest_skillopt.search.outcome import check_together
 from pytest_skillopt.search.trainer import Trainer
@@ -44,6 +44,8 @@ _RANK: tuple[Status, ...] = ("interrupted", "unmeasured", "accepted", "rejected"
 
 def train(run: Run, display: Display) -> Result:
     """Train all skills, then write the accepted ones."""
+    if any(_can_search(run, skill) for skill in run.versions):
+        run.probe()
     _note_what_nothing_passes(run, display)
     outcomes = _train_each(run, display)
     together = bool(_new_descriptions(run, outcomes))
@@ -57,6 +59,13 @@ def train(run: Run, display: Display) -> Result:
     is_resumable = any(outcome.resumable for outcome in outcomes)
     resume = run.resume_command if is_resumable else ""
     return run.result(status, joined_reasons(results), results, resume=resume)
+
+
+def _can_search(run: Run, skill: str) -> bool:
+    """Return whether the caps leave a skill anything to search with, as far as is known."""
+    purse = run.limits.purse.share(len(run.versions))
+    short = shortage(purse, run.settings, suite_of(run.tasks, skill, run.settings))
+    return purse.is_guessed or not short
 
 
 def _train_each(run: Run, display: Display) -> list[TrainOutcome]:
