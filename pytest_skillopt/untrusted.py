@@ -293,18 +293,20 @@ def _forms(value: str) -> tuple[str, ...]:
 
     data = value.encode("utf-8", "replace")
     printed = data.decode()
-    whole = [line.strip() for line in value.split("\n")] if "\n" in value else []
-    lines = [line for line in whole if len(line) >= SHORTEST_SECRET and " " not in line]
-    return (
-        value,
-        *(json.dumps(value, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)),
-        *(repr(value)[1:-1], repr(f'"{value}')[2:-1]),
-        *(quote(printed, safe=""), quote(printed), quote_plus(printed)),
-        escape(value),
-        b64encode(data).decode(),
-        data.hex(),
-        *lines,
-    )
+    in_json = (json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
+    # A quote within a text decides by which quotes Python writes it.
+    in_python = (repr(value)[1:-1], repr(f'"{value}')[2:-1])
+    in_urls = (quote(printed, safe=""), quote(printed), quote_plus(printed))
+    encoded = (escape(value), b64encode(data).decode(), data.hex())
+    return (value, *in_json, *in_python, *in_urls, *encoded, *_lines_of_key(value))
+
+
+def _lines_of_key(value: str) -> list[str]:
+    """List the lines of a secret of several lines that are long enough to be secrets."""
+    if "\n" not in value:
+        return []
+    lines = [line.strip() for line in value.split("\n")]
+    return [line for line in lines if len(line) >= SHORTEST_SECRET and " " not in line]
 
 
 def parsed(text: str | bytes) -> Any:

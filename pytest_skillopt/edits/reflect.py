@@ -101,17 +101,16 @@ def ask_analysts(
             minibatches(records, context.minibatch, context, f"{template}/{draw}")
         )
     ]
-    questions = [
-        context.question(
-            "reflect",
-            template,
-            form,
-            ("Rollouts", evidence(batch, context) + (f"\n\nYou are analyst {n + 1}." if n else "")),
-            label=name,
-            budget=context.budget,
+    questions = []
+    for label, number, batch in drawn:
+        rollouts = evidence(batch, context)
+        if number:
+            rollouts += f"\n\nYou are analyst {number + 1}."
+        section = ("Rollouts", rollouts)
+        question = context.question(
+            "reflect", template, form, section, label=label, budget=context.budget
         )
-        for name, n, batch in drawn
-    ]
+        questions.append(question)
     answers = zip(drawn, context.calls.ask(questions), strict=True)
     return [(batch, answer) for (*_, batch), answer in answers if answer is not None]
 

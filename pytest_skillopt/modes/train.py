@@ -16,7 +16,7 @@ from pytest_skillopt.run.openrun import joined_reasons
 from pytest_skillopt.run.result import Findings
 from pytest_skillopt.search.budget import usual_of
 from pytest_skillopt.search.extensions import Stages, search_of
-from pytest_skillopt.search.final_comparison import BEGUN, shortage
+from pytest_skillopt.search.final_comparison import BEGUN, known_shortage
 from pytest_skillopt.search.history import ROUND, Observer
 from pytest_skillopt.search.outcome import check_together
 from pytest_skillopt.search.trainer import Trainer
@@ -64,8 +64,8 @@ def train(run: Run, display: Display) -> Result:
 def _can_search(run: Run, skill: str) -> bool:
     """Return whether the caps leave a skill anything to search with, as far as is known."""
     purse = run.limits.purse.share(len(run.versions))
-    short = shortage(purse, run.settings, suite_of(run.tasks, skill, run.settings))
-    return purse.is_guessed or not short
+    suite = suite_of(run.tasks, skill, run.settings)
+    return not known_shortage(purse, run.settings, suite)
 
 
 def _train_each(run: Run, display: Display) -> list[TrainOutcome]:
@@ -156,9 +156,11 @@ def _train_skill(
     # A run that is continued with another number of workers asks for the same samples.
     width = run.journal.once("width", lambda: {"rollouts": run.sampler.at_once})
     optimizer = JournaledModel(run.models.get("optimizer"), run.journal, display.thinking)
+    suite = suite_of(run.tasks, skill, run.settings)
+    others = {path: rival for path, rival in rivals.items() if path != skill}
     trainer = Trainer(
         run.versions[skill],
-        suite_of(run.tasks, skill, run.settings),
+        suite,
         run.sampler,
         optimizer,
         run.settings,
@@ -168,7 +170,7 @@ def _train_skill(
         observer=_Observer(run, display, skill),
         at_once=width["rollouts"],
         purse=purse,
-        rivals={path: rival for path, rival in rivals.items() if path != skill},
+        rivals=others,
         renewed=renewed,
     )
     outcome = trainer.run()

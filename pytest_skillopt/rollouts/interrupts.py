@@ -110,7 +110,7 @@ def settled(run: Callable[[], Rollout]) -> Rollout:
     """Return a rollout; wait a moment before if it failed and processes of it have ended.
 
     A CI or an editor that ends a tree of processes may begin with those of a test: this process is
-    then ended before it tells of their failure, which is no answer.
+    then ended before it reports their failure, which would count as a wrong answer.
     """
     before = _ended_children()
     rollout = run()

@@ -354,7 +354,8 @@ class SerialExecutor(WorkersExecutor):
                 rollout = settled(lambda: self._runner.run(request))
         except RolloutTimeout:  # raised between the rollout's end and the timer's
             rollout = Rollout.of_error(request, "timeout", late[0])
-        # A test may catch either interrupt, as an event loop does: its end is no answer.
+        # A test may catch either interrupt, as an event loop does, and then end in any way: the
+        # rollout is not counted as an answer.
         if self.ended:
             raise KeyboardInterrupt
         if late and rollout.error is None:

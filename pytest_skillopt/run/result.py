@@ -137,14 +137,16 @@ class Rate(_Record):
         rate = sum(passed / n for passed, n in known) / len(known)
         low, high = interval(known)
         k = k or min(n for _, n in known)
+        samples = sum(n for _, n in known)
+        all_k = fmean(pass_hat_k(passed, n, k) for passed, n in known)
         return cls(
             rate=rate,
             low=min(low, rate),
             high=max(high, rate),
             tasks=len(known),
-            samples=sum(n for _, n in known),
+            samples=samples,
             k=k,
-            all_k=fmean(pass_hat_k(passed, n, k) for passed, n in known),
+            all_k=all_k,
         )
 
 

@@ -138,6 +138,11 @@ def shortage(purse: Purse, settings: Settings, tasks: Sequence[SkillTask]) -> st
     )
 
 
+def known_shortage(purse: Purse, settings: Settings, tasks: Sequence[SkillTask]) -> str:
+    """Describe a shortage as ``shortage`` does; empty as long as prices are only guessed."""
+    return "" if purse.is_guessed else shortage(purse, settings, tasks)
+
+
 @dataclass(frozen=True, slots=True)
 class Begun:
     """Parameters of a final comparison, as in the journal."""

@@ -431,9 +431,13 @@ class DefaultSearch:
         if not step:
             return
         self._step = Step()
+        kept = self._model.kept
+        candidate = ""
+        if step.kept:
+            candidate = self._ideas.make(kept).version.digest
         self._state.history.end_step(
-            Basis(1, self._observed.records(), self._model.mean_rate(self._model.kept)),
-            candidate=self._ideas.make(self._model.kept).version.digest if step.kept else "",
+            Basis(1, self._observed.records(), self._model.mean_rate(kept)),
+            candidate=candidate,
             edits=len(step.kept),
             reason=step.describe(),
         )

@@ -1,4 +1,4 @@
-"""What further rollouts of a search are expected to bring, by which it ends."""
+"""The expected finds of further rollouts, by which a search ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TO_AN_END = 120
 
 
 class Prospects(NamedTuple):
-    """What ``AHEAD`` further rollouts are expected to find."""
+    """The expected finds of ``AHEAD`` further rollouts."""
 
     chance: float
     """Chance, in [0, 1], of an idea that helps."""

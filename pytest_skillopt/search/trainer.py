@@ -24,8 +24,8 @@ from pytest_skillopt.search.estimate import Belief, estimate_gain, pairs_needed,
 from pytest_skillopt.search.extensions import Stages, notes_on_search
 from pytest_skillopt.search.final_comparison import (
     FinalComparison,
+    known_shortage,
     option_for,
-    shortage,
 )
 from pytest_skillopt.search.history import Observer
 from pytest_skillopt.search.outcome import (
@@ -154,8 +154,8 @@ class Trainer:
     def run(self) -> TrainOutcome:
         """Train; end cleanly at caps and faults. Only a bug or Ctrl-C raises."""
         state = self._state
-        short = shortage(state.purse, state.settings, [*state.suite, *state.test])
-        if short and not state.purse.is_guessed:
+        short = known_shortage(state.purse, state.settings, [*state.suite, *state.test])
+        if short:
             return self._outcome("unchanged", short)
         stopped = None
         try:

@@ -79,7 +79,7 @@ def check_kind(name: str) -> None:
 def check_names(version: Version, trained: Trained) -> None:
     """Refuse (SkillError) a version with a file that may not be written.
 
-    It is no text document, or lies outside of the skill's folder and is not trained.
+    Such a file is not a text document, or lies outside of the skill's folder and is not trained.
 
     A version may come from an untrusted cache.
     """

@@ -31,7 +31,7 @@ class Version(Mapping[str, Text]):
     """Texts of a skill by name. Immutable; versions with equal texts are equal.
 
     Raises:
-        ValueError: there is no text ``SKILL.md``.
+        ValueError: the text ``SKILL.md`` is missing.
     """
 
     def __init__(self, texts: Mapping[str, Text]) -> None:

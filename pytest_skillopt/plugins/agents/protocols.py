@@ -42,23 +42,27 @@ class _Protocol:
 
 
 # Anthropic counts cached input separately, Gemini a model's thoughts.
+_CHAT = _Protocol(("choices",), asked=("prompt_tokens",), said=("completion_tokens",))
+_RESPONSES = _Protocol(
+    ("output",), ends=("response.completed", "response.incomplete"), part="response"
+)
+_MESSAGES = _Protocol(
+    ("content",),
+    ends=("message_stop",),
+    part="message",
+    asked=("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"),
+)
+_GEMINI = _Protocol(
+    ("candidates", "promptFeedback"),
+    told="usageMetadata",
+    asked=("promptTokenCount", "toolUsePromptTokenCount"),
+    said=("candidatesTokenCount", "thoughtsTokenCount"),
+)
 _PROTOCOLS = {
-    "chat": _Protocol(("choices",), asked=("prompt_tokens",), said=("completion_tokens",)),
-    "responses": _Protocol(
-        ("output",), ends=("response.completed", "response.incomplete"), part="response"
-    ),
-    "messages": _Protocol(
-        ("content",),
-        ends=("message_stop",),
-        part="message",
-        asked=("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"),
-    ),
-    "gemini": _Protocol(
-        ("candidates", "promptFeedback"),
-        told="usageMetadata",
-        asked=("promptTokenCount", "toolUsePromptTokenCount"),
-        said=("candidatesTokenCount", "thoughtsTokenCount"),
-    ),
+    "chat": _CHAT,
+    "responses": _RESPONSES,
+    "messages": _MESSAGES,
+    "gemini": _GEMINI,
 }
 _FINISHED = ("finish_reason", "finishReason", "stop_reason")
 _NAMES = ("model", "modelVersion")

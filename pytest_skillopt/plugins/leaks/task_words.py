@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pytest_skillopt import Edit, SkillTask
 
     Keys = Iterator[tuple[str, tuple[int, int]]]
-    """What is specific in a text, each with its place."""
+    """The specific words and numbers of a text, each with its place."""
 
 _MONTHS = (
     "jan gen ene", "feb fev", "mar maa", "apr avr abr", "may mai mag mei", "jun juin giu",

@@ -104,15 +104,13 @@ class Publisher:
         return validate(proposal, self._tip)
 
     def _publish(self, skill: Checked, proposal: Proposal) -> Outcome:
+        run_url = forges.run_url(self._environ)
+        body = compose(skill, simulated=proposal.result.simulated, run_url=run_url)
         request = forges.Request(
             branch=f"skillopt/{skill.branch}",
             base=self._base,
             title=title(skill),
-            body=compose(
-                skill,
-                simulated=proposal.result.simulated,
-                run_url=forges.run_url(self._environ),
-            ),
+            body=body,
             marker=marker(skill),
             draft=not self._args.ready,
             labels=tuple(self._args.label or ["skillopt"]),
