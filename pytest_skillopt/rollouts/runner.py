@@ -231,6 +231,18 @@ class Running:
     recorded: list[warnings.WarningMessage] = field(default_factory=list)
     printed: str = ""
     """Its output while it shares the process, when pytest captures nothing."""
+    has_begun: bool = False
+    """True if the test has been called."""
+
+    def begin(self) -> None:
+        """Note that the test is called, and refuse a second call.
+
+        Plugins that retry, such as pytest-retry, call a test that failed again within its rollout;
+        passing then, it would count as passed.
+        """
+        if self.has_begun:
+            pytest.fail("a rollout is not retried: its first outcome counts", pytrace=False)
+        self.has_begun = True
 
     def output(self) -> str:
         shown = dict.fromkeys(
@@ -275,6 +287,8 @@ class _RolloutHooks:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self) -> Generator[None, object, object]:
         running = RUNNING.get()
+        if running is not None:
+            running.begin()
         with no_network() if running and running.idle else contextlib.nullcontext():
             return (yield)
 

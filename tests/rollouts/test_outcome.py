@@ -360,3 +360,87 @@ def _check_what_was_recorded(driven: Driven) -> None:
     for rollout in driven.rollouts:
         printed = "test_printed" in rollout.request.task
         assert rollout.output.count("to be seen") == printed
+
+
+def test_a_plugin_that_retries_does_not_make_a_failure_a_pass(drive: Drive) -> None:
+    """A plugin for flaky tests does so, as pytest-retry, within the report of the first call."""
+    conftest = """
+    import pytest
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(item, call):
+        report = yield
+        if report.when == "call" and report.failed:
+            item.ihook.pytest_runtest_teardown(item=item, nextitem=None)
+            item._initrequest()
+            item.ihook.pytest_runtest_setup(item=item)
+            again = pytest.CallInfo.from_call(
+                lambda: item.ihook.pytest_runtest_call(item=item), when="call"
+            )
+            report.outcome = "failed" if again.excinfo else "passed"
+        return report
+    """
+    tests = """
+    calls = []
+
+    def test_flaky():
+        calls.append("call")
+        assert len(calls) > 1
+    """
+    rollout = drive(tests, "-p", "no:xdist", conftest=conftest).one("test_flaky")
+    assert (rollout.outcome, rollout.message) == (
+        "failed",
+        "assert 1 > 1\n +  where 1 = len(['call'])",
+    )
+
+
+def test_a_plugin_that_knows_one_rollout_of_a_test_at_once_is_off_in_lanes(drive: Drive) -> None:
+    """The listener of Allure finds a test that runs by its node ID."""
+    conftest = """
+    import pytest
+
+    class Listener:
+        running = {}
+
+        @pytest.hookimpl(wrapper=True)
+        def pytest_runtest_protocol(self, item):
+            self.running[item.nodeid] = item
+            result = yield
+            del self.running[item.nodeid]
+            return result
+
+        @pytest.hookimpl(wrapper=True)
+        def pytest_runtest_makereport(self, item):
+            self.running[item.nodeid]
+            return (yield)
+
+    def pytest_configure(config):
+        config.pluginmanager.register(Listener(), "allure_listener")
+    """
+    tests = "import time\n\ndef test_slow(): time.sleep(0.02)\n"
+    driven = drive(tests, *MODES["lanes"], conftest=conftest, job="rollout_driver:two_versions")
+    assert {r.outcome for r in driven.rollouts} == {"passed"}
+
+
+def test_tests_that_share_an_event_loop_do_not_overlap_in_lanes(drive: Drive) -> None:
+    """The plugin of anyio, which comes with openai, has one loop for all tests of a process."""
+    tests = """
+    import anyio, pytest
+
+    @pytest.fixture(scope="module")
+    def anyio_backend():
+        return "asyncio"
+
+    @pytest.fixture(scope="module")
+    async def service(anyio_backend):
+        await anyio.sleep(0)
+        yield "service"
+
+    @pytest.mark.anyio
+    async def test_slow(service):
+        await anyio.sleep(0.02)
+        assert service == "service"
+    """
+    lanes = ("-p", "anyio", *MODES["lanes"])
+    driven = drive(tests, *lanes, job="rollout_driver:two_versions")
+    assert {r.outcome for r in driven.rollouts} == {"passed"}
