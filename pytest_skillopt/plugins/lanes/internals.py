@@ -33,8 +33,13 @@ _RUNTEST_HOOKS = (
     "pytest_runtest_setup",
     "pytest_runtest_call",
     "pytest_runtest_teardown",
+    # Allure finds in them the rollout that the hooks above have begun, by its node ID.
+    "pytest_runtest_makereport",
+    "pytest_fixture_setup",
+    "pytest_fixture_post_finalizer",
 )
 _SWITCHING_PLUGINS = (
+    "allure_listener",
     "assertion",
     "capturemanager",
     "faulthandler",

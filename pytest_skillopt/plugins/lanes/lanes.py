@@ -46,7 +46,7 @@ EXCLUSIVE_FIXTURES = frozenset(
         # of common plugins
         *("mocker", "class_mocker", "module_mocker", "package_mocker", "session_mocker"),
         *("httpx_mock", "respx_mock", "requests_mock", "responses", "aioresponses"),
-        *("freezer", "time_machine", "fs", "socket_disabled", "socket_enabled"),
+        *("anyio_backend", "freezer", "time_machine", "fs", "socket_disabled", "socket_enabled"),
     )
 )
 """Fixtures that change state shared by all rollouts of a process."""
