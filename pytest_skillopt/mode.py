@@ -108,7 +108,10 @@ class Mode:
         return mode
 
     def _refuse_biasing(self, config: pytest.Config) -> None:
-        """Refuse options that stop early, pick failures or repeat them."""
+        """Refuse options under which tests do not run, and those that bias what is measured."""
+        if config.getoption("setuponly", default=False):
+            shown = "--setup-only and --setup-plan: with them no test runs"
+            raise pytest.UsageError(f"{self.flag} cannot be combined with {shown}")
         if self.judges_tasks:
             return
         for dest, shown in _BIASING.items():

@@ -461,6 +461,7 @@ BAD_OPTIONS: list[tuple[tuple[str, ...], str]] = [
     (("--sw",), "*cannot be combined with --sw*"),
     (("--lf",), "*cannot be combined with --lf*"),
     (("--pdb",), "*cannot be combined with --pdb*"),
+    (("--setup-plan",), "*cannot be combined with --setup-only and --setup-plan*"),
     (("-f",), "*cannot be combined with -f / --looponfail*"),
     (("--skillopt",), "*--skillopt and --skillopt-train*"),
     (("--skillopt-check-strict",), "*needs --skillopt-check*"),
