@@ -56,7 +56,7 @@ from pytest_skillopt.gate.statistics import (
     is_flaky,
     permutation_test,
 )
-from pytest_skillopt.report.words import plural
+from pytest_skillopt.report.words import plural, rounded
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
@@ -241,8 +241,11 @@ class DefaultGate(SequentialGate):
                 luck = self._luck(level)
             proved = not luck
             doubt = luck or self._net_doubt(self._last_look if last else EARLY)
-            if not doubt or (not last and self._is_hopeless()):
+            if not doubt:
                 break
+            if not last and self._is_hopeless():
+                moved = f"the suite's mean moved {self._moved()}; {self._said()}"
+                return f"more samples were unlikely to show a rise: {moved}"
         return doubt
 
     def _again(self) -> list[Want]:
@@ -323,7 +326,7 @@ class DefaultGate(SequentialGate):
             return ""
         return (
             f"the change may be chance: a skill that changes nothing looks this good in "
-            f"{100 * found:.2g} % of all comparisons, at most {100 * most:.2g} % is allowed"
+            f"{_share(found)} of all comparisons, at most {_share(most)} is allowed"
         )
 
     def _p_value(self) -> float:
@@ -507,6 +510,11 @@ class DefaultGate(SequentialGate):
         known = self._compared
         points = 100 * self._chance_sum(known) / max(1, len(known))
         return f"chance moves the mean by {points:.1f} points"
+
+
+def _share(value: float) -> str:
+    """Write a share in [0, 1]; one below a tenth has two digits that are not zero."""
+    return f"{100 * value:.2g} %" if value < 0.1 else rounded(value)
 
 
 def _apportion(exact: Mapping[str, float], pairs: int) -> dict[str, int]:
