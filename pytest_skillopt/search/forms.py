@@ -465,7 +465,7 @@ def _log_mean(logs: Floats, weight: Floats) -> Floats:
 
 
 def _normal(log_weight: Floats) -> Floats:
-    weight = np.exp(log_weight - log_weight.max())
+    weight = np.exp(log_weight - np.max(log_weight))
     return np.asarray(weight / weight.sum())
 
 

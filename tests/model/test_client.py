@@ -17,9 +17,9 @@ from patience import PATIENCE, wait_until
 from tables import each_row
 
 from pytest_skillopt.model.cache import DiskCache, Replies
-from pytest_skillopt.model.client import is_same_model
 from pytest_skillopt.model.config import Server
 from pytest_skillopt.model.limits import Meter
+from pytest_skillopt.model.response import is_same_model
 from pytest_skillopt.model.types import (
     CacheMiss,
     CapReached,
