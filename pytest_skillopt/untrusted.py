@@ -272,6 +272,12 @@ def known_secrets(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             yield value, name
 
 
+def secrets_in(text: str) -> list[str]:
+    """List the secret values of this process that a text holds in any form."""
+    known = known_secrets(secret_variables())
+    return [value for value, _ in known if any(form in text for form in _forms(value))]
+
+
 def _secret_values(environ: Mapping[str, str]) -> list[tuple[str, str]]:
     """List secret values in all their forms, with names, the longest first."""
     found: dict[str, str] = {}

@@ -133,6 +133,45 @@ def test_the_key_is_a_secret_whatever_its_variable_is_called(
     assert [path.name for path in left if key.encode() in path.read_bytes()] == []
 
 
+@pytest.mark.parametrize("arguments", [("-p", "no:xdist"), ("-n1",)], ids=" ".join)
+def test_a_secret_that_a_test_has_only_while_it_runs(
+    pytester: pytest.Pytester,
+    chat_server: ChatServer,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+) -> None:
+    """It is gone when the rollout is written, and the process that asks the model never has it."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    chat_server.reply = lambda body: str(body["messages"][-1]["content"])
+    tests = """
+    import os, pytest
+    from unittest import mock
+
+    PIECES = ["only-while", "it-runs", "0815"]
+
+    @pytest.fixture
+    def account(monkeypatch):
+        monkeypatch.setenv("SERVICE_TOKEN", ".".join(PIECES))
+
+    @pytest.mark.skill_task
+    @mock.patch.dict(os.environ, {"SERVICE_PASSWORD": "+".join(PIECES)})
+    def test_greeting(skill_agent, account):
+        for name in ("SERVICE_TOKEN", "SERVICE_PASSWORD"):
+            reply = skill_agent(f"Greet Ada with {os.environ[name]}.")
+            assert reply == f"Greet Ada with {os.environ[name]}."
+        assert False, reply
+    """
+    write_project(pytester, chat_server, tests, model="openai:worker")
+    done = pytester.runpytest_inprocess("--skillopt", "--junitxml=junit.xml", "-v", *arguments)
+    assert latest_entries(pytester.path, "rollout")[0]["outcome"] == "failed"
+    kept = [path.read_bytes() for path in pytester.path.rglob("*") if path.is_file()]
+    for secret in ("only-while.it-runs.0815", "only-while+it-runs+0815"):
+        assert secret in str([body["messages"] for body in chat_server.bodies])
+        assert secret not in done.stdout.str() + done.stderr.str()
+        assert not any(secret.encode() in data for data in kept)
+
+
 def _result(root: Path) -> dict[str, Any]:
     return latest_result(root)
 

@@ -8,12 +8,14 @@ docs/decisions/workers.md.
 from __future__ import annotations
 
 import functools
+import json
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.config import model_config
 from pytest_skillopt.model.limits import CallEstimate
 from pytest_skillopt.model.roles import Models
 from pytest_skillopt.model.types import Completion, Price, Remote, Usage
+from pytest_skillopt.untrusted import protect, secrets_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +57,9 @@ class RemoteModel:
         self.simulated = config.simulated
 
     def complete(self, messages: Messages, **options: Any) -> Completion:
-        asked = self.config.role, list(messages), options
+        # A reply repeats them at most; the environment of the controller may lack them.
+        said = secrets_in(json.dumps(messages, ensure_ascii=False))
+        asked = self.config.role, list(messages), options, said
         return Completion.from_json(self._ask("model.complete", *asked))
 
 
@@ -77,7 +81,9 @@ def services(
         if isinstance(cache, DiskCache):
             cache.forget(worker)
 
-    def complete(worker: str, role: Any, messages: Any, options: Any) -> Any:
+    def complete(worker: str, role: Any, messages: Any, options: Any, said: Any) -> Any:
+        for secret in said:
+            protect(value=secret)
         return models.get(role).complete(messages, **options).to_json()
 
     def ask(worker: str, call: str, wish: dict[str, Any]) -> Any:

@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
+import os
 import re
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -41,10 +44,10 @@ from pytest_skillopt.rollouts.outcome import (
     line_in_test,
 )
 from pytest_skillopt.rollouts.rollout import InfraError, Rollout
-from pytest_skillopt.untrusted import redact, secret_variables, shorten
+from pytest_skillopt.untrusted import hide_values, redact, secret_variables, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator, Mapping
 
     from pytest_skillopt.rollouts.folders import SkillVersions
     from pytest_skillopt.rollouts.rollout import RolloutRequest
@@ -54,12 +57,20 @@ _ADDRESS = re.compile(r"\b0x[0-9a-f]{6,16}\b")
 _FOLDER = re.compile(r"(?<=[/\\]pytest-of-)([^/\\\s]+)([/\\])pytest-\d+(?:[/\\]popen-gw\d+)?")
 
 
-def cleaned(rollout: Rollout) -> Rollout:
-    """Remove secrets and texts that differ between processes (addresses, temporary folders)."""
+def cleaned(rollout: Rollout, gone: Mapping[str, str] | None = None) -> Rollout:
+    """Remove secrets and texts that differ between processes (addresses, temporary folders).
+
+    Args:
+        rollout: the rollout.
+        gone: names of secrets by their values, which the environment holds no longer.
+    """
     environ = secret_variables()
+    earlier = [{name: value} for value, name in (gone or {}).items()]
 
     def clean(text: str) -> str:
         text = redact(text, environ) if text else ""
+        for variable in earlier:
+            text = hide_values(text, variable)
         if "0x" in text:
             text = _ADDRESS.sub("0x...", text)
         if "pytest-of-" in text:
@@ -82,6 +93,7 @@ class RolloutRunner:
         self, session: pytest.Session, versions: SkillVersions, *, worker: str = "main"
     ) -> None:
         internals.probe()
+        _note_secrets()
         self.session = session
         self._versions = versions
         self._worker = worker
@@ -140,7 +152,7 @@ class RolloutRunner:
             worker=self._worker,
             skill_read=recorder.skill_read,
         )
-        return cleaned(rollout)
+        return cleaned(rollout, running.secrets)
 
     def _run_item(self, item: pytest.Item, running: Running, recorder: Recorder) -> Rollout:
         request = recorder.request
@@ -231,6 +243,8 @@ class Running:
     recorded: list[warnings.WarningMessage] = field(default_factory=list)
     printed: str = ""
     """Its output while it shares the process, when pytest captures nothing."""
+    secrets: dict[str, str] = field(default_factory=dict)
+    """Names, by their values, of the secrets that it has put into the environment."""
     has_begun: bool = False
     """True if the test has been called."""
 
@@ -252,6 +266,23 @@ class Running:
 
 
 RUNNING: ContextVar[Running | None] = ContextVar("skillopt_running", default=None)
+
+
+@functools.cache
+def _note_secrets() -> None:
+    """Note the secrets that a rollout puts into the environment, once and for all rollouts.
+
+    ``monkeypatch`` and ``mock.patch.dict`` have taken them away when the rollout is cleaned. An
+    audit hook cannot be removed.
+    """
+
+    def note(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "os.putenv" and (running := RUNNING.get()) is not None:
+            name, value = map(os.fsdecode, arguments)
+            if secret_variables({name: value}):
+                running.secrets[value] = name
+
+    sys.addaudithook(note)
 
 
 @contextlib.contextmanager
