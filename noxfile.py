@@ -24,7 +24,7 @@ OLDEST = (
 """Oldest supported versions of the packages whose inside is relied on."""
 INSIDE = (
     "tests/rollouts/test_outcome.py",
-    "tests/rollouts/test_internals.py",
+    "tests/test_internals.py",
     "tests/rollouts/test_worker_faults.py",
     "tests/model/test_client.py",
     "tests/model/test_cache.py",

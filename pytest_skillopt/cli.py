@@ -109,7 +109,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _show(args: argparse.Namespace) -> int:
-    from pytest_skillopt.report.commands import show
+    from pytest_skillopt.show import show
 
     return show(args)
 

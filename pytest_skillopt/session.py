@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.report import words
+from pytest_skillopt import words
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.tasks.task import LEFT_OUT, describe_tasks, keep_tasks
 from pytest_skillopt.untrusted import logger, no_command
@@ -72,7 +72,7 @@ class Controller:
                 raise pytest.UsageError("several rollouts at once need a worker: add -n 1")
             config.pluginmanager.register(_InProcess(config, self.settings, self._work))
             return
-        from pytest_skillopt.rollouts.internals import probe, xdist_names
+        from pytest_skillopt.internals import probe, xdist_names
         from pytest_skillopt.rollouts.workers import XdistRun
 
         probe(xdist_names(), ("pytest-xdist",))
@@ -126,9 +126,8 @@ class Controller:
     def pytest_html_results_summary(self, prefix: list[str]) -> None:
         """Link from the page of pytest-html to the report."""
         if self.result is not None:
-            from pytest_skillopt.report.files import PAGE
             from pytest_skillopt.report.page import summary_link
-            from pytest_skillopt.run.directory import Home
+            from pytest_skillopt.run.directory import PAGE, Home
 
             home = Home(self._config.rootpath / self.settings.dir)
             its_page = self._config.invocation_params.dir / self._config.getoption("htmlpath")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_skillopt import words
 from pytest_skillopt.compare.comparison import take
 from pytest_skillopt.rates import noise_floor
-from pytest_skillopt.report import words
 from pytest_skillopt.run.result import Arm
 from pytest_skillopt.search.outcome import comparison, task_row
 

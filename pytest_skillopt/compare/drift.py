@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Literal
 
 from pytest_skillopt.compare.comparison import GO_ON, Question
 from pytest_skillopt.compare.gates import HelpsGate
-from pytest_skillopt.report.words import percent
 from pytest_skillopt.run.past import load_runs
 from pytest_skillopt.run.result import PastRow
 from pytest_skillopt.search.extensions import gate_options, gate_tasks
 from pytest_skillopt.skill.version import NO_SKILL
+from pytest_skillopt.words import percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -11,7 +11,7 @@ from pytest_skillopt.gate.data import ARMS, CANDIDATE, INCUMBENT, TAPE
 from pytest_skillopt.gate.engine import SequentialGate, Want, Wants
 from pytest_skillopt.gate.statistics import exact_test
 from pytest_skillopt.rates import interval
-from pytest_skillopt.report.words import plural
+from pytest_skillopt.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence

@@ -56,7 +56,7 @@ from pytest_skillopt.gate.statistics import (
     is_flaky,
     permutation_test,
 )
-from pytest_skillopt.report.words import plural, rounded
+from pytest_skillopt.words import plural, rounded
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence

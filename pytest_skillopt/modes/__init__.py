@@ -20,13 +20,13 @@ from pytest_skillopt.plugins import merged, switched_off
 from pytest_skillopt.report.files import write_reports
 from pytest_skillopt.report.junit import properties
 from pytest_skillopt.report.live import Display
-from pytest_skillopt.report.words import plural
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.run.directory import RunError, result_of
 from pytest_skillopt.run.journal import JournalError
 from pytest_skillopt.run.result import Arm, TaskRow
 from pytest_skillopt.skill.text import SkillError
 from pytest_skillopt.tasks.splits import SplitError
+from pytest_skillopt.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

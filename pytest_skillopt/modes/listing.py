@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_skillopt import words
 from pytest_skillopt.model.config import model_config, parse_prices
 from pytest_skillopt.model.purse import Amounts, Purse
 from pytest_skillopt.model.types import ModelConfigError
@@ -22,7 +23,6 @@ from pytest_skillopt.modes.skills import (
     suite_of,
 )
 from pytest_skillopt.options import rollouts_at_once
-from pytest_skillopt.report import words
 from pytest_skillopt.rollouts.rollout import IDLE
 from pytest_skillopt.run.directory import JOURNAL, Home
 from pytest_skillopt.run.journal import entries_of

@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.report.words import plural
 from pytest_skillopt.skill.read import read_version
 from pytest_skillopt.skill.trained import Trained
 from pytest_skillopt.skill.version import SKILL_FILE
 from pytest_skillopt.tasks.splits import assign_splits
+from pytest_skillopt.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from pytest_skillopt.compare.comparison import with_none
 from pytest_skillopt.modes.skills import suite_of
 from pytest_skillopt.report.live import FINAL, SEARCH
-from pytest_skillopt.report.words import number, passes_with_nothing, plural, won
 from pytest_skillopt.rollouts.idle import passed_by_nothing
 from pytest_skillopt.rollouts.rollout import IDLE
 from pytest_skillopt.run.directory import write_skill
@@ -23,6 +22,7 @@ from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.skill.read import read_version
 from pytest_skillopt.skill.text import SkillError
 from pytest_skillopt.skill.trained import Trained
+from pytest_skillopt.words import number, passes_with_nothing, plural, won
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,9 +6,10 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_skillopt import words
 from pytest_skillopt.mode import mode_named
-from pytest_skillopt.report import figures, words
-from pytest_skillopt.report.words import full_stop
+from pytest_skillopt.report import figures
+from pytest_skillopt.words import full_stop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

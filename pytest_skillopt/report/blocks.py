@@ -6,7 +6,8 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.report import figures, words
+from pytest_skillopt import words
+from pytest_skillopt.report import figures
 from pytest_skillopt.run.result import Arm, Rate
 
 if TYPE_CHECKING:

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.gate.counts import named
 from pytest_skillopt.mode import mode_named
 from pytest_skillopt.model.types import Usage
-from pytest_skillopt.report.words import (
+from pytest_skillopt.rollouts.sampler import OWN_AGENT
+from pytest_skillopt.run.result import Arm
+from pytest_skillopt.skill.version import NO_SKILL
+from pytest_skillopt.words import (
     clip,
     lead,
     money,
@@ -18,9 +21,6 @@ from pytest_skillopt.report.words import (
     one_line,
     plural,
 )
-from pytest_skillopt.rollouts.sampler import OWN_AGENT
-from pytest_skillopt.run.result import Arm
-from pytest_skillopt.skill.version import NO_SKILL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

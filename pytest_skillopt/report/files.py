@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.run.directory import replace_file
+from pytest_skillopt.run.directory import PAGE, PATCH, RESULT, SUMMARY, replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from pytest_skillopt.run.result import Result
-
-RESULT, PATCH, PAGE, SUMMARY = "result.json", "skill.patch", "report.html", "summary.md"
 
 
 def write_reports(directory: Path, result: Result, more: Mapping[str, str] = {}) -> None:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.report import words
-from pytest_skillopt.report.words import clip, one_line
+from pytest_skillopt import words
 from pytest_skillopt.untrusted import no_command
+from pytest_skillopt.words import clip, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,11 +5,12 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.report import blocks, words
+from pytest_skillopt import words
+from pytest_skillopt.report import blocks
 from pytest_skillopt.report.blocks import Code, cell, plain
-from pytest_skillopt.report.files import PAGE
 from pytest_skillopt.report.markup import code, fenced, prose
 from pytest_skillopt.report.view import advice_blocks, view
+from pytest_skillopt.run.directory import PAGE
 from pytest_skillopt.untrusted import redact
 
 if TYPE_CHECKING:

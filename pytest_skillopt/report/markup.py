@@ -9,8 +9,8 @@ import re
 from functools import cache
 from importlib.resources import files
 
-from pytest_skillopt.report.words import one_line
 from pytest_skillopt.untrusted import bound, printable
+from pytest_skillopt.words import one_line
 
 _GAP = "\u200b"
 _MARKS = re.compile(r"([\\`*_\[\]|~$])")

@@ -12,7 +12,8 @@ from urllib.parse import quote
 import jinja2
 from markupsafe import Markup, escape
 
-from pytest_skillopt.report import figures, words
+from pytest_skillopt import words
+from pytest_skillopt.report import figures
 from pytest_skillopt.report.advice import headline
 from pytest_skillopt.report.blocks import Code
 from pytest_skillopt.report.markup import policy, short, style

@@ -7,13 +7,14 @@ import textwrap
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.report import blocks, words
+from pytest_skillopt import words
+from pytest_skillopt.report import blocks
 from pytest_skillopt.report.blocks import Code, cell
-from pytest_skillopt.report.files import PAGE
 from pytest_skillopt.report.live import TOLD
 from pytest_skillopt.report.view import advice_blocks, view
-from pytest_skillopt.report.words import clip, one_line
+from pytest_skillopt.run.directory import PAGE
 from pytest_skillopt.untrusted import shown
+from pytest_skillopt.words import clip, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from pytest_skillopt import words
 from pytest_skillopt.mode import mode_named
-from pytest_skillopt.report import figures, words
+from pytest_skillopt.report import figures
 from pytest_skillopt.report.advice import advise, headline
 from pytest_skillopt.report.blocks import (
     Code,

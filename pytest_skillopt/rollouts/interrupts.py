@@ -7,13 +7,12 @@ import contextlib
 import faulthandler
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from pytest_skillopt.processes import kill_descendants
 from pytest_skillopt.untrusted import shorten
 
 if TYPE_CHECKING:
@@ -47,10 +46,6 @@ def sigterm_interrupts() -> contextlib.AbstractContextManager[None]:
         raise KeyboardInterrupt("SIGTERM")
 
     return handling(signal.SIGTERM, interrupt)
-
-
-KILL: signal.Signals = getattr(signal, "SIGKILL", signal.SIGTERM)
-"""Signal that ends a process at once; on Windows any does."""
 
 
 def interrupt_main_thread() -> None:
@@ -129,17 +124,6 @@ def _ended_children() -> tuple[float, ...]:
     return (used.ru_minflt, used.ru_utime, used.ru_stime)
 
 
-_PROC = Path("/proc" if os.name == "posix" else os.devnull)
-_WINDOWS_PROCESSES = """
-$all = Get-CimInstance Win32_Process; $born = @{}
-foreach ($one in $all) { $born[$one.ProcessId] = $one.CreationDate }
-foreach ($one in $all) {
-    if ($born[$one.ParentProcessId] -le $one.CreationDate) {
-        "$($one.ProcessId) $($one.ParentProcessId)"
-    }
-}
-"""
-"""List each process and its parent; the id of an ended parent may be that of a later process."""
 _BEFORE_THE_END: list[Callable[[], None]] = []
 
 
@@ -155,62 +139,6 @@ def end_now() -> NoReturn:
         function()
     kill_descendants()
     os._exit(1)
-
-
-def kill_descendants(*, younger_than: float | None = None, of: int | None = None) -> None:
-    """Kill the descendants of this process, or of another one.
-
-    A daemon, whose parent is init, is not a descendant and lives on.
-
-    Args:
-        younger_than: age in seconds; spare older processes, and all if their age is unknown
-            (without ``/proc``).
-        of: id of the other process.
-    """
-    for pid in _descendants(os.getpid() if of is None else of):
-        if younger_than is None or _age(pid) < younger_than:
-            with contextlib.suppress(OSError):
-                os.kill(pid, KILL)
-
-
-def _descendants(root: int) -> list[int]:
-    parents = _parents()
-    found = [root]
-    for above in found:
-        found += [pid for pid, parent in parents.items() if parent == above]
-    return found[1:]
-
-
-def _parents() -> dict[int, int]:
-    """Map process id to parent process id, for all visible processes."""
-    if (_PROC / "self" / "stat").exists():
-        fields = {int(name): _stat(int(name)) for name in os.listdir(_PROC) if name.isdigit()}
-        return {pid: int(found[1]) for pid, found in fields.items() if found}
-    command = ["ps", "-A", "-o", "pid=,ppid="]
-    if os.name == "nt":
-        command = ["powershell", "-NoProfile", "-Command", _WINDOWS_PROCESSES]
-    try:
-        listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    except OSError:
-        return {}
-    return {int(pid): int(parent) for pid, parent in map(str.split, listed.splitlines())}
-
-
-def _stat(pid: int) -> list[str]:
-    """Return the fields of ``/proc/<pid>/stat`` from the state on; empty if the process is gone."""
-    try:
-        text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return []
-    return text.rpartition(")")[2].split()
-
-
-def _age(pid: int) -> float:
-    """Return the seconds since a process was started; infinite if unknown."""
-    fields = _stat(pid)
-    if not fields:
-        return float("inf")
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
 
 
 _GRACE = 3.0

@@ -27,13 +27,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
+from pytest_skillopt import internals
 from pytest_skillopt.model.types import ModelError
-from pytest_skillopt.rollouts import internals
+from pytest_skillopt.processes import kill_descendants
 from pytest_skillopt.rollouts.context import OwnFault, Recorder
 from pytest_skillopt.rollouts.executor import WorkersExecutor, cheapest
 from pytest_skillopt.rollouts.folders import remove_folder
 from pytest_skillopt.rollouts.idle import no_network
-from pytest_skillopt.rollouts.interrupts import alarm, handling, kill_descendants, settled
+from pytest_skillopt.rollouts.interrupts import alarm, handling, settled
 from pytest_skillopt.rollouts.outcome import (
     OUTPUT_LIMIT,
     Phase,

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_skillopt.model import types
+from pytest_skillopt.processes import kill_descendants
 from pytest_skillopt.rollouts import interrupts
 from pytest_skillopt.rollouts.folders import SkillVersions
 from pytest_skillopt.rollouts.rollout import Rollout, RolloutRequest
@@ -238,7 +239,7 @@ class WorkerLoop:
                     stray = engine.close()
                     if self._watchdog.watched:
                         # A rollout is still running in a thread: end the processes it started.
-                        interrupts.kill_descendants()
+                        kill_descendants()
                     for line in stray:
                         self._tell("stray", line)
                     self._versions.close()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from pytest_skillopt.rollouts import internals
+from pytest_skillopt import internals
 from pytest_skillopt.rollouts.executor import ExecutorClosed, Worker, WorkersExecutor, write_stray
 from pytest_skillopt.rollouts.interrupts import sigterm_interrupts
 from pytest_skillopt.tasks.task import LEFT_OUT, LeftOut, SkillTask

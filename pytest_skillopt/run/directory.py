@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.skill.trained import Trained
 
-JOURNAL = "journal.jsonl"
+JOURNAL, RESULT = "journal.jsonl", "result.json"
+PAGE, SUMMARY, PATCH = "report.html", "summary.md", "skill.patch"
+"""Names of the files of a run."""
 _PRIVATE = 0o700
 """Mode of folders with transcripts: only their owner may read them."""
 
@@ -174,7 +176,7 @@ def description_of(run: Path) -> dict[str, Any]:
 def result_of(run: Path) -> dict[str, Any]:
     """Return the result of a run, unchecked; empty if it is missing or broken."""
     try:
-        found = parsed((run / "result.json").read_text(encoding="utf-8"))
+        found = parsed((run / RESULT).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.report.files import RESULT
-from pytest_skillopt.report.words import one_line
 from pytest_skillopt.rollouts.rollout import Rollout
-from pytest_skillopt.run.directory import JOURNAL, Home, RunError
+from pytest_skillopt.run.directory import JOURNAL, RESULT, Home, RunError
 from pytest_skillopt.run.journal import entries_of
 from pytest_skillopt.run.result import Result
 from pytest_skillopt.skill.read import read_bounded
+from pytest_skillopt.words import one_line
 
 if TYPE_CHECKING:
     import argparse

@@ -11,11 +11,11 @@ from pydantic_core import PydanticSerializationError
 
 from pytest_skillopt.model.structured import problems
 from pytest_skillopt.rates import interval, pass_hat_k
-from pytest_skillopt.report.words import effect
 from pytest_skillopt.rollouts.rollout import Message  # noqa: TC001 (pydantic reads it)
 from pytest_skillopt.skill.edits import EditField  # noqa: TC001 (pydantic reads it)
 from pytest_skillopt.skill.version import SKILL_FILE
 from pytest_skillopt.untrusted import encodable, redact
+from pytest_skillopt.words import effect
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

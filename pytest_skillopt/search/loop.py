@@ -17,7 +17,6 @@ from pytest_skillopt.edits.context import UNBOUNDED
 from pytest_skillopt.edits.records import SampledEdit
 from pytest_skillopt.edits.update import checked, findable
 from pytest_skillopt.edits.vetting import Refusal
-from pytest_skillopt.report.words import plural
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.run.result import ProspectRow
 from pytest_skillopt.search.budget import (
@@ -42,6 +41,7 @@ from pytest_skillopt.search.prospects import (
     rollouts_to_the_end,
 )
 from pytest_skillopt.search.rounds import Beside, Rounds
+from pytest_skillopt.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -64,7 +64,7 @@ def _decorators(item: pytest.Item) -> Iterator[str]:
 def _named_packages(item: pytest.Item) -> set[str]:
     """Return the packages that the test's function and the project's fixtures for it name."""
     # An ordinary run imports this module for the marker.
-    from pytest_skillopt.rollouts.internals import fixture_functions
+    from pytest_skillopt.internals import fixture_functions
     from pytest_skillopt.tasks.surroundings import Surroundings, file_of_code
 
     surroundings = Surroundings.of(item.config)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from pytest_skillopt.rollouts.internals import fixture_functions
+from pytest_skillopt.internals import fixture_functions
 from pytest_skillopt.tasks.used_part import blocks, names_in_test, used_part
 
 if TYPE_CHECKING:

@@ -290,7 +290,7 @@ def select_skill(item: pytest.Item) -> None:
     stash[_SELECTED] = item
     live = stash.get(_LIVE, None)
     if live is not None and live[1] != chosen_skill(item):
-        from pytest_skillopt.rollouts.internals import finish_fixture
+        from pytest_skillopt.internals import finish_fixture
 
         del stash[_LIVE]
         finish_fixture(live[0])

@@ -14,10 +14,10 @@ from tables import each_row
 
 from pytest_skillopt.report import markup
 from pytest_skillopt.report.markdown import render_summary
-from pytest_skillopt.report.words import one_line
 from pytest_skillopt.run.result import EditRow, Result, UsageRow
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.untrusted import printable
+from pytest_skillopt.words import one_line
 
 if TYPE_CHECKING:
     from markdown_it.token import Token

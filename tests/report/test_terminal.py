@@ -15,8 +15,8 @@ from pytest_skillopt.report import terminal
 from pytest_skillopt.report.markdown import render_summary
 from pytest_skillopt.report.page import render_html
 from pytest_skillopt.report.terminal import paragraph
-from pytest_skillopt.report.words import one_line
 from pytest_skillopt.run.result import Arm, Comparison, EditRow, Rate, Result, StepRow
+from pytest_skillopt.words import one_line
 
 MakeResult = Callable[..., Result]
 

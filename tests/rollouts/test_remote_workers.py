@@ -84,9 +84,7 @@ def _check(drive: Drive, specs: list[str], folders: list[Path]) -> None:
 def test_a_machine_that_is_lost_before_it_has_collected_is_not_waited_for(
     drive: Drive, servers: SocketServers, pytester: pytest.Pytester, left: int
 ) -> None:
-    pytester.makeconftest(
-        "from pytest_skillopt.rollouts import internals\ninternals._RESTART_PAUSE = 0"
-    )
+    pytester.makeconftest("from pytest_skillopt import internals\ninternals._RESTART_PAUSE = 0")
     suite = """
         import os, pathlib
 

@@ -17,7 +17,7 @@ from pytest_skillopt.errors import UserError
 from pytest_skillopt.model.roles import Models
 from pytest_skillopt.plugins.judge.judge import Judge, UnreadableJudgement
 from pytest_skillopt.rates import interval
-from pytest_skillopt.report.words import percent, plural
+from pytest_skillopt.words import percent, plural
 
 if TYPE_CHECKING:
     from pathlib import Path

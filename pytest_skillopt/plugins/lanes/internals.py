@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from pytest_skillopt.rollouts.internals import SetupState, unsupported, without
+from pytest_skillopt.internals import SetupState, unsupported, without
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ NAMES: dict[type, str] = {
     pytest.Session: "_setupstate _fixturemanager perform_collect",
     pytest.FixtureDef: "_finalizers",
 }
-"""Private names that are used here, as in ``rollouts/internals.py``."""
+"""Private names that are used here, as in ``internals.py``."""
 
 _COLLECTION_REPORTS = ("pytest_collectreport", "pytest_deselected", "pytest_collection_finish")
 _RUNTEST_HOOKS = (

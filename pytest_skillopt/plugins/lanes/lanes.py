@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import pytest
 
+from pytest_skillopt.internals import probe
 from pytest_skillopt.plugins.lanes.internals import (
     NAMES,
     abandon_setup,
     more_sessions,
     shared_process,
 )
-from pytest_skillopt.rollouts.internals import probe
 from pytest_skillopt.rollouts.interrupts import settled
 from pytest_skillopt.rollouts.outcome import OUTPUT_LIMIT
 from pytest_skillopt.rollouts.rollout import Rollout

@@ -15,10 +15,10 @@ from pytest_skillopt.options import command_line
 from pytest_skillopt.report.figures import total
 from pytest_skillopt.report.files import write_reports
 from pytest_skillopt.report.terminal import lines
-from pytest_skillopt.report.words import percent
 from pytest_skillopt.run.directory import Home
 from pytest_skillopt.run.journal import Journal
 from pytest_skillopt.run.result import Rate, Result, TargetRow
+from pytest_skillopt.words import percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,10 +19,10 @@ from pytest_skillopt.model.faults import estimate_tokens
 from pytest_skillopt.model.roles import Models
 from pytest_skillopt.model.structured import Label, ask_json
 from pytest_skillopt.plugins.mine.sessions import clean, distinct, read_requests
-from pytest_skillopt.report.words import plural
 from pytest_skillopt.settings import ini
 from pytest_skillopt.skill.text import SkillError, Text
 from pytest_skillopt.untrusted import fence
+from pytest_skillopt.words import plural
 
 if TYPE_CHECKING:
     import argparse

@@ -14,9 +14,9 @@ from pytest_skillopt.report.blocks import Code, Diff, Items, Section, Table, Tex
 from pytest_skillopt.report.markdown import Layout
 from pytest_skillopt.report.markup import code, fenced, inert
 from pytest_skillopt.report.view import arms, edit_line
-from pytest_skillopt.report.words import number, percent, plural
 from pytest_skillopt.skill.diff import unified
 from pytest_skillopt.untrusted import redact
+from pytest_skillopt.words import number, percent, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -14,7 +14,7 @@ from pytest_skillopt.plugins.propose.adopt import add_adopt
 from pytest_skillopt.plugins.propose.proposal import FOLDER
 from pytest_skillopt.plugins.propose.publish import Outcome, Publisher
 from pytest_skillopt.plugins.propose.schedule import CAPS, add_schedule, training_command
-from pytest_skillopt.run.directory import RunError
+from pytest_skillopt.run.directory import SUMMARY, RunError
 from pytest_skillopt.run.past import find_home, pick_run
 from pytest_skillopt.skill.read import read_bounded
 from pytest_skillopt.skill.text import SkillError
@@ -121,7 +121,7 @@ def _job(args: argparse.Namespace) -> int:
         if new:
             _, result = pick_run(home, new[-1])
             skills = result.skills
-            if (summary := home.runs / new[-1] / "summary.md").exists():
+            if (summary := home.runs / new[-1] / SUMMARY).exists():
                 text = read_bounded(summary, _MOST_BYTES).decode("utf-8", "replace")
                 _append("GITHUB_STEP_SUMMARY", f"{text}\n")
     except (RunError, SkillError, OSError) as error:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.plugins.propose.git import has_commit
-from pytest_skillopt.run.directory import replace_file
+from pytest_skillopt.run.directory import RESULT, replace_file
 from pytest_skillopt.skill.find import slug, unnamed
 from pytest_skillopt.skill.version import Version
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 FOLDER = "proposal"
 """Name of the proposal's folder in ``.skillopt``."""
-RESULT = "result.json"
 UP = "~up/"
 """Folder of a proposal that stands for ``../`` in the path of a file."""
 _ARMS = {"before": {"sample"}, "after": {"sample"}}

@@ -21,8 +21,8 @@ from pytest_skillopt.plugins import hooks, merged
 from pytest_skillopt.plugins.propose.base import MAX_SKILL
 from pytest_skillopt.plugins.propose.errors import Refused
 from pytest_skillopt.plugins.propose.git import LINK, mentions
-from pytest_skillopt.plugins.propose.proposal import RESULT, UP, proposed
-from pytest_skillopt.report.words import percent
+from pytest_skillopt.plugins.propose.proposal import UP, proposed
+from pytest_skillopt.run.directory import RESULT
 from pytest_skillopt.run.result import Result
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.find import slug, unnamed
@@ -31,6 +31,7 @@ from pytest_skillopt.skill.read import read_bounded
 from pytest_skillopt.skill.text import SkillError, Text
 from pytest_skillopt.skill.trained import Trained, check_kind
 from pytest_skillopt.skill.version import SKILL_FILE, Version, changes, is_outside, place_of
+from pytest_skillopt.words import percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

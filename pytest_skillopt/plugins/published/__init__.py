@@ -83,7 +83,7 @@ def pytest_skillopt_commands(commands: argparse._SubParsersAction[Any]) -> None:
 
 def pytest_skillopt_result(config: pytest.Config, result: Result) -> None:
     """Note the pass rates by ``kind=`` of the marker, if the tasks have any."""
-    from pytest_skillopt.report.words import move
+    from pytest_skillopt.words import move
 
     rows = [row for skill in result.skills for row in skill.tasks]
     kinds: dict[str, list[TaskRow]] = defaultdict(list)

@@ -15,9 +15,9 @@ from pytest_skillopt.plugins.published.blocks import ask_for_causes, with_remind
 from pytest_skillopt.plugins.published.epochs import compare_epochs, learn_from_epoch, slow_update
 from pytest_skillopt.plugins.published.merging import aggregate_edits, by_levels, select_published
 from pytest_skillopt.plugins.published.rewrites import merge_bodies, reflect_bodies, rewritten
-from pytest_skillopt.report.words import plural
 from pytest_skillopt.search.extensions import Search, Stages
 from pytest_skillopt.search.history import Basis
+from pytest_skillopt.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

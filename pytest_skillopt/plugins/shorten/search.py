@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.gate.engine import SequentialGate
-from pytest_skillopt.report.words import plural
 from pytest_skillopt.rollouts.sampler import StopRun
 from pytest_skillopt.search.budget import OutOfBudget, most_of_search, require
 from pytest_skillopt.search.extensions import Search, gate_options, gate_tasks
 from pytest_skillopt.search.history import Basis
+from pytest_skillopt.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

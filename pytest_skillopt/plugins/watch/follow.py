@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.types import Usage
-from pytest_skillopt.run.directory import JOURNAL, is_held
+from pytest_skillopt.run.directory import JOURNAL, RESULT, is_held
 from pytest_skillopt.run.journal import EXPECTED, RATES, unseal
 from pytest_skillopt.untrusted import bound, printable
 
@@ -222,7 +222,7 @@ class Follower:
         from pytest_skillopt.report.view import view
         from pytest_skillopt.run.result import Result
 
-        path = self._run / "result.json"
+        path = self._run / RESULT
         try:
             if path.stat().st_mtime < self._session - 1:
                 return None

@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pytest_skillopt.plugins.watch.follow import Follower
 from pytest_skillopt.report.markup import hash_source, policy, style
+from pytest_skillopt.run.directory import PAGE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,7 +100,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.path == "transcript":
             found = self.server.transcript(int(self.query.get("at", -1)))
             self._send_json(found) if found else self.send_error(HTTPStatus.NOT_FOUND)
-        elif self.path == "report" and (report := self.server.run / "report.html").is_file():
+        elif self.path == "report" and (report := self.server.run / PAGE).is_file():
             self._send(report.read_bytes(), "text/html; charset=utf-8")
         else:
             self.send_error(HTTPStatus.NOT_FOUND)

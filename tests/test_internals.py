@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_skillopt import internals
 from pytest_skillopt.plugins.lanes import internals as of_lanes
-from pytest_skillopt.rollouts import internals
 
 
 def test_the_installed_versions_are_as_expected() -> None:

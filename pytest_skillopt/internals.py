@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 import execnet
 import pytest
 
-from pytest_skillopt.rollouts.interrupts import kill_descendants
+from pytest_skillopt.processes import kill_descendants
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.cli import fail, tell
 from pytest_skillopt.report import figures
 from pytest_skillopt.report.terminal import Layout, columns, lines
-from pytest_skillopt.report.words import money, number, one_line, percent
 from pytest_skillopt.run.past import ELSEWHERE, home_of, load_runs, pick_run
 from pytest_skillopt.run.project import change_of_run
 from pytest_skillopt.skill.diff import patch_of
 from pytest_skillopt.untrusted import is_ci, no_command, shown
+from pytest_skillopt.words import money, number, one_line, percent
 
 if TYPE_CHECKING:
     import argparse
