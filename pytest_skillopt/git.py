@@ -131,7 +131,8 @@ class Git:
     def resolve(self, name: str) -> str | None:
         """Return the id of the commit that ``name`` points to, or None."""
         found = self.run("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", ok=True)
-        return found.decode().strip() or None
+        commits = found.decode().split()  # several of a range
+        return commits[0] if len(commits) == 1 else None
 
     def files(self, commit: str) -> dict[str, Entry]:
         """Return every file of a commit, by its path from the top of the repository."""
@@ -147,9 +148,15 @@ class Git:
         """Return the bytes of a blob.
 
         Raises:
-            GitError: the blob is larger than ``limit`` bytes.
+            GitError: the blob is larger than ``limit`` bytes, or a partial clone lacks it.
         """
-        size = int(self.run("cat-file", "-s", blob))
+        try:
+            size = int(self.run("cat-file", "-s", blob))
+        except GitFailed:
+            if not self.run("config", "--get-regexp", r"^remote\..*\.promisor$", ok=True):
+                raise
+            fetch = f"clone without --filter, or fetch it with `git cat-file -p {blob}`"
+            raise GitError(f"this partial clone lacks git object {blob[:12]}: {fetch}") from None
         if size > limit:
             raise GitError(f"git object {blob[:12]} has {size} bytes, more than {limit}")
         return self.run("cat-file", "blob", blob)

@@ -90,7 +90,7 @@ class Revision:
             shallow = self._git.is_shallow()
         if commit is None:
             hint = " (in a shallow clone, fetch it first)" if shallow else ""
-            if (root / ref).exists():
+            if ref and (root / ref).exists():
                 hint = f"; {ref} is a path: write the revision before it"
             raise SkillError(f"there is no git revision {ref!r}{hint}")
         with self._explained("the project"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -43,8 +44,23 @@ def test_the_skill_at_a_revision(root: Path) -> None:
     assert then is not None
     assert then.main.text == "one"
     assert Revision(root, "HEAD").skill("other/SKILL.md", Trained()) is None
-    with pytest.raises(SkillError, match="there is no git revision 'nowhere'"):
-        Revision(root, "nowhere").skill(SKILL, Trained())
+    for name in ("nowhere", "HEAD~1...HEAD", ""):
+        with pytest.raises(SkillError, match=f"there is no git revision '{name}'$"):
+            Revision(root, name)
+
+
+def test_the_text_that_a_partial_clone_lacks_can_be_fetched(root: Path, tmp_path: Path) -> None:
+    commit(root, "two")
+    git(root, "config", "uploadpack.allowFilter", "true")
+    clone = tmp_path / "clone"
+    git(tmp_path, "clone", "-q", "--filter=blob:none", tmp_path.as_uri(), str(clone))
+    with pytest.raises(SkillError, match="this partial clone lacks git object") as refused:
+        Revision(clone / "project", "HEAD~1").skill(SKILL, Trained())
+    (way_out,) = re.findall("`git (.*)`", str(refused.value))
+    git(clone, *way_out.split())
+    then = Revision(clone / "project", "HEAD~1").skill(SKILL, Trained())
+    assert then is not None
+    assert then.main.text == "one"
 
 
 def test_the_references_of_a_revision_are_those_of_then(root: Path) -> None:
