@@ -215,6 +215,8 @@ def test_the_environment_may_change_while_it_is_read(monkeypatch: pytest.MonkeyP
         "Bearer abcdefghijklmnop1234567890",
         "-----BEGIN OPENSSH PRIVATE KEY-----\nb3Blbn\nNzaC1r\n-----END OPENSSH PRIVATE KEY-----",
         "postgres://admin:s3cr3tpw@db.internal",
+        "redis://:s3cr3t-pw-0815@db.internal",
+        "Authorization: Token abcdefghijklmnop1234567890",
         "rubygems_0123456789abcdef0123456789abcdef",
         "hooks.slack.com/services/T0AAAAAA/B0AAAAAA/abcdefghijklmnop",
         "ACME_prod_a8Kd03jPqL7xZ91mVb2nTy64RwQs5U",
@@ -248,6 +250,7 @@ def test_the_name_before_a_secret_value_stays() -> None:
         "uuid_123e4567-e89b-12d3-a456-426614174000",
         "sha256: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
         "Bearer of the invoice",
+        "authorization: the clerk must confirm it with 1234567890",
         "postgres://user:{password}@host",
     ],
 )
