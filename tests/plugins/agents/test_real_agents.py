@@ -91,7 +91,7 @@ assert (workspace / {folder!r} / "greeting.txt").read_text() == "Ahoy Ada\\n"
 """
     alone = agent == "claude"  # which takes a second to start: without it is left to the others
     arms = ("--skillopt",) if alone else ("--skillopt-compare", "none", file)
-    few = ("--skillopt-rollouts=1", "-oskillopt_final_rollouts=1", "-p", "no:xdist")
+    few = ("--skillopt-rollouts=1", "--skillopt-max-rollouts=4", "-p", "no:xdist")
     assert project.run(body, *arms, *few).ret == 0
     (skill,) = project.result["skills"]
     (row,) = skill["tasks"]
