@@ -112,9 +112,14 @@ def test_time_that_pays_150_rollouts_pays_for_a_training(toy: ModuleType) -> Non
 
 
 @pytest.mark.parametrize(
-    "mode", ["--skillopt", "--skillopt-check=HEAD", "--skillopt-aa", "--skillopt-drift"]
+    ("mode", "cap", "unit"),
+    [
+        ("--skillopt", "tokens=300", "tokens"),
+        ("--skillopt-check=HEAD", "cost=0.0001", "US dollars"),
+        ("--skillopt-aa", "tokens=300", "tokens"),
+        ("--skillopt-drift", "cost=0.0001", "US dollars"),
+    ],
 )
-@pytest.mark.parametrize(("cap", "unit"), [("tokens=300", "tokens"), ("cost=0.0001", "US dollars")])
 def test_a_cap_that_is_smaller_than_one_call_says_what_it_lacks(
     pytester: pytest.Pytester,
     chat_server: ChatServer,

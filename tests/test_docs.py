@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import warm_sessions
 from chat_server import asked_in, system_of
 
 import pytest_skillopt
@@ -218,7 +219,7 @@ def test_a_training_without_a_key_is_followed_word_for_word(pytester: pytest.Pyt
     (pytester.path / "conftest.py").write_text(blocks("without-a-key.md", "python")[0])
     lines = "".join(blocks("without-a-key.md", "sh")).splitlines()
     measured, trained = (
-        pytester.runpytest_subprocess(*shlex.split(line)[1:], "-p", "no:cacheprovider")
+        warm_sessions.run(*shlex.split(line)[1:], "-p", "no:cacheprovider", cwd=pytester.path)
         for line in lines
     )
     measured.stdout.fnmatch_lines(["*0.0 %*"])

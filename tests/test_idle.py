@@ -88,8 +88,9 @@ def test_a_task_that_nothing_passes_is_named_and_nothing_is_called_for_it(
 
 
 def test_the_plan_names_what_an_earlier_training_has_found(project: pytest.Pytester) -> None:
-    planned = project.runpytest_subprocess("--skillopt-train", "--collect-only", "-q")
+    plan = ("--skillopt-train", "--collect-only", "-q")
+    planned = warm_sessions.run(*plan, cwd=project.path)
     planned.stdout.no_fnmatch_line("*does nothing*")
-    project.runpytest_subprocess("--skillopt-train", "--skillopt-max-rollouts=30")
-    planned = project.runpytest_subprocess("--skillopt-train", "--collect-only", "-q")
+    warm_sessions.run("--skillopt-train", "--skillopt-max-rollouts=30", cwd=project.path)
+    planned = warm_sessions.run(*plan, cwd=project.path)
     planned.stdout.fnmatch_lines([f"{LAX}*"])

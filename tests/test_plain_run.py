@@ -126,8 +126,8 @@ def test_a_model_fails_a_test_at_its_own_line(
 
 def test_the_plugin_can_be_switched_off(project: pytest.Pytester) -> None:
     project.makepyfile("def test_it(): pass")
-    result = project.runpytest_subprocess("-p", "no:skillopt", "--skillopt")
-    result.stderr.fnmatch_lines(["*unrecognized arguments: --skillopt"])
+    result = warm_sessions.run("-p", "no:skillopt", "--skillopt", cwd=project.path)
+    result.stdout.fnmatch_lines(["*unrecognized arguments: --skillopt"])
 
 
 def test_the_marker_is_listed(project: pytest.Pytester) -> None:
@@ -302,7 +302,7 @@ def test_the_help_is_as_documented(
 ) -> None:
     """``docs/reference.md`` names every option that the help shows."""
     monkeypatch.setenv("COLUMNS", "80")
-    text = pytester.runpytest_subprocess("--help").stdout.str()
+    text = warm_sessions.run("--help", cwd=pytester.path).stdout.str()
     start = text.index("training of agent skills;")
     block = text[start : text.index("\n\n", start)]
     options = set(re.findall(r"^  (--skillopt[\w-]*)", block, re.MULTILINE))

@@ -89,7 +89,7 @@ def test_other_plugins_see_lanes_as_a_run_with_one_worker(
         early=EARLY,
         test_it="import pytest\n\n@pytest.mark.skill_task\ndef test_it(): pass\n",
     )
-    ran = pytester.runpytest_subprocess("-s", "-p", "early", "--skillopt", *lanes)
+    ran = warm_sessions.run("-s", "-p", "early", "--skillopt", *lanes, cwd=pytester.path)
     ran.assert_outcomes(passed=1)
     ran.stdout.fnmatch_lines(["seen: 1 1 1 ['popen']"])
 

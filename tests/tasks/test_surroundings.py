@@ -8,6 +8,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from tables import each_row
 
 from pytest_skillopt.tasks.surroundings import Surroundings
 from pytest_skillopt.tasks.task import collect_task
@@ -115,7 +116,24 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
     return pytester
 
 
-@pytest.mark.parametrize(
+@pytest.fixture
+def source(project: pytest.Pytester) -> str:
+    """The source of ``A`` before anything is changed."""
+    return sources(project)[A]
+
+
+def source_with(project: pytest.Pytester, name: str, old: str, new: str) -> str:
+    """Return the source of ``A`` while a file has another text."""
+    file = project.path / name
+    text = file.read_text() if file.exists() else ""
+    assert old in text
+    file.write_text(text.replace(old, new, 1) if old else new + text)
+    changed = sources(project)[A]
+    file.write_text(text)
+    return changed
+
+
+@each_row(
     ("name", "old", "new"),
     [
         ("conftest.py", "", "# other\n"),
@@ -143,17 +161,12 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
     ],
 )
 def test_a_change_of_what_a_test_uses_changes_its_source(
-    project: pytest.Pytester, name: str, old: str, new: str
+    project: pytest.Pytester, source: str, name: str, old: str, new: str
 ) -> None:
-    before = sources(project)
-    file = project.path / name
-    text = file.read_text()
-    assert old in text
-    file.write_text(text.replace(old, new, 1) if old else new + text)
-    assert sources(project)[A] != before[A]
+    assert source_with(project, name, old, new) != source
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "old", "new"),
     [
         ("README.md", "", "x"),
@@ -172,14 +185,9 @@ def test_a_change_of_what_a_test_uses_changes_its_source(
     ],
 )
 def test_a_change_of_anything_else_does_not(
-    project: pytest.Pytester, name: str, old: str, new: str
+    project: pytest.Pytester, source: str, name: str, old: str, new: str
 ) -> None:
-    before = sources(project)
-    file = project.path / name
-    text = file.read_text() if file.exists() else ""
-    assert old in text
-    file.write_text(text.replace(old, new, 1) if old else new + text)
-    assert sources(project)[A] == before[A]
+    assert source_with(project, name, old, new) == source
 
 
 def test_a_source_does_not_depend_on_what_else_is_collected(project: pytest.Pytester) -> None:

@@ -99,7 +99,7 @@ def test_check_compare_and_aa(greeter: Project) -> None:
     greeter.settings |= {"skillopt_rollouts": 2, "skillopt_final_rollouts": 2}
     done = greeter.pytest("--skillopt-check=HEAD", "-p", "no:xdist")
     assert done.ret == 1
-    one = ("-k", "Ada", "-p", "no:xdist")
+    one = ("-k", "Ada", "-p", "no:xdist", "--skillopt-max-rollouts=4")
     assert greeter.pytest("--skillopt-compare", "none", str(greeter.skill), *one).ret == 0
     assert greeter.pytest("--skillopt-aa", *one).ret == 0
     check, compare, aa = results(greeter)

@@ -11,7 +11,8 @@ import textwrap
 from typing import TYPE_CHECKING
 
 import pytest
-from patience import PATIENCE, is_alive, wait_until
+import warm_sessions
+from patience import is_alive, wait_until
 from tables import each_row
 
 if TYPE_CHECKING:
@@ -231,9 +232,8 @@ def test_thirty_two_lanes_see_only_their_own(pytester: pytest.Pytester) -> None:
             assert [call.args for call in gh.calls] == [(str(n),)]
         """)
     )
-    done = pytester.runpytest_subprocess(
-        "--skillopt", "--skillopt-rollouts=1", "-n1", "--skillopt-lanes=32", timeout=PATIENCE
-    )
+    lanes = ("--skillopt-rollouts=1", "-n1", "--skillopt-lanes=32")
+    done = warm_sessions.run("--skillopt", *lanes, cwd=pytester.path)
     done.assert_outcomes(passed=32)
 
 
@@ -305,7 +305,7 @@ def test_nothing_is_left_after_a_kill(
     assert [path.name for path in left.iterdir() if path.is_socket()] == []
     os.utime(left, (0, 0))
     pytester.makepyfile(test_it="def test_it(skill_commands): skill_commands('gh')")
-    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
+    warm_sessions.run("-p", "no:cacheprovider", cwd=pytester.path).assert_outcomes(passed=1)
     assert [*tmp_path.glob("skillopt-commands-*")] == []
 
 

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import warm_sessions
 from chat_server import asked_in
 from tables import each_row
 
@@ -54,7 +55,7 @@ def results(project: pytest.Pytester) -> dict[str, Result]:
 def test_a_table_of_tasks_by_target(
     project: pytest.Pytester, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    done = project.runpytest_subprocess(*BOTH, "-n", "1")
+    done = warm_sessions.run(*BOTH, "-n", "1", cwd=project.path)
     assert done.ret == 1
     found = results(project)
     assert [*found] == ["evaluate openai:good", "evaluate openai:half", "matrix"]
@@ -79,19 +80,19 @@ def test_a_table_of_tasks_by_target(
     page = re.sub("<[^>]*>", "", page)
     for cell in ("openai:half", half.run, names[1], "0 of 2"):
         assert cell in page
-    assert main(["show"]) == 0
+    assert main(["show", matrix.run]) == 0
     assert f"2 of 2  0 of 2  {names[1]}" in capsys.readouterr().out
 
 
 def test_caps_hold_for_all_targets_together(
     project: pytest.Pytester, chat_server: ChatServer
 ) -> None:
-    done = project.runpytest_subprocess(*BOTH, "--skillopt-max-rollouts=6", "-p", "no:xdist")
+    done = warm_sessions.run(*BOTH, "--skillopt-max-rollouts=6", "-p", "no:xdist", cwd=project.path)
     assert done.ret == 1
     _, half, matrix = results(project).values()
     assert half.rollouts == 2
     assert matrix.rollouts == chat_server.calls == 6
-    done = project.runpytest_subprocess(*BOTH, "--skillopt-max-rollouts=4", "-p", "no:xdist")
+    done = warm_sessions.run(*BOTH, "--skillopt-max-rollouts=4", "-p", "no:xdist", cwd=project.path)
     matrix = results(project)["matrix"]
     assert matrix.targets[1].reason == "skillopt_max_rollouts is reached"
     assert (matrix.status, matrix.targets[1].tasks) == ("unmeasured", {})
@@ -100,7 +101,7 @@ def test_caps_hold_for_all_targets_together(
 
 def test_a_target_that_cannot_be_used_is_named(project: pytest.Pytester) -> None:
     arguments = ("--skillopt", "--skillopt-target=openai:good,nobody:x", "--skillopt-rollouts=1")
-    done = project.runpytest_subprocess(*arguments, "-p", "no:xdist")
+    done = warm_sessions.run(*arguments, "-p", "no:xdist", cwd=project.path)
     assert done.ret == 4
     done.stdout.fnmatch_lines(["*2  nobody:x * - *its session ended with exit status 4"])
     assert results(project)["matrix"].targets[0].status == "measured"
@@ -116,13 +117,13 @@ def test_other_modes_want_one_target(project: pytest.Pytester, mode: str) -> Non
 
 
 def test_an_ordinary_run_wants_one_target(project: pytest.Pytester) -> None:
-    done = project.runpytest_subprocess("--skillopt-target=openai:good,openai:half")
+    done = project.runpytest_inprocess("--skillopt-target=openai:good,openai:half")
     done.assert_outcomes(errors=2)
     done.stdout.fnmatch_lines(["*only --skillopt takes several, for the target"])
 
 
 def test_a_plan_is_made_for_each_target(project: pytest.Pytester, chat_server: ChatServer) -> None:
-    done = project.runpytest_subprocess(*BOTH, "--collect-only", "-q")
+    done = warm_sessions.run(*BOTH, "--collect-only", "-q", cwd=project.path)
     assert done.ret == 0
     assert done.stdout.str().count("2 tasks") >= 2
     assert chat_server.calls == 0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from example_copy import copy_example
+from example_copy import answer_at_once, copy_example
 from fake_github import TOKEN
 from skill_project import run_git, sha256
 
@@ -88,6 +88,7 @@ class Action:
 def remote(tmp_path: Path) -> Path:
     """``example_project`` as the only commit of a bare repository."""
     source = copy_example(tmp_path / "source")
+    answer_at_once(source)
     remote = tmp_path / "remote.git"
     run_git(tmp_path, "init", "--quiet", "--bare", str(remote))
     run_git(source, "init", "--quiet")
