@@ -11,10 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.model.types import Usage, hide_frames
+from pytest_skillopt.model.types import ModelFault, Usage, hide_frames
 from pytest_skillopt.untrusted import bound, parsed
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
     from collections.abc import Callable, Generator, Sequence
 
     from pytest_skillopt.model.tools import Tool
@@ -168,10 +169,14 @@ class Agent:
         system: str | None = None,
         fresh: bool = False,
     ) -> Reply:
-        """Call the agent without blocking the event loop, in which coroutine tools run."""
+        """Call the agent without blocking the event loop of asyncio, in which coroutine tools run.
+
+        Raises:
+            ModelFault: no event loop of asyncio runs here; else as in a call.
+        """
         import asyncio
 
-        loop = asyncio.get_running_loop()
+        loop = running_loop("skill_agent")
 
         def on_this_loop(awaitable: Any) -> Any:
             return asyncio.run_coroutine_threadsafe(_wrap(awaitable), loop).result()
@@ -307,6 +312,23 @@ def as_turn(completion: Completion) -> str:
     if completion.text:
         calls.insert(0, completion.text)
     return "\n".join(calls)
+
+
+def running_loop(fixture: str) -> AbstractEventLoop:
+    """Return the event loop in which the ``aio`` of a fixture is awaited.
+
+    Raises:
+        ModelFault: fatal; the test runs under another library than asyncio.
+    """
+    import asyncio
+
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        words = (
+            f"{fixture}.aio needs asyncio; under trio `await trio.to_thread.run_sync({fixture}, "
+        )
+        raise ModelFault(f"{words}...)`", fatal=True) from None
 
 
 def _run_awaitable(awaitable: Any) -> Any:

@@ -300,6 +300,13 @@ def test_async_calls_overlap_and_run_coroutines_in_the_tests_own_loop(
     asyncio.run(talk())
 
 
+def test_a_test_of_another_library_than_asyncio_is_told_what_to_call(agent: Agent) -> None:
+    """It is no failure of the skill, and no further rollout can end otherwise."""
+    with pytest.raises(ModelFault, match=r"trio\.to_thread\.run_sync\(skill_agent") as fault:
+        agent.aio("go").send(None)
+    assert fault.value.fatal
+
+
 def test_a_reply_is_a_text_that_survives_copying_pickling_and_awaiting() -> None:
     reply = Reply(
         "text",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
-from pytest_skillopt.model.agent import Reply
+from pytest_skillopt.model.agent import Reply, running_loop
 from pytest_skillopt.model.structured import Label, ask_json
 from pytest_skillopt.model.types import ModelFault, hide_frames
 from pytest_skillopt.plugins.users.talk import Talk
@@ -200,7 +200,7 @@ class User:
 
         The arguments are those of a call; the function of an agent may be ``async``.
         """
-        loop = asyncio.get_running_loop()
+        loop = running_loop("skill_user")
 
         def ask(messages: list[dict[str, str]], **how: Any) -> Any:
             said = agent(messages, **how)

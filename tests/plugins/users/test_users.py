@@ -225,12 +225,16 @@ def test_async_without_await(skill_user):
 def test_async(skill_user):
     import asyncio
     assert asyncio.run(skill_user.aio(wait, "one")).text == "a"
+
+def test_async_of_trio(skill_user):
+    with pytest.raises(Exception, match="skill_user.aio needs asyncio"):
+        skill_user.aio(wait, "one").send(None)
 """
 
 
 def test_how_a_conversation_ends(run: Any, chat_server: ChatServer) -> None:
     without_models = ("-oskillopt_target=", "-oskillopt_user=")
-    run(ENDS, *without_models).assert_outcomes(passed=8)
+    run(ENDS, *without_models).assert_outcomes(passed=9)
     assert chat_server.calls == 0
 
 
