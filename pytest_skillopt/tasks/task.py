@@ -152,6 +152,15 @@ _NOT_THEIRS = {
 }  # fmt: skip
 
 
+def _is_of_plugin(parameter: str) -> bool:
+    """Tell whether a parameter repeats a test and says nothing about its content.
+
+    pytest-repeat and pytest-flakefinder number the repetitions under such names; the plugin of
+    anyio has a test for each library.
+    """
+    return parameter.startswith("__") or parameter == "anyio_backend"
+
+
 def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) -> SkillTask | None:
     """Describe an item as a task; None if it is not marked.
 
@@ -170,7 +179,7 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
     refuse_recording(item)
     function = getattr(item, "obj", None)
     callspec = getattr(item, "callspec", None)
-    params = getattr(callspec, "params", {})
+    params = {k: v for k, v in getattr(callspec, "params", {}).items() if not _is_of_plugin(k)}
     given_params = {name: parameter_json(value) for name, value in sorted(params.items())}
     if any(value is None for value in given_params.values()):
         given_params["id"] = getattr(callspec, "id", "")

@@ -122,6 +122,36 @@ def test_the_source_tells_tasks_apart_by_what_they_do(pytester: pytest.Pytester)
     assert source["test_opaque[a]"] != source["test_opaque[b]"]
 
 
+def test_repetitions_of_a_test_have_one_content(pytester: pytest.Pytester) -> None:
+    """They are kept in one split; pytest-repeat makes them so, as do others."""
+    pytester.makeconftest(
+        """
+        import pytest
+
+        @pytest.fixture
+        def __repeat_step_number(request): return request.param
+
+        def pytest_generate_tests(metafunc):
+            metafunc.fixturenames.append("__repeat_step_number")
+            metafunc.parametrize("__repeat_step_number", range(2), indirect=True)
+        """
+    )
+    tasks = collect(
+        pytester,
+        """
+        import pytest
+
+        @pytest.mark.skill_task
+        @pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+        @pytest.mark.parametrize("name", ["Ada", "Ben"])
+        def test_greeting(name, anyio_backend): assert name
+        """,
+    )
+    assert len(tasks) == 8
+    assert len({task.content for task in tasks.values()}) == 2
+    assert not any("repeat_step" in task.text for task in tasks.values())
+
+
 def test_a_task_that_uses_the_proxy_calls_the_target(pytester: pytest.Pytester) -> None:
     """Also by a fixture of the project."""
     pytester.makeconftest(
