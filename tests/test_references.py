@@ -59,6 +59,7 @@ class Project:
             "base_url": self.server.url,
             "rollouts": "1",
             "final_rollouts": "1",
+            "max_rollouts": "60",
             **settings,
         }
         ini = "\n".join(f"skillopt_{name} = {value}" for name, value in lines.items())

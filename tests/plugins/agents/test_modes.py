@@ -139,6 +139,7 @@ def test_a_report_says_what_a_document_costs_each_session(greeter: Project) -> N
         "skillopt_skill": "AGENTS.md",
         "skillopt_rollouts": 1,
         "skillopt_prices": "fake-model=10/0",
+        "skillopt_max_rollouts": 36,
     }
     greeter.pytest("--skillopt-train", "-p", "no:xdist")
     assert "Ahoy" in document.read_text()
