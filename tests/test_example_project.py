@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -96,27 +95,6 @@ def test_one_setting_switches_to_another_model(project: Path) -> None:
     found = result(project)
     assert not found["simulated"]
     assert found["models"]["target"] == "openai:sim-steady"
-
-
-def test_a_copy_holds_nothing_that_a_user_did_in_the_checkout(tmp_path: Path) -> None:
-    """A training, its traces, and another model in the settings."""
-    checkout = tmp_path / "checkout"
-    source = copy_example(checkout / "example_project")
-    for command in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "Start"]):
-        subprocess.run(["git", *command], cwd=checkout, check=True)
-    settings = (source / "pyproject.toml").read_text()
-    (source / "pyproject.toml").write_text(settings.replace("offline:sim", "openai:gpt-5-mini"))
-    (source / SKILL).write_text("trained")
-    (source / ".skillopt").mkdir()
-    copy = copy_example(tmp_path / "copy", checkout)
-    assert (copy / "pyproject.toml").read_text() == settings
-    assert (copy / SKILL).read_bytes() == START.read_bytes()
-    assert not (copy / ".skillopt").exists()
-
-    shutil.rmtree(checkout / ".git")
-    unpacked = copy_example(tmp_path / "unpacked", checkout)
-    assert (unpacked / SKILL).read_bytes() == START.read_bytes()
-    assert not (unpacked / ".skillopt").exists()
 
 
 def test_the_kept_copy_is_the_skill_of_the_last_commit() -> None:

@@ -132,3 +132,4 @@ def test_the_noise_is_measured_in_as_many_rounds_as_a_cap_pays_for(project: Proj
     assert skill["status"] == "measured", shown
     assert {(row["before"]["n"], row["after"]["n"]) for row in skill["tasks"]} == {(2, 2)}
     assert "the caps paid for 2 rollouts of 3 a task" in shown
+    assert skill["noise_floor"] is not None

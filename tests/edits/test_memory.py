@@ -101,12 +101,6 @@ def test_an_edit_with_figures_is_not_listed_again_without_them(toy: ModuleType) 
     assert "refused: an address" in prompt
 
 
-def test_without_sampled_edits_a_prompt_says_nothing_of_them(toy: ModuleType) -> None:
-    model = toy.ToyOptimizer()
-    reflect([toy.make_record("test_a", "--")], toy.make_context(model))
-    assert "were sampled" not in model.asked[0][-1]
-
-
 def test_sampled_edits_are_bounded_and_hold_no_secret(toy: ModuleType) -> None:
     key = "sk-proj-" + "a1B2c3D4" * 4
     edits = [

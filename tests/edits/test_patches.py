@@ -16,17 +16,6 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 
-def test_support_and_tasks_are_added_up(toy: ModuleType) -> None:
-    (one,) = deduplicate(
-        [
-            toy.append("- Write dates as ISO.", "a"),
-            toy.append("Write dates as  ISO", "b", "a", support=2),
-        ]
-    )
-    assert (one.support, one.tasks) == (3, ("a", "b"))
-    assert one.content == "- Write dates as ISO.", "the first wording stays"
-
-
 @each_row(
     ("one", "other", "same"),
     [

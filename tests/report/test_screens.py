@@ -1,14 +1,13 @@
 """Lines and report of a training in seven situations, each for 8 and 60 tasks.
 
-Texts and results are in ``tests/data/screens``; ``tests/_support/screens.py``
-trains, and writes both anew.
+Texts and results are in ``tests/data/screens``; ``tests/_support/screens.py`` writes the texts
+anew.
 """
 
 from __future__ import annotations
 
 import html
 import re
-from statistics import fmean
 from typing import TYPE_CHECKING
 
 import screens
@@ -40,54 +39,6 @@ def test_a_line_of_a_report_has_at_most_80_columns_and_none_is_cut(name: str, si
     report = screens.path(name, size).read_text("utf-8").partition("\n\n")[2]
     assert max(map(len, report.splitlines())) <= 80
     assert "..." not in report
-
-
-@each_row(("name", "size"), ALL)
-def test_the_figures_are_those_of_the_samples(name: str, size: int) -> None:
-    _, result = screens.kept(name, size)
-    (skill,) = result.skills
-    text = words(name, size)
-    rows = [row for row in skill.tasks if row.split != "test"]
-    fresh = [row for row in rows if row.before.n]
-    if skill.suite:
-        before = 100 * fmean(row.before.passed / row.before.n for row in fresh)
-        assert f" {before:.1f} %" in text
-        assert skill.suite.before.tasks == len(fresh)
-    if skill.suite and skill.suite.after:
-        after = 100 * fmean(r.after.passed / r.after.n for r in fresh if r.after and r.after.n)
-        assert f" {after:.1f} %" in text
-    if gain := skill.gain:
-        assert gain.low <= gain.gain <= gain.high
-        assert f"{100 * gain.gain:+.0f} points" in text
-    for passed, n, task in re.findall(r" (\d+) of (\d+) .*?(tests/\S+)", text):
-        arms = [arm for row in rows if row.id == task for arm in (row.start, row.after) if arm]
-        whole = [(row.passed, row.samples) for row in rows if row.id == task]
-        assert (int(passed), int(n)) in [*((arm.passed, arm.n) for arm in arms), *whole]
-    assert f"{result.rollouts:,} rollouts" in text or not result.rollouts
-
-
-def test_figures_of_a_refusal_agree_with_each_other() -> None:
-    text = words("refused", 60)
-    (points,) = re.findall(r"a gain of (\d+) points", text)
-    before, after = map(int, re.findall(r"estimate (\d+) % (\d+) %", text)[0])
-    assert abs(after - before - int(points)) <= 1, "both are rounded"
-    numbers = r"with (\d+) fresh rollouts; this one had (\d+);"
-    needed, had = re.findall(numbers, text.replace(",", ""))[0]
-    (cap,) = re.findall(r"skillopt_max_rollouts=(\d+)$", text)
-    assert int(cap) > int(needed) > int(had)
-
-
-@each_row(
-    ("name", "said"),
-    [
-        ("nothing-to-find", "No better skill was found: every train task passes."),
-        ("faulty", "Every rollout ends in one error at tests/test_toy.py:7, KeyError: 'total'"),
-        ("capped", "100 more rollouts would find another edit"),
-        ("interrupted", "the session was interrupted"),
-    ],
-)
-def test_a_training_of_today_says_why_it_ended(name: str, said: str) -> None:
-    assert said in " ".join(screens.screen(*screens.train(name, 8)).split())
 
 
 @each_row(

@@ -45,14 +45,6 @@ def test_actions_are_pinned_by_commit_and_name_their_version(file: Path) -> None
         assert re.fullmatch(r"actions/[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line)
 
 
-def test_all_files_use_the_same_commits() -> None:
-    pins: dict[str, set[str]] = {}
-    for file in (ACTION, WORKFLOW, DRIFT):
-        for name, commit in re.findall(r"uses: (actions/[\w-]+)[\w/-]*@(\w+)", file.read_text()):
-            pins.setdefault(name, set()).add(commit)
-    assert {name for name, commits in pins.items() if len(commits) > 1} == set()
-
-
 def test_what_the_templates_install_is_there(tmp_path: Path) -> None:
     """Nothing is on an index: the wheel that the page says to keep is enough for each command."""
     name = f"pytest_skillopt-{__version__}"
@@ -162,9 +154,8 @@ def test_outputs_of_the_jobs(workflow: dict[Any, Any]) -> None:
     assert outputs == set(yaml.safe_load(ACTION.read_text())["outputs"])
 
 
-def test_merge_requests_on_gitlab_only_read_the_cache() -> None:
+def test_jobs_on_gitlab_are_bounded_and_the_one_that_pushes_has_no_cache() -> None:
     jobs = yaml.safe_load(GITLAB.read_text())
-    assert jobs["check"]["cache"]["policy"] == "pull"
     assert "cache" not in jobs["propose"]
     assert all("timeout" in jobs[name] for name in ("train", "propose", "check"))
 

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from refusals import assert_refused
-from tables import each_row
 
 from pytest_skillopt.plugins.published.merging import select_published
 from pytest_skillopt.plugins.published.search_batch import edit_budget
@@ -82,24 +81,6 @@ def test_settings_whose_budget_would_grow_are_a_usage_error(pytester: pytest.Pyt
     )
     lower = pytester.runpytest("-oskillopt_published=edit_budget: 1")
     assert lower.ret != pytest.ExitCode.USAGE_ERROR
-
-
-@each_row(
-    ("name", "step", "steps", "start", "end", "exact", "budget"),
-    [
-        ("linear", 1, 2, 4, 1, 2.5, 2),
-        ("linear", 1, 2, 5, 2, 3.5, 4),
-        ("linear", 1, 4, 4, 2, 3.5, 4),
-        ("linear", 3, 4, 4, 2, 2.5, 2),
-        ("cosine", 1, 2, 4, 1, 2.5, 2),
-        ("cosine", 1, 2, 6, 3, 4.5, 4),
-    ],
-)
-def test_a_half_goes_to_the_even_neighbour(
-    name: str, step: int, steps: int, start: int, end: int, exact: float, budget: int
-) -> None:
-    assert exact % 1 == 0.5
-    assert edit_budget(name, step, steps, start=start, end=end) == budget == round(exact)
 
 
 def test_the_end_is_the_floor_whatever_the_step() -> None:
