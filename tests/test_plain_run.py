@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +11,8 @@ from chat_server import system_of
 from refusals import assert_refused
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from chat_server import ChatServer
 
 SKILL = "---\nname: greeting\ndescription: Greets.\n---\n# Greeting\n\nSay hello.\n"
@@ -295,18 +296,3 @@ def test_the_public_names_are_importable() -> None:
         assert getattr(pytest_skillopt, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         pytest_skillopt.nothing  # noqa: B018
-
-
-def test_the_help_is_as_documented(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """``docs/reference.md`` names every option that the help shows."""
-    monkeypatch.setenv("COLUMNS", "80")
-    text = warm_sessions.run("--help", cwd=pytester.path).stdout.str()
-    start = text.index("training of agent skills;")
-    block = text[start : text.index("\n\n", start)]
-    options = set(re.findall(r"^  (--skillopt[\w-]*)", block, re.MULTILINE))
-    assert {"--skillopt", "--skillopt-try", "--skillopt-evals", "--skillopt-search"} <= options
-    page = Path(__file__).parent.parent / "docs" / "reference.md"
-    named = set(re.findall(r"`(--skillopt[\w-]*)", page.read_text(encoding="utf-8")))
-    assert options - named == set()

@@ -150,31 +150,6 @@ def test_an_interrupted_training_writes_no_skill_and_a_resumed_one_all(project: 
     assert project.result["status"] == "accepted"
 
 
-@pytest.mark.parametrize("arguments", [("-p", "no:xdist"), ("-n", "1")], ids=["here", "worker"])
-def test_a_test_takes_the_nearest_skill_above_it(
-    pytester: pytest.Pytester, arguments: tuple[str, ...]
-) -> None:
-    for folder in ("", "skills/farewell", "skills/hello"):
-        (pytester.path / folder / "tests").mkdir(parents=True)
-        name = folder.rpartition("/")[2] or "root"
-        skill = f"---\nname: {name}\ndescription: Says {name}.\n---\n"
-        (pytester.path / folder / "SKILL.md").write_text(skill)
-        (pytester.path / folder / "tests" / f"test_{name}.py").write_text(
-            "import pytest\n"
-            "@pytest.mark.skill_task\n"
-            f"def test_nearest(skill): assert skill.name == {name!r}\n"
-            "@pytest.mark.skill_task(skill='skills/hello/SKILL.md')\n"
-            "def test_marked(skill): assert skill.name == 'hello'\n"
-        )
-    pytester.makeini("[pytest]\n")
-    pytester.runpytest_inprocess(*arguments).assert_outcomes(passed=6)
-    done = pytester.runpytest_inprocess("--skillopt", *arguments)
-    assert done.ret == 0
-    found = latest_result(pytester.path)["skills"]
-    tasks = {skill["path"]: len(skill["tasks"]) for skill in found}
-    assert tasks == {"SKILL.md": 1, "skills/farewell/SKILL.md": 1, "skills/hello/SKILL.md": 4}
-
-
 def test_where_no_skill_is_above_a_test_the_message_names_the_ways_out(
     pytester: pytest.Pytester,
 ) -> None:

@@ -4,8 +4,6 @@ import json
 import random
 import signal
 import ssl
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +24,6 @@ from pytest_skillopt.model.types import (
     Completion,
     ModelFault,
     Price,
-    ToolCall,
     Usage,
 )
 from pytest_skillopt.rollouts.outcome import classify_error
@@ -108,15 +105,6 @@ def test_a_name_of_a_model_of_any_form_does_no_harm(
     assert done.model.encode().decode() == done.model, "no lone surrogate"
 
 
-def test_tool_calls_are_read(chat_server: ChatServer, make_model: ModelMaker) -> None:
-    tool = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
-    chat_server.script(chat_server.answer.tool("add", a=1))
-    done = make_model().complete(HI, sample="0", tools=[tool])
-    assert done.tool_calls == (ToolCall("call_0", "add", '{"a": 1}'),)
-    assert done.finish_reason == "tool_calls"
-    assert chat_server.bodies[0]["tools"] == [tool]
-
-
 def test_the_sdk_is_told_the_key_and_never_retries_itself(
     chat_server: ChatServer, make_model: ModelMaker
 ) -> None:
@@ -126,24 +114,6 @@ def test_the_sdk_is_told_the_key_and_never_retries_itself(
         model.complete(HI, sample="0")
     assert chat_server.calls == 1
     assert chat_server.requests[0].headers["authorization"] == "Bearer sk-secret-secret"
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        lambda a: a.error(429, "slow down"),
-        lambda a: a.error(500),
-        lambda a: a.error(408),
-        lambda a: a.error(529, "overloaded"),
-        lambda a: a.html(502),
-    ],
-)
-def test_a_passing_fault_is_retried(
-    chat_server: ChatServer, make_model: ModelMaker, fault: Callable[[Any], Any]
-) -> None:
-    chat_server.script(fault(chat_server.answer), fault(chat_server.answer), "at last")
-    assert make_model().complete(HI, sample="0").text == "at last"
-    assert make_model.slept == DELAYS[:2]
 
 
 def body(**message: Any) -> str:
@@ -389,15 +359,6 @@ def test_a_call_that_a_time_out_of_the_test_interrupts_counts_as_perhaps_paid(
         model.complete(HI, sample="2")
     assert (limits.spent.calls, limits.spent.estimated, chat_server.calls) == (2, True, 2)
     assert limits.spent.cost
-
-
-def test_a_server_that_is_down_is_named(chat_server: ChatServer, make_model: ModelMaker) -> None:
-    chat_server.stop()
-    place = chat_server.url.removesuffix("/v1")
-    with pytest.raises(ModelFault, match=f"cannot reach {place}: .*refused"):
-        make_model(retries=0).complete(HI, sample="0")
-    chat_server.start()
-    assert make_model().complete(HI, sample="0").text == "ok"
 
 
 @each_row(
@@ -901,14 +862,3 @@ def test_a_proxy_in_the_environment_does_not_stand_before_a_local_server(
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.delenv("no_proxy", raising=False)
     assert make_model(retries=0).complete(HI, sample="0").text == "ok"
-
-
-def test_the_sdk_is_imported_on_the_first_call_alone() -> None:
-    code = (
-        "import sys, pytest_skillopt.model.client as c, pytest_skillopt.model.config as f\n"
-        "import pytest_skillopt.model.agent, pytest_skillopt.model.tools\n"
-        "c.ChatModel(f.ModelConfig('target', 'openai', 'm', 'http://localhost:1/v1'))\n"
-        "loaded = {'openai', 'httpx', 'httpx2'} & set(sys.modules)\n"
-        "assert not loaded, loaded"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 from pydantic import BaseModel, Field
+from tables import each_row
 
 from pytest_skillopt.model.structured import Label, ask_json, response_format
 from pytest_skillopt.model.types import ModelFault
@@ -29,7 +30,7 @@ class Proposal(BaseModel):
 GOOD = {"reasoning": "r", "edits": [{"op": "append", "content": "c"}]}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         json.dumps(GOOD),
@@ -75,16 +76,6 @@ def test_an_unreadable_reply_is_repaired_once(
     quoted, asked = chat_server.bodies[1]["messages"][1:]
     assert quoted == {"role": "assistant", "content": text}
     assert problem in asked["content"]
-
-
-def test_what_stays_unreadable_is_not_guessed(
-    chat_server: ChatServer, make_model: ModelMaker
-) -> None:
-    chat_server.script("no", "still no")
-    answer = ask_json(make_model(), ASK, Proposal, Label("s"))
-    assert answer.value is None
-    assert answer.problem == "no JSON object or array"
-    assert answer.usage.calls == chat_server.calls == 2
 
 
 def test_the_repair_shows_the_answer_and_not_the_thoughts_before_it(

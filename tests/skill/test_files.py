@@ -52,17 +52,6 @@ def test_a_skill_may_be_called_like_a_folder_that_is_left_out(tmp_path: Path) ->
         assert skill_paths(tmp_path / name) == [skill]
 
 
-def test_no_skill_or_several_name_the_setting(tmp_path: Path) -> None:
-    with pytest.raises(SkillError, match=r"no SKILL.md under .*skillopt_skill, or skill= on"):
-        found(tmp_path)
-    put(tmp_path / "b/SKILL.md")
-    put(tmp_path / "a/SKILL.md")
-    with pytest.raises(
-        SkillError, match=r"2 skills under .*: a/SKILL.md, b/SKILL.md; set skillopt_skill"
-    ):
-        found(tmp_path)
-
-
 def test_a_link_inside_of_the_project_is_followed(tmp_path: Path) -> None:
     target = put(tmp_path / "real/SKILL.md", b"old")
     target.chmod(0o640)
@@ -191,16 +180,17 @@ def test_no_file_leaves_the_folder(name: str, tmp_path: Path) -> None:
         materialise(tmp_path / "v", {name: b""})
 
 
-@pytest.mark.parametrize("folder", AGENT_FOLDERS)
+@each_row("folder", AGENT_FOLDERS)
 def test_the_folders_of_agents_are_searched_beside_the_visible_ones(
     tmp_path: Path, folder: str
 ) -> None:
-    hidden = put(tmp_path / folder / "skills/review/SKILL.md")
-    put(tmp_path / ".cache/SKILL.md")
-    assert found(tmp_path) == hidden
-    put(tmp_path / "skills/invoices/SKILL.md")
+    root = tmp_path / folder.replace("/", "-")
+    hidden = put(root / folder / "skills/review/SKILL.md")
+    put(root / ".cache/SKILL.md")
+    assert found(root) == hidden
+    put(root / "skills/invoices/SKILL.md")
     with pytest.raises(SkillError, match="2 skills under"):
-        found(tmp_path)
+        found(root)
 
 
 def test_the_first_folder_above_the_tests_that_has_skills_decides(tmp_path: Path) -> None:

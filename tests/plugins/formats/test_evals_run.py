@@ -267,13 +267,6 @@ def test_the_lift_over_no_skill(project: pytest.Pytester, chat_server: ChatServe
     assert any(body["messages"][0]["role"] == "user" for body in chat_server.bodies)
 
 
-def test_none_is_a_side_of_the_check_too(project: pytest.Pytester) -> None:
-    write(project, [{"id": n, "prompt": n, "checks": [has("!")]} for n in NAMES[:4]])
-    result = project.runpytest_inprocess("--skillopt-evals", "--skillopt-check=none")
-    assert result.ret == 0, result.stdout.str()
-    result.stdout.fnmatch_lines(["*version none -> *"])
-
-
 def grades(*holds: bool) -> Callable[[dict[str, Any]], str]:
     rows = [{"number": n, "evidence": "", "holds": h} for n, h in enumerate(holds, 1)]
     return lambda body: (

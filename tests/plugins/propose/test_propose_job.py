@@ -117,7 +117,7 @@ def test_nightly_job_ends_in_a_branch_whose_only_change_is_the_skill(
         mode="train",
         args="-q tests/test_references.py -k 'po_number or absent' --skillopt-rollouts=1 "
         "-oskillopt_final_rollouts=2",
-        **{"max-calls": "5000"},
+        **{"max-calls": "150"},
     )
     training.run(environ)
     outputs = training.outputs()
