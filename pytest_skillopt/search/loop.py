@@ -472,10 +472,9 @@ class DefaultSearch:
         """Forecast the rollouts that the training still takes.
 
         At first it goes by the usual length, and more and more by the prospects. In 30 trainings of
-        the ten worlds of ``benchmarks/plan.py`` (seeds 700 to 702; the parameters were set on
-        others) what was told after half of the rollouts was .92 of the truth in the middle, and
-        within a third of it in .83 of the trainings and in the middle of every world; after three
-        quarters in .90. The plan before it is in .47, and in the middle of six worlds.
+        the ten worlds of ``benchmarks/plan.py`` (seeds 700 to 702) what was told after half of the
+        rollouts was as much as came in the middle, and within a third of it in .50 of the
+        trainings; after three quarters in .83. The plan before it is in .40.
         """
         state, tasks = self._state, len(self._state.suite)
         done = state.purse.samples

@@ -20,8 +20,6 @@ _USELESS = 0.1
 _PAYS, _PAYS_CAPPED = 0.02, 0.002
 """Rise of the pass rate that has to be expected of these rollouts: without a cap, and under one,
 which says what the user will spend."""
-_TO_AN_END = 120
-"""Rollouts in which the expected rise falls to a third, in the middle."""
 
 
 class Prospects(NamedTuple):
@@ -45,9 +43,10 @@ def least_rise(*, capped: bool) -> float:
 def prospects(model: Model, samples: Mapping[Idea, int], rollouts: int) -> Prospects:
     """Return what ``AHEAD`` further rollouts are expected to find.
 
-    As many ideas are decided by a rollout as so far. One helps with the probability ``1 / (n + 2)``
-    if none of the last ``n`` did (Laplace's rule), and those that probably help with that of the
-    model. Its gain is that of a kept one, at most a quarter of what is left.
+    As many ideas are decided by a rollout as so far. If none of the last ``n`` has helped, none of
+    the next ``m`` does with the probability ``(n + 1) / (n + m + 1)`` (Laplace's rule of
+    succession); those that probably help do so with that of the model. The gain is that of a kept
+    idea, at most a quarter of what is left.
 
     Args:
         model: that of the search.
@@ -60,7 +59,7 @@ def prospects(model: Model, samples: Mapping[Idea, int], rollouts: int) -> Prosp
     useless = [idea for idea in others if good(idea) < _USELESS]
     late = sum(idea > max(kept, default=-1) for idea in useless)
     decided = AHEAD * (len(kept) + len(useless)) / max(1, rollouts)
-    none = (1 - 1 / (late + 2)) ** max(1.0, decided)
+    none = (late + 1) / (late + 1 + max(1.0, decided))
     none *= math.prod(1 - good(idea) for idea in others if good(idea) > LIKELY)
     room = (1 - model.mean_rate(model.kept)) / 4
     gains = [max(0.0, float(model.lift_beside_kept(idea).mean())) for idea in kept]
@@ -68,5 +67,9 @@ def prospects(model: Model, samples: Mapping[Idea, int], rollouts: int) -> Prosp
 
 
 def rollouts_to_the_end(ahead: Prospects, least: float) -> float:
-    """Return the rollouts, in the middle, until the expected rise has fallen to ``least``."""
-    return _TO_AN_END * math.log(max(1.0, ahead.rise / least))
+    """Return the rollouts until the expected rise has fallen to ``least``, if nothing is found.
+
+    By the rule of ``prospects`` the chance falls as ``1 / (1 / chance + t / AHEAD)`` in ``t``
+    rollouts.
+    """
+    return AHEAD * max(0.0, ahead.gain / least - 1 / ahead.chance) if ahead.chance else 0.0
