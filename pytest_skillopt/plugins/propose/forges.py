@@ -38,7 +38,7 @@ _SERVERS = {
     "gitlab": ("CI_SERVER_URL", "https://gitlab.com"),
 }
 """Variable of its CI with the address of its server, and the usual address, by forge."""
-_MERGE_REQUEST = re.compile(r"https?://\S+/-/merge_requests/\S+")
+_MERGE_REQUEST = re.compile(r"https?://\S+/-/merge_requests/\d+")
 _MAX_TEXT = 60_000
 """Maximum bytes of the text in its push option: git sends at most 65,516 bytes in a line."""
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)

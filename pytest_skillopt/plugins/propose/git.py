@@ -44,6 +44,9 @@ _MOVED = (
 )
 """Messages of git if the branch was changed before or during a push."""
 
+_TAKEN = ("exists; cannot create", "directory file conflict")
+"""Messages of git and of GitHub if a branch ``skillopt`` stands in the way of ``skillopt/*``."""
+
 _REMOTE_LINE = re.compile(r"^(.*)\t(.*) \((fetch|push)\)", re.MULTILINE)
 _ALONE = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
 
@@ -126,7 +129,7 @@ class Repository(Git):
                 ) from None
             if "invalid refspec" in error.detail:
                 raise UserError(f"{base!r} cannot be a branch: name one with --base") from None
-            raise
+            raise self._unreached(error) from None
         return self.run("rev-parse", "--verify", f"{BASE}^{{commit}}").decode().strip()
 
     def push(self, source: str, branch: str, *, seen: str, options: Iterable[str] = ()) -> str:
@@ -146,6 +149,11 @@ class Repository(Git):
         try:
             done = self.complete([*args, f"{source}:{ref}"], self._remote_env)
         except GitFailed as error:
+            if any(sign in error.detail for sign in _TAKEN):
+                raise UserError(
+                    f"the remote {self._remote} has a branch named skillopt, so that git can "
+                    f"create no {branch}: rename or delete that branch"
+                ) from None
             if any(sign in error.detail for sign in _MOVED):
                 raise BranchMoved(
                     f"somebody else pushed to {branch} in the meantime; their push was kept"
@@ -162,8 +170,14 @@ class Repository(Git):
                     f"the remote {self._remote} refused {branch}: {'; '.join(said)}: a rule for "
                     "branches of that name, or missing rights of the token"
                 ) from None
-            raise
+            raise self._unreached(error) from None
         return self.clean(done.stderr)
+
+    def _unreached(self, error: GitFailed) -> GitError:
+        return GitError(
+            f"{error}\nThe remote {self._remote} must be reachable by git, with a login or a token "
+            "that may push branches (GitHub: contents: write; GitLab: write_repository)"
+        )
 
 
 def write(git: Git, data: bytes, kind: str = "blob") -> str:

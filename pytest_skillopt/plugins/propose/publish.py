@@ -129,13 +129,19 @@ class Publisher:
             return Outcome(skill, request, made.action)
         if self._github and not ends and (url := self._github.declined(request)):
             return Outcome(skill, request, "declined", url)
-        said = ""
+        said, options = "", tuple[str, ...]()
         if made.action in ("create", "update", "delete"):
             options = forges.push_options(request) if self._forge == "gitlab" and not ends else ()
             said = self._git.push(made.commit, request.branch, seen=made.seen, options=options)
         if ends:  # a forge closes the request of a branch that is deleted
             return Outcome(skill, request, made.action)
         url = self._github.publish(request) if self._github else forges.request_url(said)
+        if options and not url:
+            answer = " ".join(said.replace("remote:", "").split())
+            raise UserError(
+                f"{request.branch} was pushed, and GitLab opened no request for it: {answer}\n"
+                "Open one by hand, or correct that, delete the branch, and repeat the command"
+            )
         return Outcome(skill, request, made.action, url)
 
 

@@ -227,15 +227,18 @@ def _base_entry(path: str, base: Base) -> Entry:
     plain = path.isprintable() and not set(path) & set('\\"')
     if not plain or not all(parts) or {".", "..", ".git"} & {part.lower() for part in parts}:
         raise Refused("not a plain path under the top of the repository")
+    entry = base.tree.files.get(path)
+    if entry is None:
+        raise Refused(
+            "the base branch has no such file: push it, or, if it was renamed or deleted since, "
+            "train again there"
+        )
     if path not in base.allowed:
         known = ", ".join(sorted(base.allowed)) or "none"
         raise Refused(
             f"not one of the skill files that proposals may change ({known}); add it to the "
             "setting skillopt_propose_skills on the base branch"
         )
-    entry = base.tree.files.get(path)
-    if entry is None:
-        raise Refused("the base branch has no such file")
     if entry.mode == LINK:
         raise Refused(
             "a link on the base branch: train the file that it points to (skillopt_skill)"

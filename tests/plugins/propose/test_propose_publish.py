@@ -465,6 +465,28 @@ def test_push_over_http_carries_the_token_in_a_header_alone(
     assert header not in seen
 
 
+def test_a_token_that_may_not_push(
+    project: Project, github: FakeGitHub, monkeypatch: pytest.MonkeyPatch, refusal: Refusal
+) -> None:
+    header = "Basic " + base64.b64encode(f"x-access-token:{TOKEN}".encode()).decode()
+    with serve_git(project.remote, header) as url:
+        project.remote_git("config", "http.receivepack", "false")
+        project.propose()
+        project.git("remote", "set-url", "origin", f"{url}/octo/repo.git")
+        monkeypatch.setenv("GITHUB_SERVER_URL", url)
+        said = refusal("propose")
+    assert "error: 403" in said
+    assert "GitHub: contents: write" in said
+
+
+def test_a_branch_in_the_place_of_the_folder_of_branches(
+    project: Project, github: FakeGitHub, refusal: Refusal
+) -> None:
+    project.git("push", "--quiet", "origin", "main:skillopt")
+    project.propose()
+    assert "origin has a branch named skillopt" in refusal("propose")
+
+
 def test_no_forge_pushes_and_prints(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     """The text can be pasted into a forge, and starts no command of the CI that prints it."""
     project.propose(
@@ -805,6 +827,7 @@ def descriptions(project: Project) -> list[str]:
     hook.write_text(
         '#!/bin/sh\nn=0\nwhile [ "$n" -lt "$GIT_PUSH_OPTION_COUNT" ]; do\n'
         'eval "printf \'%s\\0\' \\"\\$GIT_PUSH_OPTION_$n\\"" >>options\nn=$((n + 1))\ndone\n'
+        "echo https://gitlab.example.com/a/b/-/merge_requests/5\n"
     )
     hook.chmod(0o755)
     assert main(["propose", "--forge=gitlab"]) == 0
@@ -856,3 +879,17 @@ def test_gitlab_opens_the_request_with_the_push(
     assert "Passes more tasks." in text
     assert "\\n+Write dates as ISO.\\n" in text
     assert "https://gitlab.example.com/a/b/-/merge_requests/5" in capsys.readouterr().out
+
+
+def test_a_request_that_gitlab_does_not_open(project: Project, refusal: Refusal) -> None:
+    """It takes the branch, and answers with a warning and the address of a form."""
+    project.remote_git("config", "receive.advertisePushOptions", "true")
+    hook = project.remote / "hooks" / "post-receive"
+    hook.parent.mkdir(exist_ok=True)
+    form = "https://gitlab.example.com/a/b/-/merge_requests/new?x=1"
+    hook.write_text(f"#!/bin/sh\necho User access was denied\necho '{form}'\n")
+    hook.chmod(0o755)
+    project.propose()
+    said = refusal("propose", "--forge=gitlab")
+    assert f"{BRANCH} was pushed, and GitLab opened no request" in said
+    assert f"User access was denied {form}\nOpen one by hand" in said

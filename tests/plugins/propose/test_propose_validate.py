@@ -145,7 +145,7 @@ FORGERIES: list[Forgery] = [
     ),
     *(
         tampered(r"skill files that proposals may change \(skills/SKILL.md\)", path=path)
-        for path in ("other.txt", "pyproject.toml", "skills/OTHER.md")
+        for path in ("other.txt", "pyproject.toml")
     ),
     (
         "lint, contact",
@@ -310,9 +310,10 @@ def test_symlink_in_the_base_is_no_skill_file(project: Project) -> None:
 
 def test_file_that_the_base_does_not_have(project: Project) -> None:
     project.propose()
-    project.git("rm", "--quiet", "skills/SKILL.md")
-    project.git("commit", "--quiet", "-m", "Gone")
-    with pytest.raises(Refused, match="has no such file"):
+    (project.root / "pyproject.toml").unlink()  # it named the skill
+    project.git("mv", "skills", "abilities")
+    project.git("commit", "--quiet", "--all", "-m", "Rename")
+    with pytest.raises(Refused, match="has no such file: push it, or, if it was renamed"):
         check(project)
 
 
