@@ -47,13 +47,13 @@ def test_a_stopped_worker_is_replaced_after_the_rollouts_time_limit(
     (pytester.path / "SKILL.md").write_text("---\nname: g\ndescription: Greets.\n---\nSay ok.\n")
     pytester.makepyfile(test_it=TESTS)
     model = ("--skillopt-model=openai:worker", f"-oskillopt_base_url={chat_server.url}")
-    limits = ("--skillopt-rollouts=1", "-oskillopt_timeout=5", "-n", "1")
+    limits = ("--skillopt-rollouts=1", "-oskillopt_timeout=2", "-n", "1")
     result = pytester.runpytest_inprocess("--skillopt", *model, *limits)
     assert result.ret == 0, result.stdout.str()
     (run,) = (pytester.path / ".skillopt" / "runs").iterdir()
     (skill,) = latest_result(pytester.path)["skills"]
     assert [row["before"]["passed"] for row in skill["tasks"]] == [1] * 4
     journal = (run / "journal.jsonl").read_text()
-    assert "did not answer within 6 s and was replaced" in journal
+    assert "did not answer within 3 s and was replaced" in journal
     for pid in map(int, (pytester.path / "stopped").read_text().split()):
         assert has_ended(pid)
