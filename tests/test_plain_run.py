@@ -194,6 +194,7 @@ def test_a_wrong_record_shows_in_an_ordinary_run(project: pytest.Pytester) -> No
     project.makepyfile(
         """
         def test_high(rollout): rollout.score(1.5)
+        def test_low(rollout): rollout.score(-0.1)
         def test_nan(rollout): rollout.score(float("nan"))
         def test_object(rollout): rollout.record("user", object())
         """
@@ -201,6 +202,7 @@ def test_a_wrong_record_shows_in_an_ordinary_run(project: pytest.Pytester) -> No
     project.runpytest().stdout.fnmatch_lines(
         [
             "E * ValueError: 1.5 is not a finite number *",
+            "E * ValueError: -0.1 is not a finite number *",
             "E * ValueError: nan is not a finite number*",
             "E * TypeError: Object of type object is not JSON serializable*",
         ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 from typing import TYPE_CHECKING, Any
@@ -298,27 +297,3 @@ def test_a_skill_on_disk_may_not_be_a_pipe(project: Project) -> None:
     os.mkfifo(project.root / REAL)
     status, shown = project.check()
     assert (status, "is not a regular file" in shown) == (4, True)
-
-
-def test_a_check_shows_what_an_earlier_comparison_has_measured_without_the_skill(
-    project: Project,
-) -> None:
-    """The arms side by side, on the terminal, in the summary, and in JUnit's file."""
-    project.commit()
-    assert "without the skill" not in project.check()[1]
-    assert project.run("--skillopt-compare", "none", REAL)[0] == 0
-    taken = project.result["run"]
-    project.write(REAL, SPOILED)
-    status, shown = project.run("--skillopt-check=HEAD", "--junitxml=junit.xml")
-    assert status == 1
-    assert re.search(
-        r"pass rate passed failed unknown without the skill [\d.]+ % \d+ \d+ 0 "
-        r"base 100\.0 % \d+ 0 0 change 0\.0 % 0 \d+ 0",
-        shown,
-    ), shown
-    assert f"Without any skill: as run {taken} has measured it." in shown
-    (row, *_) = project.result["skills"][0]["tasks"]
-    summary = (project.root / ".skillopt/runs" / project.result["run"] / "summary.md").read_text()
-    assert "| without the skill |" in summary
-    page = (project.root / "junit.xml").read_text()
-    assert f'name="skillopt_passed_none" value="{row["none"]["passed"]}"' in page

@@ -125,10 +125,16 @@ def test_a_check_shows_three_arms_at_the_price_of_one_more(
     skill.write_text(text.replace("Say hello.", "Say hello at once."))
     assert pytester.runpytest_inprocess("--skillopt-check=none").ret == 0
     both = chat_server.calls
-    checked = pytester.runpytest_inprocess("--skillopt-check=HEAD")
+    checked = pytester.runpytest_inprocess("--skillopt-check=HEAD", "--junitxml=junit.xml")
     checked.stdout.fnmatch_lines(
-        ["*without the skill*7.7 % * 3 *36 *0", "  base *100.0 % *", "  change *100.0 % *"]
+        [
+            "*without the skill*7.7 % * 3 *36 *0",
+            "  base *100.0 % *",
+            "  change *100.0 % *",
+            "*Without any skill: as run*",
+        ]
     )
+    assert (pytester.path / "junit.xml").read_text().count('name="skillopt_passed_none"') == 13
     assert chat_server.calls - both == both / 2
 
 
