@@ -144,7 +144,9 @@ def _add_settings_of_training(declare: _Declare) -> None:
 
 
 def command_line(arguments: Sequence[str]) -> list[str]:
-    """Return the command that repeats this run."""
+    """Return the command that repeats this run, without secrets."""
+    from pytest_skillopt.untrusted import redact
+
     program = os.path.basename(sys.argv[0]) if sys.argv and sys.argv[0] else "pytest"
-    again = [word for word in arguments if not word.startswith("--skillopt-resume")]
+    again = [redact(word) for word in arguments if not word.startswith("--skillopt-resume")]
     return ["pytest" if program in ("__main__.py", "py.test") else program, *again]

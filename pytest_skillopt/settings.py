@@ -18,6 +18,7 @@ import iniconfig  # pytest's own parser of ini files
 import pytest
 
 from pytest_skillopt.plugins import merged, switched_off
+from pytest_skillopt.untrusted import redact
 
 if TYPE_CHECKING:
     import argparse
@@ -238,13 +239,14 @@ class Settings:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """Return every setting by its name."""
+        """Return every setting by its name, without secrets."""
         return {field.name: value for field, value in self.fields()}
 
     def fields(self) -> Iterator[tuple[dataclasses.Field[Any], Any]]:
-        """Yield each setting with its value."""
+        """Yield each setting with its value, without secrets."""
         for field in FIELDS:
-            yield field, getattr(self, field.name)
+            value = getattr(self, field.name)
+            yield field, redact(value) if isinstance(value, str) else value
 
 
 FIELDS = [field for field in dataclasses.fields(Settings) if not field.metadata["fixed"]]

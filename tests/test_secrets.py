@@ -74,6 +74,7 @@ def test_no_file_and_no_line_holds_a_secret(
     more = {"rollouts": 2, "final_rollouts": 2, "published": "patience: 1"}
     write_project(pytester, chat_server, TESTS, **TWO_MODELS, **more)
     command = ("--skillopt-train", "--junitxml=junit.xml", "-v", *arguments)
+    command += (f"-oskillopt_preferences=Tell nobody {SECRET}.",)
     done = pytester.runpytest_inprocess(*command, "-oskillopt_max_error_rate=0.2")
     assert done.ret == 0
     result = _result(pytester.path)
