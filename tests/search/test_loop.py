@@ -279,19 +279,6 @@ def test_analysts_are_asked_while_samples_are_taken(toy: ModuleType) -> None:
 # Stages and checks.
 
 
-def test_settings_of_the_other_search_are_said_to_change_nothing(toy: ModuleType) -> None:
-    settings: dict[str, Any] = {"accumulation": 2, "patience": 2}
-    plain, _ = train(toy, small_world(), toy.ToyOptimizer(useful=1.0))
-    outcome, _ = train(toy, small_world(), toy.ToyOptimizer(useful=1.0), **settings)
-    assert outcome.proposal == plain.proposal
-    said = "only --skillopt-search=batch follows"
-    (note,) = [note for note in outcome.notes if said in note]
-    assert all(name in note for name in settings)
-    assert not any(said in note for note in plain.notes)
-    batch, _ = train(toy, small_world(), toy.ToyOptimizer(), search="batch", **settings)
-    assert not any(said in note for note in batch.notes)
-
-
 def test_a_whole_body_is_left_out_with_a_word(toy: ModuleType) -> None:
     stages = Stages(reflect=lambda records, context: [Patch(body="# Toy")])
     outcome, _ = train(toy, toy.make_world(), toy.ToyOptimizer(), stages=stages)

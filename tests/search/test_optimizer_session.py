@@ -73,11 +73,6 @@ def test_a_lapse_becomes_a_reminder_in_the_appendix(project: pytest.Pytester) ->
     result.stdout.fnmatch_lines(["*Accepted*"])
 
 
-def test_without_it_a_lapse_is_no_reason_for_a_reminder(project: pytest.Pytester) -> None:
-    assert project.runpytest_inprocess("--skillopt-train").ret == 0
-    assert (project.path / "SKILL.md").read_text() == SKILL
-
-
 def test_a_setting_without_effect_is_named_before_anything_is_paid(
     project: pytest.Pytester, chat_server: ChatServer
 ) -> None:

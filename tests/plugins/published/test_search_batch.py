@@ -264,15 +264,6 @@ def test_the_meta_skill_is_written_from_winners_losers_and_both_epochs(toy: Modu
         assert "- Improved: " in prompt.split("# Tasks under both")[1]
 
 
-def test_lapses_become_reminders(toy: ModuleType) -> None:
-    world = toy.make_world(strong=0.6, weak=0.5)
-    model = toy.ToyOptimizer(useful=1.0)
-    outcome = train(toy, world, model, skill_aware=True, gate="off", final_rollouts=1, epochs=2)
-    assert "CausedEdits" in model.forms()
-    block = outcome.proposal.main.text.split("<!-- skillopt:reminders -->")[1]
-    assert "- Mind: - Convention " in block
-
-
 @each_row("mode", ["rewrite_from_suggestions", "full_rewrite_minibatch"])
 def test_update_modes_that_rewrite(toy: ModuleType, mode: str) -> None:
     model = toy.ToyOptimizer(useful=1.0, harmful=0.0)
