@@ -414,7 +414,8 @@ def _number(field: dataclasses.Field[Any], value: Any, where: str) -> float:
         noun = "a whole number" if kind is int else "a number"
         raise pytest.UsageError(f"{where}: {value!r} is not {noun}") from None
     if not low <= number <= high or not math.isfinite(number):
-        bound = f"at least {low:g}" + (f" and at most {high:g}" if math.isfinite(high) else "")
+        most = f"at most {high:g}" if math.isfinite(high) else "finite"
+        bound = f"at least {low:g} and {most}"
         raise pytest.UsageError(f"{where}: {number} is out of range; it must be {bound}")
     return number
 

@@ -13,6 +13,7 @@ import json
 import math
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import tempfile
@@ -657,6 +658,17 @@ def test_a_full_disk_stops_the_run_and_loses_nothing(
     assert outcome(project.result) == undisturbed
     _check_paid_once(project, lost=2)
     assert project.target_calls > paid
+
+
+def test_a_run_that_is_removed_is_not_offered_to_be_continued(project: FaultProject) -> None:
+    project.server.hold(after=20)
+    process = project.start("-p", "no:xdist")
+    assert wait_for(functools.partial(_has_served, project, 20), process)
+    shutil.rmtree(project.path / ".skillopt")
+    project.server.release()
+    output, _ = process.communicate(timeout=PATIENCE)
+    assert "A file of the run could not be read or written" in output
+    assert "--skillopt-resume" not in output
 
 
 FULL_AT_THE_END = """

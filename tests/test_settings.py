@@ -170,7 +170,7 @@ def test_the_option_wins_over_the_ini_key_and_that_over_the_default(
 @each_row(
     ("line", "message"),
     [
-        ("skillopt_rollouts = 0", "skillopt_rollouts: 0 is out of range; it must be at least 1"),
+        ("skillopt_rollouts = 0", "skillopt_rollouts: 0 is out of range; *at least 1 and finite"),
         ("skillopt_rollouts = many", "skillopt_rollouts: 'many' is not a whole number"),
         ("skillopt_timeout = long", "skillopt_timeout: 'long' is not a number"),
         ("skillopt_timeout = nan", "skillopt_timeout: nan is out of range*"),

@@ -51,6 +51,17 @@ def test_nothing_to_learn_from_is_no_result(
     assert project.skill.read_bytes() == SKILL
 
 
+def test_a_teardown_that_hides_every_pass_ends_the_training(project: FaultProject) -> None:
+    """A task that fails is measured before it."""
+    (project.path / "conftest.py").write_text(
+        "import pytest\n\n@pytest.fixture(autouse=True)\ndef database():\n    yield\n"
+        "    raise OSError('cannot be removed')\n"
+    )
+    project.run("-p", "no:xdist", expect=1)
+    said = "no task that passes can be torn down, test_greeting.py::"
+    assert said in project.result["reason"]
+
+
 @pytest.mark.parametrize("workers", [("-p", "no:xdist"), ("-n1",)], ids=["serial", "worker"])
 def test_errors_of_one_skill_leave_another_measured(
     pytester: pytest.Pytester, workers: tuple[str, ...]

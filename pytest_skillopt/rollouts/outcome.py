@@ -185,7 +185,8 @@ def conclude(
             fault_of_test=all(_is_fault_of_test(p.exception, recorder) for p in asserted),
         )
     if failed:
-        return Rollout.of_error(request, "setup", _without_body(config, failed[0]))
+        kind = str(failed[0].report.when)
+        return Rollout.of_error(request, kind, _without_body(config, failed[0]))
     if recorder.refusals:
         message = shorten("\n".join(recorder.refusals), _MESSAGE_LIMIT)
         return Rollout(request, "failed", message=message)

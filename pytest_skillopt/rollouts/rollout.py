@@ -91,7 +91,8 @@ class InfraError:
     """The reason why a rollout could not be measured: not a wrong answer, in no pass rate."""
 
     kind: str
-    """``setup``, ``provider``, ``timeout``, ``worker``, ``cap``, ``cache`` or ``internal``."""
+    """``setup``, ``teardown``, ``provider``, ``timeout``, ``worker``, ``cap``, ``cache`` or
+    ``internal``."""
     message: str
     fatal: bool = False
     """True if no retry can help (a wrong key, no quota, an unknown model): the run stops."""

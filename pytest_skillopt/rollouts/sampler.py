@@ -41,6 +41,11 @@ _STUCK = 5
 """Other errors in a row after which the same happens, if other tasks were measured meanwhile."""
 _MANY = 5
 """Rollouts after which an error that every one of them has ended in is that of the tests."""
+_OF_ALL = {
+    "setup": "no task can be set up",
+    "teardown": "no task that passes can be torn down",
+}
+"""Kinds of errors that end the run if every task ends in them, in words."""
 _VERSIONS = 2
 """Quarantines under different versions after which an unmeasured task is quarantined under all."""
 
@@ -126,7 +131,7 @@ class Sampler:
         self._ended_in: dict[str, str] = {}
         """Messages of rollouts by the place of an exception that is the test's fault, else ""."""
         self._unset: set[str] = set()
-        """Tasks whose set-up has failed."""
+        """Tasks whose set-up or teardown has failed."""
         self._many = 0
         """Number of rollouts in it."""
         self.purse = meter.purse if meter else Purse(Amounts.caps_of(self._settings))
@@ -384,10 +389,9 @@ class Sampler:
             stop = StopRun(error.message)
         elif error.fatal or error.kind == "cache":
             stop = StopRun(f"{request.task}: {error.message}", kind=Stop.FATAL)
-        elif error.kind == "setup" and self._cannot_be_set_up(request.task):
-            stop = StopRun(
-                f"no task can be set up, {request.task}: {error.message}", kind=Stop.FATAL
-            )
+        elif error.kind in _OF_ALL and self._is_of_all(request.task, error.kind):
+            said = f"{_OF_ALL[error.kind]}, {request.task}: {error.message}"
+            stop = StopRun(said, kind=Stop.FATAL)
         elif self._errors_in_a_row >= max(self._settings.breaker, 2 * self._executor.capacity):
             many = f"{self._errors_in_a_row} infrastructure errors in a row"
             stop = StopRun(
@@ -398,10 +402,16 @@ class Sampler:
         del self._begun[request.key]
         raise stop
 
-    def _cannot_be_set_up(self, task: str) -> bool:
-        """Return whether nothing was measured, and this task is one of many that cannot be."""
+    def _is_of_all(self, task: str, kind: str) -> bool:
+        """Return whether none of many tasks, such as this one, could end otherwise.
+
+        A teardown that fails hides passes only: a failed test was measured before it.
+        """
         self._unset.add(task)
-        return not self._measured and len(self._unset) >= min(_MANY, len(self._tasks))
+        others = bool(self._measured)
+        if kind == "teardown":
+            others = any(passed for passed, _ in self.outcomes.values())
+        return not others and len(self._unset) >= min(_MANY, len(self._tasks))
 
     def _end(self, rollout: Rollout) -> None:
         key = rollout.request.key

@@ -86,8 +86,8 @@ class Run:
 
     @property
     def resume_command(self) -> str:
-        """Command that continues this run; empty except for a training."""
-        if self.mode.name != "train":
+        """Command that continues this run; empty except for a training that is on disk."""
+        if self.mode.name != "train" or not self.directory.journal.exists():
             return ""
         return shlex.join([*self.command, f"--skillopt-resume={self.directory.name}"])
 

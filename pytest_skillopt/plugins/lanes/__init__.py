@@ -70,7 +70,7 @@ def _request_a_worker(config: pytest.Config, args: list[str]) -> None:
     if not is_asked_for(config) or early_value(config, "lanes") == 1:
         return
     if not config.pluginmanager.hasplugin("xdist"):
-        raise pytest.UsageError("skillopt_lanes needs pytest-xdist, which is switched off here")
+        raise pytest.UsageError("skillopt_lanes needs pytest-xdist: load it, by -p xdist")
     is_distributed = options.distload or options.dist != "no"
     if options.numprocesses or (is_distributed and options.tx):
         return
