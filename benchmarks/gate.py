@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pytest_skillopt.gate import data
 from pytest_skillopt.gate.data import (
     CANDIDATE,
     INCUMBENT,
@@ -171,7 +172,7 @@ def final_reference(  # noqa: PLR0913 - the form in which simulators outside of 
 
 
 def final_verdict(
-    simulator: Simulator, searched: Searched, cap: int, **options: Any
+    simulator: Simulator, searched: Searched, cap: int, *, repeats: bool = False
 ) -> tuple[Verdict, int]:
     """Return the verdict of a default training, and how many rounds it took.
 
@@ -179,17 +180,15 @@ def final_verdict(
         simulator: rolls the tasks.
         searched: what the search says.
         cap: samples that may be taken; 0 without a cap.
-        options: further ``GateOptions``.
+        repeats: whether the gate is told that the model repeats its replies.
     """
     ids = [f"{i:05d}" for i in range(simulator.n)]
-    known = tuple((ids[i], change) for i, change in searched.expected(simulator.n).items())
+    lift = tuple((ids[i], change) for i, change in searched.expected(simulator.n).items())
     gate_options = GateOptions(
         final=True,
         held_out=tuple(ids[i] for i in searched.held_out),
         budget=cap or None,
-        lift=known if known else None,
-        log_e=math.log(searched.prior),
-        **options,
+        searched=data.Searched(lift, math.log(searched.prior), repeats=repeats) if lift else None,
     )
     rounds = 0
 

@@ -33,6 +33,25 @@ class GateTask:
 
 
 @dataclass(frozen=True, slots=True)
+class Searched:
+    """What a search says of the candidate that it offers."""
+
+    lift: tuple[tuple[str, float], ...] = ()
+    """Expected lift of each task, in [-1, 1]; one that is missing has the mean of the others."""
+    log_e: float = 0.0
+    """Log e-value against "no edit does anything", from its bets."""
+    rates: tuple[tuple[str, float], ...] = ()
+    """Expected pass rate of each task under the incumbent, in [0, 1]."""
+    known: tuple[str, ...] = ()
+    """Tasks that it has sampled; of a model that repeats itself they are no new evidence."""
+    repeats: bool = False
+    """Whether it has noticed that the model repeats its reply to a document and a task."""
+    agreement: float = 1.0
+    """Chance that its repeated samples agree as they did, if the model does not repeat its replies;
+    infinity if any of them disagreed."""
+
+
+@dataclass(frozen=True, slots=True)
 class GateOptions:
     """Options of a gate: its levels and numbers of samples."""
 
@@ -51,20 +70,8 @@ class GateOptions:
     """Tasks that the search has not seen."""
     budget: int | None = None
     """Largest number of samples of a decision; None if only ``most`` bounds it."""
-    lift: tuple[tuple[str, float], ...] | None = None
-    """Expected lift of each task by a search, in [-1, 1]; None if there was no search. A task that
-    is missing has the mean of the others."""
-    log_e: float = 0.0
-    """Log e-value against "no edit does anything" of a search, from its bets."""
-    repeats: bool = False
-    """Whether the model repeats its reply to a document and a task."""
-    rates: tuple[tuple[str, float], ...] = ()
-    """Expected pass rate of each task under the incumbent, by a search, in [0, 1]."""
-    agreement: float = 1.0
-    """Chance that repeated samples of the search agree as they did, if the model does not repeat
-    its replies; infinity if any of them disagreed."""
-    known: tuple[str, ...] = ()
-    """Tasks that a search has sampled; of a model that repeats itself they are no new evidence."""
+    searched: Searched | None = None
+    """None if no search has offered the candidate."""
 
 
 @dataclass(frozen=True, slots=True)

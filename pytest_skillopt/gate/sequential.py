@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_skillopt.gate.bets import Bets
 from pytest_skillopt.gate.counts import AGREEING, named
-from pytest_skillopt.gate.data import ARMS, CANDIDATE, INCUMBENT
+from pytest_skillopt.gate.data import ARMS, CANDIDATE, INCUMBENT, Searched
 from pytest_skillopt.gate.engine import (
     NOTHING,
     SUSPECT,
@@ -137,9 +137,9 @@ class DefaultGate(SequentialGate):
         final = self.options.final
         if final:
             self.sample_from("final")
-        self._lift = dict(self.options.lift or ())
-        self._log_e = self.options.log_e
-        if self.options.lift is None:
+        self._lift = dict(self._searched.lift)
+        self._log_e = self._searched.log_e
+        if self.options.searched is None:
             yield from self._look_for_lifts()
         self.sample_from("final" if final else "fresh")
         doubt = yield from self._confirm()
@@ -335,7 +335,7 @@ class DefaultGate(SequentialGate):
         fresh = {task: self._fresh(task) for task in lifts}
         if self.repeats:
             lifts, wording = dict.fromkeys(lifts, 1.0), 0.0
-            unknown = [task for task in self._compared if task not in self.options.known]
+            unknown = [task for task in self._compared if task not in self._searched.known]
             fresh = {task: self._first(task) for task in unknown}
         fresh = {task: arms for task, arms in fresh.items() if arms[0]}
         if not fresh:
@@ -371,16 +371,20 @@ class DefaultGate(SequentialGate):
     # The rules.
 
     @property
+    def _searched(self) -> Searched:
+        return self.options.searched or Searched()
+
+    @property
     def repeats(self) -> bool:
         """Whether the model repeats its replies, by the search or by these samples."""
-        return self.options.repeats or self.counts.repeat() or self._is_too_steady()
+        return self._searched.repeats or self.counts.repeat() or self._is_too_steady()
 
     def _is_too_steady(self) -> bool:
         """Whether tasks that passed now and then in the search never disagree with themselves."""
         if not self.counts.is_steady():
             return False
         chances = (agreement(rate, self.counts[key].n) for key, rate in self._flaky().items())
-        return self.options.agreement * math.prod(chances) < SURPRISING
+        return self._searched.agreement * math.prod(chances) < SURPRISING
 
     def _flaky(self) -> dict[tuple[Arm, str], float]:
         """Return the expected rates, by arm and task, of tasks that pass now and then.
@@ -389,7 +393,7 @@ class DefaultGate(SequentialGate):
         """
         counting = set(self.tasks)
         flaky: dict[tuple[Arm, str], float] = {}
-        for task, before in self.options.rates:
+        for task, before in self._searched.rates:
             if task in counting and is_flaky(before):
                 after = before + self._lift.get(task, 0.0)
                 flaky[INCUMBENT, task] = before
@@ -437,12 +441,12 @@ class DefaultGate(SequentialGate):
     def _is_net_rise(self, look: Look) -> bool:
         if self.repeats:
             return self.counts.gain(self._compared) > NOTHING
-        if self.options.lift is None:
+        if self.options.searched is None:
             return self._chance() >= look.sure
         return self._score(self.tasks) >= look.found
 
     def _is_hopeless(self) -> bool:
-        if self.options.lift is None:
+        if self.options.searched is None:
             return self._chance() <= HOPELESS
         return self._score(self.tasks) <= FALLING
 
@@ -505,7 +509,7 @@ class DefaultGate(SequentialGate):
 
     def _said(self) -> str:
         """Describe how certain the rise is."""
-        if self.options.lift is None:
+        if self.options.searched is None:
             return f"the chance of a rise is {self._chance():.0%}".replace("%", " %")
         known = self._compared
         points = 100 * self._chance_sum(known) / max(1, len(known))

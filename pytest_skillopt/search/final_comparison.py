@@ -22,7 +22,7 @@ import statistics
 from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.gate.data import GateOptions
+from pytest_skillopt.gate.data import GateOptions, Searched
 from pytest_skillopt.gate.sequential import DefaultGate, most_samples
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.search.budget import FINAL, usual_fresh
@@ -319,19 +319,21 @@ class FinalComparison:
     def _open_gate(self, begun: Begun) -> SequentialGate:
         state, decision = self._state, self._stream(begun)
         held_out = [task.id for task in state.val if self._is_held_out(task)]
-        agreement = math.inf if begun.agreement is None else begun.agreement
+        searched = Searched(
+            lift=tuple(sorted(begun.lift.items())),
+            log_e=math.log(begun.prior),
+            rates=tuple(sorted(begun.rates.items())),
+            known=tuple(task.id for task in state.train),
+            repeats=self._repeats,
+            agreement=math.inf if begun.agreement is None else begun.agreement,
+        )
         options = replace(
             gate_options(state.settings),
             final=True,
             held_out=tuple(held_out),
             budget=begun.budget,
-            lift=tuple(sorted(begun.lift.items())),
-            log_e=math.log(begun.prior),
-            rates=tuple(sorted(begun.rates.items())),
-            agreement=agreement,
-            repeats=self._repeats,
-            known=tuple(task.id for task in state.train),
             rollouts=state.settings.final_rollouts,
+            searched=searched,
         )
         return state.search.rule(gate_tasks(state.suite), options, decision=decision)
 

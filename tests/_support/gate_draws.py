@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from dataclasses import fields, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.gate.data import Draw, GateTask, Sample
+from pytest_skillopt.gate.data import Draw, GateOptions, GateTask, Sample, Searched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,3 +37,12 @@ def noisy(seed: int, lift: float) -> Callable[[Draw], bool]:
         return luck(key) < 0.5 + (lift if draw.arm == "candidate" else 0)
 
     return passes
+
+
+def options_with(options: GateOptions | None = None, **told: Any) -> GateOptions:
+    """Replace options; what a search says has its own names, and no ``lift`` means no search."""
+    names = {one.name for one in fields(Searched)}
+    found = {name: told.pop(name) for name in names & told.keys()}
+    if found.get("lift") is not None:
+        told["searched"] = Searched(**found)
+    return replace(options or GateOptions(), **told)

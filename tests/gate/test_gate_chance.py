@@ -11,10 +11,10 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from gate_draws import luck
+from gate_draws import luck, options_with
 from tables import each_row
 
-from pytest_skillopt.gate.data import CANDIDATE, GateOptions, GateTask, Sample, Verdict
+from pytest_skillopt.gate.data import CANDIDATE, GateTask, Sample, Verdict
 from pytest_skillopt.gate.engine import run_gate
 from pytest_skillopt.gate.sequential import REPEATS
 from pytest_skillopt.search.extensions import make_gate
@@ -33,7 +33,7 @@ def judge(roll: Callable[[Draw], bool], decision: int = 0, **told: Any) -> Verdi
         return [Sample(draw, passed, float(passed)) for draw in draws for passed in [roll(draw)]]
 
     tasks = [GateTask(f"{i:02d}") for i in range(TASKS)]
-    options = GateOptions(**{"budget": 120, **told})
+    options = options_with(**{"budget": 120, **told})
     return run_gate(make_gate("sequential", tasks, options, decision=decision), take)
 
 

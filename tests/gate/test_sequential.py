@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gate_draws import luck
+from gate_draws import luck, options_with
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tables import each_row
@@ -57,7 +56,7 @@ def judge(
     """The verdict; ``rounds`` gets what was asked for, ``told`` are options."""
     tasks = [GateTask(task, task in must_pass) for task in before]
     roll = roller(before, after, seed)
-    gate = make_gate("sequential", tasks, replace(options or GateOptions(), **told))
+    gate = make_gate("sequential", tasks, options_with(options, **told))
 
     def take(draws: Sequence[Draw]) -> list[Sample]:
         if rounds is not None:
@@ -200,7 +199,7 @@ def test_a_clear_gain_is_decided_in_few_wide_rounds() -> None:
     for seed in range(10):
         rounds: list[list[Draw]] = []
         lift = expect(*ids(6), of=ids(28))
-        options = GateOptions(lift=lift, held_out=("test_006", *ids(40)[28:]))
+        options = options_with(lift=lift, held_out=("test_006", *ids(40)[28:]))
         assert judge(before, after, seed, options, rounds=rounds).accepted
         assert len(rounds) <= 9
 
@@ -271,7 +270,7 @@ def test_no_val_task_that_runs_is_unmeasured() -> None:
 
 def test_the_last_word_draws_both_arms_from_a_stream_of_its_own() -> None:
     def streams(**told: Any) -> set[tuple[str, str]]:
-        gate = make_gate("sequential", [GateTask("a")], GateOptions(**told), decision=7)
+        gate = make_gate("sequential", [GateTask("a")], options_with(**told), decision=7)
         asked = gate.ask()
         assert isinstance(asked, tuple)
         return {(draw.arm, draw.stream) for draw in asked}
