@@ -221,7 +221,8 @@ def test_a_wider_fixture_that_cannot_be_torn_down_is_told(
         job="rollout_driver:two_versions",
     )
     assert {r.outcome for r in driven.rollouts} == {"passed"}
-    assert any("in use" in r.output for r in driven.rollouts)
+    # Each lane has such a fixture; one that runs a single version tears it down after its rollouts.
+    assert args == LANES or any("in use" in r.output for r in driven.rollouts)
     assert "teardown of a wider-scoped fixture failed: OSError: port" in driven.output
     assert "in use by [redacted MY_TOKEN]" in driven.output
 

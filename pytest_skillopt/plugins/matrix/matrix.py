@@ -133,7 +133,7 @@ def _listed(text: str) -> list[str]:
 
 
 def _report(config: pytest.Config, matrix: _Matrix) -> None:
-    results, first = matrix.results, matrix.results[0]
+    results = matrix.results
     rates = [f"{row.target}: {percent(row.rate.rate)}" for row in matrix.rows if row.rate]
     directory = Home(config.rootpath / matrix.settings.dir).new_run()
     simulated = any(one.simulated for one in results)
@@ -141,13 +141,14 @@ def _report(config: pytest.Config, matrix: _Matrix) -> None:
     result = Result(
         mode="matrix",
         run=directory.name,
-        started=first.started,
+        # The latest of the session's runs: its targets are shown by their own names.
+        started=results[-1].started,
         seconds=round(matrix.seconds, 3),
         status=matrix.status,
         reason=f"pass rates {'; '.join(rates)}",
         command=command_line(config.invocation_params.args),
         simulated=simulated,
-        versions=first.versions,
+        versions=results[0].versions,
         settings=matrix.settings.to_json(),
         usage=matrix.usage,
         rollouts=matrix.rollouts,
