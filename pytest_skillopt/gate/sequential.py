@@ -518,7 +518,9 @@ class DefaultGate(SequentialGate):
 
 def _share(value: float) -> str:
     """Write a share in [0, 1]; one below a tenth has two digits that are not zero."""
-    return f"{100 * value:.2g} %" if value < 0.1 else rounded(value)
+    if value < 0.1:
+        return f"{100 * value:.2g} %"
+    return rounded(value)
 
 
 def _apportion(exact: Mapping[str, float], pairs: int) -> dict[str, int]:

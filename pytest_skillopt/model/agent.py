@@ -325,10 +325,9 @@ def running_loop(fixture: str) -> AbstractEventLoop:
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
-        words = (
-            f"{fixture}.aio needs asyncio; under trio `await trio.to_thread.run_sync({fixture}, "
-        )
-        raise ModelFault(f"{words}...)`", fatal=True) from None
+        call = f"await trio.to_thread.run_sync({fixture}, ...)"
+        words = f"{fixture}.aio needs asyncio; under trio, call `{call}`"
+        raise ModelFault(words, fatal=True) from None
 
 
 def _run_awaitable(awaitable: Any) -> Any:

@@ -26,7 +26,7 @@ class Prospects(NamedTuple):
     """The expected finds of ``AHEAD`` further rollouts."""
 
     chance: float
-    """Chance, in [0, 1], of an idea that helps."""
+    """Chance, in (0, 1], of an idea that helps."""
     gain: float
     """Rise of the suite's pass rate by it, in [0, 1]."""
 
@@ -72,4 +72,4 @@ def rollouts_to_the_end(ahead: Prospects, least: float) -> float:
     By the rule of ``prospects`` the chance falls as ``1 / (1 / chance + t / AHEAD)`` in ``t``
     rollouts.
     """
-    return AHEAD * max(0.0, ahead.gain / least - 1 / ahead.chance) if ahead.chance else 0.0
+    return AHEAD * max(0.0, ahead.gain / least - 1 / ahead.chance)
