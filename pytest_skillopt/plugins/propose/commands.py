@@ -76,6 +76,7 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
         parser.add_argument("--args", metavar="ARGUMENTS", default="", help=text)
     text = "arguments of propose, as one string"
     schedule.add_argument("--propose", metavar="ARGUMENTS", default="", help=text)
+    schedule.set_defaults(check_propose=propose.parse_args)
     add_adopt(commands)
 
 
@@ -90,9 +91,10 @@ def _propose(args: argparse.Namespace) -> int:
         write_outputs({"pull-request-url": ""})
         return 0
     root = Path.cwd() if args.dir else home.path.parent
-    outcomes = Publisher(root, args).publish(proposal)
-    for outcome in outcomes:
+    outcomes = []
+    for outcome in Publisher(root, args).publish(proposal):
         _report(outcome, args)
+        outcomes.append(outcome)
     open_ = [o.url for o in outcomes if o.url and o.action in ("create", "update", "keep", "human")]
     write_outputs({"pull-request-url": open_[0] if open_ else ""})
     return 0

@@ -33,7 +33,7 @@ from pytest_skillopt.plugins.propose.validate import load, validate
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from pytest_skillopt.plugins.propose.base import Base
@@ -88,8 +88,8 @@ class Publisher:
         headers = forges.push_headers(self._forge, environ, where, pushed)
         self._git = Repository(clone, remote, headers)
 
-    def publish(self, directory: Path) -> list[Outcome]:
-        """Check the proposal in a directory and publish it.
+    def publish(self, directory: Path) -> Iterator[Outcome]:
+        """Check the proposal in a directory and publish it, one skill after the other.
 
         Raises:
             Refused: the proposal is invalid; nothing was pushed.
@@ -97,7 +97,8 @@ class Publisher:
         """
         with self._git:
             proposal = load(directory)
-            return [self._publish(skill, proposal) for skill in self._check(proposal)]
+            for skill in self._check(proposal):
+                yield self._publish(skill, proposal)
 
     def _check(self, proposal: Proposal) -> list[Checked]:
         self._tip = read_base(self._git, self._git.fetch(self._base))

@@ -49,6 +49,7 @@ def _schedule(args: argparse.Namespace) -> int:
     log = home / "runs" / "schedule.log"
     train = training_command(args, "--skillopt-write=no")
     options = split_arguments("--propose", args.propose)
+    args.check_propose(options)  # now, and not at night after a paid training
     # -P: no file of the project is imported, as everywhere where something is pushed.
     propose = [sys.executable, "-P", "-m", "pytest_skillopt", "propose", *options]
     if sys.platform == "win32":

@@ -487,6 +487,32 @@ def test_a_branch_in_the_place_of_the_folder_of_branches(
     assert "origin has a branch named skillopt" in refusal("propose")
 
 
+def test_what_was_pushed_before_a_refusal_is_told(
+    project: Project, github: FakeGitHub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(project.skill.parent, project.root / "more")
+    (project.root / "pyproject.toml").write_text(
+        '[tool.pytest.ini_options]\nskillopt_skill = "skills/SKILL.md, more/SKILL.md"\n'
+    )
+    project.commit("Two skills", "more", "pyproject.toml")
+    project.push()
+    file = project.propose() / "result.json"
+    result = json.loads(file.read_text())
+    result["skills"].append(result["skills"][0] | {"path": "more/SKILL.md"})
+    file.write_text(json.dumps(result))
+    shutil.copytree(project.proposal / "invoices", project.proposal / "invoices-2")
+    hook = project.remote / "hooks" / "update"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f'#!/bin/sh\n[ "$1" = refs/heads/{BRANCH} ]\n')
+    hook.chmod(0o755)
+
+    assert main(["propose"]) == 1
+
+    shown = capsys.readouterr()
+    assert f"skills/SKILL.md: pushed to the new branch {BRANCH}" in shown.out
+    assert "the remote origin refused skillopt/invoices-" in shown.err
+
+
 def test_no_forge_pushes_and_prints(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     """The text can be pasted into a forge, and starts no command of the CI that prints it."""
     project.propose(

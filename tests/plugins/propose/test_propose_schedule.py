@@ -54,6 +54,14 @@ def test_time_and_arguments_are_taken_over(capsys: pytest.CaptureFixture[str]) -
     assert "propose --base main --no-forge;" in printed
 
 
+def test_arguments_that_propose_does_not_know_are_refused_before_the_night(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["schedule", "--max-calls=1", "--propose=--no-forgery"])
+    assert "propose: error: unrecognized arguments: --no-forgery" in capsys.readouterr().err
+
+
 def test_command_runs_in_the_project_and_logs_there(
     project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
