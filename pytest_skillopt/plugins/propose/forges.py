@@ -216,6 +216,8 @@ class GitHub:
         if not reply.done and request.draft and "draft" in reply.said.lower():
             # Some plans have no drafts in private repositories.
             reply = self._send("POST", "/pulls", {**payload, "draft": False})
+        if not reply.done and (theirs := self._open(request.branch)):
+            return theirs  # another job opened it in the meantime
         made: dict[str, Any] = self._checked(reply, "POST /pulls")
         return made
 

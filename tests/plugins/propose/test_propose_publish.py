@@ -241,7 +241,8 @@ def test_fault_at_any_call_ends_in_the_same_state(
 ) -> None:
     """The server fails for good at one call; another run later ends as if nothing had been.
 
-    The calls are before the push, at the request (whose answer may be lost), and at its labels.
+    The calls are before the push, at the request (which is found if its answer is lost), and at its
+    labels.
     """
     project.propose()
     quiet: list[Fault | None] = [Fault(502, lost=lost)]
@@ -253,7 +254,7 @@ def test_fault_at_any_call_ends_in_the_same_state(
         real(http)  # type: ignore[arg-type]
 
     github._serve = fail_from  # type: ignore[method-assign]
-    assert main(["propose"]) == 1
+    assert main(["propose"]) == int(not lost)
     github._serve = real  # type: ignore[method-assign]
     github.faults.clear()
 
@@ -295,6 +296,17 @@ def test_a_refusal_of_the_server_is_shown_without_the_token(
     assert "Not Found for [redacted" in shown.err
     assert "needs contents: write" in shown.err
     assert TOKEN not in shown.out + shown.err
+
+
+def test_a_request_that_another_job_opens_at_the_same_moment(
+    project: Project, github: FakeGitHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = github._create
+    monkeypatch.setattr(github, "_create", lambda asked: (create(asked), create(asked))[1])
+    project.propose()
+    assert main(["propose"]) == 0
+    (pull,) = github.pulls
+    assert pull["labels"] == [{"name": "skillopt"}]
 
 
 def test_repository_without_drafts(project: Project, github: FakeGitHub) -> None:
