@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from pytest_skillopt.plugins.propose.adopt import add_adopt
 from pytest_skillopt.plugins.propose.proposal import FOLDER
 from pytest_skillopt.plugins.propose.publish import Outcome, Publisher
 from pytest_skillopt.plugins.propose.schedule import CAPS, add_schedule, training_command
+from pytest_skillopt.rollouts.interrupts import handling
 from pytest_skillopt.run.directory import SUMMARY, RunError
 from pytest_skillopt.run.past import find_home, pick_run
 from pytest_skillopt.skill.read import read_bounded
@@ -116,7 +118,7 @@ def _job(args: argparse.Namespace) -> int:
     command = training_command(args)
     home = find_home()
     there = set(home.run_names())
-    code = subprocess.run(command).returncode
+    code = _trained(command)
     new = [name for name in home.run_names() if name not in there]
     skills: list[SkillResult] = []
     try:
@@ -130,6 +132,19 @@ def _job(args: argparse.Namespace) -> int:
         sys.stderr.write(f"pytest-skillopt: {shown(str(error))}\n")
     write_outputs(_training_outputs(skills))
     return code
+
+
+def _trained(command: Sequence[str]) -> int:
+    """Run a training to its end; return its exit code.
+
+    Ctrl-C reaches it anyway, and SIGTERM is passed on: it would go on, and pay, by itself.
+    """
+    with (
+        subprocess.Popen(command) as training,
+        handling(signal.SIGINT, lambda *_: None),
+        handling(signal.SIGTERM, lambda *_: training.terminate()),
+    ):
+        return training.wait()
 
 
 def _training_outputs(skills: Sequence[SkillResult]) -> dict[str, str]:

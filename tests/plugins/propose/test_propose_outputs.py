@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from patience import PATIENCE, wait_until
+from sessions import clean_environment
 from tables import each_row
 
 from pytest_skillopt.cli import main
@@ -14,6 +20,7 @@ from pytest_skillopt.plugins.propose.schedule import training_command
 from pytest_skillopt.run.result import Comparison, Rate, Result, SkillResult
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from refusals import Refusal
@@ -116,6 +123,30 @@ def test_job_that_fails_before_a_run_says_so(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GITHUB_OUTPUT", str(tmp_path / "output"))
     assert main(["job", "--max-calls=1", "--args=--no-such-option"]) == 4
+    assert parse((tmp_path / "output").read_text())["accepted"] == "false"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no signals there")
+@pytest.mark.parametrize(("sign", "send"), [("SIGINT", os.killpg), ("SIGTERM", os.kill)])
+def test_a_job_that_is_ended_ends_its_training(
+    tmp_path: Path, sign: str, send: Callable[[int, int], None]
+) -> None:
+    """With a stand-in for pytest; Ctrl-C is sent to both."""
+    (tmp_path / "pytest.py").write_text(
+        "import pathlib, signal, sys\nsigns = {signal.SIGINT, signal.SIGTERM}\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, signs)\npathlib.Path('begun').touch()\n"
+        "print(signal.sigwait(signs).name)\nsys.exit(2)\n"
+    )
+    command = [sys.executable, "-P", "-m", "pytest_skillopt", "job", "--max-calls=1"]
+    environ = clean_environment(GITHUB_OUTPUT=str(tmp_path / "output"))
+    pipe = subprocess.PIPE
+    job = subprocess.Popen(
+        command, cwd=tmp_path, env=environ, stdout=pipe, stderr=pipe, start_new_session=True
+    )
+    wait_until((tmp_path / "begun").exists)
+    send(job.pid, getattr(signal, sign))
+    assert job.communicate(timeout=PATIENCE) == (f"{sign}\n".encode(), b"")
+    assert job.returncode == 2
     assert parse((tmp_path / "output").read_text())["accepted"] == "false"
 
 
