@@ -100,3 +100,20 @@ def test_lanes_start_a_worker_by_themselves(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(f"import pytest\n\n{test}")
     result = warm_sessions.run("--skillopt", "--skillopt-lanes=2", cwd=pytester.path)
     result.assert_outcomes(passed=1)
+
+
+def test_rollouts_that_end_before_xdist_has_counted_the_tests(pytester: pytest.Pytester) -> None:
+    """It hears of the collection too late to count it, as on a busy machine."""
+    (pytester.path / "SKILL.md").write_text("---\nname: s\ndescription: d\n---\n\nBe kind.\n")
+    pytester.makeconftest(
+        """
+        def pytest_sessionstart(session):
+            controller = session.config.pluginmanager.get_plugin("dsession")
+            if controller is not None:
+                controller.worker_collectionfinish = lambda node, ids: None
+        """
+    )
+    pytester.makepyfile("import pytest\n\n@pytest.mark.skill_task\ndef test_it(): pass\n")
+    result = warm_sessions.run("--skillopt", "-n1", cwd=pytester.path)
+    assert result.ret == pytest.ExitCode.OK
+    result.assert_outcomes(passed=1)
