@@ -6,7 +6,6 @@ import io
 import json
 import os
 import shutil
-import subprocess
 import sys
 from typing import TYPE_CHECKING
 
@@ -198,7 +197,7 @@ def test_a_job_ends_as_its_training_does_whatever_the_summary_is(
     shown = home.parent / "shown.md"
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(shown))
 
-    def train(command: list[str]) -> subprocess.CompletedProcess[bytes]:
+    def train(command: list[str]) -> int:
         new = home / "runs" / f"{old.name}-new"
         shutil.copytree(old, new)
         summary = new / "summary.md"
@@ -209,9 +208,9 @@ def test_a_job_ends_as_its_training_does_whatever_the_summary_is(
             summary.mkdir()
         else:
             summary.write_bytes(b"caf\xe9" if kind == "not UTF-8" else b"a" * 5_000_000)
-        return subprocess.CompletedProcess(command, 3)
+        return 3
 
-    monkeypatch.setattr("pytest_skillopt.plugins.propose.commands.subprocess.run", train)
+    monkeypatch.setattr("pytest_skillopt.plugins.propose.commands._trained", train)
     assert main(["job", "--max-calls=5"]) == 3
     if kind == "not UTF-8":
         assert shown.read_text() == "caf\ufffd\n"
