@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.gate import data
 from pytest_skillopt.gate.data import (
     CANDIDATE,
     INCUMBENT,
@@ -20,6 +19,7 @@ from pytest_skillopt.gate.data import (
     GateOptions,
     GateTask,
     Sample,
+    Searched,
     Verdict,
 )
 from pytest_skillopt.gate.engine import run_gate
@@ -134,7 +134,7 @@ EXPECTED = 0.3
 
 
 @dataclass
-class Searched:
+class Expectations:
     """Expectations of a search before the decision."""
 
     held_out: Sequence[int] = ()
@@ -167,28 +167,31 @@ def final_reference(  # noqa: PLR0913 - the form in which simulators outside of 
     lift: Sequence[float] | None = None,
 ) -> bool:
     """Check if the decision of a default training accepts; ``cap`` as in ``final_verdict``."""
-    searched = Searched(held_out, targets, prior, lift)
-    return final_verdict(Simulator(n, cand, inc), searched, cap)[0].accepted
+    expectations = Expectations(held_out, targets, prior, lift)
+    return final_verdict(Simulator(n, cand, inc), expectations, cap)[0].accepted
 
 
 def final_verdict(
-    simulator: Simulator, searched: Searched, cap: int, *, repeats: bool = False
+    simulator: Simulator, expectations: Expectations, cap: int, *, repeats: bool = False
 ) -> tuple[Verdict, int]:
     """Return the verdict of a default training, and how many rounds it took.
 
     Args:
         simulator: rolls the tasks.
-        searched: what the search says.
+        expectations: those of the search.
         cap: samples that may be taken; 0 without a cap.
         repeats: whether the gate is told that the model repeats its replies.
     """
     ids = [f"{i:05d}" for i in range(simulator.n)]
-    lift = tuple((ids[i], change) for i, change in searched.expected(simulator.n).items())
+    lift = tuple((ids[i], change) for i, change in expectations.expected(simulator.n).items())
+    searched = None
+    if lift:
+        searched = Searched(lift, math.log(expectations.prior), repeats=repeats)
     gate_options = GateOptions(
         final=True,
-        held_out=tuple(ids[i] for i in searched.held_out),
+        held_out=tuple(ids[i] for i in expectations.held_out),
         budget=cap or None,
-        searched=data.Searched(lift, math.log(searched.prior), repeats=repeats) if lift else None,
+        searched=searched,
     )
     rounds = 0
 

@@ -27,7 +27,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gate import OURS, PEERS, Rates, Searched, Simulator, World, final_verdict, suite
+from gate import OURS, PEERS, Expectations, Rates, Simulator, World, final_verdict, suite
 from recorded import edits, versions
 from worlds.world import make_world, wording
 
@@ -262,8 +262,8 @@ def decide(rule: str, kind: str, cap: int, replicate: int) -> Decided:
         lambda i: rng.random() < case.after[i],
         lambda i: rng.random() < case.before[i],
     )
-    searched = Searched(case.held_out, case.targets, case.prior, case.lift)
-    verdict, rounds = final_verdict(simulator, searched, cap, repeats=case.repeats)
+    expectations = Expectations(case.held_out, case.targets, case.prior, case.lift)
+    verdict, rounds = final_verdict(simulator, expectations, cap, repeats=case.repeats)
     return Decided(verdict.accepted, verdict.candidate_samples + verdict.incumbent_samples, rounds)
 
 

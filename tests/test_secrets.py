@@ -56,6 +56,17 @@ def play(body: Body) -> str:
     return f"Hello{mark} {SECRET}"
 
 
+EACH_WAY = pytest.mark.parametrize("arguments", [("-p", "no:xdist"), ("-n1",)], ids=" ".join)
+
+
+@pytest.fixture
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set the key of the models, and let the project name their address."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+
+
+@pytest.mark.usefixtures("key")
 @pytest.mark.parametrize(
     "arguments",
     [("-p", "no:xdist"), ("-n1",), ("-p", "no:xdist", "--skillopt-search=batch")],
@@ -67,9 +78,7 @@ def test_no_file_and_no_line_holds_a_secret(
     monkeypatch: pytest.MonkeyPatch,
     arguments: tuple[str, ...],
 ) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("DEPLOY_TOKEN", SECRET)
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     chat_server.reply = play
     more = {"rollouts": 2, "final_rollouts": 2, "published": "patience: 1"}
     write_project(pytester, chat_server, TESTS, **TWO_MODELS, **more)
@@ -96,7 +105,7 @@ def test_no_file_and_no_line_holds_a_secret(
     assert not any(form in text for form in FORMS for text in asked)
 
 
-@pytest.mark.parametrize("arguments", [("-p", "no:xdist"), ("-n1",)], ids=" ".join)
+@EACH_WAY
 def test_the_key_is_a_secret_whatever_its_variable_is_called(
     pytester: pytest.Pytester,
     chat_server: ChatServer,
@@ -134,16 +143,12 @@ def test_the_key_is_a_secret_whatever_its_variable_is_called(
     assert [path.name for path in left if key.encode() in path.read_bytes()] == []
 
 
-@pytest.mark.parametrize("arguments", [("-p", "no:xdist"), ("-n1",)], ids=" ".join)
+@EACH_WAY
+@pytest.mark.usefixtures("key")
 def test_a_secret_that_a_test_has_only_while_it_runs(
-    pytester: pytest.Pytester,
-    chat_server: ChatServer,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: tuple[str, ...],
+    pytester: pytest.Pytester, chat_server: ChatServer, arguments: tuple[str, ...]
 ) -> None:
     """It is gone when the rollout is written, and the process that asks the model never has it."""
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     chat_server.reply = lambda body: str(body["messages"][-1]["content"])
     tests = """
     import os, pytest
@@ -177,7 +182,7 @@ def _result(root: Path) -> dict[str, Any]:
     return latest_result(root)
 
 
-@pytest.mark.parametrize("arguments", [("-p", "no:xdist"), ("-n1",)], ids=" ".join)
+@EACH_WAY
 def test_a_secret_that_is_a_word_of_a_node_id(
     pytester: pytest.Pytester,
     chat_server: ChatServer,

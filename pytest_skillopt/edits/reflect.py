@@ -94,25 +94,22 @@ def ask_analysts(
     template: str, form: type[FormT], records: Sequence[TaskRecord], context: Context
 ) -> list[tuple[list[TaskRecord], FormT]]:
     """Ask an analyst about each minibatch of each draw; return the answered ones with answers."""
-    drawn = [
-        (f"{template}/{draw}/{number}", draw if context.at_once else 0, batch)
-        for draw in range(context.draw, context.draw + context.repeat)
-        for number, batch in enumerate(
-            minibatches(records, context.minibatch, context, f"{template}/{draw}")
-        )
-    ]
-    questions = []
-    for label, number, batch in drawn:
-        rollouts = evidence(batch, context)
-        if number:
-            rollouts += f"\n\nYou are analyst {number + 1}."
-        section = ("Rollouts", rollouts)
-        question = context.question(
-            "reflect", template, form, section, label=label, budget=context.budget
-        )
-        questions.append(question)
-    answers = zip(drawn, context.calls.ask(questions), strict=True)
-    return [(batch, answer) for (*_, batch), answer in answers if answer is not None]
+    batches, questions = [], []
+    for draw in range(context.draw, context.draw + context.repeat):
+        name = f"{template}/{draw}"
+        for number, batch in enumerate(minibatches(records, context.minibatch, context, name)):
+            rollouts = evidence(batch, context)
+            if draw and context.at_once:
+                rollouts += f"\n\nYou are analyst {draw + 1}."
+            section = ("Rollouts", rollouts)
+            label = f"{name}/{number}"
+            question = context.question(
+                "reflect", template, form, section, label=label, budget=context.budget
+            )
+            batches.append(batch)
+            questions.append(question)
+    answers = zip(batches, context.calls.ask(questions), strict=True)
+    return [(batch, answer) for batch, answer in answers if answer is not None]
 
 
 def _chosen_again(answer: Edits, context: Context) -> list[Edit]:

@@ -34,7 +34,7 @@ class GateTask:
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """What a search says of the candidate that it offers."""
+    """Findings of a search about the candidate that it offers."""
 
     lift: tuple[tuple[str, float], ...] = ()
     """Expected lift of each task, in [-1, 1]; one that is missing has the mean of the others."""

@@ -35,7 +35,7 @@ _VERSION = re.compile(
 """End of a model's name that names a version of it: ``-2024-08-06``, ``-0613``, ``-v1:0``."""
 _Text = Annotated[str, AfterValidator(encodable)]
 _THOUGHTS = ("thinking", "reasoning", "thought", "reasoning_text")
-"""Types of parts of a message that are no answer."""
+"""Types of those parts of a message that do not belong to the answer."""
 
 
 class _Function(BaseModel):

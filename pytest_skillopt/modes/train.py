@@ -158,6 +158,8 @@ def _train_skill(
     optimizer = JournaledModel(run.models.get("optimizer"), run.journal, display.thinking)
     suite = suite_of(run.tasks, skill, run.settings)
     others = {path: rival for path, rival in rivals.items() if path != skill}
+    stages = Stages.hooked(display.config, run.settings)
+    observer = _Observer(run, display, skill)
     trainer = Trainer(
         run.versions[skill],
         suite,
@@ -166,8 +168,8 @@ def _train_skill(
         run.settings,
         skill=skill,
         root=run.root,
-        stages=Stages.hooked(display.config, run.settings),
-        observer=_Observer(run, display, skill),
+        stages=stages,
+        observer=observer,
         at_once=width["rollouts"],
         purse=purse,
         rivals=others,

@@ -140,6 +140,7 @@ class RolloutRunner:
         score = recorder.soft_score if rollout.measured else None
         if rollout.measured and score is None:
             score = float(rollout.passed)
+        output = shorten("\n".join([*stray, running.output()]), OUTPUT_LIMIT).strip()
         rollout = replace(
             rollout,
             score=score,
@@ -149,7 +150,7 @@ class RolloutRunner:
             other_usage=recorder.others_used,
             reported=recorder.reported,
             duration=time.perf_counter() - started,
-            output=shorten("\n".join([*stray, running.output()]), OUTPUT_LIMIT).strip(),
+            output=output,
             worker=self._worker,
             skill_read=recorder.skill_read,
         )

@@ -106,7 +106,6 @@ class XdistRun:
         self._expected = 0
         self._failed_starts = 0
         self._tasks = ""
-        self._task_count = 0
         self._executor = WorkersExecutor()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -152,7 +151,7 @@ class XdistRun:
         if self._thread is None:
             raise pytest.exit.Exception("no worker has started", returncode=1)
         # A short job may be done before xdist hears what was collected, and it counts no more then.
-        session.testscollected = session.testscollected or self._task_count
+        session.testscollected = session.testscollected or len(json.loads(self._tasks))
         return value
 
     # messages of workers, in execnet's receiver threads
@@ -274,7 +273,6 @@ class XdistRun:
         left_out = (LeftOut(**said["left_out"]) for said in facts.values() if "left_out" in said)
         self._config.stash[LEFT_OUT] = max(left_out, key=lambda each: each.count)
         tasks = [SkillTask.from_json(data) for data in json.loads(self._tasks)]
-        self._task_count = len(tasks)
         self._thread = threading.Thread(
             target=self._work, args=(tasks,), name="skillopt-job", daemon=True
         )

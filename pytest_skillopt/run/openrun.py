@@ -245,11 +245,13 @@ def describe_run(
     begun. Models are compared by fingerprints.
     """
     suite = sorted(f"{task.id} {task.source} {task.split}" for task in tasks)
+    fixed = {field.name: value for field, value in settings.fields() if not field.metadata["free"]}
+    digests = {skill: version.digest for skill, version in versions.items()}
     return {
         "mode": mode.name,
-        "settings": {f.name: value for f, value in settings.fields() if not f.metadata["free"]},
+        "settings": fixed,
         "suite": hashlib.sha256(json.dumps(suite).encode()).hexdigest(),
-        "skills": {skill: version.digest for skill, version in versions.items()},
+        "skills": digests,
         "models": dict(fingerprints),
     }
 

@@ -319,13 +319,15 @@ class FinalComparison:
     def _open_gate(self, begun: Begun) -> SequentialGate:
         state, decision = self._state, self._stream(begun)
         held_out = [task.id for task in state.val if self._is_held_out(task)]
+        known = tuple(task.id for task in state.train)
+        agreement = math.inf if begun.agreement is None else begun.agreement
         searched = Searched(
             lift=tuple(sorted(begun.lift.items())),
             log_e=math.log(begun.prior),
             rates=tuple(sorted(begun.rates.items())),
-            known=tuple(task.id for task in state.train),
+            known=known,
             repeats=self._repeats,
-            agreement=math.inf if begun.agreement is None else begun.agreement,
+            agreement=agreement,
         )
         options = replace(
             gate_options(state.settings),

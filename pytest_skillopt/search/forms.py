@@ -349,17 +349,19 @@ class Needs(Form):
 class Shifts(Form):
     """The form of shifts of the log odds that add up."""
 
-    hypotheses = (
-        Hypothesis("none", 0, 0.0, 0.0, 0.75),
+    _helping = (
         Hypothesis("local", 3, 0.8, 0.06, 0.04),
         Hypothesis("local", 4, 0.8, 0.06, 0.07),
         Hypothesis("general", 1, 0.95, 0.9, 0.034),
         Hypothesis("general", 2, 0.95, 0.9, 0.034),
         Hypothesis("general", 3, 0.95, 0.9, 0.023),
+    )
+    _harmful = (
         Hypothesis("harm", 5, 1.0, 1.0, 0.028),
         Hypothesis("harm", 6, 1.0, 1.0, 0.011),
         Hypothesis("harm", 6, 0.5, 0.5, 0.01),
     )
+    hypotheses = (Hypothesis("none", 0, 0.0, 0.0, 0.75), *_helping, *_harmful)
     effects = (0.0, 0.5, 1.0, 1.8, 3.5, -0.6, -2.0)
     """Shifts of the log odds of a pass."""
     bases = (-4.0, -3.0, -2.2, -1.5, -0.9, -0.4, 0.0, 0.4, 0.9, 1.5, 2.2, 3.0, 4.0)

@@ -259,12 +259,14 @@ class Trainer:
     def _of_search(self) -> dict[str, Any]:
         """Return the fields of the outcome that the search gives."""
         state = self._state
+        prospect = state.outlook.prospect() if state.outlook else None
+        shared = any(task.split == "both" for task in state.val)
         return {
             "steps": state.history.steps,
             "edits": state.history.edits,
-            "prospect": state.outlook.prospect() if state.outlook else None,
+            "prospect": prospect,
             "warnings": state.context.vetting.warnings(state.start, state.incumbent),
-            "shared_train_val": any(task.split == "both" for task in state.val),
+            "shared_train_val": shared,
             "samples": state.purse.samples,
             "optimizer_calls": state.context.calls.asked,
         }

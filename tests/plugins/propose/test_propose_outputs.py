@@ -126,7 +126,7 @@ def test_job_that_fails_before_a_run_says_so(
     assert parse((tmp_path / "output").read_text())["accepted"] == "false"
 
 
-@pytest.mark.skipif(os.name == "nt", reason="no signals there")
+@pytest.mark.skipif(os.name == "nt", reason="a process of Windows has no SIGTERM to handle")
 @pytest.mark.parametrize(("sign", "send"), [("SIGINT", os.killpg), ("SIGTERM", os.kill)])
 def test_a_job_that_is_ended_ends_its_training(
     tmp_path: Path, sign: str, send: Callable[[int, int], None]
