@@ -43,6 +43,7 @@ from fault_project import (
 from patience import PATIENCE, wait_until
 from run_files import latest_result
 from sessions import clean_environment
+from skill_project import run_git
 from socket_servers import SocketServers
 
 from pytest_skillopt.model.client import Client
@@ -238,33 +239,67 @@ def test_two_clones_with_one_directory_pay_for_no_reply_twice(
         assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
-@pytest.mark.parametrize("moment", ["write_skill", "write_reports"])
-def test_a_run_killed_once_the_skill_is_written_ends_too(
-    project: FaultProject, undisturbed: list[dict[str, Any]], moment: str
-) -> None:
-    module = {"write_skill": "modes.train", "write_reports": "modes"}[moment]
-    (project.path / "conftest.py").write_text(
-        f"""
-import importlib, os, signal
-module = importlib.import_module("pytest_skillopt.{module}")
+COPIED = """
+import shutil, sys
+from pathlib import Path
 
-original = module.{moment}
+HERE = Path(__file__).parent
+MOMENTS = HERE.with_name("moments")
 
-def die(*arguments):
-    if "{moment}" == "write_skill":
-        original(*arguments)
-    os.kill(os.getpid(), signal.SIGKILL)
+def copy(event, arguments):
+    if event != "os.rename" or HERE not in Path(arguments[1]).parents:
+        return
+    if any(b'"writing"' in path.read_bytes() for path in HERE.glob(".skillopt/runs/*/journal*")):
+        shutil.copytree(HERE, MOMENTS / str(len(list(MOMENTS.glob("*")))))
 
-if "DIE" in os.environ:
-    module.{moment} = die
+if not MOMENTS.exists() and HERE.parent != MOMENTS:
+    sys.addaudithook(copy)
 """
-    )
-    project.run(env={"DIE": "1"}, expect=-signal.SIGKILL)
-    assert project.skill.read_bytes() != SKILL
+"""Copies the project as a kill would leave it before each file that is renamed in the end."""
+
+
+def test_a_run_killed_at_any_moment_of_its_end_ends_as_it_would_have(
+    project: FaultProject, undisturbed: list[dict[str, Any]]
+) -> None:
+    (project.path / "conftest.py").write_text(COPIED)
+    for command in (("init", "--quiet"), ("add", "SKILL.md"), ("commit", "--quiet", "-m", "Start")):
+        run_git(project.path, *command)
+    project.run("-p", "no:xdist", env={})
     paid = project.server.calls
-    project.run("--skillopt-resume=latest")
+    moments = sorted(project.path.with_name("moments").iterdir(), key=lambda path: int(path.name))
+    whole, *ended = map(_delivered, (project.path, *map(_resumed, moments)))
+    assert whole["outcome"] == undisturbed
+    assert {".skillopt/proposal/result.json", "SKILL.md"} < whole["files"]
+    for moment, found in enumerate(ended):
+        assert found == whole, f"killed before rename {moment} of {len(ended)}"
+    assert len(ended) > 8
     assert project.server.calls == paid
-    assert outcome(project.result) == undisturbed
+
+
+def _resumed(path: Path) -> Path:
+    """Continue the training in a folder; return it."""
+    environment = clean_environment(OPENAI_API_KEY="sk-test-0123456789")
+    command = ("--skillopt-train", *QUICK, "-p", "no:xdist", "--skillopt-resume=latest")
+    session = warm_sessions.start(*command, cwd=path, env=environment)
+    output, _ = session.communicate(PATIENCE)
+    assert session.returncode == 0, output
+    return path
+
+
+def _delivered(path: Path) -> dict[str, Any]:
+    """Return what a run has found, and the files that it leaves, as far as they do not differ."""
+    (run,) = (path / ".skillopt" / "runs").iterdir()
+    result = json.loads((run / "result.json").read_text())
+    (receipt,) = path.glob(".skillopt/adopted/*.json")
+    files = [path / "SKILL.md", *run.glob("[!.]*"), *path.glob(".skillopt/proposal/**/*.*")]
+    fixed = (file for file in files if file.name in ("SKILL.md", "skill.patch"))
+    return {
+        "files": {os.path.relpath(file, path) for file in files},
+        "texts": [file.read_bytes() for file in fixed],
+        "pinned": json.loads(receipt.read_text())["skills"],
+        "resume": result["resume"],
+        "outcome": outcome(result),
+    }
 
 
 @pytest.mark.parametrize(

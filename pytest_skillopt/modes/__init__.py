@@ -17,11 +17,11 @@ from pytest_skillopt.model.types import CacheError, ModelConfigError
 from pytest_skillopt.modes.opening import opened
 from pytest_skillopt.modes.plan import expected, plan_entry
 from pytest_skillopt.plugins import merged, switched_off
-from pytest_skillopt.report.files import write_reports
+from pytest_skillopt.report.files import write_reports, write_result
 from pytest_skillopt.report.junit import properties
 from pytest_skillopt.report.live import Display
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
-from pytest_skillopt.run.directory import RunError, result_of
+from pytest_skillopt.run.directory import RunError
 from pytest_skillopt.run.journal import JournalError
 from pytest_skillopt.run.result import Arm, TaskRow
 from pytest_skillopt.skill.text import SkillError
@@ -67,13 +67,7 @@ def conduct(
             display.end()
         found.notes.extend(_notes_on_skips(found))
         config.hook.pytest_skillopt_result(config=config, result=found)
-        folder = run.directory.path
-        more = merged(config.hook.pytest_skillopt_report(config=config, result=found))
-        result = _noted(found, "the report", lambda: write_reports(folder, found, more))
-        if not result_of(folder):
-            result = result.model_copy(update={"resume": run.resume_command})
-    tell = functools.partial(config.hook.pytest_skillopt_finished, config=config, folder=folder)
-    result = _noted(result, "a plugin's output", lambda: tell(result=found))
+        result = _deliver(config, run, found)
     return result, list(task_reports(run, result))
 
 
@@ -109,8 +103,30 @@ def _carry_out(run: Run, display: Display) -> Result:
     return run.result(status, reason, [], resume=run.resume_command)
 
 
+def _deliver(config: pytest.Config, run: Run, found: Result) -> Result:
+    """Write a result and its reports, and tell the plugins; return it with notes on failures.
+
+    Until all of that is done, its training can be continued: a kill in between would else leave it
+    without its proposal for good.
+    """
+    folder, hook = run.directory.path, config.hook
+    more = merged(hook.pytest_skillopt_report(config=config, result=found))
+    begun = found.model_copy(update={"resume": run.resume_command})
+
+    def report() -> None:
+        write_result(folder, begun)
+        write_reports(folder, found, more)
+
+    tell = functools.partial(hook.pytest_skillopt_finished, config=config, folder=folder)
+    result = _noted(begun, "the report", report)
+    result = _noted(result, "a plugin's output", lambda: tell(result=found))
+    if result is begun:
+        result = _noted(begun, "the result", lambda: write_result(folder, found))
+    return found if result is begun else result
+
+
 def _noted(result: Result, what: str, write: Callable[[], object]) -> Result:
-    """Write something; if that fails, e.g. on a full disk, keep the result and add a note."""
+    """Write something; if that fails, e.g. on a full disk, return the result with a note."""
     try:
         write()
     except OSError as error:

@@ -13,8 +13,18 @@ if TYPE_CHECKING:
     from pytest_skillopt.run.result import Result
 
 
+def write_result(directory: Path, result: Result) -> None:
+    """Write ``result.json`` atomically.
+
+    Raises:
+        OSError: the directory cannot be written.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    replace_file(directory / RESULT, f"{result.dump()}\n".encode())
+
+
 def write_reports(directory: Path, result: Result, more: Mapping[str, str] = {}) -> None:
-    """Write ``result.json``, then the reports that are rendered from it, and ``more`` by name.
+    """Write the reports that are rendered from a result, and ``more`` by name.
 
     Each file is written atomically. If nothing changed, the patch of an earlier attempt of the same
     run is removed.
@@ -22,8 +32,6 @@ def write_reports(directory: Path, result: Result, more: Mapping[str, str] = {})
     Raises:
         OSError: the directory cannot be written.
     """
-    directory.mkdir(parents=True, exist_ok=True)
-    replace_file(directory / RESULT, f"{result.dump()}\n".encode())
     from pytest_skillopt.report.markdown import render_summary
     from pytest_skillopt.report.page import render_html
 

@@ -17,11 +17,16 @@ if TYPE_CHECKING:
 MakeResult = Callable[..., Result]
 
 
+def write(directory: Path, result: Result) -> None:
+    files.write_result(directory, result)
+    files.write_reports(directory, result)
+
+
 def test_all_reports_are_written_and_the_result_reads_back(
     make_result: MakeResult, tmp_path: Path
 ) -> None:
     result = make_result(hostile=True)
-    files.write_reports(tmp_path / "run", result)
+    write(tmp_path / "run", result)
     names = {path.name for path in (tmp_path / "run").iterdir()}
     reports = {"report.html": render_html, "summary.md": render_summary}
     assert names == {"result.json", *reports, "skill.patch"}
@@ -35,25 +40,25 @@ def test_all_reports_are_written_and_the_result_reads_back(
 
 def test_half_a_surrogate_pair_hinders_no_report(make_result: MakeResult, tmp_path: Path) -> None:
     """A name of a file that is not UTF-8 has some, and a test may show it."""
-    files.write_reports(tmp_path, make_result().model_copy(update={"notes": ["caf\udce9 ü"]}))
+    write(tmp_path, make_result().model_copy(update={"notes": ["caf\udce9 ü"]}))
     assert Result.load((tmp_path / "result.json").read_bytes()).notes == ["caf? ü"]
 
 
 def test_files_are_for_their_owner_alone(make_result: MakeResult, tmp_path: Path) -> None:
-    files.write_reports(tmp_path, make_result())
+    write(tmp_path, make_result())
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
 
 
 def test_an_old_patch_does_not_outlive_the_change(make_result: MakeResult, tmp_path: Path) -> None:
-    files.write_reports(tmp_path, make_result())
-    files.write_reports(tmp_path, make_result(status="rejected"))
+    write(tmp_path, make_result())
+    write(tmp_path, make_result(status="rejected"))
     assert not (tmp_path / "skill.patch").exists()
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_scrap(
     make_result: MakeResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files.write_reports(tmp_path, make_result(tasks=1))
+    write(tmp_path, make_result(tasks=1))
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
     def full(source: str, target: Path) -> None:
@@ -61,5 +66,5 @@ def test_a_failed_write_leaves_the_old_file_and_no_scrap(
 
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(OSError, match="No space left"):
-        files.write_reports(tmp_path, make_result(tasks=2))
+        write(tmp_path, make_result(tasks=2))
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

@@ -13,7 +13,7 @@ import pytest
 from pytest_skillopt.model.purse import CAPS, Amounts
 from pytest_skillopt.options import command_line
 from pytest_skillopt.report.figures import total
-from pytest_skillopt.report.files import write_reports
+from pytest_skillopt.report.files import write_reports, write_result
 from pytest_skillopt.report.terminal import lines
 from pytest_skillopt.run.directory import Home
 from pytest_skillopt.run.journal import Journal
@@ -157,6 +157,7 @@ def _report(config: pytest.Config, matrix: _Matrix) -> None:
     )
     with Journal(directory.journal) as journal:
         journal.write("run", {"mode": "matrix", "runs": [row.run for row in matrix.rows]})
+    write_result(directory.path, result)
     write_reports(directory.path, result)
     directory.close()
     for line in lines(result, shutil.get_terminal_size().columns):
