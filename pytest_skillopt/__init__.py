@@ -2,6 +2,8 @@
 
 The public names for tests and a ``conftest.py``. They are imported when
 first used, so that an ordinary pytest run pays nothing for them.
+
+PYTEST_DONT_REWRITE: a command has imported it when it starts a session.
 """
 
 from __future__ import annotations

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import os
 import secrets
-import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from pytest_skillopt.cli import tell
 from pytest_skillopt.plugins.propose.adopt import add_adopt
 from pytest_skillopt.plugins.propose.proposal import FOLDER
 from pytest_skillopt.plugins.propose.publish import Outcome, Publisher
-from pytest_skillopt.plugins.propose.schedule import CAPS, add_schedule, training_command
-from pytest_skillopt.rollouts.interrupts import handling
-from pytest_skillopt.run.directory import SUMMARY, RunError
-from pytest_skillopt.run.past import find_home, pick_run
-from pytest_skillopt.skill.read import read_bounded
-from pytest_skillopt.skill.text import SkillError
-from pytest_skillopt.untrusted import no_command, shown
+from pytest_skillopt.plugins.propose.schedule import CAPS, add_schedule, training
+from pytest_skillopt.run.directory import SUMMARY
+from pytest_skillopt.run.past import find_home
+from pytest_skillopt.untrusted import no_command
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
 
-    from pytest_skillopt.run.result import SkillResult
+    from pytest_skillopt.run.result import Result, SkillResult
 
 _SENTENCES = {
     "create": "{path}: pushed to the new branch {branch}",
@@ -45,9 +42,6 @@ _WOULD = _SENTENCES | {
     "delete": "{path}: the base branch has this text now; {branch} would be deleted",
     "human": "{path}: somebody else has changed {branch}, so it would not be touched",
 }
-
-_MOST_BYTES = 1_000_000
-"""Most bytes of a summary; GitHub takes no more."""
 
 
 def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
@@ -114,37 +108,28 @@ def _report(outcome: Outcome, args: argparse.Namespace) -> None:
         sys.stdout.write(no_command(f"\n{outcome.request.title}\n\n{outcome.request.body}\n"))
 
 
+class _Job:
+    """Plugin of the training of a job that keeps how it has ended."""
+
+    skills: Sequence[SkillResult] = ()
+    summary = Path()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_skillopt_finished(self, result: Result, folder: Path) -> None:
+        self.skills, self.summary = result.skills, folder / SUMMARY
+
+
 def _job(args: argparse.Namespace) -> int:
-    command = training_command(args)
-    home = find_home()
-    there = set(home.run_names())
-    code = _trained(command)
-    new = [name for name in home.run_names() if name not in there]
-    skills: list[SkillResult] = []
-    try:
-        if new:
-            _, result = pick_run(home, new[-1])
-            skills = result.skills
-            if (summary := home.runs / new[-1] / SUMMARY).exists():
-                text = read_bounded(summary, _MOST_BYTES).decode("utf-8", "replace")
-                _append("GITHUB_STEP_SUMMARY", f"{text}\n")
-    except (RunError, SkillError, OSError) as error:
-        sys.stderr.write(f"pytest-skillopt: {shown(str(error))}\n")
-    write_outputs(_training_outputs(skills))
+    """Train in this process: whatever ends the job leaves no training that goes on to pay."""
+    arguments = training(args)
+    sys.argv = ["pytest", *arguments]
+    sys.path.insert(0, str(Path.cwd()))  # as python -m pytest does
+    job = _Job()
+    code = int(pytest.main(arguments, plugins=[job]))
+    if job.summary.is_file():
+        _append("GITHUB_STEP_SUMMARY", job.summary.read_text(encoding="utf-8") + "\n")
+    write_outputs(_training_outputs(job.skills))
     return code
-
-
-def _trained(command: Sequence[str]) -> int:
-    """Run a training to its end; return its exit code.
-
-    Ctrl-C reaches it anyway, and SIGTERM is passed on: it would go on, and pay, by itself.
-    """
-    with (
-        subprocess.Popen(command) as training,
-        handling(signal.SIGINT, lambda *_: None),
-        handling(signal.SIGTERM, lambda *_: training.terminate()),
-    ):
-        return training.wait()
 
 
 def _training_outputs(skills: Sequence[SkillResult]) -> dict[str, str]:

@@ -47,7 +47,7 @@ def _schedule(args: argparse.Namespace) -> int:
     hour, minute = int(match[1]), int(match[2])
     home = find_home().path.resolve()
     log = home / "runs" / "schedule.log"
-    train = training_command(args, "--skillopt-write=no")
+    train = [sys.executable, "-m", "pytest", *training(args, "--skillopt-write=no")]
     options = split_arguments("--propose", args.propose)
     args.check_propose(options)  # now, and not at night after a paid training
     # -P: no file of the project is imported, as everywhere where something is pushed.
@@ -73,8 +73,8 @@ def _escaped(command: str) -> str:
     return command.replace("%", "\\%")
 
 
-def training_command(args: argparse.Namespace, *own: str) -> list[str]:
-    """Return the pytest command of an unattended training; ``own`` precede the user's arguments.
+def training(args: argparse.Namespace, *own: str) -> list[str]:
+    """Return pytest's arguments for an unattended training; ``own`` precede those of the user.
 
     Raises:
         UserError: there is no cap, a cap is not a positive number, or quotes are not closed.
@@ -90,7 +90,7 @@ def training_command(args: argparse.Namespace, *own: str) -> list[str]:
     flags = [f"--skillopt-{name}={value}" for name, value in given.items()]
     arguments = [*own, *split_arguments("--args", args.args)]
     # The caps come last, so that no argument overrides one.
-    return [sys.executable, "-m", "pytest", "--skillopt-train", *arguments, *flags]
+    return ["--skillopt-train", *arguments, *flags]
 
 
 def split_arguments(option: str, text: str) -> list[str]:

@@ -4,49 +4,52 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from patience import PATIENCE, wait_until
+from fault_project import QUICK, FaultProject
+from patience import PATIENCE, is_alive, wait_until
 from sessions import clean_environment
 from tables import each_row
 
 from pytest_skillopt.cli import main
 from pytest_skillopt.plugins.propose.commands import write_outputs
-from pytest_skillopt.plugins.propose.schedule import training_command
-from pytest_skillopt.run.result import Comparison, Rate, Result, SkillResult
+from pytest_skillopt.plugins.propose.schedule import training
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from chat_server import ChatServer
     from refusals import Refusal
 
 
-def result(*, accepted: bool = True) -> Result:
-    before = Rate(rate=0.5, low=0.4, high=0.6, tasks=10, samples=50)
-    after = Rate(rate=0.8, low=0.7, high=0.9, tasks=10, samples=50)
-    skill = SkillResult(
-        path="SKILL.md",
-        name="invoices",
-        before="0" * 64,
-        after="1" * 64,
-        status="accepted" if accepted else "rejected",
-        reason="fixes two tasks",
-        suite=Comparison(before=before, after=after),
+@pytest.fixture
+def project(pytester: pytest.Pytester, chat_server: ChatServer) -> FaultProject:
+    return FaultProject(pytester.path, chat_server)
+
+
+def start(project: FaultProject, *arguments: str, calls: int = 1_000) -> subprocess.Popen[str]:
+    """Start a job whose pytest has these arguments too, in a process group of its own."""
+    environ = clean_environment(
+        OPENAI_API_KEY="sk-test-0123456789",
+        GITHUB_OUTPUT=str(project.path / "output"),
+        GITHUB_STEP_SUMMARY=str(project.path / "summary"),
     )
-    return Result(
-        mode="train",
-        run="20260101-000000-aaaa",
-        started="2026-01-01T00:00:00Z",
-        seconds=1.0,
-        status=skill.status,
-        reason="fixes two tasks",
-        command=["pytest", "--skillopt-train"],
-        skills=[skill],
+    given = shlex.join((*QUICK, *arguments))
+    command = [sys.executable, "-m", "pytest_skillopt", "job", f"--max-calls={calls}"]
+    return subprocess.Popen(
+        [*command, f"--args={given}"],
+        cwd=project.path,
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
     )
 
 
@@ -66,32 +69,20 @@ def parse(text: str) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("accepted", [True, False])
+@pytest.mark.parametrize(
+    ("calls", "outputs"), [(1_000, ("true", "0.0000", "1.0000")), (3, ("false", "", ""))]
+)
 def test_job_tells_the_ci_how_it_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, accepted: bool
+    project: FaultProject, calls: int, outputs: tuple[str, ...]
 ) -> None:
-    """With a stand-in for pytest that leaves a run."""
-    (tmp_path / "result.json").write_text(result(accepted=accepted).dump())
-    run = tmp_path / ".skillopt" / "runs" / "20260101-000000-aaaa"
-    (tmp_path / "pytest.py").write_text(
-        f"import pathlib, shutil\nrun = pathlib.Path({str(run)!r})\nrun.mkdir(parents=True)\n"
-        f"shutil.copy({str(tmp_path / 'result.json')!r}, run)\n"
-        "(run / 'summary.md').write_text('The skill invoices')\n"
-        "(run / 'journal.jsonl').touch()\n"
-    )
-    (tmp_path / ".skillopt").mkdir()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GITHUB_OUTPUT", str(tmp_path / "output"))
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary"))
-
-    assert main(["job", "--max-calls=1"]) == 0
-
-    assert parse((tmp_path / "output").read_text()) == {
-        "accepted": "true" if accepted else "false",
-        "pass-rate-before": "0.5000",
-        "pass-rate-after": "0.8000",
-    }
-    assert "invoices" in (tmp_path / "summary").read_text()
+    with (project.path / "pytest.ini").open("a") as file:
+        file.write("filterwarnings = error\n")
+    said, _ = start(project, "-p", "no:xdist", calls=calls).communicate(timeout=PATIENCE)
+    names = ("accepted", "pass-rate-before", "pass-rate-after")
+    assert parse((project.path / "output").read_text()) == dict(zip(names, outputs, strict=True))
+    assert "greeting" in (project.path / "summary").read_text(), said
+    assert project.run_directory.name in said
+    assert project.result["command"][:2] == ["pytest", "--skillopt-train"]
 
 
 @each_row(
@@ -111,9 +102,8 @@ def test_job_wants_a_cap(arguments: list[str], message: str, refusal: Refusal) -
 
 def test_command_of_a_job() -> None:
     given = {"max_calls": "500", "max_cost": "", "max_time": "", "args": "-n 2 -k 'a or b'"}
-    command = training_command(argparse.Namespace(**given))
-    assert command[1:] == [
-        "-m", "pytest", "--skillopt-train", "-n", "2", "-k", "a or b", "--skillopt-max-calls=500",
+    assert training(argparse.Namespace(**given)) == [
+        "--skillopt-train", "-n", "2", "-k", "a or b", "--skillopt-max-calls=500",
     ]  # fmt: skip
 
 
@@ -126,28 +116,45 @@ def test_job_that_fails_before_a_run_says_so(
     assert parse((tmp_path / "output").read_text())["accepted"] == "false"
 
 
-@pytest.mark.skipif(os.name == "nt", reason="a process of Windows has no SIGTERM to handle")
-@pytest.mark.parametrize(("sign", "send"), [("SIGINT", os.killpg), ("SIGTERM", os.kill)])
-def test_a_job_that_is_ended_ends_its_training(
-    tmp_path: Path, sign: str, send: Callable[[int, int], None]
+posix = pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
+
+
+@posix
+@pytest.mark.parametrize(
+    ("sign", "send"),
+    [("SIGINT", os.killpg), ("SIGTERM", os.killpg), ("SIGTERM", os.kill)],
+    ids=["Ctrl-C", "SIGTERM to all", "SIGTERM"],
+)
+def test_a_job_that_is_ended_ends_its_training_and_reports_it(
+    project: FaultProject, sign: str, send: Callable[[int, int], None]
 ) -> None:
-    """With a stand-in for pytest; Ctrl-C is sent to both."""
-    (tmp_path / "pytest.py").write_text(
-        "import pathlib, signal, sys\nsigns = {signal.SIGINT, signal.SIGTERM}\n"
-        "signal.pthread_sigmask(signal.SIG_BLOCK, signs)\npathlib.Path('begun').touch()\n"
-        "print(signal.sigwait(signs).name)\nsys.exit(2)\n"
-    )
-    command = [sys.executable, "-P", "-m", "pytest_skillopt", "job", "--max-calls=1"]
-    environ = clean_environment(GITHUB_OUTPUT=str(tmp_path / "output"))
-    pipe = subprocess.PIPE
-    job = subprocess.Popen(
-        command, cwd=tmp_path, env=environ, stdout=pipe, stderr=pipe, start_new_session=True
-    )
-    wait_until((tmp_path / "begun").exists)
+    project.server.hold(after=20)
+    job = start(project, "-n2")
+    wait_until(lambda: project.server.calls > 20)
     send(job.pid, getattr(signal, sign))
-    assert job.communicate(timeout=PATIENCE) == (f"{sign}\n".encode(), b"")
-    assert job.returncode == 2
-    assert parse((tmp_path / "output").read_text())["accepted"] == "false"
+    said, _ = job.communicate(timeout=PATIENCE)
+    assert job.returncode == pytest.ExitCode.INTERRUPTED, said
+    assert said.rstrip().endswith(project.result["resume"]), said
+    assert parse((project.path / "output").read_text())["accepted"] == "false"
+    assert "greeting" in (project.path / "summary").read_text()
+
+
+@posix
+def test_a_job_that_is_killed_leaves_no_training_that_goes_on_to_pay(project: FaultProject) -> None:
+    (project.path / "conftest.py").write_text(
+        "import os, pathlib\npathlib.Path(f'process-{os.getpid()}').touch()\n"
+    )
+    project.server.hold(after=20)
+    job = start(project, "-n2")
+    wait_until(lambda: project.server.calls > 20)
+    asked = project.server.calls
+    job.kill()
+    processes = [int(path.name.partition("-")[2]) for path in project.path.glob("process-*")]
+    project.server.release()
+    job.communicate(timeout=PATIENCE)
+    wait_until(lambda: not any(map(is_alive, processes)))
+    assert len(processes) == 3
+    assert project.server.calls <= asked + 2
 
 
 def test_value_cannot_set_another_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
