@@ -198,6 +198,7 @@ _COMPARE = Mode(
     carry_out=_own,
     doing="comparing",
     samples=lambda task, settings: 2 * settings.final_rollouts,
+    gated=True,
     sides=("first", "second"),
     late_probe=True,
 )

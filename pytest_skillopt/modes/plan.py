@@ -78,7 +78,7 @@ def expected(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Expe
     else:
         highest = rollouts
     most = min(highest, settings.max_rollouts or highest)
-    usual_rollouts = typical or round(mode.typical * rollouts)
+    usual_rollouts = typical or round(mode.typical * highest)
     return Expected(most, min(usual_rollouts, most), calls, usual)
 
 

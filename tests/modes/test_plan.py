@@ -49,6 +49,13 @@ def test_a_training_tells_what_is_usual_and_what_is_the_most(project: pytest.Pyt
     assert "nothing would be trained" not in said
 
 
+def test_a_comparison_takes_more_samples_of_each_task_of_a_small_suite(
+    project: pytest.Pytester,
+) -> None:
+    for arguments in (("--skillopt-compare", "none", "SKILL.md"), ("--skillopt-try=SKILL.md",)):
+        assert "rollouts: about 212, at most 450;" in planned(project, *arguments)
+
+
 def test_the_most_is_the_most_of_all_skills_and_under_a_cap(project: pytest.Pytester) -> None:
     capped = planned(project, "--skillopt-train", "--skillopt-max-rollouts=100")
     assert "rollouts: 100;" in capped
