@@ -62,6 +62,11 @@ if TYPE_CHECKING:
     from pytest_skillopt.skill.version import Version
     from pytest_skillopt.tasks.task import SkillTask
 
+_CONFIGURATIONS = (
+    "pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini",
+    "setup.cfg",
+)  # fmt: skip
+
 
 @contextlib.contextmanager
 def opened(
@@ -191,6 +196,8 @@ def refuse_early(config: pytest.Config, mode: Mode, settings: Settings) -> None:
     """
     root = config.rootpath
     home = Home(root / settings.dir)
+    if mode.name == "compare":
+        _refuse_foreign_root(config)
     refuse_versions(root, home, mode)
     try:
         if mode.resume is not None:
@@ -207,6 +214,22 @@ def refuse_early(config: pytest.Config, mode: Mode, settings: Settings) -> None:
                 found.api_key()
     except (ModelConfigError, RunError) as error:
         raise pytest.UsageError(f"{error}{switched_off(config)}") from error
+
+
+def _refuse_foreign_root(config: pytest.Config) -> None:
+    """Refuse to compare two files outside of the project, which pytest takes for its paths."""
+    here, root = config.invocation_params.dir, config.rootpath
+    if config.inipath:
+        return
+    for folder in (here, *here.parents):
+        if folder == root or not folder.is_relative_to(root):
+            return
+        for name in _CONFIGURATIONS:
+            if (folder / name).is_file():
+                raise pytest.UsageError(
+                    f"--skillopt-compare: both are outside of the project, so that pytest takes "
+                    f"{root} for its root directory, without your settings: add -c {folder / name}"
+                )
 
 
 def probed_roles(roles: Sequence[Role], tasks: Sequence[SkillTask]) -> list[Role]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from itertools import combinations
 from statistics import fmean
 from typing import Any
@@ -82,3 +83,24 @@ def test_a_comparison_estimates_pass_hat_k_without_bias_with_one_k(
         said.append(f"{100 * expected:.1f}")
     assert said[0] != said[1]
     assert f"of a task pass (pass^k): {said[0]} -> {said[1]} %." in shown
+
+
+def test_two_files_outside_of_the_project_do_not_hide_its_settings(
+    pytester: pytest.Pytester,
+) -> None:
+    project = pytester.mkdir("project")
+    (project / "pytest.ini").write_text("[pytest]\nskillopt_rollouts = 1\n")
+    (project / "test_it.py").write_text(COUNTING)
+    (project / "SKILL.md").write_text("---\nname: s\ndescription: S.\n---\nless\n")
+    for name in ("first.md", "second.md"):
+        (pytester.path / name).write_text(f"---\nname: s\ndescription: S.\n---\n{name}\n")
+    pytester.chdir()
+    os.chdir(project)
+    arguments = "-p", "no:xdist", "--skillopt-compare", "../first.md", "../second.md"
+    done = pytester.runpytest_inprocess(*arguments)
+    assert done.ret == 4
+    root, wanted = pytester.path, project / "pytest.ini"
+    assert f"pytest takes {root} for its root directory, without" in done.stderr.str()
+    assert f"add -c {wanted}" in done.stderr.str()
+    assert not (root / ".skillopt").exists()
+    assert pytester.runpytest_inprocess(*arguments, "-c", str(wanted)).ret == 0
