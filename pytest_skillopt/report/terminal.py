@@ -114,14 +114,16 @@ def lines(
     yield Line()
     where = f"Transcripts are in {PAGE}. " if result.rollouts and result.skills else ""
     if live and result.resume:
-        yield Line("To continue where it stopped:")
+        higher = ", under a higher cap" if result.status == "unchanged" else ""
+        yield Line(f"To continue where it stopped{higher}:")
         yield Line(one_line(result.resume))
     elif said.advice.command:
         yield from paragraph(f"{where}Next attempt:", width)
         yield Line(one_line(said.advice.command))
     else:
         yield from paragraph(f"{where}To look further:", width)
-        yield Line(f"pytest-skillopt show {one_line(result.run)} --verbose")
+        look = "watch {}" if verbose else "show {} --verbose"
+        yield Line(f"pytest-skillopt {look.format(one_line(result.run))}")
 
 
 class Layout:
@@ -132,9 +134,11 @@ class Layout:
         self._verbose = verbose
         self._diff_lines = 10**9 if verbose else MOST_DIFF_LINES
         """Lines of diffs that still fit."""
+        self._after_diff = False
 
     def block(self, block: Block) -> Iterator[Line]:
         """Lay out a block; a table, a diff and a section begin with an empty line."""
+        after_diff, self._after_diff = self._after_diff, False
         match block:
             case blocks.Text(said, look):
                 indent = "  " if look == "hint" else ""
@@ -151,12 +155,15 @@ class Layout:
             case blocks.Diff(text):
                 yield Line()
                 yield from self.diff(text)
+                self._after_diff = True
             case blocks.Section():
-                yield from self._section(block)
+                yield from self._section(block, after_diff=after_diff)
 
-    def _section(self, section: Section) -> Iterator[Line]:
+    def _section(self, section: Section, *, after_diff: bool) -> Iterator[Line]:
         title = _words(section.title)
         if section.is_folded and not self._verbose:
+            if after_diff:
+                yield Line()
             yield from paragraph(f"{title}.", self._width, indent="  ", hang="  ")
             return
         yield Line()

@@ -120,11 +120,14 @@ def test_verbose_lists_every_task_edit_and_stage(make_result: MakeResult) -> Non
     refused = 'step 3, refused: insert_after "Use euros." at "## Totals": the target was not found'
     assert refused in verbose
     assert "optimizer reflect 24 0 90,000 in, 18,000 out $0.32" in verbose
+    assert verbose.endswith("To look further: pytest-skillopt watch 20260102-030405-ab12")
 
 
 def test_a_run_that_can_go_on_ends_with_that_command(make_result: MakeResult) -> None:
     result = make_result(status="interrupted", resume="pytest --skillopt-resume=20260102")
     assert rendered(result, live=True)[-1] == "pytest --skillopt-resume=20260102"
+    capped = joined(result.model_copy(update={"status": "unchanged"}), live=True)
+    assert "To continue where it stopped, under a higher cap: pytest" in capped
     later = "\n".join(rendered(result))
     assert "--skillopt-resume" not in later, "by then it may be refused"
 
@@ -189,6 +192,9 @@ def test_diff_is_cut_and_says_so(make_result: MakeResult) -> None:
     result = with_skill(result, patch="+line\n" * 500)
     assert "... 420 more lines of the diff" in rendered(result)
     assert rendered(result, verbose=True).count("+line") == 500
+    tasks = [row.model_copy(update={"change": "same"}) for row in result.skills[0].tasks]
+    lines = rendered(with_skill(result, tasks=tasks))
+    assert lines[next(n for n, line in enumerate(lines) if "beyond chance" in line) - 1] == ""
 
 
 def test_the_head_of_several_skills_has_the_answer_of_each(make_result: MakeResult) -> None:
