@@ -65,7 +65,15 @@ def effect(points: float | None, chance: float | None) -> str:
     if points is None or chance is None:
         return ""
     sure = round(100 * min(0.99, max(0.01, chance)))
-    return f"{100 * points:+.0f} points, {sure} % sure to help"
+    return f"{round(100 * points):+} points, {sure} % sure to help"
+
+
+def split_tasks(splits: Sequence[str]) -> str:
+    """Count tasks by their splits: ``45 tasks (23 train, 11 val, 11 test)``."""
+    named = {"train": "train", "val": "val", "test": "test", "both": "both train and val"}
+    counts = {name: splits.count(split) for split, name in named.items()}
+    listed = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    return plural(len(splits), "task") + (f" ({listed})" if listed else "")
 
 
 def lead(e_value: float) -> str:

@@ -229,6 +229,8 @@ class RegressionCheck(SequentialGate):
         return exact_test(strata)
 
     def _moved(self, p_value: float) -> str:
+        if self.counts.mean(CANDIDATE) >= self.counts.mean(INCUMBENT):
+            return self.counts.moved()
         return (
             f"{self.counts.moved()}; a skill that changes nothing would seem to lose as much "
             f"with probability {p_value:.2g}"

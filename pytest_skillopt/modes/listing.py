@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,7 +31,7 @@ from pytest_skillopt.search.estimate import smallest_gain
 from pytest_skillopt.search.extensions import notes_on_search
 from pytest_skillopt.search.final_comparison import reserve_final, samples_of_test, shortage
 from pytest_skillopt.skill.text import SkillError
-from pytest_skillopt.tasks.splits import BOTH, SPLITS, SplitError
+from pytest_skillopt.tasks.splits import SplitError
 from pytest_skillopt.tasks.task import describe_tasks, keep_tasks
 from pytest_skillopt.untrusted import no_command
 
@@ -78,10 +77,8 @@ class Plan:
             yield from words.left_out(left_out, is_idle=True)
             return
         for skill in skills_of(tasks):
-            group = [task for task in tasks if task.skill == skill]
-            splits = Counter(task.split for task in group)
-            named = ", ".join(f"{splits[name]} {name}" for name in (*SPLITS, BOTH) if splits[name])
-            yield f"{skill}: {words.plural(len(group), 'task')}" + (f" ({named})" if named else "")
+            splits = [task.split for task in tasks if task.skill == skill]
+            yield f"{skill}: {words.split_tasks(splits)}"
         if left_out.unmarked:
             yield f"deselected, not marked skill_task: {left_out.unmarked}"
         yield from words.left_out(left_out, is_idle=False)

@@ -8,6 +8,7 @@ from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.run.openrun import joined_reasons
 from pytest_skillopt.run.result import Comparison, Rate
 from pytest_skillopt.search.outcome import cost_of, task_row
+from pytest_skillopt.words import percent, plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -128,4 +129,4 @@ def _answer(
         return "unmeasured", f"{skill}: {many}, the first {missed[0].id}{met}"
     if rate is None:
         return "unmeasured", f"{skill}: every task was skipped"
-    return "measured", f"{skill}: pass rate {rate.rate:.1%} over {rate.tasks} tasks"
+    return "measured", f"{skill}: pass rate {percent(rate.rate)} over {plural(rate.tasks, 'task')}"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -47,10 +46,7 @@ _MOST_FAULTS = 10
 
 def header_line(run: Run) -> str:
     """Write the line under pytest's own header."""
-    splits = Counter(task.split for task in run.tasks)
-    named = {"train": "train", "val": "val", "test": "test", "both": "both train and val"}
-    listed = ", ".join(f"{splits[key]} {name}" for key, name in named.items() if splits[key])
-    tasks = words.plural(len(run.tasks), "task") + (f" ({listed})" if listed else "")
+    tasks = words.split_tasks([task.split for task in run.tasks])
     roles: dict[str, list[str]] = {}
     for role, model in run.roles.items():
         roles.setdefault(model, []).append(role)

@@ -32,7 +32,7 @@ def render_summary(result: Result, limit: int = SUMMARY_LIMIT) -> str:
     """
     said = view(result)
     lay = Layout()
-    where = code(f"{PAGE} of run {result.run}", 200)
+    where = f"{code(PAGE)} of run {code(result.run, 200)}"
     pointer = f"Transcripts and all figures: {where}; of a CI job, in its artifact.\n"
     cut = f"_Shortened to fit._ {pointer}"
     advice = said.advice

@@ -49,6 +49,7 @@ _LIKELY, _LACKING, _MOST_NEEDED = 0.5, 0.75, 3
 """Probability that an edit helps from which it is told, expected pass rate below which a task lacks
 something, and most of either that are told."""
 _LEGEND = "Fixed, broken: beyond chance; undecided: it may be chance."
+_LEGEND_EDITS = "Points of an edit: expected of it beside the others; they need not add up."
 _LEGEND_LIKELY = (
     "Fixed, broken: beyond chance; likely: a rise by so many points is expected, by all rollouts "
     "of the run; undecided: it may be chance."
@@ -177,19 +178,22 @@ def _rates(skill: SkillResult, mode: str) -> Iterator[Block]:
 
 def _changes(skill: SkillResult, result: Result) -> Iterator[Block]:
     """Yield the diff with its edits, or else the best candidate."""
-    edits = Items(tuple(map(edit_line, figures.candidate_lines(skill))))
+    lines = figures.candidate_lines(skill)
+    blocks: list[Block] = [Items(tuple(map(edit_line, lines)))] if lines else []
+    if sum(row.points is not None for row in lines) > 1:
+        blocks.append(Text(_LEGEND_EDITS, "hint"))
     if skill.patch:
         warned = [(f"{w.message} ({w.rule}): ", Code(w.excerpt)) for w in skill.warnings]
-        look = Items(tuple(warned), "careful")
-        blocks: list[Block] = [block for block in (edits, look) if block.rows]
+        if warned:
+            blocks.append(Items(tuple(warned), "careful"))
         if skill.written:
             undo = Command(f"pytest-skillopt adopt {result.run} --undo")
             blocks += [Text("The file is written. This restores what was there before:"), undo]
         elif result.mode == "train":
             blocks.append(Text("The file is NOT written; the notes below say why."))
         yield Section("What changes", (*blocks, Diff(skill.patch)))
-    elif edits.rows:
-        yield Section("The best candidate", (edits,))
+    elif blocks:
+        yield Section("The best candidate", tuple(blocks))
 
 
 def _needed(skill: SkillResult) -> Iterator[Section]:

@@ -39,6 +39,10 @@ def test_a_broken_task_is_worse_and_named_whatever_was_fixed() -> None:
     assert verdict.names("broken") == ("t0",)
 
 
+def test_a_rise_is_told_without_the_chance_of_a_loss() -> None:
+    assert check(candidate_passes).reason.endswith("0.0 % to 100.0 % (+100.0 points)")
+
+
 def test_a_thin_loss_over_the_whole_suite_is_seen_by_the_exact_test() -> None:
     def thin(draw: Draw) -> bool:
         return draw.arm == "incumbent" or draw.index % 3 > 0

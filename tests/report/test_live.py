@@ -112,13 +112,13 @@ def test_only_edits_that_join_or_go_and_decisions_of_a_gate_are_told(
     display.joins(dates)
     display.joins(long)
     display.joins(dates.model_copy(update={"chance": 0.98}))
-    display.goes(dates.model_copy(update={"chance": 0.31, "points": -0.011}))
+    display.goes(dates.model_copy(update={"chance": 0.31, "points": -0.0011}))
     display.joins(dates)
     display.step(StepRow(step=2, edits=1, before=0.4, after=0.6, verdict="accepted"))
     assert lines == [
         "skillopt + Put the year first. (+31 points, 97 % sure to help)",
         "skillopt + " + " ".join(["word"] * 40) + " (+4 points, 99 % sure to help)",
-        "skillopt - Put the year first. (-1 points, 31 % sure to help)",
+        "skillopt - Put the year first. (+0 points, 31 % sure to help)",
         "skillopt + Put the year first. (+31 points, 97 % sure to help)",
         "skillopt step 2: 1 edit accepted, val pass rate 40.0 -> 60.0 %",
     ]

@@ -165,7 +165,7 @@ def test_body_holds_verdict_diff_reasons_rates_cost_and_command(make_result: Mak
         "- step 3, refused: insert\\_after `Use euros.` at `## Totals`: the target was not found",
         "- cost: \\$\u200b1.93",
         "```sh\npytest --skillopt-train -n 2 -k 'invoice and not slow'\n```",
-        "report.html of run 20260102-030405-ab12",
+        "`report.html` of run `20260102-030405-ab12`",
     ):
         assert part in body, part
 

@@ -102,7 +102,7 @@ def test_a_small_suite_without_marks_is_not_split(count: int) -> None:
     tasks, notes = assign_splits(suite(count), "2:1:1")
     assert {t.split for t in tasks} == {BOTH}
     (note,) = notes
-    assert f"SKILL.md: its {count} tasks are not split" in note
+    assert f"SKILL.md: its tasks are not split, since parts of so few ({count}) tell" in note
     assert "mark tasks with split= to change that" in note
 
 
