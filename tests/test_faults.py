@@ -302,6 +302,20 @@ def _delivered(path: Path) -> dict[str, Any]:
     }
 
 
+SIGTERM_AGAIN = """
+import os, signal
+
+def pytest_skillopt_report():
+    if "AGAIN" in os.environ:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+def pytest_sessionfinish(session):
+    if not hasattr(session.config, "workerinput"):
+        pytest_skillopt_report()
+"""
+"""A CI that ends a job sends SIGTERM after SIGINT, while the report is written and printed."""
+
+
 @pytest.mark.parametrize(
     ("arguments", "signum"),
     [(("-p", "no:xdist"), signal.SIGINT), (WORKERS, signal.SIGTERM)],
@@ -313,8 +327,9 @@ def test_an_interrupt_ends_with_2_and_the_run_can_be_continued(
     arguments: tuple[str, ...],
     signum: int,
 ) -> None:
+    (project.path / "conftest.py").write_text(SIGTERM_AGAIN)
     project.server.hold(after=20)
-    process = project.start(*arguments)
+    process = project.start(*arguments, env={"AGAIN": "1"})
     assert wait_for(functools.partial(_has_served, project, 21), process)
     process.send_signal(signum)
     output, _ = process.communicate(timeout=PATIENCE)

@@ -18,6 +18,8 @@ from pytest_skillopt.untrusted import shorten
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    import pytest
+
     from pytest_skillopt.rollouts.rollout import Rollout, RolloutRequest
 
 
@@ -39,13 +41,13 @@ def handling(signum: signal.Signals, handler: Callable[[int, object], None]) -> 
         signal.signal(signum, usual)
 
 
-def sigterm_interrupts() -> contextlib.AbstractContextManager[None]:
-    """Raise ``KeyboardInterrupt`` in the main thread on SIGTERM while open."""
-
-    def interrupt(signum: int, frame: object) -> None:
-        raise KeyboardInterrupt("SIGTERM")
-
-    return handling(signal.SIGTERM, interrupt)
+def handle(
+    config: pytest.Config, signum: signal.Signals, handler: Callable[[int, object], None]
+) -> None:
+    """Call ``handler`` on a signal until the session has ended and printed its report."""
+    stack = contextlib.ExitStack()
+    stack.enter_context(handling(signum, handler))
+    config.add_cleanup(stack.close)
 
 
 def interrupt_main_thread() -> None:

@@ -34,7 +34,7 @@ from pytest_skillopt.rollouts.context import OwnFault, Recorder
 from pytest_skillopt.rollouts.executor import WorkersExecutor, cheapest
 from pytest_skillopt.rollouts.folders import remove_folder
 from pytest_skillopt.rollouts.idle import no_network
-from pytest_skillopt.rollouts.interrupts import alarm, handling, settled
+from pytest_skillopt.rollouts.interrupts import alarm, handle, settled
 from pytest_skillopt.rollouts.outcome import (
     OUTPUT_LIMIT,
     Phase,
@@ -385,9 +385,11 @@ class SerialExecutor(WorkersExecutor):
         self._open = contextlib.ExitStack()
         self._open.enter_context(rollouts_only(session.config))
         for signum in (signal.SIGINT, signal.SIGTERM):
-            self._open.enter_context(handling(signum, self._interrupt))
+            handle(session.config, signum, self._interrupt)
 
     def _interrupt(self, signum: int, frame: object) -> None:
+        if signum == signal.SIGTERM and self.ended:
+            return  # a CI sends it after SIGINT, while the report is written
         self.stop("the session was interrupted")
         raise KeyboardInterrupt
 
@@ -412,6 +414,7 @@ class SerialExecutor(WorkersExecutor):
 
     def close(self) -> list[str]:
         """Tear down all fixtures; return the errors that occurred between rollouts."""
+        self.stop("the session has ended")
         stray = self._runner.close()
         self._open.close()
         self._versions.close()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import signal
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +18,7 @@ import pytest
 
 from pytest_skillopt import internals
 from pytest_skillopt.rollouts.executor import ExecutorClosed, Worker, WorkersExecutor, write_stray
-from pytest_skillopt.rollouts.interrupts import sigterm_interrupts
+from pytest_skillopt.rollouts.interrupts import handle
 from pytest_skillopt.tasks.task import LEFT_OUT, LeftOut, SkillTask
 from pytest_skillopt.untrusted import logger
 
@@ -136,16 +137,16 @@ class XdistRun:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
-        with sigterm_interrupts():
-            try:
-                value = yield
-            except BaseException as error:
-                self._end("the session was interrupted")
-                if not isinstance(error, RuntimeError) or self._workers:
-                    raise
-                value = True  # xdist raises RuntimeError after the last worker has gone
-            else:
-                self._end("no worker is left")
+        handle(self._config, signal.SIGTERM, self._interrupt)
+        try:
+            value = yield
+        except BaseException as error:
+            self._end("the session was interrupted")
+            if not isinstance(error, RuntimeError) or self._workers:
+                raise
+            value = True  # xdist raises RuntimeError after the last worker has gone
+        else:
+            self._end("no worker is left")
         if self._failure is not None:
             raise self._failure
         if self._thread is None:
@@ -153,6 +154,10 @@ class XdistRun:
         # A short job may be done before xdist hears what was collected, and it counts no more then.
         session.testscollected = session.testscollected or len(json.loads(self._tasks))
         return value
+
+    def _interrupt(self, signum: int, frame: object) -> None:
+        if not self._executor.ended:  # a CI sends it after SIGINT, while the report is written
+            raise KeyboardInterrupt("SIGTERM")
 
     # messages of workers, in execnet's receiver threads
 
