@@ -67,8 +67,12 @@ class Project:
         train = ("--skillopt-train", "-p", "no:xdist")
         return warm_sessions.start(*train, *arguments, cwd=self.path)
 
+    def run(self, *arguments: str) -> pytest.RunResult:
+        train = ("--skillopt-train", "-p", "no:xdist")
+        return self._pytester.runpytest_inprocess(*train, *arguments)
+
     def train(self, *arguments: str) -> str:
-        done = self._pytester.runpytest_inprocess("--skillopt-train", "-p", "no:xdist", *arguments)
+        done = self.run(*arguments)
         assert done.ret == 0, done.stdout.str()
         return done.stdout.str()
 
@@ -101,6 +105,18 @@ def test_a_cap_is_shared_out_so_that_every_last_comparison_is_made(project: Proj
         "with skills/farewell/SKILL.md and skills/hello/SKILL.md the pass rate of all" in note
         for note in found["notes"]
     )
+
+
+def test_errors_of_one_skill_do_not_end_the_training_of_the_next(project: Project) -> None:
+    broken = "def set_up():\n    raise OSError('no database')\n"
+    test = TESTS.format(skill="farewell").replace("(skill_agent", "(skill_agent, set_up")
+    (project.path / "test_farewell.py").write_text(f"{test}\n@pytest.fixture\n{broken}")
+    project.run()
+    first, second = project.result["skills"]
+    assert first["status"] == "unmeasured"
+    assert "no task can be set up" in first["reason"]
+    assert second["status"] == "accepted", second["reason"]
+    assert project.improved == ["hello"]
 
 
 WORDS = "It is important to know that words matter a lot to all who read them."

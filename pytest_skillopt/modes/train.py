@@ -74,6 +74,8 @@ def _train_each(run: Run, display: Display) -> list[TrainOutcome]:
     for place, skill in enumerate(run.versions):
         if len(run.versions) > 1:
             display.line(f"skillopt: {skill}, skill {place + 1} of {len(run.versions)}")
+        # Rollouts of the skill before that still run would count against this one.
+        run.sampler.settle()
         purse = run.limits.purse.share(len(run.versions) - place)
         rivals = {**run.versions, **{o.skill: o.after for o in outcomes}}
         renewed = _new_descriptions(run, outcomes)
