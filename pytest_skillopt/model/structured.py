@@ -234,7 +234,8 @@ def _schema(form: type[BaseModel]) -> dict[str, Any]:
 def problems(error: ValidationError, whole: str) -> str:
     """Describe at most five errors with their places; ``whole`` names the place of the others."""
     return "; ".join(
-        f"{'.'.join(map(str, item['loc'])) or whole}: {item['msg']}"
+        # Without the name of the class that the message ends with.
+        f"{'.'.join(map(str, item['loc'])) or whole}: {item['msg'].partition(' or instance of')[0]}"
         for item in error.errors(include_url=False)[:5]
     )
 

@@ -160,7 +160,8 @@ class Judge:
         )
         self.on_usage(answer.usage)
         if answer.value is None:
-            raise UnreadableJudgement(f"{self.model.name}: unreadable judgement: {answer.problem}")
+            said = f"unreadable judgement: {answer.problem}; try another skillopt_judge"
+            raise UnreadableJudgement(f"{self.model.name}: {said}")
         return answer.value
 
 

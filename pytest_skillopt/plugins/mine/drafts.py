@@ -160,7 +160,8 @@ def _answer(model: Model, prompt: str, sample: str) -> _Drafts:
     messages = [{"role": "system", "content": _RULES}, {"role": "user", "content": prompt}]
     answer = ask_json(model, messages, _Drafts, Label(sample, "mine"))
     if answer.value is None:
-        raise UserError(f"{model.name}: the drafts are unreadable: {answer.problem}")
+        said = f"the drafts are unreadable: {answer.problem}; try another skillopt_optimizer"
+        raise UserError(f"{model.name}: {said}")
     return answer.value
 
 

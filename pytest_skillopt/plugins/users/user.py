@@ -248,7 +248,8 @@ class User:
         )
         self.recorder.add_usage_of("user", answer.usage)
         if answer.value is None:
-            raise UserFault(f"{model.name} does not play the user: {answer.problem}")
+            said = f"does not play the user: {answer.problem}; try another skillopt_user"
+            raise UserFault(f"{model.name} {said}")
         talk.asked.update(answer.value.asked_for)
         return answer.value
 

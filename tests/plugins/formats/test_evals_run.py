@@ -330,10 +330,10 @@ def test_a_judge_that_gives_no_grade_says_why(
 ) -> None:
     """The reason stands in place of a note on hidden frames; a rollout has an error by it."""
     write(project, [{"prompt": "Ada", "checks": ["Greets"]}])
-    chat_server.reply = lambda body: "no grade"
+    chat_server.reply = lambda body: '{"grades": ["yes"]}'
     result = project.runpytest_inprocess("--skillopt-evals")
     result.assert_outcomes(failed=1)
-    why = "openai:m: unreadable judgement: *"
+    why = "openai:m: unreadable judgement: grades.0: Input should be a valid dictionary; *_judge"
     result.stdout.fnmatch_lines([why, f"FAILED *graded[[]1-ada] - Failed: {why[:10]}*"])
     result.stdout.no_fnmatch_line("*traceback entries are hidden*")
     result = project.runpytest_inprocess("--skillopt-evals", "--skillopt")

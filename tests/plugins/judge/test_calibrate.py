@@ -65,7 +65,8 @@ def test_an_answer_without_a_grade_is_named_and_left_out(
     assert result.ret == 0, result.stderr.str()
     result.stdout.fnmatch_lines(
         [
-            "  left out: 'odd one': openai:j: unreadable judgement: no JSON object or array",
+            "  left out: 'odd one': openai:j: unreadable judgement: no JSON object or array; "
+            "try another skillopt_judge",
             "agreement 100.0 % * on 1 label, *",
         ]
     )
