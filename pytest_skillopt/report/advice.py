@@ -73,7 +73,9 @@ def headline(result: Result) -> Advice:
         f"{skill.path}: {advice.answer[0].lower()}{advice.answer[1:]}"
         for skill, advice in zip(result.skills, each, strict=True)
     )
-    return Advice(worst.answer, full_stop(said), worst.tone, cautions)
+    # A figure is that of one skill only.
+    answer = "Measured" if result.status == "measured" else worst.answer
+    return Advice(answer, full_stop(said), worst.tone, cautions)
 
 
 def _answer(result: Result, skill: SkillResult, *, doubtful: bool) -> tuple[str, Tone]:

@@ -208,6 +208,8 @@ def test_the_head_of_several_skills_has_the_answer_of_each(make_result: MakeResu
         "skills/s1/SKILL.md: nothing to merge. skills/invoices/SKILL.md (invoice-extraction)"
     )
     assert report.count("on fresh samples of") == 1
+    measured = joined(make_result(mode="evaluate", status="measured", skills=2))
+    assert measured.startswith("Measured. skills/invoices/SKILL.md: pass rate ")
 
 
 def test_several_skills_keep_their_paths_and_cautions(make_result: MakeResult) -> None:
