@@ -29,8 +29,11 @@ _MOST_FILES = 2_000
 _MOST_BYTES = 100_000_000
 
 _MACHINE = re.compile(
-    r"\s*(?:<[a-zA-Z][\w-]*[ >]|# AGENTS\.md|Caveat: |\[Request interrupted|This session is being)"
+    r"\s*(?:<[a-zA-Z][\w-]*[ >]|# AGENTS\.md|Caveat: |\[Request interrupted|This session is being|"
+    r"Base directory for this skill: )"
 )
+_ASIDE = ("isMeta", "isSidechain", "isSynthetic", "parent_tool_use_id")
+"""Keys of Claude Code's entries that hold a skill's text or the talk with a subagent."""
 _ASKED, _ASKED_END = "<user_query>", "</user_query>"
 """Marks of the request in a turn of Cursor, after its own blocks."""
 _PERSONAL = (
@@ -115,7 +118,7 @@ def _requests(text: str) -> Iterator[str]:
 
 def _is_aside(value: Any) -> bool:
     """Whether an entry is not part of the talk between a person and the agent."""
-    return isinstance(value, dict) and bool(value.get("isMeta") or value.get("isSidechain"))
+    return isinstance(value, dict) and any(map(value.get, _ASIDE))
 
 
 def _role(value: dict[str, Any]) -> str:

@@ -49,7 +49,14 @@ CLAUDE = "\n".join(
         json.dumps,
         [
             {"type": "user", "message": {"role": "user", "content": ASKED}},
-            {"type": "user", "isMeta": True, "message": {"role": "user", "content": ASKED + " 2"}},
+            *(
+                {"type": "user", key: "yes", "message": {"role": "user", "content": ASKED + key}}
+                for key in ("isMeta", "isSidechain", "isSynthetic", "parent_tool_use_id")
+            ),
+            {
+                "type": "user",
+                "message": {"role": "user", "content": "Base directory for this skill: /a/b/c"},
+            },
             {
                 "type": "user",
                 "message": {
