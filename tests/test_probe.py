@@ -126,24 +126,6 @@ def test_an_ordinary_session_and_a_plan_ask_nothing(
     assert not chat_server.probes
 
 
-def test_another_model_that_answers_is_noted_once(
-    project: pytest.Pytester, chat_server: ChatServer
-) -> None:
-    """Also if all replies are in the cache; a version of the same model is not another one."""
-    chat_server.serves = {"worker": "vendor/worker-mini", "thinker": "vendor/thinker-2026-01-31"}
-    for _ in range(2):
-        done = project.runpytest_inprocess("--skillopt-train", "-n1", "-oskillopt_write=no")
-        assert done.ret == 0
-        shown = " ".join(done.stdout.str().split())
-        words = "openai:worker: the provider says that vendor/worker-mini has answered"
-        assert shown.count(f"note: {words}: the figures are of that model") == 1
-        said = [note for note in latest_result(project.path)["notes"] if "answered" in note]
-        assert len(said) == 1
-        assert said[0].startswith(words)
-        calls, chat_server.requests = len(chat_server.requests), []
-    assert not calls
-
-
 @pytest.mark.parametrize("form", ["events", "refusal"])
 def test_a_server_that_only_streams_is_a_usage_error_after_one_call(
     project: pytest.Pytester, chat_server: ChatServer, form: str

@@ -73,7 +73,6 @@ class _Kept(BaseModel):
     asked: _Tokens = 0
     said: _Tokens = 0
     """Tokens paid for, in and out; 0 if not known."""
-    model: str = ""
 
 
 class TextDisk(diskcache.Disk):  # type: ignore[misc]
@@ -217,7 +216,7 @@ class Replies:
             return None
         calls = tuple(ToolCall(*call) for call in kept.tool_calls)
         paid = Usage(1, 0, kept.asked, kept.said)
-        return Completion(kept.text, calls, kept.finish_reason, paid, kept.model)
+        return Completion(kept.text, calls, kept.finish_reason, paid)
 
     def keep(self, key: str, completion: Completion) -> None:
         """Store a paid reply. A failure of the cache leaves a note and does not lose the reply.
@@ -241,7 +240,6 @@ class Replies:
                 finish_reason=completion.finish_reason,
                 asked=completion.usage.input_tokens,
                 said=completion.usage.output_tokens,
-                model=completion.model,
             )
             self.cache.set(key, kept.model_dump_json())
         except Exception as error:

@@ -19,7 +19,7 @@ from pytest_skillopt.model.cache import Replies, request_key
 from pytest_skillopt.model.config import is_local
 from pytest_skillopt.model.faults import CONNECT_SECONDS, classify
 from pytest_skillopt.model.limits import Meter
-from pytest_skillopt.model.response import is_same_model, read_response
+from pytest_skillopt.model.response import read_response
 from pytest_skillopt.model.types import (
     NO_KEY,
     Completion,
@@ -111,7 +111,7 @@ class Client:
 
     Args:
         throttle: asked before each call; None: no limits, but a provider's pauses are observed.
-        cache: replies that are already paid for, and notes; None: every call is sent.
+        cache: replies that are already paid for; None: every call is sent.
         sleep: waits a number of seconds; None: a wait that ``close`` ends.
         jitter: returns a random number in [0, 1).
     """
@@ -137,7 +137,6 @@ class Client:
         self._sdk_lock = threading.Lock()
         self._takes_schema = True
         self._replies = cache or Replies("off")
-        self._noted = False
 
     def close(self) -> None:
         """Close the connections; calls in flight end at once and are not repeated."""
@@ -236,14 +235,6 @@ class Client:
         finally:
             self._throttle.done(call, used, account, pause, failure)
 
-    def compare_names(self, answered: str) -> None:
-        """Note once that another model has answered than was asked for."""
-        known = not answered or is_same_model(self.config.model, answered)
-        if not (known or self.config.simulated or self._noted):
-            self._noted = True
-            words = f"the provider says that {answered} has answered"
-            self._replies.notes.setdefault(f"{self.name}: {words}: the figures are of that model")
-
     def _send(self, request: Request) -> Completion:
         """Send one request; ModelFault, with its usage, if it brings no reply."""
         raise NotImplementedError
@@ -324,10 +315,7 @@ class ChatModel(Client):
             what = f"the {stage or 'model'} call" + (f" of {task}" if task else "")
             found = self._replies.find(key, f"{what} (sample {sample}, {self.name})")
             if found is None:
-                found = self._pay(request, account, partial(self._replies.keep, key))
-                self.compare_names(found.model)
-                return found
-        self.compare_names(found.model)
+                return self._pay(request, account, partial(self._replies.keep, key))
         # The original tokens count at today's price.
         was = found.usage
         paid = self.config.usage(was.input_tokens, was.output_tokens, was.prompt_cache)
@@ -350,9 +338,8 @@ class ChatModel(Client):
         keep = partial(self._replies.keep, key)
         try:
             with self._replies.claim(key, self._wait):
-                found = self._replies.find(key)
-                found = found or self._call(request, (self.config.role, "probe", ""), keep)
-                self.compare_names(found.model)
+                if self._replies.find(key) is None:
+                    self._call(request, (self.config.role, "probe", ""), keep)
         except ModelFault as fault:
             if fault.fallback is not None:
                 keep(fault.fallback)

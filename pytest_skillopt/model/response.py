@@ -7,7 +7,6 @@ no choices or a reply cut off in the middle is a fault (docs/decisions/replies.m
 from __future__ import annotations
 
 import json
-import re
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,10 +28,6 @@ _CUT_OFF = ("length", "max_tokens")
 _WITHHELD = ("content_filter", "safety", "recitation")
 """Finish reasons of a content filter: the API's own, and those of Gemini that gateways pass on."""
 
-_VERSION = re.compile(
-    r"([-@:](latest|default|v\d+([.:]\d+)*|\d{3,8}|\d{4}-\d\d-\d\d|\d\d-\d\d(\d\d)?))*"
-)
-"""End of a model's name that names a version of it: ``-2024-08-06``, ``-0613``, ``-v1:0``."""
 _Text = Annotated[str, AfterValidator(encodable)]
 _THOUGHTS = ("thinking", "reasoning", "thought", "reasoning_text")
 """Types of those parts of a message that do not belong to the answer."""
@@ -80,7 +75,6 @@ class _Choice(BaseModel):
 
 class _Reply(BaseModel):
     choices: list[_Choice] = Field(min_length=1)
-    model: Any = None
 
 
 _Count = Annotated[int, Field(strict=True, ge=0, lt=2**53)]
@@ -121,8 +115,7 @@ def read_response(body: bytes, messages: Messages, config: ModelConfig) -> Compl
     except (ValidationError, TypeError, KeyError):
         usage = Usage()  # no usage, or an invalid one
     try:
-        whole = _Reply.model_validate(data)
-        choice = whole.choices[0]
+        choice = _Reply.model_validate(data).choices[0]
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"])) or "all of it"
         inside = data.get("error") if isinstance(data, dict) else None
@@ -135,20 +128,10 @@ def read_response(body: bytes, messages: Messages, config: ModelConfig) -> Compl
     )
     if not usage.calls:
         usage = config.guess(messages, text + "".join(call.arguments for call in calls))
-    named = brief(encodable(whole.model)) if isinstance(whole.model, str) else ""
-    reply = Completion(text, calls, choice.finish_reason or "stop", usage, named)
+    reply = Completion(text, calls, choice.finish_reason or "stop", usage)
     if fault := _fault(reply, config):
         raise fault
     return reply
-
-
-def is_same_model(asked: str, answered: str) -> bool:
-    """Check that two names differ at most in a router's prefix or tag, or a date or version."""
-    names = [name.lower().rpartition("/")[2].removesuffix("-latest") for name in (asked, answered)]
-    if ":" not in names[1]:
-        names[0] = names[0].partition(":")[0]
-    short, long = sorted(names, key=len)
-    return long.startswith(short) and bool(_VERSION.fullmatch(long.removeprefix(short)))
 
 
 def _fault(reply: Completion, config: ModelConfig) -> ModelFault | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 
@@ -135,8 +135,6 @@ class Completion:
     tool_calls: tuple[ToolCall, ...] = ()
     finish_reason: str = "stop"
     usage: Usage = Usage()
-    model: str = field(default="", compare=False)
-    """Name of the model that has answered, if the provider gave one."""
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -144,8 +142,7 @@ class Completion:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Completion:
         calls = tuple(ToolCall(**call) for call in data["tool_calls"])
-        usage, model = Usage(**data["usage"]), data.get("model", "")
-        return cls(data["text"], calls, data["finish_reason"], usage, model)
+        return cls(data["text"], calls, data["finish_reason"], Usage(**data["usage"]))
 
 
 class Model(Protocol):

@@ -136,8 +136,6 @@ class ChatServer:
         """The calls that only see whether the model is there; in none of the other counts."""
         self.probe: str | Answer | Callable[[Body], str | Answer] = "OK"
         """Answer to those calls, or a function of the request's body that returns it."""
-        self.serves: dict[str, str] = {}
-        """Name of the model that is said to have answered, where it is not the one asked for."""
         self.peak = 0
         """Most requests that were being answered at once."""
         self._scripted: deque[str | Answer] = deque()
@@ -272,9 +270,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def _written(self, answer: Answer, body: Body) -> str:
-        asked = body["model"]
-        named = {**body, "model": self.server.owner.serves.get(asked, asked)}
-        return json.dumps(_completion(answer, named))
+        return json.dumps(_completion(answer, body))
 
     def log_message(self, format: str, *args: Any) -> None:
         """Quiet."""

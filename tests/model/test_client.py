@@ -17,7 +17,6 @@ from tables import each_row
 from pytest_skillopt.model.cache import DiskCache, Replies
 from pytest_skillopt.model.config import Server
 from pytest_skillopt.model.limits import Meter
-from pytest_skillopt.model.response import is_same_model
 from pytest_skillopt.model.types import (
     CacheMiss,
     CapReached,
@@ -59,50 +58,6 @@ def test_what_the_server_does_not_count_is_estimated_and_marked(
     usage = make_model().complete(HI, sample="0").usage
     assert usage.estimated
     assert usage.output_tokens == 10
-
-
-@each_row(
-    ("asked", "answered", "same"),
-    [
-        ("gpt-4o", "gpt-4o-2024-08-06", True),
-        ("gpt-3.5-turbo", "gpt-3.5-turbo-0125", True),
-        ("openai/gpt-4o", "gpt-4o-2024-08-06", True),
-        ("Llama-3.3-70B", "accounts/f/models/llama-3.3-70b", True),
-        ("claude-3-5-sonnet-latest", "claude-3-5-sonnet-20241022", True),
-        ("claude-sonnet-4", "claude-sonnet-4@20250514", True),
-        ("anthropic.claude-3", "anthropic.claude-3-20240229-v1:0", True),
-        ("gemini-2.5-pro-preview", "models/gemini-2.5-pro-preview-05-06", True),
-        ("llama3", "llama3:latest", True),
-        ("x/y:free", "x/y", True),
-        ("gpt-4o-2024-08-06", "gpt-4o", True),
-        ("gpt-4o", "gpt-4o-mini", False),
-        ("gpt-4o", "gpt-4o-mini-2024-07-18", False),
-        ("gpt-4o-2024-05-13", "gpt-4o-2024-08-06", False),
-        ("gpt-4", "gpt-4.1", False),
-        ("gpt-4", "gpt-4-32k", False),
-        ("claude-sonnet-4", "claude-sonnet-4-5", False),
-        ("llama3:8b", "llama3:70b", False),
-        ("openrouter/auto", "openai/gpt-4o", False),
-        ("m", "/", False),
-    ],
-)
-def test_a_version_of_a_model_is_the_same_model(asked: str, answered: str, same: bool) -> None:
-    assert is_same_model(asked, answered) is same
-
-
-@each_row("named", [None, "", 7, ["m"], "\ud800", "m" * 5000, "a\nnote: b"])
-def test_a_name_of_a_model_of_any_form_does_no_harm(
-    chat_server: ChatServer, make_model: ModelMaker, named: object
-) -> None:
-    reply = json.loads(chat_server.answer.null_choices().raw or "")
-    choice = {"message": {"content": "yes"}, "finish_reason": "stop"}
-    raw = json.dumps({**reply, "choices": [choice], "model": named})
-    chat_server.script(chat_server.answer(raw=raw))
-    done = make_model().complete(HI, sample="0")
-    assert done.text == "yes"
-    assert len(done.model) <= 400
-    assert "\n" not in done.model
-    assert done.model.encode().decode() == done.model, "no lone surrogate"
 
 
 def test_the_sdk_is_told_the_key_and_never_retries_itself(

@@ -209,11 +209,7 @@ def _opened(config: pytest.Config) -> tuple[Proxy | SignedIn, Runner]:
                     "skillopt_target to openai:MODEL@URL"
                 )
             runner = _open_runner(config, models.settings)
-            provider = (
-                model
-                if isinstance(model, SignedIn)
-                else Proxy(target, models.throttle, models.replies)
-            )
+            provider = model if isinstance(model, SignedIn) else Proxy(target, models.throttle)
             config.add_cleanup(provider.close)
             config.stash[_OPENED] = provider, runner
         return config.stash[_OPENED]

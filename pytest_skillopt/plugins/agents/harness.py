@@ -352,7 +352,6 @@ class HarnessAgent:
             return None
         if self.recorder.commands is not None:
             self.recorder.commands.repeat(run.commands)
-        self.provider.compare_names(run.model)
         run = run.model_copy(update={"usage": run.usage.again()})
         self.recorder.add_usage(run.usage)
         self.provider.throttle.note(run.usage, self._account)
@@ -427,7 +426,6 @@ class HarnessAgent:
             exit_status=ended.status,
             seconds=round(ended.seconds, 3),
             usage=agent_calls.usage,
-            model=agent_calls.answered,
             commands=tuple(commands),
         )
 

@@ -42,8 +42,6 @@ class Run(BaseModel, frozen=True):
     exit_status: int = 0
     seconds: float = 0.0
     usage: Usage = Usage()
-    model: str = ""
-    """Model that answered, as the provider tells."""
     commands: tuple[dict[str, Any], ...] = ()
     """Calls of commands that the test answered."""
 

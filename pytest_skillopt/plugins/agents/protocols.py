@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_skillopt.model.faults import brief, estimate_tokens, judge_status, provider_words
 from pytest_skillopt.model.prompt_cache import NO_CACHE, PromptCache
 from pytest_skillopt.model.types import ModelFault
-from pytest_skillopt.untrusted import encodable, parsed
+from pytest_skillopt.untrusted import parsed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,15 +65,14 @@ _PROTOCOLS = {
     "gemini": _GEMINI,
 }
 _FINISHED = ("finish_reason", "finishReason", "stop_reason")
-_NAMES = ("model", "modelVersion")
 _TEXTS = frozenset({"content", "text", "delta", "arguments", "partial_json", "thinking"})
 """Fields that hold a model's output."""
 
 
 def read_reply(
     protocol: str, text: str, request: str, config: ModelConfig
-) -> tuple[Usage, ModelFault | None, str]:
-    """Return the usage of a call, why its reply is unusable, if it is, and who answered, if told.
+) -> tuple[Usage, ModelFault | None]:
+    """Return the usage of a call, and why its reply is unusable, if it is.
 
     Args:
         protocol: ``chat``, ``responses``, ``messages`` or ``gemini``.
@@ -92,10 +91,7 @@ def read_reply(
     caches = [PromptCache.of(holder.get(form.told)) for holder in _holders(form, events)]
     cache = reduce(PromptCache.most, caches, NO_CACHE)
     usage = config.usage(asked, said, cache, estimated=estimated)
-    names = [holder.get(name) for holder in _holders(form, events) for name in _NAMES]
-    answered = next((name for name in names if name and isinstance(name, str)), "")
-    fault = _fault(form, events, streamed, broken, text)
-    return usage, fault, brief(encodable(answered)) if answered else ""
+    return usage, _fault(form, events, streamed, broken, text)
 
 
 def _events(text: str) -> tuple[list[Event], bool, str]:

@@ -36,7 +36,6 @@ from pytest_skillopt.untrusted import encodable, logger, parsed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pytest_skillopt.model.cache import Replies
     from pytest_skillopt.model.client import Request
     from pytest_skillopt.model.config import ModelConfig
     from pytest_skillopt.model.limits import Throttle
@@ -81,8 +80,6 @@ class AgentCalls:
     calls: int = 0
     usage: Usage = Usage()
     skill_read: bool = False
-    answered: str = ""
-    """Model that answered, as the provider tells."""
     out_of_calls: bool = False
     failure: Exception | None = None  # reason to refuse all further calls
     fault: ModelFault | None = None  # error of the last call, if it had no reply
@@ -150,15 +147,12 @@ class AgentCalls:
 class Proxy:
     """Server on 127.0.0.1 that passes the requests of current runs on to the target's provider.
 
-    ``throttle`` is shared with ``skill_agent``; ``replies`` takes notes.
+    ``throttle`` is shared with ``skill_agent``.
     """
 
-    def __init__(
-        self, config: ModelConfig, throttle: Throttle, replies: Replies | None = None
-    ) -> None:
+    def __init__(self, config: ModelConfig, throttle: Throttle) -> None:
         self.config, self.throttle, self.model = config, throttle, config.model
-        self.upstream = _Upstream(config, throttle, replies)
-        self.compare_names = self.upstream.compare_names
+        self.upstream = _Upstream(config, throttle)
         self.served: dict[str, AgentCalls] = {}
         self._server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"proxy": self}))
         # Closing takes one poll interval.
@@ -204,11 +198,11 @@ class Proxy:
 class _Upstream(Client):
     """Client of the target's provider, for requests in any of the four protocols."""
 
-    def __init__(self, config: ModelConfig, throttle: Throttle, replies: Replies | None) -> None:
+    def __init__(self, config: ModelConfig, throttle: Throttle) -> None:
         def sleep(seconds: float) -> None:
             self._served.agent_calls.wait(seconds)
 
-        super().__init__(config, throttle=throttle, cache=replies, sleep=sleep)
+        super().__init__(config, throttle=throttle, sleep=sleep)
         self._served = threading.local()
 
     def forward(self, agent_calls: AgentCalls, **request: Any) -> Completion:
@@ -225,7 +219,7 @@ class _Upstream(Client):
         asked, said, used = request["messages"], "", Usage()
         try:
             said = self._post(**request).decode(errors="replace")
-            used, fault, answered = read_reply(request["speaks"], said, asked, self.config)
+            used, fault = read_reply(request["speaks"], said, asked, self.config)
         except Exception as error:
             fault = classify(error)
             if fault is None:
@@ -243,8 +237,6 @@ class _Upstream(Client):
             agent_calls.lost(time.monotonic() - began)
             fault.usage = used
             raise fault
-        self.compare_names(answered)
-        agent_calls.answered = agent_calls.answered or answered
         return Completion(said, usage=used)
 
     def _post(

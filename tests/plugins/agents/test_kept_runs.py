@@ -6,9 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-import model_server
 import pytest
-from run_files import latest_result
 
 from pytest_skillopt.model.cache import Replies
 from pytest_skillopt.model.types import Completion
@@ -279,18 +277,3 @@ def test_what_is_too_large_is_not_kept(
         assert project.run(body, *MODE).ret == 0
         assert project.kept == {"size": size}
         assert project.provider.calls == (1 if number == 0 else started)
-
-
-def test_another_model_that_answered_is_noted_with_a_kept_run_too(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = model_server._Handler.whole
-    other = {"model": "vendor/mini"}
-    monkeypatch.setattr(model_server._Handler, "whole", lambda s, data: whole(s, data | other))
-    project.use_stub("call(); say(text='hi')")
-    for _ in range(2):
-        assert project.run("skill_harness('Hello.')", *MODE).ret == 0
-        notes = latest_result(project.path)["notes"]
-        (note,) = [note for note in notes if "has answered" in note]
-        assert note.startswith("openai:fake-model: the provider says that vendor/mini")
-    assert project.provider.calls == 1

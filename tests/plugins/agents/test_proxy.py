@@ -12,7 +12,6 @@ from http.client import HTTPConnection
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import model_server
 import pytest
 from patience import PATIENCE, wait_until
 from tables import each_row
@@ -112,38 +111,6 @@ def test_each_protocol_is_passed_on_and_counted(
     assert KEY in "".join(headers.values())
     assert "Bearer x" not in headers.values()
     assert "theirs" not in str(headers)
-
-
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("protocol", PATHS)
-def test_another_model_that_answers_is_noted(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch, protocol: str, stream: bool
-) -> None:
-    """Once, by whatever field of the protocol tells it; a version of the same is not another."""
-    proxy, _ = setting.open()
-    notes, answered = proxy.upstream._replies.notes, ["the-model-2026-01-31"] + ["vendor/mini"] * 2
-    read = model_server._Handler.event, model_server._Handler.whole
-
-    def named(data: Any) -> Any:
-        name = answered[setting.provider.calls - 1]
-        if isinstance(data, dict):
-            for part in (data, data.get("message"), data.get("response")):
-                if isinstance(part, dict):
-                    part.update({k: name for k in ("model",) if k in part})
-            data |= {"modelVersion": name} if protocol == "gemini" else {}
-        return data
-
-    handler = model_server._Handler
-    monkeypatch.setattr(handler, "event", lambda s, kind, data: read[0](s, kind, named(data)))
-    monkeypatch.setattr(handler, "whole", lambda s, data: read[1](s, named(data)))
-    path, body = PATHS[protocol]
-    path = STREAMED.get(protocol, path) if stream else path
-    with proxy.serving(AgentCalls()) as url:
-        for number in range(3):
-            ask(url, path, {**body, "stream": stream})
-            assert len(notes) == min(number, 1)
-    (note,) = notes
-    assert note.startswith("openai:the-model: the provider says that vendor/mini has answered")
 
 
 @each_row(
@@ -268,7 +235,7 @@ def test_what_a_reply_says_is_not_taken_for_its_form(
 def test_thoughts_that_only_the_total_counts_are_paid_for(setting: Setting) -> None:
     counts = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 1015}
     told = json.dumps({"choices": [], "usage": counts})
-    usage, *_ = read_reply("chat", told, "{}", setting.open()[0].upstream.config)
+    usage, _ = read_reply("chat", told, "{}", setting.open()[0].upstream.config)
     assert (usage.input_tokens, usage.output_tokens) == (10, 1005)
 
 
