@@ -6,16 +6,14 @@ packages that the test's function and the project's own fixtures name.
 
 from __future__ import annotations
 
-import dis
-import functools
 import inspect
-from types import CodeType, ModuleType
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 _RECORDERS = frozenset({"vcr", "betamax"})
 """Markers, and packages of decorators, that answer a repeated request from a file."""
@@ -75,29 +73,17 @@ def _named_packages(item: pytest.Item) -> set[str]:
     for function in functions:
         file = file_of_code(function)
         if file and surroundings.name_of(file):
-            found |= _packages_named_by(function)
+            names = _named_by(function.__code__, function.__globals__)
+            found |= {name.partition(".")[0] for name in names}
     return found
 
 
-@functools.lru_cache(1_000)
-def _packages_named_by(function: Callable[..., Any]) -> frozenset[str]:
-    return frozenset(
-        name.partition(".")[0]
-        for name in _modules_named_by(function.__code__, function.__globals__)
-    )
-
-
-def _modules_named_by(code: CodeType, names: dict[str, Any]) -> Iterator[str]:
-    """Yield the modules that code imports, and those of the globals that it loads."""
-    for instruction in dis.get_instructions(code):
-        if instruction.opname == "IMPORT_NAME":
-            yield instruction.argval
-        elif instruction.opname == "LOAD_GLOBAL" and instruction.argval in names:
-            value = names[instruction.argval]
-            if isinstance(value, ModuleType):
-                yield value.__name__
-            yield str(getattr(value, "__module__", ""))
-            yield type(value).__module__
+def _named_by(code: CodeType, names: dict[str, Any]) -> Iterator[str]:
+    """Yield the names in code, which may be imported there, and the modules of those globals."""
+    for name in code.co_names:
+        value = names.get(name)
+        told = (getattr(value, field, "") for field in ("__name__", "__module__"))
+        yield from (name, type(value).__module__, *map(str, told))
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _modules_named_by(constant, names)
+            yield from _named_by(constant, names)
