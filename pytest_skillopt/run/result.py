@@ -81,8 +81,8 @@ class TaskRow(_Record):
     of: str = ""
     """Path of the other skill that a trigger task is about, if descriptions are trained together.
     """
-    marks: list[str] = Field(default_factory=list)
-    """The project's own markers, ``kind=...`` of the marker, ``role=judge`` if a judge grades."""
+    kind: str = ""
+    """Kind of the task, as its marker names it."""
     none: Arm | None = None
     """Arm without any skill, if an earlier run has measured it for the same task and model."""
     start: Arm | None = None

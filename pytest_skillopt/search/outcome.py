@@ -140,7 +140,7 @@ def task_row(
         split=task.split,
         must_pass=task.must_pass,
         trigger=task.trigger,
-        marks=list(task.marks),
+        kind=task.kind,
         before=old,
         after=new if after else None,
         change=change,

@@ -51,8 +51,8 @@ class SkillTask:
     """Roles of models that the test uses through a fixture: ``target``, ``judge``."""
     agent: str = ""
     """Agents and versions, such as ``codex 0.163.0``; see the hook ``pytest_skillopt_task``."""
-    marks: tuple[str, ...] = ()
-    """Names of the project's own markers, ``kind=...`` and ``role=judge``."""
+    kind: str = ""
+    """Name of the kind of task, by which the report has the pass rates."""
     text: str = ""
     """Source and parameters (shortened), for the leak check; never shown to the optimizer."""
     content: str = ""
@@ -72,8 +72,7 @@ class SkillTask:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> SkillTask:
-        pairs = {name: tuple(data.get(name, ())) for name in ("roles", "marks")}
-        return cls(**{**data, **pairs})
+        return cls(**{**data, "roles": tuple(data.get("roles", ()))})
 
 
 MARKER = "skill_task"
@@ -146,12 +145,6 @@ _VALID = {
 }
 
 
-_NOT_THEIRS = {
-    "skill_task", "parametrize", "usefixtures", "filterwarnings", "skip", "skipif", "xfail",
-    "xdist_group", "asyncio", "anyio", "trio", "timeout", "flaky",
-}  # fmt: skip
-
-
 def _is_of_plugin(parameter: str) -> bool:
     """Tell whether a parameter repeats a test and says nothing about its content.
 
@@ -173,8 +166,7 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
     given = marker_arguments(item)
     if given is None:
         return None
-    kind = given.get("kind")
-    for name in ("skill", "kind", "harness"):  # not fields of SkillTask
+    for name in ("skill", "harness"):  # not fields of SkillTask
         given.pop(name, None)
     refuse_recording(item)
     function = getattr(item, "obj", None)
@@ -189,10 +181,6 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
     agent, roles = told.pop("agent", ""), {*told.pop("roles", ())}
     if agent or told.get("proxied") or "skill_agent" in getattr(item, "fixturenames", ()):
         roles.add("target")
-    marks = [*sorted({mark.name for mark in item.iter_markers()} - _NOT_THEIRS)]
-    marks += told.pop("marks", ())
-    marks += [f"kind={kind}"] if kind else []
-    marks += ["role=judge"] if "judge" in roles else []
     parts: list[Any] = [core(text), given_params]
     if agent:
         parts.append(agent)
@@ -207,14 +195,13 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
         doc=inspect.getdoc(function) or "",
         roles=tuple(sorted(roles, reverse=True)),
         agent=agent,
-        marks=tuple(marks),
         text=shown[:_TEXT_LIMIT],
         **(told | given),
     )
 
 
-_MANY, _ONE = {"roles", "marks"}, {"agent", "group", "proxied", "contract"}
-"""Fields of a task that plugins may tell: several of each, or one."""
+_TOLD = ("agent", "contract", "group", "proxied", "roles")
+"""Fields of a task that plugins may tell."""
 
 
 def _told(item: pytest.Item, skill: str) -> dict[str, Any]:
@@ -222,14 +209,10 @@ def _told(item: pytest.Item, skill: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for told in reversed(item.config.hook.pytest_skillopt_task(item=item, skill=skill)):
         for name, value in told.items():
-            if name in _MANY:
-                found[name] = (*found.get(name, ()), *value)
-            elif name in _ONE:
-                found[name] = value
-            else:
-                known = ", ".join(sorted(_MANY | _ONE))
-                said = f"pytest_skillopt_task: {name!r} is none of {known}"
+            if name not in _TOLD:
+                said = f"pytest_skillopt_task: {name!r} is none of {', '.join(_TOLD)}"
                 raise pytest.UsageError(f"{item.nodeid}: {said}")
+            found[name] = (*found.get(name, ()), *value) if name == "roles" else value
     return found
 
 

@@ -24,9 +24,7 @@ import pytest
 NAMES = "Ada Ben Cleo Dan Eve Finn Gus Hal Ida Jo Kim Lea".split()
 
 @pytest.mark.skill_task
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.vowel if n[0] in "AEIO" else ()) for n in NAMES]
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_greeting(skill_agent, name):
     assert skill_agent(f"Greet {name}.").endswith("!")
 
@@ -55,7 +53,6 @@ def test_none_before_and_after_side_by_side(
         skillopt_model = openai:m
         skillopt_base_url = {chat_server.url}
         skillopt_final_rollouts = 3
-        markers = vowel: begins with one
         addopts = -p no:xdist -p no:cacheprovider
         """
     )
@@ -93,9 +90,6 @@ def test_none_before_and_after_side_by_side(
     assert result["rollouts"] <= chat_server.calls - before, "nothing was sampled without a skill"
     without = [row["none"]["passed"] / row["none"]["n"] for row in skill["tasks"]]
     assert fmean(without) == pytest.approx(1 / 13)
-    marks = {row["id"].partition("[")[2]: row["marks"] for row in skill["tasks"]}
-    assert marks["Ada]"] == ["vowel"]
-    assert marks["Ben]"] == []
     page = (run / "report.html").read_text()
     assert "without the skill" in page
     summary = (run / "summary.md").read_text()
@@ -117,7 +111,7 @@ def test_a_check_shows_three_arms_at_the_price_of_one_more(
     pytester.makepyfile(test_greeting=TESTS)
     pytester.makeini(
         f"[pytest]\nskillopt_model = openai:m\nskillopt_base_url = {chat_server.url}\n"
-        "markers = vowel: begins with one\naddopts = -p no:xdist -p no:cacheprovider\n"
+        "addopts = -p no:xdist -p no:cacheprovider\n"
     )
     who = ("-c", "user.name=Ada", "-c", "user.email=a@b.example")
     for words in (("init", "--quiet"), ("add", "-A"), (*who, "commit", "--quiet", "-m", "One")):

@@ -88,9 +88,8 @@ def pytest_skillopt_result(config: pytest.Config, result: Result) -> None:
     rows = [row for skill in result.skills for row in skill.tasks]
     kinds: dict[str, list[TaskRow]] = defaultdict(list)
     for row in rows:
-        for mark in row.marks:
-            if mark.startswith("kind=") and (row.before.n or (row.after and row.after.n)):
-                kinds[mark.removeprefix("kind=")].append(row)
+        if row.kind and (row.before.n or (row.after and row.after.n)):
+            kinds[row.kind].append(row)
     said = []
     for kind, rows in sorted(kinds.items()):
         moved = move(_rate(row.before for row in rows), _rate(row.after for row in rows))

@@ -334,7 +334,7 @@ def test_tasks_carry_their_splits() -> None:
 
 def test_a_skipped_task_is_not_counted_with_its_kind() -> None:
     result = build(mode="evaluate", status="measured", tasks=3)
-    rows = [row.model_copy(update={"marks": ["kind=long"]}) for row in result.skills[0].tasks]
+    rows = [row.model_copy(update={"kind": "long"}) for row in result.skills[0].tasks]
     rows[0] = rows[0].model_copy(update={"before": Arm(), "after": None, "skipped": True})
     config: Any = None
     result = with_skill(result, tasks=rows).model_copy(update={"notes": []})
