@@ -10,9 +10,9 @@ few false alarms, since the gate and the unseen tasks also protect against leaks
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import re
-import unicodedata
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -29,25 +29,14 @@ if TYPE_CHECKING:
     Keys = Iterator[tuple[str, tuple[int, int]]]
     """The specific words and numbers of a text, each with its place."""
 
-_MONTHS = (
-    "jan gen ene", "feb fev", "mar maa", "apr avr abr", "may mai mag mei", "jun juin giu",
-    "jul juil lug", "aug aou ago", "sep set", "oct okt ott out", "nov", "dec dez dic",
+_DATE = re.compile(
+    r"(?<![\w.,/-])(?:(?:19|20)(?:\d{6}|\d\d([-/.])\d\d?\1\d\d?)|"
+    r"(?:\d\d?|[A-Za-z]{3,9})(?:st|nd|rd|th)?[ ./,-]{1,2}(?:of )?"
+    r"(?:\d\d?|[A-Za-z]{3,9})(?:st|nd|rd|th)?[ ./,-]{1,2}(?:of )?(?:19|20)\d\d)(?![\w/-])"
+)
+_DATE_FORMS = (
+    "%Y%m%d", "%Y %m %d", "%d %m %Y", "%m %d %Y", "%d %b %Y", "%d %B %Y", "%b %d %Y", "%B %d %Y",
 )  # fmt: skip
-"""Beginnings of their names in seven languages, without accents."""
-
-_NUMERIC = re.compile(
-    r"(?<![\w.,/-])(?:"
-    r"(?P<y>\d{4})(?P<s>[-/.]?)(?P<m>\d{1,2})(?P=s)(?P<d>\d{1,2})"
-    r"|(?P<a>\d{1,2})(?P<t>[-/.])[ ]?(?P<b>\d{1,2})(?P=t)[ ]?(?P<c>\d{4}|\d{2})"
-    r")(?![\w/-])"
-)
-_WORDED = re.compile(
-    r"(?<!\w)(?:"
-    r"(?P<d>\d{1,2})(?:st|nd|rd|th|er|\.|º)?[ -](?:of |de |d')?(?P<m>[^\W\d_]{3,10})\.?,?[ -]"
-    r"(?:de |of )?(?P<y>\d{4})"
-    r"|(?P<n>[^\W\d_]{3,10})\.?[ -](?P<e>\d{1,2})(?:st|nd|rd|th)?,?[ -](?P<z>\d{4})"
-    r")(?!\w)"
-)
 
 NGRAM = 8
 """Equal words in a row that count as copied."""
@@ -336,44 +325,14 @@ _ENDINGS = " ies ied ily es s ed ing ly er est ers ness ment able isation ation 
 def dates(text: str) -> Keys:
     """Yield every date as ``YYYY-MM-DD``, with its place.
 
-    ``2024-03-12``, ``12.03.2024``, ``3/12/2024``, ``Mar. 12, 2024``, ``20240312`` and
-    ``12. März 2024`` are one date. If day and month are ambiguous, both readings count.
+    ``2024-03-12``, ``12.03.2024``, ``3/12/2024``, ``Mar. 12, 2024`` and ``20240312`` are one date.
+    If day and month are ambiguous, both readings count.
     """
-    for match in _NUMERIC.finditer(text):
-        for year, month, day in dict.fromkeys(_numeric(match)):
-            if iso := _iso(year, month, day):
-                yield iso, match.span()
-    for match in _WORDED.finditer(text):
-        month = _month(match["m"] or match["n"])
-        if iso := _iso(int(match["y"] or match["z"]), month, int(match["d"] or match["e"])):
-            yield iso, match.span()
-
-
-def _numeric(match: re.Match[str]) -> Iterator[tuple[int, int, int]]:
-    if match["y"]:
-        if match["s"] or len(match[0]) == len("YYYYMMDD"):
-            yield int(match["y"]), int(match["m"]), int(match["d"])
-        return
-    one, other, year = match["a"], match["b"], match["c"]
-    if len(year) == 2 and len(one) + len(other) < 4 and match["t"] != "/":
-        return  # 3.12.10 is a version
-    century = 2000 if len(year) == 2 else 0
-    yield century + int(year), int(other), int(one)
-    yield century + int(year), int(one), int(other)
-
-
-def _month(name: str) -> int:
-    """Return the number of a month by its name or abbreviation; 0 for another word."""
-    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
-    found = (n for n, starts in enumerate(_MONTHS, 1) if plain.startswith(tuple(starts.split())))
-    return next(found, 0)
-
-
-def _iso(year: int, month: int, day: int) -> str:
-    try:
-        return datetime.date(year, month, day).isoformat() if year >= 1900 else ""
-    except ValueError:
-        return ""
+    for match in _DATE.finditer(text):
+        parts = " ".join(re.findall(r"\d+|[A-Za-z]{3,}", match[0]))
+        for form in _DATE_FORMS:
+            with contextlib.suppress(ValueError):
+                yield f"{datetime.datetime.strptime(parts, form):%Y-%m-%d}", match.span()
 
 
 @cache

@@ -147,8 +147,6 @@ OTHER_FORMS = LeakIndex(
         "on 07.03.2021",
         "on 3/7/2021",
         "on March 7th, 2021",
-        "le 7 mars 2021",
-        "am 7. M\u00e4rz 2021",
         "07-Mar-2021",
         "20210307",
         "contract VX-2021-00931",
