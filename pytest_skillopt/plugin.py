@@ -7,6 +7,7 @@ everything else is imported by the hook that needs it.
 from __future__ import annotations
 
 import inspect
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -65,6 +66,8 @@ def pytest_configure(config: pytest.Config) -> None:
     from pytest_skillopt.mode import Mode
 
     if mode := Mode.from_config(config):
+        if os.name == "nt":
+            raise pytest.UsageError("skillopt runs on Linux and macOS; on Windows run it in WSL")
         from pytest_skillopt.session import start
 
         start(config, mode)

@@ -9,19 +9,7 @@ import subprocess
 import time
 from pathlib import Path
 
-KILL: signal.Signals = getattr(signal, "SIGKILL", signal.SIGTERM)
-"""Signal that ends a process at once; on Windows any does."""
-_PROC = Path("/proc" if os.name == "posix" else os.devnull)
-_WINDOWS_PROCESSES = """
-$all = Get-CimInstance Win32_Process; $born = @{}
-foreach ($one in $all) { $born[$one.ProcessId] = $one.CreationDate }
-foreach ($one in $all) {
-    if ($born[$one.ParentProcessId] -le $one.CreationDate) {
-        "$($one.ProcessId) $($one.ParentProcessId)"
-    }
-}
-"""
-"""List each process and its parent; the id of an ended parent may be that of a later process."""
+_PROC = Path("/proc")
 
 
 def kill_descendants(*, younger_than: float | None = None, of: int | None = None) -> None:
@@ -37,7 +25,7 @@ def kill_descendants(*, younger_than: float | None = None, of: int | None = None
     for pid in _descendants(os.getpid() if of is None else of):
         if younger_than is None or _age(pid) < younger_than:
             with contextlib.suppress(OSError):
-                os.kill(pid, KILL)
+                os.kill(pid, signal.SIGKILL)
 
 
 def _descendants(root: int) -> list[int]:
@@ -54,8 +42,6 @@ def _parents() -> dict[int, int]:
         fields = {int(name): _stat(int(name)) for name in os.listdir(_PROC) if name.isdigit()}
         return {pid: int(found[1]) for pid, found in fields.items() if found}
     command = ["ps", "-A", "-o", "pid=,ppid="]
-    if os.name == "nt":
-        command = ["powershell", "-NoProfile", "-Command", _WINDOWS_PROCESSES]
     try:
         listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     except OSError:

@@ -50,12 +50,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Sessions within this process forget the modules that they are the first to import.
 for found in pkgutil.walk_packages(pytest_skillopt.__path__, "pytest_skillopt."):
-    if os.name != "nt" or ".harness." not in found.name:
-        importlib.import_module(found.name)
-
-if os.name == "nt":
-    collect_ignore_glob = ["plugins/agents/*", "rollouts/test_ssh_workers.py"]
-    collect_ignore_glob += ["test_faults.py", "test_windows.py"]
+    importlib.import_module(found.name)
 
 
 _IMPORT_ALL = """

@@ -6,14 +6,14 @@ the files that rows name. ``TextDisk`` allows only one kind of row: a text in th
 stores its reply by itself: each hand-over to another thread takes milliseconds while many of them
 run, and a reply that is not stored when the process is killed is paid for again.
 
-While a session pays for a reply, it holds a lock of the system (``fcntl.lockf``, on Windows
-``msvcrt.locking``) on one byte, derived from the key, of the file ``claims``: sessions that ask the
-same at once pay once, and a killed session holds nothing. A lock on a whole file, as in filelock,
-would need a file for every reply.
+While a session pays for a reply, it holds a lock of the system on one byte, derived from the key,
+of the file ``claims``: sessions that ask the same at once pay once, and a killed session holds
+nothing. A lock on a whole file, as in filelock, would need a file for every reply.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -21,7 +21,6 @@ import sqlite3
 import threading
 import time
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -126,7 +125,7 @@ class DiskCache:
             if key in self._claimed or owner in self._gone:
                 return False
             try:
-                _lock_byte(self._claims, key)
+                _lock_byte(self._claims, key, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except (BlockingIOError, PermissionError):
                 return False
             self._claimed[key] = owner
@@ -136,7 +135,7 @@ class DiskCache:
         """End a claim, if there is one."""
         with _explaining(self.directory), self._claiming:
             if self._claimed.pop(key, None) is not None:
-                _lock_byte(self._claims, key, end=True)
+                _lock_byte(self._claims, key, fcntl.LOCK_UN)
 
     def forget(self, owner: str) -> None:
         """End all claims of a dead worker, also those that are still to arrive."""
@@ -160,7 +159,7 @@ class DiskCache:
             options = {"timeout": _BUSY_SECONDS, "disk": TextDisk, **_SETTINGS}
             self._cache = diskcache.Cache(str(self.directory), **options)
             _share_connection(self._cache)
-            how = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+            how = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
             self._claims = os.open(self.directory / "claims", how, 0o600)
 
     def _follow_fork(self) -> None:
@@ -281,27 +280,19 @@ def request_key(**fields: Any) -> str:
     ).hexdigest()
 
 
-def _lock_byte(file: int, key: str, *, end: bool = False) -> None:
-    """Lock the byte of an open file for a key, or end its lock.
+def _lock_byte(file: int, key: str, how: int) -> None:
+    """Lock the byte of an open file for a key, or end its lock; the byte need not exist.
 
     Raises:
         BlockingIOError, PermissionError: another process has locked it.
     """
     place = int(hashlib.sha256(key.encode()).hexdigest()[:8], 16) >> 1
-    os.lseek(file, place, os.SEEK_SET)  # the byte need not exist
-    try:
-        system = import_module("fcntl")
-    except ImportError:  # Windows
-        system = import_module("msvcrt")
-        system.locking(file, system.LK_UNLCK if end else system.LK_NBLCK, 1)
-    else:
-        how = system.LOCK_UN if end else system.LOCK_EX | system.LOCK_NB
-        system.lockf(file, how, 1, 0, os.SEEK_CUR)
+    fcntl.lockf(file, how, 1, place, os.SEEK_SET)
 
 
 def _make_private(directory: Path) -> None:
     """Create the directory only for its owner; refuse one that another user could fill."""
-    user = os.geteuid() if hasattr(os, "geteuid") else 0
+    user = os.geteuid()
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         for path in (directory, directory / "cache.db"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import stat
 import tempfile
 import threading
@@ -22,6 +21,8 @@ from pytest_skillopt.skill.write import materialise
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+"""How a folder is opened."""
 _NEW_SECONDS = 10.0
 """Age in seconds below which a folder may not have been locked yet by its process."""
 _IN_USE = "in-use"
@@ -56,24 +57,12 @@ class TemporaryFolder:
 def remove_folder(folder: Path) -> None:
     """Remove a folder with untrusted content: follow no link, accept any depth, ignore errors."""
     with contextlib.suppress(OSError):
-        if os.open not in os.supports_dir_fd:  # Windows
-            for path in folder.rglob("*"):
-                if not path.is_symlink():  # its target may be anybody's
-                    with contextlib.suppress(OSError):
-                        path.chmod(stat.S_IWRITE)  # a read-only file is not removed
-            shutil.rmtree(folder, ignore_errors=True)
-            return
-        fd = os.open(folder, _how())
+        fd = os.open(folder, _FOLDER)
         try:
             empty_folder(fd)
         finally:
             os.close(fd)
         folder.rmdir()
-
-
-def _how() -> int:
-    """Return how a folder is opened, if the system can."""
-    return os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def empty_folder(fd: int) -> None:
@@ -102,12 +91,12 @@ def _remove_entry(fd: int, name: str) -> None:
     if not stat.S_ISDIR(os.lstat(name, dir_fd=fd).st_mode):
         os.unlink(name, dir_fd=fd)
         return
-    below = os.open(name, _how(), dir_fd=fd)
+    below = os.open(name, _FOLDER, dir_fd=fd)
     try:
         os.fchmod(below, 0o700)
         for inner in os.listdir(below):
             if stat.S_ISDIR(os.lstat(inner, dir_fd=below).st_mode):
-                moved = os.open(inner, _how(), dir_fd=below)
+                moved = os.open(inner, _FOLDER, dir_fd=below)
                 try:  # a read-only folder cannot be moved
                     os.fchmod(moved, 0o700)
                 finally:
@@ -132,8 +121,6 @@ def _lock(folder: Path) -> FileLock:
 
 
 def _remove_locked(folder: Path, held: FileLock) -> None:
-    if os.open not in os.supports_dir_fd:
-        held.release()  # Windows removes no open file
     remove_folder(folder)
     held.release()
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import faulthandler
 import os
+import resource
 import signal
 import sys
 import threading
@@ -51,52 +51,26 @@ def handle(
 
 
 def interrupt_main_thread() -> None:
-    """Raise ``KeyboardInterrupt`` in the main thread.
-
-    A blocking call is woken, but not on Windows.
-    """
-    if hasattr(signal, "pthread_kill"):
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-    else:
-        _thread.interrupt_main()
+    """Raise ``KeyboardInterrupt`` in the main thread, also in a blocking call."""
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
 @contextlib.contextmanager
 def alarm(seconds: float, again: float, handler: Callable[[int, object], None]) -> Iterator[None]:
     """Call ``handler`` in the main thread, which is the calling one, after a number of seconds.
 
-    On Windows, which has no timers that send signals, a blocking call is not interrupted.
-
     Args:
         seconds: until the first call; more than 0.
         again: interval in seconds at which it is called once more while this is open.
         handler: of a signal.
     """
-    timed = hasattr(signal, "setitimer")
-    signum = signal.SIGALRM if timed else signal.SIGTERM
-    over = threading.Event()
-
-    def ring() -> None:
-        wait = seconds
-        while not over.wait(wait):
-            wait = again
-            _thread.interrupt_main(signum)
-
-    thread = threading.Thread(target=ring, name="skillopt-alarm", daemon=True)
-    previous = signal.signal(signum, handler)
-    if timed:
-        signal.setitimer(signal.ITIMER_REAL, seconds, again)
-    else:
-        thread.start()
+    previous = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, seconds, again)
     try:
         yield
     finally:
-        if timed:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-        else:
-            over.set()
-            thread.join()
-        signal.signal(signum, previous)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
 
 
 _MOMENT = 0.1
@@ -117,11 +91,7 @@ def settled(run: Callable[[], Rollout]) -> Rollout:
 
 
 def _ended_children() -> tuple[float, ...]:
-    """Return what all ended children of this process took: it grows with each (not on Windows)."""
-    try:
-        import resource
-    except ImportError:  # on Windows
-        return ()
+    """Return what all ended children of this process took: it grows with each."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return (used.ru_minflt, used.ru_utime, used.ru_stime)
 

@@ -42,13 +42,10 @@ _SHORTAGES = frozenset(
         *("ENOSPC", "EDQUOT", "EROFS", "EIO", "ESTALE", "EMFILE", "ENFILE", "ENOMEM", "EAGAIN"),
         *("EHOSTUNREACH", "ENETUNREACH", "ENETDOWN", "EHOSTDOWN", "EADDRINUSE"),
     )
-    if hasattr(errno, name)
 )
 """Numbers of system errors: a full or failing disk, no more files or processes, no network."""
 _SENT_FROM_OUTSIDE = frozenset(
-    -getattr(signal, name)
-    for name in ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
-    if hasattr(signal, name)
+    -number for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 )
 """Exit statuses of processes that a system short of memory, or the end of a job, has ended."""
 

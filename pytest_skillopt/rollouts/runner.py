@@ -374,7 +374,7 @@ class SerialExecutor(WorkersExecutor):
     """Run a queued request whenever ``next`` is called.
 
     The time-out (in seconds; 0: none) can only interrupt Python code of the main thread, not a C
-    extension, and on Windows no blocking call; workers (``-n 1``) are ended in any case.
+    extension; workers (``-n 1``) are ended in any case.
     """
 
     def __init__(self, session: pytest.Session, *, timeout: float = 0.0) -> None:

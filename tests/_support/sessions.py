@@ -6,7 +6,6 @@ import contextlib
 import io
 import os
 import time
-from pathlib import Path
 
 import pytest
 
@@ -14,16 +13,6 @@ from pytest_skillopt.cli import main
 
 WITHOUT_OTHERS = "-p no:hypothesispytest -p no:anyio"
 """Options. Other plugins that happen to be installed are most of the time that a start takes."""
-
-
-LIKE_WINDOWS = {
-    "PYTHONPATH": str(Path(__file__).parent / "windows"),
-    "LC_ALL": "C",
-    "PYTHONCOERCECLOCALE": "0",
-    "PYTHONUTF8": "0",
-    "PYTHONIOENCODING": "cp1252",
-}
-"""Environment of a process without what Windows lacks, whose locale is ASCII."""
 
 WITHOUT_TIME_OUTS = """
 def pytest_configure():

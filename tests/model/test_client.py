@@ -300,7 +300,6 @@ def timing_out(chat_server: ChatServer) -> Iterator[str]:
     signal.signal(signal.SIGUSR1, previous)
 
 
-@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="Windows cannot interrupt a call")
 def test_a_call_that_a_time_out_of_the_test_interrupts_counts_as_perhaps_paid(
     chat_server: ChatServer, make_model: ModelMaker, timing_out: str
 ) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 from typing import TYPE_CHECKING
 
-import pytest
 from run_files import latest_result
 
 from pytest_skillopt.rollouts import workers
 
 if TYPE_CHECKING:
+    import pytest
     from chat_server import ChatServer
 
 TESTS = """
@@ -36,7 +35,6 @@ def has_ended(pid: int) -> bool:
     return shown.stdout.strip()[:1] in ("", "Z")
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="needs SIGSTOP")
 def test_a_stopped_worker_is_replaced_after_the_rollouts_time_limit(
     pytester: pytest.Pytester,
     chat_server: ChatServer,

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import stat
 from typing import TYPE_CHECKING
 
@@ -91,7 +90,6 @@ def test_versions_are_kept_once(home: Home) -> None:
     run.close()
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes")
 def test_only_the_owner_reads_what_runs_keep(tmp_path: Path) -> None:
     run = Home(tmp_path / ".skillopt").new_run()
     assert {stat.S_IMODE(path.stat().st_mode) for path in (run.path, tmp_path / ".skillopt")} == {

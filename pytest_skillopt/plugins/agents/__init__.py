@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -31,7 +30,6 @@ def pytest_skillopt_task(item: pytest.Item, skill: str) -> Mapping[str, Any] | N
     fixtures = getattr(item, "fixturenames", ())
     if "skill_harness" not in fixtures:
         return {"proxied": True} if "skill_proxy" in fixtures else None
-    check_system()
     from pytest_skillopt.model.roles import Models
     from pytest_skillopt.plugins.agents.binding import identify
 
@@ -89,7 +87,6 @@ def skill_harness(
     request: pytest.FixtureRequest, _skillopt_skill: Skill, skill_workspace: Path
 ) -> HarnessAgent:
     """Run a coding agent with the skill installed, e.g. ``skill_harness("Fix the bug")``."""
-    check_system()
     from pytest_skillopt.fixtures import without_traceback
     from pytest_skillopt.plugins.agents.binding import make_agent
     from pytest_skillopt.rollouts.context import recorder
@@ -113,13 +110,3 @@ def skill_proxy(request: pytest.FixtureRequest, _skillopt_skill: Skill) -> Itera
         with without_traceback():
             url = stack.enter_context(serving(request.config, _skillopt_skill, recorder(request)))
         yield url
-
-
-def check_system() -> None:
-    """Raise UsageError on a system on which no coding agent can be confined and ended."""
-    if os.name == "nt":
-        raise pytest.UsageError(
-            "skill_harness runs coding agents on Linux and macOS only, because Windows has no way "
-            "to confine and to end them safely: run these tests in WSL, or leave them out with "
-            "--ignore or -k"
-        )

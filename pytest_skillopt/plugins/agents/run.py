@@ -24,6 +24,7 @@ from weakref import WeakSet
 
 from pytest_skillopt.plugins.agents.proxy import AgentCalls
 from pytest_skillopt.plugins.agents.sandbox import unpacked
+from pytest_skillopt.plugins.agents.tree import Tree
 from pytest_skillopt.rollouts.folders import TemporaryFolder
 from pytest_skillopt.untrusted import logger
 
@@ -219,8 +220,6 @@ class Runner:
         Of the user's environment only the path, the locale and the shared variables are kept,
         unless the start has one: no key and no proxy.
         """
-        from pytest_skillopt.plugins.agents.tree import Tree  # needs what Windows lacks
-
         harness, workspace, stubs = start.harness, start.workspace, start.stubs
         place = workspace / start.folder
         ours = {"executable": harness.executable, "home": str(home), "python": sys.executable}

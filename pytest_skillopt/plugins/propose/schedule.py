@@ -6,7 +6,6 @@ import contextlib
 import math
 import re
 import shlex
-import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -52,12 +51,6 @@ def _schedule(args: argparse.Namespace) -> int:
     args.check_propose(options)  # now, and not at night after a paid training
     # -P: no file of the project is imported, as everywhere where something is pushed.
     propose = [sys.executable, "-P", "-m", "pytest_skillopt", "propose", *options]
-    if sys.platform == "win32":
-        lines = " and then ".join(map(subprocess.list2cmdline, (train, propose)))
-        raise UserError(
-            "schedule writes a line for cron, which Windows does not have: let the Task Scheduler "
-            f"start in {home.parent}, every day at {hour:02}:{minute:02}, {lines}"
-        )
     command = (
         f"cd {shlex.quote(str(home.parent))} && mkdir -p {shlex.quote(str(log.parent))} && "
         f"{{ {shlex.join(train)} && {shlex.join(propose)}; }} >>{shlex.quote(str(log))} 2>&1"

@@ -116,10 +116,6 @@ def test_job_that_fails_before_a_run_says_so(
     assert parse((tmp_path / "output").read_text())["accepted"] == "false"
 
 
-posix = pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
-
-
-@posix
 @pytest.mark.parametrize(
     ("sign", "send"),
     [("SIGINT", os.killpg), ("SIGTERM", os.killpg), ("SIGTERM", os.kill)],
@@ -139,7 +135,6 @@ def test_a_job_that_is_ended_ends_its_training_and_reports_it(
     assert "greeting" in (project.path / "summary").read_text()
 
 
-@posix
 def test_a_job_that_is_killed_leaves_no_training_that_goes_on_to_pay(project: FaultProject) -> None:
     (project.path / "conftest.py").write_text(
         "import os, pathlib\npathlib.Path(f'process-{os.getpid()}').touch()\n"

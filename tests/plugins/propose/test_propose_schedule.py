@@ -108,18 +108,6 @@ def test_the_line_pipes_into_a_crontab(
     assert mine != other
 
 
-def test_a_system_without_cron_is_told_what_to_start(
-    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "platform", "win32")
-    assert main(["schedule", CAP, "--at", "4:05", "--args=-k 'a b'"]) == 1
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert f"let the Task Scheduler start in {project}, every day at 04:05, " in printed.err
-    assert f'--skillopt-write=no -k "a b" {TO_PYTEST} and then ' in printed.err
-    assert "-P -m pytest_skillopt propose\n" in printed.err
-
-
 @pytest.mark.parametrize("words", [["--system", "launchd"], ["--system=windows"]])
 def test_another_scheduler_is_refused_with_what_to_do(
     capsys: pytest.CaptureFixture[str], words: list[str]

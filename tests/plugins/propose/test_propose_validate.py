@@ -513,7 +513,6 @@ def test_the_ini_file_of_the_base_is_read_as_pytest_reads_it(
     ran.stdout.fnmatch_lines([f"read: {read}"])
 
 
-@pytest.mark.skipif(os.name == "nt", reason="no path there has such characters")
 @pytest.mark.parametrize("name", ["new\nline", "caf\udce9", " "], ids=["line", "latin-1", "blank"])
 def test_project_in_a_folder_with_any_name(project: Project, name: str) -> None:
     sub = project.root / name
