@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if (name := word.partition("=")[0]) in _REMOVED:
             return fail(f"{name} is gone: {_REMOVED[name]}")
     args = _parser(argv).parse_args(argv)
-    from pytest_skillopt.errors import UserError
+    from pytest_skillopt.errors import UsageError, UserError
     from pytest_skillopt.model.types import ModelError
     from pytest_skillopt.run.directory import RunError
 
@@ -66,9 +66,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader has closed the pipe (`... | head`); without this, Python complains at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (UserError, RunError, ModelError) as error:
+    except (UsageError, RunError, ModelError) as error:
+        return fail(str(error))
+    except UserError as error:
         fail(str(error))
-        return 1 if isinstance(error, UserError) else USAGE_ERROR
+        return 1
+    except OSError as error:
+        return fail(f"{error.filename or 'a file'}: {error.strerror or error}")
     return code
 
 

@@ -64,6 +64,8 @@ def _show_patch(args: argparse.Namespace) -> int:
 
 def _show_list(args: argparse.Namespace) -> int:
     """Print the table, and why a run is not in it."""
+    if args.run:
+        return fail(f"--list lists all runs: leave {args.run} out, or --list")
     home = home_of(args)
     found = load_runs(home)
     if not found:

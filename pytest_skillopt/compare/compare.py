@@ -82,7 +82,7 @@ def refuse_versions(root: Path, home: Home, mode: Mode) -> None:
     """Refuse unknown versions before a worker is started."""
     named = mode.argument
     try:
-        if mode.name == "try" and not (root / named).exists():
+        if mode.name == "try" and not (named and (root / named).exists()):
             raise SkillError("there is no such file or folder")
         if mode.name == "check" and named != NONE:
             Revision(root, named)

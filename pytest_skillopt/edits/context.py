@@ -132,24 +132,31 @@ _LIMIT = 8_000
 """Maximum characters of preferences in a prompt."""
 _MOST_BYTES = 1_000_000
 """Maximum bytes of the file that holds them."""
+_LONGEST_PATH = 250
+"""Maximum characters of preferences that may be the path of that file."""
 _FROM_DOCSTRINGS = 12
 """Maximum docstrings that count as contracts."""
 
 
 def read_preferences(setting: str, root: Path | None = None) -> str:
-    """Read the house rules: the setting itself, or the Markdown file that it names.
+    """Read the house rules: the setting itself, or the file that it names.
 
     Raises:
-        SkillError: it names a ``.md`` file that cannot be read, is too large or is not UTF-8.
+        SkillError: it names a file, or a missing ``.md``, that cannot be read, is too large or is
+            not UTF-8.
     """
     text = setting.strip()
-    if not text.endswith(".md") or "\n" in text:
-        return text[:_LIMIT]
     path = (root or Path()) / text
+    is_text = "\n" in text or len(text) > _LONGEST_PATH
+    if is_text or not (text.endswith(".md") or (text and path.exists())):
+        return text[:_LIMIT]
     try:
         return read_bounded(path, _MOST_BYTES).decode("utf-8").strip()[:_LIMIT]
     except (OSError, UnicodeDecodeError, SkillError) as error:
-        raise SkillError(f"skillopt_preferences: {path} cannot be read: {error}") from None
+        said = getattr(error, "strerror", None) or error
+        raise SkillError(
+            f"skillopt_preferences: {path}: {said}; name a Markdown file, or write the rules there"
+        ) from None
 
 
 def contracts_of(train: Sequence[SkillTask]) -> tuple[str, ...]:

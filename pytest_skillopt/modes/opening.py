@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_skillopt.compare.compare import refuse_versions
+from pytest_skillopt.edits.context import read_preferences
 from pytest_skillopt.model.cache import DiskCache, Replies
 from pytest_skillopt.model.config import PROVIDER, check_prices, model_config, provider_of
 from pytest_skillopt.model.limits import Meter
@@ -49,6 +50,7 @@ from pytest_skillopt.run.openrun import (
 from pytest_skillopt.search.extensions import notes_on_search
 from pytest_skillopt.skill.folder import left_out
 from pytest_skillopt.skill.read import skill_files
+from pytest_skillopt.skill.text import SkillError
 from pytest_skillopt.skill.trained import Trained
 
 if TYPE_CHECKING:
@@ -191,8 +193,8 @@ def refuse_early(config: pytest.Config, mode: Mode, settings: Settings) -> None:
     """Refuse wrong settings before any worker is started.
 
     Raises:
-        pytest.UsageError: no such run to continue, no such version, or an optimizer that is not
-            configured or has no key.
+        pytest.UsageError: no such run to continue, no such version, no such file of preferences, or
+            an optimizer that is not configured or has no key.
     """
     root = config.rootpath
     home = Home(root / settings.dir)
@@ -202,6 +204,7 @@ def refuse_early(config: pytest.Config, mode: Mode, settings: Settings) -> None:
     try:
         if mode.resume is not None:
             home.find(mode.resume, "training")
+        read_preferences(settings.preferences, root)
         makers = config.hook.pytest_skillopt_client.get_hookimpls()
         made = any(not m.function.__module__.startswith("pytest_skillopt.") for m in makers)
         if (
@@ -212,7 +215,7 @@ def refuse_early(config: pytest.Config, mode: Mode, settings: Settings) -> None:
             found = model_config(settings, "optimizer")
             if not found.key_command:  # the command is run only if the key is needed
                 found.api_key()
-    except (ModelConfigError, RunError) as error:
+    except (ModelConfigError, RunError, SkillError) as error:
         raise pytest.UsageError(f"{error}{switched_off(config)}") from error
 
 

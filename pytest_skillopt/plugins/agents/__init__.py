@@ -66,7 +66,13 @@ def pytest_skillopt_result(config: pytest.Config, result: Result) -> None:
 
 
 def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) -> str | None:
-    """Warn of agents that are not confined or signed in."""
+    """Refuse an unknown harness; warn of agents that are not confined or signed in."""
+    from pytest_skillopt.settings import Settings
+
+    if name := Settings.from_config(config).harness:
+        from pytest_skillopt.plugins.agents.known import find_harness
+
+        find_harness(name)
     if not any(task.agent for task in tasks):
         return None
     from pytest_skillopt.plugins.agents.notes import notes_on_confinement

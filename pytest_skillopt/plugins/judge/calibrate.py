@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, Field, ValidationError
 
 from pytest_skillopt.cli import tell
-from pytest_skillopt.errors import UserError
+from pytest_skillopt.errors import UsageError, UserError
 from pytest_skillopt.model.roles import Models
 from pytest_skillopt.plugins.judge.judge import Judge, UnreadableJudgement
 from pytest_skillopt.rates import interval
@@ -80,7 +80,7 @@ def read_labels(path: Path) -> list[Label]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+        raise UsageError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     rows: list[Label] = []
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.cli import tell
-from pytest_skillopt.errors import UserError
+from pytest_skillopt.errors import UsageError, UserError
 from pytest_skillopt.model.types import Completion, ModelConfigError, Usage
 from pytest_skillopt.run.directory import replace_file
 from pytest_skillopt.skill.read import read_bounded
@@ -133,6 +133,10 @@ def command(folder: Path, key: str, answer: str) -> int:
     Raises:
         UserError: there is no such prompt, or the answer cannot be read or is empty.
     """
+    if answer and not key:
+        raise UsageError(
+            "--answer: name the KEY of the prompt, as pytest-skillopt handoff lists it"
+        )
     if not key:
         prompts = waiting(folder)
         said = f"waiting in {folder}:" if prompts else "no prompt is waiting for an answer"
@@ -143,14 +147,16 @@ def command(folder: Path, key: str, answer: str) -> int:
         return 0
     path = folder / f"{key}.md"
     if Path(key).name != key or not path.is_file() or path.name.endswith(_ANSWER):
-        raise UserError(f"there is no prompt {key!r} in {folder}")
+        raise UsageError(
+            f"there is no prompt {key!r} in {folder}: pytest-skillopt handoff lists those that wait"
+        )
     if not answer:
         tell(path.read_text(encoding="utf-8").removesuffix("\n"))
         return 0
     try:
         text = (_from_input() if answer == "-" else read_bounded(Path(answer), MOST_BYTES)).decode()
     except (OSError, UnicodeDecodeError, SkillError) as error:
-        raise UserError(f"{answer}: {getattr(error, 'strerror', None) or error}") from None
+        raise UsageError(f"{answer}: {getattr(error, 'strerror', None) or error}") from None
     if not text.strip():
         raise UserError("the answer is empty and was not used")
     replace_file(folder / f"{key}{_ANSWER}", text.encode())

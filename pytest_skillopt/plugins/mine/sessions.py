@@ -10,7 +10,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.errors import UserError
+from pytest_skillopt.errors import UsageError, UserError
 from pytest_skillopt.untrusted import printable, redact
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def read_requests(path: Path) -> tuple[int, tuple[str, ...]]:
         UserError: the path does not exist, or has no requests.
     """
     if not path.exists():
-        raise UserError(f"there is no {path}")
+        raise UsageError(f"--from: there is no {path}")
     files = [path] if path.is_file() else sorted(_transcripts(path), reverse=True)
     if not files:
         raise UserError(f"there is no transcript in {path}: .jsonl and .json files are read")

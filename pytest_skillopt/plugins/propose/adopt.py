@@ -18,6 +18,7 @@ from filelock import FileLock
 
 from pytest_skillopt.cli import add_run_arguments, tell
 from pytest_skillopt.errors import UserError
+from pytest_skillopt.plugins import hooks, merged
 from pytest_skillopt.plugins.propose.base import settings_in
 from pytest_skillopt.plugins.propose.errors import Refused
 from pytest_skillopt.plugins.propose.validate import (
@@ -57,7 +58,8 @@ def add_adopt(commands: argparse._SubParsersAction[Any]) -> None:
     parser = commands.add_parser("adopt", help=text)
     add_run_arguments(parser)
     text = "search whose own rule may have accepted it (default: skillopt_search)"
-    parser.add_argument("--search", metavar="SEARCH", default="", help=text)
+    searches = ["trials", *merged(hooks().pytest_skillopt_searches())]
+    parser.add_argument("--search", metavar="SEARCH", choices=searches, default="", help=text)
     parser.add_argument("--undo", action="store_true", help="restore the versions before it")
     parser.set_defaults(handle=_adopt)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_skillopt.cli import tell
+from pytest_skillopt.errors import UsageError
 from pytest_skillopt.plugins.propose.adopt import add_adopt
 from pytest_skillopt.plugins.propose.proposal import FOLDER
 from pytest_skillopt.plugins.propose.publish import Outcome, Publisher
@@ -79,6 +80,8 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
 def _propose(args: argparse.Namespace) -> int:
     home = find_home()
     proposal = args.dir or home.path / FOLDER
+    if args.dir and not proposal.exists():
+        raise UsageError(f"--dir: there is no {proposal}: name the folder of a proposal")
     if not proposal.exists():
         tell(
             f"nothing to propose: there is no {proposal}, which a training writes if it accepts an "

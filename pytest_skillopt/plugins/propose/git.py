@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from pytest_skillopt.errors import UserError
+from pytest_skillopt.errors import UsageError, UserError
 from pytest_skillopt.git import Git, GitError, GitFailed, scrub
 from pytest_skillopt.plugins.propose.errors import BranchMoved
 from pytest_skillopt.plugins.propose.forges import TOKENS
@@ -123,12 +123,12 @@ class Repository(Git):
             self.complete([*args, "--", self._fetch_url, *specs], self._remote_env)
         except GitFailed as error:
             if "couldn't find remote ref" in error.detail:
-                raise UserError(
+                raise UsageError(
                     f"the remote {self._remote} has no branch {base!r}: push it, or name the "
                     "target branch with --base"
                 ) from None
             if "invalid refspec" in error.detail:
-                raise UserError(f"{base!r} cannot be a branch: name one with --base") from None
+                raise UsageError(f"{base!r} cannot be a branch: name one with --base") from None
             raise self._unreached(error) from None
         return self.run("rev-parse", "--verify", f"{BASE}^{{commit}}").decode().strip()
 
@@ -216,14 +216,14 @@ def find_remote(clone: Clone, name: str) -> Remote:
     """Return a remote; of several URLs the first.
 
     Raises:
-        GitError: there is no remote of that name.
+        UsageError: there is no remote of that name.
     """
     listed = _REMOTE_LINE.findall(clone.run("remote", "--verbose").decode())
     urls = {use: url for remote, url, use in reversed(listed) if remote == name}
     if len(urls) < 2:
         known = ", ".join(dict.fromkeys(remote for remote, _, _ in listed))
         there = f"known: {known}" if known else "there is none"
-        raise GitError(
+        raise UsageError(
             f"no git remote named {name!r} ({there}): `git remote add {name} URL`, or name "
             "another with --remote"
         )

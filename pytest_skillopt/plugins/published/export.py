@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.cli import add_run_arguments, tell
-from pytest_skillopt.errors import UserError
+from pytest_skillopt.errors import UsageError, UserError
 from pytest_skillopt.run.past import home_of, pick_run
 from pytest_skillopt.run.project import version_of_run
 from pytest_skillopt.skill.find import slug, unnamed
@@ -52,7 +52,7 @@ def _export(args: argparse.Namespace) -> int:
     try:
         top.mkdir(parents=True)
     except OSError as error:
-        raise UserError(f"{top}: {error.strerror}; choose another --output") from None
+        raise UsageError(f"{top}: {error.strerror}; choose another --output") from None
     version = partial(version_of_run, home, run.id)
     for skill in result.skills:
         several = len(result.skills) > 1

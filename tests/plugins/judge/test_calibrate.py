@@ -95,15 +95,11 @@ def test_a_file_that_is_none_names_the_line(
     assert chat_server.calls == 0
 
 
-@pytest.mark.parametrize("content", [None, b"\xff"])
-def test_a_file_that_cannot_be_read_is_named(
-    project: pytest.Pytester, content: bytes | None
-) -> None:
+def test_a_file_that_cannot_be_read_is_named(project: pytest.Pytester) -> None:
     file = project.path / "labelled.jsonl"
-    if content:
-        file.write_bytes(content)
+    file.write_bytes(b"\xff")
     result = call("judge", "calibrate", file)
-    assert result.ret == 1
+    assert result.ret == 4
     assert "labelled.jsonl: " in result.stderr.str()
     assert "Traceback" not in result.stderr.str()
 

@@ -283,12 +283,6 @@ def test_an_agent_gets_near_misses_too(project: pytest.Pytester, chat_server: Ch
     assert "no trigger task" not in result.stdout.str()
 
 
-def test_no_such_skill(project: pytest.Pytester) -> None:
-    result = call("init", "nowhere", "--yes")
-    assert result.ret == 1
-    assert "there is no skill at" in result.stderr.str()
-
-
 def test_without_a_model_it_says_what_to_set(project: pytest.Pytester) -> None:
     project.makeini("[pytest]\n")
     result = call("init", "notes", "--yes")

@@ -172,7 +172,7 @@ def test_what_cannot_be_taken(
     (folder / "abc.md").write_text("# reflect\n")
     (tmp_path / "empty").write_text("\n")
     monkeypatch.chdir(tmp_path)
-    assert main(["handoff", *arguments]) == 1
+    assert main(["handoff", *arguments]) in (1, 4)
     assert said in capsys.readouterr().err
     assert not (folder / "abc.answer.md").exists()
 

@@ -90,7 +90,7 @@ def test_a_training_is_laid_out_as_the_other_tools_do(
     }  # fmt: skip
     assert json.loads((other / "runtime_state.json").read_text())["best_step"] == 1
 
-    assert main(["export", "--format", "skillopt", "--output", "theirs"]) == 1
+    assert main(["export", "--format", "skillopt", "--output", "theirs"]) == 4
     assert "choose another --output" in capsys.readouterr().err
     project.runpytest_inprocess("--skillopt", "--skillopt-rollouts=1")
     assert main(["export", "--format", "skillopt"]) == 1
