@@ -39,6 +39,8 @@ _SERVERS = {
 }
 """Variable of its CI with the address of its server, and the usual address, by forge."""
 _MERGE_REQUEST = re.compile(r"https?://\S+/-/merge_requests/\d+")
+FORM = "/-/merge_requests/new?"
+"""Part of the address of the form that GitLab names if no request is open for a branch."""
 _MAX_TEXT = 60_000
 """Maximum bytes of the text in its push option: git sends at most 65,516 bytes in a line."""
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)

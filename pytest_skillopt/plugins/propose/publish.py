@@ -138,12 +138,23 @@ class Publisher:
             return Outcome(skill, request, made.action)
         url = self._github.publish(request) if self._github else forges.request_url(said)
         if options and not url:
-            answer = " ".join(said.replace("remote:", "").split())
-            raise UserError(
-                f"{request.branch} was pushed, and GitLab opened no request for it: {answer}\n"
-                "Open one by hand, or correct that, delete the branch, and repeat the command"
-            )
+            raise self._unopened(request.branch, made.commit, said)
         return Outcome(skill, request, made.action, url)
+
+    def _unopened(self, branch: str, commit: str, said: str) -> UserError:
+        """Return the error that GitLab opened no request; delete the branch if none is open.
+
+        GitLab opens a request only when it receives a push: beside the branch as it should be, no
+        later command would push one.
+        """
+        answer = " ".join(said.replace("remote:", "").split())
+        done, way = "was pushed", "Open one by hand, or correct that, delete the branch, and repeat"
+        if forges.FORM in said:
+            self._git.push("", branch, seen=commit)
+            done, way = "was deleted again", "Correct that, and repeat"
+        return UserError(
+            f"{branch} {done}, and GitLab opened no request for it: {answer}\n{way} the command"
+        )
 
 
 def _checked_out(clone: Clone) -> str:

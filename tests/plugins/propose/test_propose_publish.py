@@ -928,6 +928,17 @@ def test_a_request_that_gitlab_does_not_open(project: Project, refusal: Refusal)
     hook.write_text(f"#!/bin/sh\necho User access was denied\necho '{form}'\n")
     hook.chmod(0o755)
     project.propose()
+    for _ in range(2):  # the next night, too
+        said = refusal("propose", "--forge=gitlab")
+        assert f"{BRANCH} was deleted again, and GitLab opened no request" in said
+    hook.write_text(f"#!/bin/sh\necho '{form.partition('new')[0]}7'\n")
+    assert main(["propose", "--forge=gitlab"]) == 0
+    project.git("commit", "--quiet", "--allow-empty", "-m", "Go on")
+    project.git("push", "--quiet", "origin", "HEAD")
+    hook.write_text(f"#!/bin/sh\necho User access was denied\necho '{form}'\n")
     said = refusal("propose", "--forge=gitlab")
-    assert f"{BRANCH} was pushed, and GitLab opened no request" in said
+    assert f"{BRANCH} was deleted again" in said
+    assert not project.remote_git("branch", "--list", BRANCH)
+    hook.write_text("#!/bin/sh\necho User access was denied\n")
+    assert f"{BRANCH} was pushed, and GitLab" in refusal("propose", "--forge=gitlab")
     assert f"User access was denied {form}\nOpen one by hand" in said
