@@ -941,4 +941,4 @@ def test_a_request_that_gitlab_does_not_open(project: Project, refusal: Refusal)
     assert not project.remote_git("branch", "--list", BRANCH)
     hook.write_text("#!/bin/sh\necho User access was denied\n")
     assert f"{BRANCH} was pushed, and GitLab" in refusal("propose", "--forge=gitlab")
-    assert f"User access was denied {form}\nOpen one by hand" in said
+    assert f"User access was denied {form}\nCorrect that" in said
