@@ -11,7 +11,6 @@ import contextlib
 import json
 import re
 import secrets
-import socket
 import threading
 import time
 from dataclasses import dataclass, field
@@ -45,8 +44,9 @@ if TYPE_CHECKING:
 
 _LOG = logger(__name__)
 _LARGEST_REQUEST, _LEAST_CHUNK = 64 << 20, 1_000  # bytes; a smaller chunk counts as that many
-_MOST_CONNECTIONS, _MOST_AT_ONCE = 256, 64
-"""Open connections of all runs, and calls that one run may have under way."""
+_MOST_THREADS, _MOST_AT_ONCE = 512, 64
+"""Threads of the session, of which each connection takes one, and calls that one run may have under
+way."""
 MARKS, _LEAST_MARK = 8, 12
 _REFUSED = "refused"
 _NOT_SERVED = "the proxy serves only current runs, and only their model calls"
@@ -265,35 +265,13 @@ class _Upstream(Client):
 
 
 class _Server(ThreadingHTTPServer):
-    """Server whose oldest connection without a call gives way if there are too many."""
+    """Server that refuses a connection if there are too many."""
 
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self._idle: dict[Any, None] = {}
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        for oldest in [*self._idle][: len(self._idle) + 1 - _MOST_CONNECTIONS]:
-            self._idle.pop(oldest, None)
-            with contextlib.suppress(OSError):
-                oldest.shutdown(socket.SHUT_RDWR)
-        self._idle[request] = None
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        self._idle.pop(request, None)
-        super().shutdown_request(request)
-
-    @contextlib.contextmanager
-    def busy(self, request: Any) -> Iterator[None]:
-        """Keep a connection during a call."""
-        self._idle.pop(request, None)
-        try:
-            yield
-        finally:
-            self._idle[request] = None
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        return threading.active_count() < _MOST_THREADS
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         pass
@@ -303,7 +281,6 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     proxy: Proxy
-    server: _Server
 
     def log_message(self, *args: Any) -> None:
         pass
@@ -343,7 +320,7 @@ class _Handler(BaseHTTPRequestHandler):
             tokens = estimate_tokens(text)
             return self._answer(200, {"input_tokens": tokens, "totalTokens": tokens})
         path += f"?{query}" if query else ""
-        with self.server.busy(self.connection), agent_calls.call() as allowed:
+        with agent_calls.call() as allowed:
             if not allowed:
                 _LOG.info("an agent in %s may make no further call", agent_calls.account[2])
                 return self._refuse(400, "this run may make no further call now")
