@@ -567,7 +567,7 @@ def test_workers_killed_in_the_middle_of_rollouts_are_replaced(
 def test_a_task_that_kills_its_worker_every_time_is_an_error_of_that_task(
     project: FaultProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sampler, "MOST_COSTLY", 2)
+    monkeypatch.setattr(sampler, "MOST_ERRORS", 2)
     deadly = f"test_greeting.py::test_greeting[{NAMES[1]}]"
     project.write_tests(f"if name == {NAMES[1]!r}: os._exit(3)")
     output = project.run(*WORKERS, "-oskillopt_max_attempts=2", expect=1)
@@ -583,7 +583,7 @@ def test_a_task_that_kills_its_worker_every_time_is_an_error_of_that_task(
 def test_a_deadly_task_is_quarantined_and_left_out_if_that_is_allowed(
     project: FaultProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sampler, "MOST_COSTLY", 2)
+    monkeypatch.setattr(sampler, "MOST_ERRORS", 2)
     deadly = f"test_greeting.py::test_greeting[{NAMES[1]}]"
     project.write_tests(f"if name == {NAMES[1]!r}: os._exit(3)")
     output = " ".join(project.run(*WORKERS, "-oskillopt_max_error_rate=0.25").split())

@@ -9,7 +9,6 @@ the ledger.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
@@ -35,10 +34,9 @@ OWN_AGENT = "own agent"
 """Role in the accounts for usage that tests report with ``rollout.usage``."""
 _COSTLY = ("worker", "timeout")
 """Kinds of errors that a task causes itself and that cost a process or minutes each."""
-MOST_COSTLY = 5
-"""Costly errors in a row after which a task is quarantined under that version."""
-_STUCK = 5
-"""Other errors in a row after which the same happens, if other tasks were measured meanwhile."""
+MOST_ERRORS = 5
+"""Errors in a row after which a task is quarantined under that version: costly ones, and others if
+something was measured meanwhile."""
 _MANY = 5
 """Rollouts after which an error that every one of them has ended in is that of the tests."""
 _OF_ALL = {
@@ -153,10 +151,8 @@ class Sampler:
         self._ended: dict[str, Rollout] = {}
         """Rollouts that ``take`` has not collected yet, by key."""
         self._counted: set[str] = set()
-        self._costly: Counter[tuple[str, str]] = Counter()
-        """Consecutive errors that cost a worker or a time-out, by task and version."""
-        self._stuck: dict[tuple[str, str], tuple[int, int]] = {}
-        """Consecutive other errors, by task and version, and the measurements at the last one."""
+        self._failed: dict[tuple[str, str], tuple[int, int]] = {}
+        """Consecutive errors, by task and version, and the measurements at the last one."""
         self._measurements = 0
         """Number of rollouts that were measured."""
         self._quarantine: dict[str, dict[str, InfraError]] = {}
@@ -347,8 +343,7 @@ class Sampler:
             self._attempts.pop(request.key, None)
             self._measured.add(request.task)
             self._measurements += 1
-            self._costly.pop((request.task, request.version), None)
-            self._stuck.pop((request.task, request.version), None)
+            self._failed.pop((request.task, request.version), None)
             self._errors_in_a_row = 0
         else:
             self._attempts[request.key] = rollout.attempt
@@ -459,18 +454,13 @@ class Sampler:
 
     def _count_for_quarantine(self, request: RolloutRequest, error: InfraError) -> None:
         key = request.task, request.version
-        if error.kind in _COSTLY:
-            self._costly[key] += 1
-            is_enough = self._costly[key] == MOST_COSTLY
-        else:
-            # In an outage nothing is measured in between: then the task is not to blame.
-            count, measured = self._stuck.get(key, (0, -1))
-            count += self._measurements > measured
-            self._stuck[key] = count, self._measurements
-            is_enough = count == _STUCK
-        if is_enough and not self._is_quarantined(request):
+        count, measured = self._failed.get(key, (0, -1))
+        # In an outage nothing is measured in between: then the task is not to blame.
+        count += error.kind in _COSTLY or self._measurements > measured
+        self._failed[key] = count, self._measurements
+        if count >= MOST_ERRORS and not self._is_quarantined(request):
             under = f"version {request.version[:10]} of the skill"
-            ended = f"{MOST_COSTLY} errors in a row, the last: {error.message}"
+            ended = f"{MOST_ERRORS} errors in a row, the last: {error.message}"
             self.notes.append(f"{request.task} is not run again under {under}: {ended}")
             self._quarantine_task(request, error)
 
@@ -491,5 +481,5 @@ class Sampler:
         if last.refused:
             self._end_refused(request, last)
             return
-        words = f"not run again after {MOST_COSTLY} errors: {last.message}"
+        words = f"not run again after {MOST_ERRORS} errors: {last.message}"
         self._end(Rollout.of_error(request, last.kind, words))

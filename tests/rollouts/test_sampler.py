@@ -9,7 +9,7 @@ from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.types import Usage
 from pytest_skillopt.rollouts.executor import ExecutorClosed
 from pytest_skillopt.rollouts.rollout import InfraError, Rollout, RolloutRequest
-from pytest_skillopt.rollouts.sampler import MOST_COSTLY, Sampler, StopRun
+from pytest_skillopt.rollouts.sampler import MOST_ERRORS, Sampler, StopRun
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.version import Version
 from pytest_skillopt.tasks.task import SkillTask
@@ -156,22 +156,22 @@ def test_a_deadly_task_is_not_run_for_ever() -> None:
     asked = [replace(r, index=i) for i in range(6) for r in requests(sampler)]
     outcomes = {r.request.key: r.outcome for r in sampler.take(asked)}
     assert all((outcomes[r.key] == "error") == (r.task == "t1") for r in asked)
-    assert len(ledger.errors) == MOST_COSTLY
+    assert len(ledger.errors) == MOST_ERRORS
     (note,) = sampler.notes
     assert note.startswith("t1 is not run again under version ")
     assert "it broke" in note
     again = sampler.take([replace(asked[1], stream="final")])[0]
     assert again.error == InfraError(
-        "worker", f"not run again after {MOST_COSTLY} errors: it broke"
+        "worker", f"not run again after {MOST_ERRORS} errors: it broke"
     )
-    assert len(ledger.errors) == MOST_COSTLY
+    assert len(ledger.errors) == MOST_ERRORS
     other = sampler.add_version("SKILL.md", Version.from_bytes(b"other"))
     sampler.take([replace(r, version=other) for r in asked])
-    assert len(ledger.errors) == 2 * MOST_COSTLY
+    assert len(ledger.errors) == 2 * MOST_ERRORS
     third = sampler.add_version("SKILL.md", Version.from_bytes(b"third"))
     taken = sampler.taken
     assert sampler.take([replace(asked[1], version=third)])[0].outcome == "error"
-    assert (len(ledger.errors), sampler.taken) == (2 * MOST_COSTLY, taken)
+    assert (len(ledger.errors), sampler.taken) == (2 * MOST_ERRORS, taken)
     assert sampler.take([replace(asked[0], version=third)])[0].passed
 
 
@@ -187,7 +187,7 @@ def test_a_task_that_is_deadly_under_one_version_goes_on_under_the_others() -> N
         deadly = sampler.add_version("SKILL.md", Version.from_bytes(content))
         worse = [replace(asked[1], version=deadly, index=i) for i in range(9)]
         assert {r.outcome for r in sampler.take(worse)} == {"error"}
-    assert len(ledger.errors) == 3 * MOST_COSTLY
+    assert len(ledger.errors) == 3 * MOST_ERRORS
     assert sampler.take([replace(asked[1], index=7)])[0].passed
 
 
