@@ -26,7 +26,8 @@ def ask_if_worse(run: Run, skill: str) -> Question | SkillResult:
     if moved:
         run.notes.append(f"{skill} is compared with {moved} at {ref}")
     if then is None:
-        reason = f"{skill} did not exist at {ref}: there is nothing to compare it with"
+        why = "there is nothing to compare it with; if it was moved, stage that with git add"
+        reason = f"{skill} did not exist at {ref}: {why}"
     elif then.digest == now.digest:
         status, reason = "unchanged", f"{skill} is the same as at {ref}: nothing was run"
     else:
@@ -48,5 +49,5 @@ def _then(run: Run, skill: str) -> tuple[Version | None, str]:
     if then := revision.skill(skill, trained):
         return then, ""
     revision.check_known(skill)
-    place, then = revision.moved(skill, run.versions[skill], trained) or ("", None)
-    return then, place
+    place = revision.moved(skill)
+    return (revision.skill(place, trained), place) if place else (None, "")

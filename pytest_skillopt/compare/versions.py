@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 import posixpath
 import re
@@ -93,6 +92,7 @@ class Revision:
             if ref and (root / ref).exists():
                 hint = f"; {ref} is a path: write the revision before it"
             raise SkillError(f"there is no git revision {ref!r}{hint}")
+        self._commit = commit
         with self._explained("the project"):
             self._tree = Tree(self._git, commit)
 
@@ -123,51 +123,25 @@ class Revision:
             if self._is_ours(real) and belongs(name, only_resources=only)
         }
 
-    def moved(self, skill: str, now: Version, trained: Trained) -> tuple[str, Version] | None:
-        """Return the former path of a skill that had another place, and its version, if any.
+    def moved(self, skill: str) -> str:
+        """Return the path from which a skill was moved or copied since; empty if from none.
 
-        A link by which the skill is reached may have pointed to another one. Else it is a skill
-        with the same name, of which this one may be a copy, or the one with the most similar text
-        whose file has gone since.
+        Git tells it, for what is committed or staged. Of files that have gone the most similar one
+        counts, however much was rewritten.
         """
-        return self._linked(skill, trained) or self._similar(skill, now, trained)
-
-    def _linked(self, skill: str, trained: Trained) -> tuple[str, Version] | None:
-        real = (self._root / skill).resolve()
-        for path, entry in self._tree.files.items():
-            if not (entry.is_link and self._is_ours(path)):
-                continue
-            place = path.removeprefix(self._git.prefix)
-            with contextlib.suppress(ValueError, OSError, RuntimeError):
-                rest = real.relative_to((self._root / place).resolve())
-                then = self.skill(posixpath.normpath(f"{place}/{rest.as_posix()}"), trained)
-                if then:
-                    return place, then
-        return None
-
-    def _similar(self, skill: str, now: Version, trained: Trained) -> tuple[str, Version] | None:
-        found, gone = [], []
-        start = self._git.prefix
-        for path in self._tree.files:
-            place = path.removeprefix(start)
-            kept = os.path.realpath(self._root / place) == str(self._root.resolve() / place)
-            if _file_name(place) != _file_name(skill) or not self._is_ours(path):
-                continue
-            with contextlib.suppress(SkillError):
-                then = self.skill(place, trained)
-                found += [(place, then)] if then else []
-                if then and not (kept and (self._root / place).exists()):
-                    gone.append((place, then))
-        same_name = [
-            (place, then)
-            for place, then in found
-            if now.main.name and then.main.name == now.main.name
-        ]
-
-        def similarity(one: tuple[str, Version]) -> float:
-            return difflib.SequenceMatcher(None, one[1].main.text, now.main.text).quick_ratio()
-
-        return max(same_name or gone, key=similarity, default=None)
+        path = os.path.realpath(self._root / skill)
+        with self._explained(skill):
+            for how in ("-M01%",), ("-C", "--find-copies-harder"):
+                told = self._git.run(
+                    "diff-index", "--cached", "-z", "-l0", *how, "--diff-filter=CR",
+                    "--name-status", self._commit,
+                )  # fmt: skip
+                names = os.fsdecode(told).split("\0")
+                for old, new in zip(names[1::3], names[2::3], strict=True):
+                    is_it = str(self._git.directory / new) == path and self._is_ours(old)
+                    if is_it and _file_name(old) == _file_name(skill):
+                        return old.removeprefix(self._git.prefix)
+        return ""
 
     def check_known(self, skill: str) -> None:
         """Raise UsageError if no revision of this repository can hold a skill that is on disk."""

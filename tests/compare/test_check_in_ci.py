@@ -138,19 +138,21 @@ def test_a_skill_that_was_moved_is_compared_with_its_old_place(project: Project)
     shutil.move(project.root / "skills" / "notes", project.root / "prompts" / "memo")
     project.configure(new)
     project.write(new, SPOILED)
+    project.git("add", "-A")
     status, shown = project.check()
     assert (status, project.result["skills"][0]["path"]) == (1, new)
     assert f"{new} is compared with {REAL} at HEAD" in shown
 
 
 @pytest.mark.parametrize("new", ["skills/memo/SKILL.md", "skills/notes/Skill.md"])
-def test_a_skill_with_the_name_of_another_is_compared_with_that(project: Project, new: str) -> None:
+def test_a_skill_that_was_copied_is_compared_with_the_original(project: Project, new: str) -> None:
     """The settings name a copy now, or a file whose name differs by case."""
     project.commit()
     if new.startswith("skills/notes/"):
         (project.root / REAL).unlink()
     project.write(new, SPOILED)
     project.configure(new)
+    project.git("add", "-A")
     status, shown = project.check()
     assert status == 1, shown
     assert f"{new} is compared with {REAL} at HEAD" in shown
@@ -170,9 +172,10 @@ def test_a_link_that_points_elsewhere_now_is_compared_with_what_it_pointed_to(
     project.write("skills/memo/SKILL.md", SPOILED)
     (project.root / place).unlink()
     project.link(place, f"{up}/{target.format('memo')}")
+    project.git("add", "-A")
     status, shown = project.check()
     assert status == 1, shown
-    assert f"is compared with {place} at HEAD" in shown
+    assert f"is compared with {REAL} at HEAD" in shown
 
 
 def test_a_skill_that_was_moved_and_renamed_is_compared_with_the_most_similar_that_has_gone(
@@ -184,6 +187,7 @@ def test_a_skill_that_was_moved_and_renamed_is_compared_with_the_most_similar_th
     new = "prompts/memo/SKILL.md"
     project.write(new, SPOILED.replace("name: notes", "name: memo"))
     project.configure(new)
+    project.git("add", "-A")
     status, shown = project.check()
     assert status == 1, shown
     assert f"{new} is compared with {REAL} at HEAD" in shown
@@ -212,6 +216,7 @@ def test_a_folder_that_became_a_link_is_compared(project: Project) -> None:
     shutil.move(project.root / ".claude/skills/notes", project.root / "skills" / "notes")
     project.link(".claude/skills/notes", "../../skills/notes")
     project.write(REAL, SPOILED)
+    project.git("add", "-A")
     assert project.check()[0] == 1
 
 
