@@ -15,7 +15,7 @@ import pytest
 from pytest_skillopt import words
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.tasks.task import LEFT_OUT, describe_tasks, keep_tasks
-from pytest_skillopt.untrusted import logger, no_command
+from pytest_skillopt.untrusted import logger, no_command, protect_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -30,6 +30,7 @@ _LOG = logger(__name__)
 
 
 def start(config: pytest.Config, mode: Mode) -> None:
+    protect_options(config)
     settings = Settings.from_config(config)
     if hasattr(config, "workerinput"):
         from pytest_skillopt.model.remote import RemoteModels
@@ -45,6 +46,13 @@ def start(config: pytest.Config, mode: Mode) -> None:
     else:
         config.option.maxfail = 0  # all is measured before the first task is reported
         config.pluginmanager.register(Controller(config, mode, settings), "skillopt-controller")
+
+
+def protect_options(config: pytest.Config) -> None:
+    """Redact the values of options and of overridden ini keys whose names are those of secrets."""
+    given = (word.partition("=") for word in config.getoption("override_ini") or ())
+    values = {**vars(config.option), **{name.strip(): value for name, _, value in given}}
+    protect_named({n: value for n, value in values.items() if not n.startswith("skillopt_")})
 
 
 class Controller:

@@ -220,6 +220,16 @@ def protect(variables: Iterable[str] = (), *, value: str = "") -> None:
         _PROTECTED_VALUES.add(value)
 
 
+def protect_named(values: Mapping[str, Any]) -> None:
+    """Redact from now on each text, also in nested mappings and lists, that has a secret name."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            protect_named(value)
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and _sounds_secret(name.replace("-", "_")):
+                protect(value=text)
+
+
 _PROTECTED_NAMES: set[str] = set()
 _PROTECTED_VALUES: set[str] = set()
 

@@ -27,13 +27,14 @@ SECRET = os.environ["DEPLOY_TOKEN"]
 
 @pytest.mark.skill_task
 @pytest.mark.parametrize("name", "Ada Ben Cleo Dan Eve Finn Gus Hal Ida Jo Kim Lea".split())
-def test_greeting(skill_agent, rollout, name):
+def test_greeting(skill_agent, rollout, name, request):
     print("printed", SECRET)
     logging.getLogger().error("logged %s", SECRET)
     rollout.record("tool", {"found": SECRET})
     if name in ("Ada", "Ben"):
         rollout.feedback(f"It should not tell {SECRET}.")
     reply = skill_agent(f"Greet {name}. The token is {SECRET}.")
+    print(request.config.option.db_password, request.config.getini("zz_api_token"))
     assert SECRET in reply, "the target's own words are the test's to judge"
     assert "!" in reply, f"{reply} and {SECRET}"
 
@@ -55,6 +56,12 @@ def play(body: Body) -> str:
     mark = "!" if "exclamation" in system_of(body) else "."
     return f"Hello{mark} {SECRET}"
 
+
+OPTIONS = """
+def pytest_addoption(parser):
+    parser.addoption("--db-password")
+    parser.addini("zz_api_token", "")
+"""
 
 EACH_WAY = pytest.mark.parametrize("arguments", [("-p", "no:xdist"), ("-n1",)], ids=" ".join)
 
@@ -80,15 +87,25 @@ def test_no_file_and_no_line_holds_a_secret(
 ) -> None:
     monkeypatch.setenv("DEPLOY_TOKEN", SECRET)
     chat_server.reply = play
-    more = {"rollouts": 2, "final_rollouts": 2, "published": "patience: 1"}
+    named = ("Sommer-of-2024", "Winter/of/2025", "Herbst.of.2026")
+    pytester.makeconftest(OPTIONS)
+    body = json.dumps({"metadata": {"service-password": named[2]}})
+    more = {
+        "requests": f"extra_body = {body}",
+        "rollouts": 2,
+        "final_rollouts": 2,
+        "published": "patience: 1",
+    }
     write_project(pytester, chat_server, TESTS, **TWO_MODELS, **more)
     command = ("--skillopt-train", "--junitxml=junit.xml", "-v", *arguments)
     command += (f"-oskillopt_preferences=Tell nobody {SECRET}.",)
+    command += ("--db-password", named[0], f"-ozz_api_token={named[1]}")
+    forms = {*FORMS, *named}
     done = pytester.runpytest_inprocess(*command, "-oskillopt_max_error_rate=0.2")
     assert done.ret == 0
     result = _result(pytester.path)
     assert result["status"] == "accepted"
-    assert not any(form in done.stdout.str() + done.stderr.str() for form in FORMS)
+    assert not any(form in done.stdout.str() + done.stderr.str() for form in forms)
     left = [path for path in pytester.path.rglob("*") if path.is_file()]
     assert {"journal.jsonl", "report.html", "summary.md", "junit.xml", "cache.db"} <= {
         path.name for path in left
@@ -96,7 +113,7 @@ def test_no_file_and_no_line_holds_a_secret(
     holding = [
         str(path.relative_to(pytester.path))
         for path in left
-        if any(form.encode() in path.read_bytes() for form in FORMS)
+        if path.name != "tox.ini" and any(form.encode() in path.read_bytes() for form in forms)
     ]
     assert holding == []
     asked = [json.dumps(body) for body in chat_server.bodies if body["model"] == "thinker"]

@@ -20,7 +20,7 @@ from pytest_skillopt.model.faults import estimate_tokens
 from pytest_skillopt.model.limits import CallEstimate
 from pytest_skillopt.model.prompt_cache import NO_CACHE, PromptCache
 from pytest_skillopt.model.types import NO_KEY, ROLES, ModelConfigError, ModelFault, Price, Usage
-from pytest_skillopt.untrusted import printable, protect, redact
+from pytest_skillopt.untrusted import printable, protect, protect_named, redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -444,14 +444,15 @@ def read_requests(text: str, role: Role) -> dict[str, Any]:
     return common | own
 
 
-def secret_names(settings: Settings) -> set[str]:
-    """Return the environment variables that hold keys and headers of any role."""
+def protect_requests(settings: Settings) -> None:
+    """Redact from now on the keys and headers of any role, and the secrets in its requests."""
     names = {"OPENAI_API_KEY"}
     for role in ROLES:
         with suppress(ModelConfigError):
             found = read_requests(settings.requests, role)
             names |= {found.get("key_env", ""), *found.get("headers_env", {}).values()}
-    return names - {"", NO_KEY}
+            protect_named(found.get("extra_body", {}))
+    protect(names - {NO_KEY})
 
 
 _KEY_SECONDS = 200.0

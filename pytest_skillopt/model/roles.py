@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.model.config import Server, model_config, provider_of, secret_names
+from pytest_skillopt.model.config import Server, model_config, protect_requests, provider_of
 from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.types import CapReached, ModelConfigError
 from pytest_skillopt.settings import Settings
-from pytest_skillopt.untrusted import protect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -48,7 +47,7 @@ class Models:
         self._cache = cache
         self._made: dict[Role, Model] = {}
         self._making = threading.RLock()
-        protect(secret_names(settings))
+        protect_requests(settings)
 
     @classmethod
     def of(cls, config: pytest.Config) -> Models:

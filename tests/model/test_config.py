@@ -20,12 +20,13 @@ from pytest_skillopt.model.config import (
     is_local,
     parse_prices,
     price_of,
+    protect_requests,
     read_requests,
-    secret_names,
 )
 from pytest_skillopt.model.prompt_cache import PromptCache
 from pytest_skillopt.model.types import ModelConfigError, Price
 from pytest_skillopt.settings import Settings
+from pytest_skillopt.untrusted import redact
 
 if TYPE_CHECKING:
     from pytest_skillopt.model.types import Role
@@ -180,7 +181,9 @@ def test_a_line_holds_for_every_role_or_for_one_which_wins() -> None:
         "key_env": "JUDGE_KEY",
         "headers_env": {"X-Team": "MY_TEAM"},
     }
-    assert secret_names(settings(requests=REQUESTS)) == {"OPENAI_API_KEY", "JUDGE_KEY", "MY_TEAM"}
+    protect_requests(settings(requests=REQUESTS))
+    hidden = redact("of-judges of-a-team", {"JUDGE_KEY": "of-judges", "MY_TEAM": "of-a-team"})
+    assert hidden == "[redacted JUDGE_KEY] [redacted MY_TEAM]"
 
 
 def test_what_shapes_a_reply_stands_in_the_parameters() -> None:
