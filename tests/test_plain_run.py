@@ -117,7 +117,9 @@ def test_a_model_fails_a_test_at_its_own_line(
     given = ("--skillopt-model=openai:m", f"-oskillopt_base_url={chat_server.url}")
     result = warm_sessions.run("-p", "no:cacheprovider", *given, cwd=project.path)
     result.assert_outcomes(failed=3)
-    result.stdout.fnmatch_lines(["E *ModelFault: openai:m: HTTP 401: no such key"] * 3)
+    result.stdout.fnmatch_lines(
+        ["E *ModelFault: openai:m: HTTP 401: no such key (is the key right[?])"] * 3
+    )
     result.stdout.no_fnmatch_line("*pytest_skillopt/*.py*")
     whole = warm_sessions.run(
         "-p", "no:cacheprovider", *given, "--full-trace", "-k", "agent", cwd=project.path

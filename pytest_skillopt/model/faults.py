@@ -27,6 +27,11 @@ CONNECT_SECONDS = 5.0
 _MAX_WORDS = 400
 _CHARACTERS_PER_TOKEN = 4
 _FATAL_STATUS = frozenset({401, 402, 403, 404})
+_HINTS = {
+    401: " (is the key right?)",
+    403: " (may the key use this model?)",
+    404: " (is the base URL right, is the model known there?)",
+}
 _PASSING_STATUS = frozenset({408, 409, 425, 429})
 _FATAL_CODES = frozenset(
     {
@@ -183,7 +188,7 @@ def judge_status(status: int, body: Any, headers: Mapping[str, str]) -> ModelFau
     filtered = code in _FILTER_CODES
     if filtered:
         words = f"{FILTERED}: {words}"
-    hint = " (is the base URL right, is the model known there?)" if status == 404 else ""
+    hint = _HINTS.get(status, "")
     if 300 <= status < 400:
         target = brief(headers.get("location") or "another place")
         words, fatal = f"redirects to {target}, which is not followed", True

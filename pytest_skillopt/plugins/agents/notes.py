@@ -21,7 +21,7 @@ def notes_on_confinement(config: pytest.Config) -> Iterator[str]:
     confined = resolve(Models.of(config).settings.sandbox)
     said = list[str]()
     if confined == "none":
-        said.append("ran without a sandbox, with all your permissions (skillopt_sandbox)")
+        said.append("run without a sandbox, with all your permissions (skillopt_sandbox)")
     elif config.option.collectonly:
         said.append(f"are confined by {confined} (skillopt_sandbox)")
     if signed_in := own_sign_in(config):

@@ -99,7 +99,7 @@ def raise_refusal(name: str, words: str, command: str) -> None:
     if _LIMIT.search(words):
         raise CapReached(f"the limit of the plan behind {name} is reached: {words}")
     if _SIGN_IN.search(words):
-        raise ModelFault(f"{name}: {words}; sign in with: {command}", fatal=True)
+        raise ModelFault(f"{words}; sign in with: {command}", fatal=True)
 
 
 def check_sign_in(name: str, path: str) -> SignIn:

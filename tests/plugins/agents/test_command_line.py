@@ -184,6 +184,7 @@ def test_a_missing_sign_in_is_said_before_anything_is_sampled(
     status, shown = train(project, "claude")
     assert status == pytest.ExitCode.USAGE_ERROR
     assert "sign in with: claude setup-token" in shown
+    assert "cannot be used: cli:claude: Failed to authenticate" in shown
     assert len(programs.calls) == 1
 
 

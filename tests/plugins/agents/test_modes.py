@@ -119,7 +119,7 @@ def test_workers_of_tx_and_the_words_of_the_report(greeter: Project) -> None:
     assert [row["before"]["passed"] for row in result["skills"][0]["tasks"]] == [1] * 3
     notes = "\n".join(result["notes"])
     assert "was read in no rollout: the agent never requested it" in notes
-    assert "coding agents ran without a sandbox" in notes
+    assert "coding agents run without a sandbox" in notes
     (summary,) = (greeter.path / ".skillopt" / "runs").glob("*/summary.md")
     assert "was read in no rollout" in summary.read_text()
     (report,) = (greeter.path / ".skillopt" / "runs").glob("*/report.html")
@@ -177,7 +177,7 @@ def test_the_plan_names_what_confines_the_agents(greeter: Project, sandbox: str)
     greeter.write()
     said = greeter.pytest("--skillopt", "--collect-only", "-p", "no:cacheprovider").stdout.str()
     confined = {
-        "none": "ran without a sandbox, with all your permissions",
+        "none": "run without a sandbox, with all your permissions",
         "env": "are confined by env (skillopt_sandbox)",
     }
     assert f"coding agents {confined[sandbox]}" in said
