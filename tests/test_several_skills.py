@@ -67,12 +67,17 @@ class Project:
         train = ("--skillopt-train", "-p", "no:xdist")
         return warm_sessions.start(*train, *arguments, cwd=self.path)
 
+    def break_first(self) -> None:
+        """Let no test of the first skill be set up."""
+        broken = "@pytest.fixture\ndef set_up():\n    raise OSError('no database')\n"
+        test = TESTS.format(skill=SKILLS[0]).replace("(skill_agent", "(skill_agent, set_up")
+        (self.path / f"test_{SKILLS[0]}.py").write_text(f"{test}\n{broken}")
+
     def run(self, *arguments: str) -> pytest.RunResult:
-        train = ("--skillopt-train", "-p", "no:xdist")
-        return self._pytester.runpytest_inprocess(*train, *arguments)
+        return self._pytester.runpytest_inprocess("-p", "no:xdist", *arguments)
 
     def train(self, *arguments: str) -> str:
-        done = self.run(*arguments)
+        done = self.run("--skillopt-train", *arguments)
         assert done.ret == 0, done.stdout.str()
         return done.stdout.str()
 
@@ -108,15 +113,24 @@ def test_a_cap_is_shared_out_so_that_every_last_comparison_is_made(project: Proj
 
 
 def test_errors_of_one_skill_do_not_end_the_training_of_the_next(project: Project) -> None:
-    broken = "def set_up():\n    raise OSError('no database')\n"
-    test = TESTS.format(skill="farewell").replace("(skill_agent", "(skill_agent, set_up")
-    (project.path / "test_farewell.py").write_text(f"{test}\n@pytest.fixture\n{broken}")
-    project.run()
+    project.break_first()
+    project.run("--skillopt-train")
     first, second = project.result["skills"]
     assert first["status"] == "unmeasured"
     assert "no task can be set up" in first["reason"]
     assert second["status"] == "accepted", second["reason"]
     assert project.improved == ["hello"]
+
+
+def test_errors_of_one_skill_are_no_end_of_what_is_measured_of_another(project: Project) -> None:
+    project.break_first()
+    for arguments in (("--skillopt",), ("--skillopt-aa",)):
+        assert project.run(*arguments).ret == 1
+        first, second = project.result["skills"]
+        assert first["status"] == "unmeasured"
+        assert "no task can be set up" in first["reason"]
+        assert second["status"] == "measured", second["reason"]
+        assert second["suite"]["before"]["samples"] == 24
 
 
 WORDS = "It is important to know that words matter a lot to all who read them."

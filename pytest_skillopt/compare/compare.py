@@ -17,6 +17,7 @@ from pytest_skillopt.compare.drift import ask_if_it_helps
 from pytest_skillopt.compare.tries import ask_about_a_change
 from pytest_skillopt.compare.versions import NONE, Revision, find
 from pytest_skillopt.git import GitError
+from pytest_skillopt.rollouts.sampler import OF_ONE_SKILL, StopRun
 from pytest_skillopt.run.openrun import joined_reasons
 from pytest_skillopt.search.extensions import gate_options, gate_tasks, make_gate
 from pytest_skillopt.skill.text import SkillError
@@ -56,6 +57,18 @@ def compare(run: Run, display: Display) -> Result:
 def _compare_skill(
     run: Run, skill: str, ask: Callable[[Run, str], Question | SkillResult]
 ) -> SkillResult:
+    """Answer the question about a skill; errors of its tests spare the other skills."""
+    run.sampler.settle()  # else rollouts of the skill before count against this one
+    try:
+        return _answer(run, skill, ask)
+    except StopRun as stop:
+        if stop.kind not in OF_ONE_SKILL or len(run.versions) == 1:
+            raise
+        now = run.versions[skill]
+        return run.skill_result(skill, now, now, status="unmeasured", reason=stop.reason)
+
+
+def _answer(run: Run, skill: str, ask: Callable[[Run, str], Question | SkillResult]) -> SkillResult:
     try:
         found = ask(run, skill)
     except (SkillError, GitError, OSError) as error:

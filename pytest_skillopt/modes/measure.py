@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.rollouts.sampler import Stop, StopRun
+from pytest_skillopt.rollouts.sampler import OF_ONE_SKILL, Stop, StopRun
 from pytest_skillopt.run.openrun import joined_reasons
 from pytest_skillopt.run.result import Comparison, Rate
 from pytest_skillopt.search.outcome import cost_of, task_row
@@ -30,7 +30,7 @@ def evaluate(run: Run, display: Display) -> Result:
         taken = _take_what_fits(run, requests)
     except StopRun as stop:
         stops = dict.fromkeys(run.versions, stop)
-        if stop.kind is Stop.BREAKER and len(stops) > 1:
+        if stop.kind in OF_ONE_SKILL and len(stops) > 1:
             stops = _take_each(run, requests)
         known = [r for r in requests if r.skill not in stops or run.sampler.known(r)]
         taken = run.sampler.take(known)
@@ -74,8 +74,8 @@ def _take_each(run: Run, requests: Sequence[RolloutRequest]) -> dict[str, StopRu
     """Take the rollouts of one skill after the other, since errors of one may spare the others.
 
     Returns:
-        The skills that were stopped, each with the reason; all that are left if it is another one
-        than too many errors.
+        The skills that were stopped, each with the reason; all that are left if another one cannot
+        go on either.
     """
     stops: dict[str, StopRun] = {}
     left = list(run.versions)
@@ -84,7 +84,7 @@ def _take_each(run: Run, requests: Sequence[RolloutRequest]) -> dict[str, StopRu
         try:
             run.sampler.take([request for request in requests if request.skill == left[0]])
         except StopRun as stop:
-            if stop.kind is not Stop.BREAKER:
+            if stop.kind not in OF_ONE_SKILL:
                 return stops | dict.fromkeys(left, stop)
             stops[left[0]] = stop
         del left[0]

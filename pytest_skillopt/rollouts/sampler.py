@@ -82,6 +82,10 @@ class Stop(StrEnum):
     """No train task could be measured."""
 
 
+OF_ONE_SKILL = (Stop.BREAKER, Stop.FATAL)
+"""Ends that the tests of one skill may have caused, so that another skill may be measured."""
+
+
 class StopRun(Exception):
     """Stop the run in a state that can be resumed."""
 
