@@ -187,30 +187,3 @@ def test_a_journal_or_note_that_is_too_deep_stops_nothing(home: Path) -> None:
     notes = list(finish_writing(home.parent, Home(home), ["SKILL.md"], Trained()))
     assert "stays half written" in notes[0]
     assert json.loads((run / "result.json").read_text())["mode"] == "compare"
-
-
-@pytest.mark.parametrize("kind", ["not UTF-8", "large", "pipe", "folder"])
-def test_a_job_ends_as_its_training_does_whatever_the_summary_is(
-    home: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    (old,) = (home / "runs").iterdir()
-    shown = home.parent / "shown.md"
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(shown))
-
-    def train(command: list[str]) -> int:
-        new = home / "runs" / f"{old.name}-new"
-        shutil.copytree(old, new)
-        summary = new / "summary.md"
-        summary.unlink()
-        if kind == "pipe":
-            os.mkfifo(summary)
-        elif kind == "folder":
-            summary.mkdir()
-        else:
-            summary.write_bytes(b"caf\xe9" if kind == "not UTF-8" else b"a" * 5_000_000)
-        return 3
-
-    monkeypatch.setattr("pytest_skillopt.plugins.propose.commands._trained", train)
-    assert main(["job", "--max-calls=5"]) == 3
-    if kind == "not UTF-8":
-        assert shown.read_text() == "caf\ufffd\n"

@@ -155,7 +155,8 @@ def read_preferences(setting: str, root: Path | None = None) -> str:
     except (OSError, UnicodeDecodeError, SkillError) as error:
         said = getattr(error, "strerror", None) or error
         raise SkillError(
-            f"skillopt_preferences: {path}: {said}; name a Markdown file, or write the rules there"
+            f"skillopt_preferences: {path} cannot be read: {said}; name a text file, or write the "
+            "rules themselves"
         ) from None
 
 

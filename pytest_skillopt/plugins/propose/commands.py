@@ -129,9 +129,9 @@ def _job(args: argparse.Namespace) -> int:
     sys.path.insert(0, str(Path.cwd()))  # as python -m pytest does
     job = _Job()
     code = int(pytest.main(arguments, plugins=[job]))
+    write_outputs(_training_outputs(job.skills))
     if job.summary.is_file():
         _append("GITHUB_STEP_SUMMARY", job.summary.read_text(encoding="utf-8") + "\n")
-    write_outputs(_training_outputs(job.skills))
     return code
 
 
