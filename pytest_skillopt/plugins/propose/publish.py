@@ -1,17 +1,13 @@
 """Publish a proposal as requests for review: check, plan, push, open. It is idempotent.
 
 There is one branch for each skill, ``skillopt/<name>``, always a single commit on the base branch.
-A commit of this module ends with a trailer ``Skillopt-Proposal``, a hash of the rest of the commit
-object. A commit or merge on top has no such trailer; in an amended, rebased or cherry-picked one
-the hash does not match. In all these cases somebody else has changed the branch, and it is not
-touched. The hash is a checksum, not a signature: anyone who can push to the branch could forge it,
-but would gain nothing.
+A commit of this module names it as the committer. One on top, a merge, and an amended, rebased or
+cherry-picked one name whoever made them: then somebody else has changed the branch, and it is not
+touched. Anyone who can push to the branch could forge that, but would gain nothing.
 """
 
 from __future__ import annotations
 
-import hashlib
-import re
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -41,7 +37,6 @@ if TYPE_CHECKING:
     from pytest_skillopt.plugins.propose.validate import Checked, Proposal
 
 _AUTHOR = "pytest-skillopt <pytest-skillopt@users.noreply.invalid>"
-_TRAILER = re.compile(rb"^Skillopt-Proposal: ([0-9a-f]{64})\n\Z", re.MULTILINE)
 
 Action = Literal["create", "update", "keep", "delete", "nothing", "human"]
 ForgeName = Literal["github", "gitlab", "none"]
@@ -209,23 +204,14 @@ def plan(base: Base, skill: Checked, subject: str) -> Plan:
     head = commit_head(git, base.commit, blobs)
     if tip.startswith(head):
         return Plan("keep", seen)
-    made = commit_object(head, f"{subject}\n\n{_MESSAGE}\n{proposed}\n")
-    commit = write(git, made + _trailer(made), "commit")
+    person = f"{_AUTHOR} {int(time.time())} +0000"
+    message = f"{subject}\n\n{_MESSAGE}\n{proposed}\n"
+    made = head + f"author {person}\ncommitter {person}\n\n{message}".encode()
+    commit = write(git, made, "commit")
     action: Action = "update" if tip else "create"
     return Plan(action, seen, commit)
 
 
 def is_ours(commit: bytes) -> bool:
-    """Return whether a commit object is an unchanged one of this module."""
-    found = _TRAILER.search(commit)
-    return found is not None and _trailer(commit[: found.start()]) == found[0]
-
-
-def commit_object(head: bytes, message: str) -> bytes:
-    """Return a commit object from its tree and parent and its message, without trailers."""
-    person = f"{_AUTHOR} {int(time.time())} +0000"
-    return head + f"author {person}\ncommitter {person}\n\n{message}\n".encode()
-
-
-def _trailer(commit: bytes) -> bytes:
-    return b"Skillopt-Proposal: %s\n" % hashlib.sha256(commit).hexdigest().encode()
+    """Return whether a commit object is one of this module."""
+    return f"\ncommitter {_AUTHOR} ".encode() in commit.partition(b"\n\n")[0]
