@@ -139,10 +139,6 @@ class FakeGitHub:
         if match := re.fullmatch(r"/pulls/(\d+)", path):
             self.pulls[int(match[1]) - 1].update(payload)
             return 200, self.pulls[int(match[1]) - 1]
-        if match := re.fullmatch(r"/issues/(\d+)/labels", path):
-            labels = self.pulls[int(match[1]) - 1]["labels"]
-            labels += [{"name": name} for name in payload["labels"]]
-            return 200, labels
         return 404, {"message": "Not Found"}
 
     def _create(self, payload: dict[str, Any]) -> tuple[int, Any]:
@@ -160,7 +156,6 @@ class FakeGitHub:
             "head": {"ref": ref},
             "state": "open",
             "merged_at": None,
-            "labels": [],
             "html_url": f"https://github.com/octo/repo/pull/{number}",
         }
         self.pulls.append(pull)

@@ -36,14 +36,6 @@ _SENTENCES = {
     "declined": "{path}: this change was declined before, nothing was pushed",
 }
 
-_WOULD = _SENTENCES | {
-    "create": "{path}: would be pushed to the new branch {branch}",
-    "update": "{path}: the branch {branch} would be rebuilt",
-    "keep": "{path}: {branch} has this proposal already, nothing would be pushed",
-    "delete": "{path}: the base branch has this text now; {branch} would be deleted",
-    "human": "{path}: somebody else has changed {branch}, so it would not be touched",
-}
-
 
 def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     """Declare the commands; each sets ``handle``, a function from the arguments to an exit code."""
@@ -54,13 +46,7 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     add("--base", metavar="BRANCH", default="", help=text)
     add("--remote", metavar="NAME", default="origin", help="the git remote (default: origin)")
     text = "push the branch and only print the text of the request"
-    add("--no-forge", dest="forge", action="store_const", const="none", help=text)
-    text = "check the proposal and print branch and text of the request; push and open nothing"
-    add("--dry-run", action="store_true", help=text)
-    text = "kind of host (default: as the CI or the remote's name tells)"
-    add("--forge", choices=("github", "gitlab", "none"), help=text)
-    add("--ready", action="store_true", help="open it for review, not as a draft")
-    add("--label", metavar="LABEL", action="append", help="label, repeatable (default: skillopt)")
+    add("--no-forge", action="store_true", help=text)
     propose.set_defaults(handle=_propose)
     text = "train in a CI job: needs a spending cap, sets the job's outputs"
     job = commands.add_parser("job", help=text)
@@ -100,13 +86,11 @@ def _propose(args: argparse.Namespace) -> int:
 
 
 def _report(outcome: Outcome, args: argparse.Namespace) -> None:
-    sentence = (_WOULD if args.dry_run else _SENTENCES)[outcome.action]
-    said = sentence.format(path=outcome.skill.path, branch=outcome.request.branch)
+    said = _SENTENCES[outcome.action].format(path=outcome.skill.path, branch=outcome.request.branch)
     if outcome.url:
         said += f"\n  {outcome.url}"
     tell(said)
-    with_text = args.dry_run or args.forge == "none"
-    if with_text and outcome.action in ("create", "update", "keep"):
+    if args.no_forge and outcome.action in ("create", "update", "keep"):
         # Not through shown(): it would remove the characters that make the body inert.
         sys.stdout.write(no_command(f"\n{outcome.request.title}\n\n{outcome.request.body}\n"))
 

@@ -59,8 +59,6 @@ class Request:
     body: str
     marker: str
     """Part of ``body`` that identifies the change."""
-    draft: bool
-    labels: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +199,6 @@ class GitHub:
         wanted = {"title": request.title, "body": request.body}
         if any(pull.get(key) != value for key, value in wanted.items()):
             self._call("PATCH", f"/pulls/{number}", wanted)
-        there = {label.get("name") for label in pull.get("labels") or ()}
-        if missing := [label for label in request.labels if label not in there]:
-            self._call("POST", f"/issues/{number}/labels", {"labels": missing})
         return _url(pull)
 
     def _create(self, request: Request) -> dict[str, Any]:
@@ -212,10 +207,10 @@ class GitHub:
             "body": request.body,
             "head": request.branch,
             "base": request.base,
-            "draft": request.draft,
+            "draft": True,
         }
         reply = self._send("POST", "/pulls", payload)
-        if not reply.done and request.draft and "draft" in reply.said.lower():
+        if not reply.done and "draft" in reply.said.lower():
             # Some plans have no drafts in private repositories.
             reply = self._send("POST", "/pulls", {**payload, "draft": False})
         if not reply.done and (theirs := self._open(request.branch)):
@@ -319,8 +314,7 @@ def push_options(request: Request) -> tuple[str, ...]:
         f"merge_request.title={request.title}",
         f"merge_request.description={text}",
         "merge_request.remove_source_branch",
-        *(f"merge_request.label={label}" for label in request.labels),
-        *(["merge_request.draft"] if request.draft else []),
+        "merge_request.draft",
     )
 
 

@@ -62,9 +62,8 @@ class Publisher:
     Args:
         root: the project's root directory.
         args: arguments of a command: ``base``, target branch of requests (``""``: the one that is
-            checked out); ``remote``, name of the git remote; ``forge``, service that opens requests
-            (None: that of the CI or the remote's host); ``dry_run``: check and plan, but push
-            nothing and call no forge; ``ready`` and ``label``: not as a draft, and labels.
+            checked out); ``remote``, name of the git remote; ``no_forge``: push, but open no
+            request.
 
     Raises:
         UserError: git, the remote, the base branch, or a repository or token is missing.
@@ -72,14 +71,12 @@ class Publisher:
 
     def __init__(self, root: Path, args: argparse.Namespace) -> None:
         clone = Clone(root)
-        self._args = args
         self._environ = environ = clone.environ
         self._base: str = args.base or _checked_out(clone)
         remote = find_remote(clone, args.remote)
         where, pushed = forges.place(remote.fetch_url), forges.place(remote.push_url)
-        self._forge: ForgeName = args.forge or _forge(where, environ)
-        called = self._forge == "github" and not args.dry_run
-        self._github = forges.GitHub(where, environ) if called else None
+        self._forge: ForgeName = "none" if args.no_forge else _forge(where, environ)
+        self._github = forges.GitHub(where, environ) if self._forge == "github" else None
         headers = forges.push_headers(self._forge, environ, where, pushed)
         self._git = Repository(clone, remote, headers)
 
@@ -108,8 +105,6 @@ class Publisher:
             title=title(skill),
             body=body,
             marker=marker(skill),
-            draft=not self._args.ready,
-            labels=tuple(self._args.label or ["skillopt"]),
         )
         try:
             return self._act(skill, request)
@@ -121,7 +116,7 @@ class Publisher:
     def _act(self, skill: Checked, request: Request) -> Outcome:
         made = plan(self._tip, skill, request.title)
         ends = made.action in ("delete", "nothing")
-        if made.action == "human" or self._args.dry_run:
+        if made.action == "human":
             return Outcome(skill, request, made.action)
         if self._github and not ends and (url := self._github.declined(request)):
             return Outcome(skill, request, "declined", url)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from skill_project import Project
 
 
-REQUEST = Request(BRANCH, "main", "Train", "text", "marker", draft=True, labels=())
+REQUEST = Request(BRANCH, "main", "Train", "text", "marker")
 
 
 @contextlib.contextmanager
@@ -107,7 +107,7 @@ def listen(redirect: str = "") -> Iterator[tuple[str, list[dict[str, str]]]]:
     server.server_close()
 
 
-def test_new_request_is_a_labelled_draft(
+def test_new_request_is_a_draft(
     project: Project, github: FakeGitHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GITHUB_OUTPUT", str(tmp_path / "outputs"))
@@ -120,7 +120,6 @@ def test_new_request_is_a_labelled_draft(
     assert (pull["head"]["ref"], pull["base"], pull["draft"]) == (BRANCH, "main", True)
     assert pull["title"] == "Train the skill invoices: pass rate 44.4 % to 100.0 %"
     assert "Passes more tasks." in pull["body"]
-    assert pull["labels"] == [{"name": "skillopt"}]
     assert BRANCH in project.branches()
     name, url, _ = (tmp_path / "outputs").read_text().splitlines()
     assert name.startswith("pull-request-url<<end-")
@@ -128,13 +127,12 @@ def test_new_request_is_a_labelled_draft(
     assert "https://github.com/octo/repo/actions/runs/77" in pull["body"]
 
 
-def test_options_of_the_request(project: Project, github: FakeGitHub) -> None:
+def test_a_request_to_another_branch(project: Project, github: FakeGitHub) -> None:
     project.git("push", "--quiet", "origin", "main:refs/heads/release")
     project.propose()
-    assert main(["propose", "--ready", "--label", "a", "--label", "b c", "--base", "release"]) == 0
+    assert main(["propose", "--base", "release"]) == 0
     (pull,) = github.pulls
-    assert (pull["draft"], pull["base"]) == (False, "release")
-    assert pull["labels"] == [{"name": "a"}, {"name": "b c"}]
+    assert pull["base"] == "release"
 
 
 def test_running_again_changes_nothing(
@@ -235,14 +233,13 @@ def test_declined_change_is_not_proposed_again(proposed: Project, asked: FakeGit
     assert (len(asked.pulls), BRANCH in proposed.branches()) == (2, True)
 
 
-@pytest.mark.parametrize(("call", "lost"), [(0, False), (2, False), (2, True), (3, False)])
+@pytest.mark.parametrize(("call", "lost"), [(0, False), (2, False), (2, True)])
 def test_fault_at_any_call_ends_in_the_same_state(
     project: Project, github: FakeGitHub, call: int, lost: bool
 ) -> None:
     """The server fails for good at one call; another run later ends as if nothing had been.
 
-    The calls are before the push, at the request (which is found if its answer is lost), and at its
-    labels.
+    The calls are before the push, and at the request, which is found if its answer is lost.
     """
     project.propose()
     quiet: list[Fault | None] = [Fault(502, lost=lost)]
@@ -260,8 +257,7 @@ def test_fault_at_any_call_ends_in_the_same_state(
 
     assert main(["propose"]) == 0
 
-    (pull,) = github.pulls
-    assert {label["name"] for label in pull["labels"]} == {"skillopt"}
+    assert len(github.pulls) == 1
     assert project.remote_git("rev-list", "--count", f"main..{BRANCH}") == "1"
 
 
@@ -305,8 +301,7 @@ def test_a_request_that_another_job_opens_at_the_same_moment(
     monkeypatch.setattr(github, "_create", lambda asked: (create(asked), create(asked))[1])
     project.propose()
     assert main(["propose"]) == 0
-    (pull,) = github.pulls
-    assert pull["labels"] == [{"name": "skillopt"}]
+    assert len(github.pulls) == 1
 
 
 def test_repository_without_drafts(project: Project, github: FakeGitHub) -> None:
@@ -380,7 +375,7 @@ def test_texts_and_token_are_on_no_command_line(
 ) -> None:
     """Others on the machine can read it, and a text could be taken for an option."""
     asked.pulls.clear()
-    assert main(["propose", "--label=--method"]) == 0
+    assert main(["propose"]) == 0
     proposed.propose(AFTER + b"\nRound to cents.\n")
     assert main(["propose"]) == 0
     (pull,) = asked.pulls
@@ -434,7 +429,7 @@ def test_the_real_command_does_the_same(
     project.propose()
     assert main(["propose"]) == 0
     (pull,) = github.pulls
-    assert (pull["draft"], pull["labels"]) == (False, [{"name": "skillopt"}])
+    assert pull["draft"] is False
     assert "Passes more tasks." in pull["body"]
     github.calls.clear()
     project.propose(AFTER + b"\nRound to cents.\n", counts=[(0, 3)])
@@ -542,30 +537,6 @@ def test_no_forge_pushes_and_prints(project: Project, capsys: pytest.CaptureFixt
     assert not [line for line in lines if line.lstrip().startswith("::") or "##[" in line]
 
 
-def test_a_dry_run_shows_branch_and_text_and_changes_nothing(
-    project: Project,
-    github: FakeGitHub,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    refusal: Refusal,
-) -> None:
-    """It needs no token, and no server that it knows; the proposal is checked as ever."""
-    monkeypatch.delenv("GITHUB_TOKEN")
-    monkeypatch.delenv("GITHUB_REPOSITORY")
-    assert main(["propose"]) == 0
-    assert "nothing to propose" in capsys.readouterr().out
-    project.propose()
-    assert main(["propose", "--dry-run"]) == 0
-    out = capsys.readouterr().out
-    assert f"would be pushed to the new branch {BRANCH}" in out
-    assert "Train the skill invoices: pass rate 44.4 % to 100.0 %" in out
-    assert "Passes more tasks." in out
-    assert project.branches().keys() == {"main"}
-    assert github.calls == []
-    project.tamper(path="other.txt")
-    assert "other.txt: not one of the skill files" in refusal("propose", "--dry-run")
-
-
 def test_tampered_proposal_pushes_nothing_and_starts_no_command_of_the_ci(
     project: Project, github: FakeGitHub, refusal: Refusal
 ) -> None:
@@ -592,7 +563,7 @@ def test_no_token_and_no_login(
 
 @each_row(
     ("url", "arguments"),
-    [("{}", ()), ("file://{}", ()), ("../remote.git", ()), ("{}", ("--forge=github",))],
+    [("{}", ()), ("file://{}", ()), ("../remote.git", ()), ("{}", ("--remote=origin",))],
 )
 def test_remote_that_is_not_on_github(
     project: Project, refusal: Refusal, url: str, arguments: tuple[str, ...]
@@ -628,14 +599,13 @@ def test_branch_of_a_proposal_is_no_base(project: Project, refusal: Refusal) -> 
         ("--remote=upstream", "no git remote named 'upstream' (known: origin)"),
         ("--remote=--upload-pack=touch x", "touch x' (known: origin)"),
         ("--remote=../elsewhere", "no git remote named '../elsewhere' (known: origin)"),
-        ("--forge=gitlab", "the remote origin is not on GitLab"),
     ],
 )
 def test_a_place_that_takes_no_proposal_is_named(
     project: Project, refusal: Refusal, argument: str, words: str
 ) -> None:
     project.propose()
-    assert words in refusal("propose", *([] if "forge" in argument else ["--no-forge"]), argument)
+    assert words in refusal("propose", "--no-forge", argument)
     assert project.branches().keys() == {"main"}
 
 
@@ -840,7 +810,7 @@ def test_a_request_shows_what_was_checked_not_what_the_result_says(
 def test_git_carries_a_text_of_any_size_to_gitlab(project: Project) -> None:
     text = "\u767c" * 30_000 + "a\n" * 30_000 + "\\" * 70_000
     project.remote_git("config", "receive.advertisePushOptions", "true")
-    request = Request("skillopt/long", "main", "Long", text, "", draft=True, labels=())
+    request = Request("skillopt/long", "main", "Long", text, "")
     with bare(project.root) as git:
         tip = git.fetch("main")
         git.push(tip, request.branch, seen="", options=push_options(request))
@@ -857,7 +827,7 @@ HOSTILE = (
 """Texts that would begin a line with a quick action of GitLab, which reads \\n as a line break."""
 
 
-def descriptions(project: Project) -> list[str]:
+def descriptions(project: Project, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Take the options of a push like GitLab, which reads \\n as a line break."""
     project.remote_git("config", "receive.advertisePushOptions", "true")
     hook = project.remote / "hooks" / "pre-receive"
@@ -868,12 +838,15 @@ def descriptions(project: Project) -> list[str]:
         "echo https://gitlab.example.com/a/b/-/merge_requests/5\n"
     )
     hook.chmod(0o755)
-    assert main(["propose", "--forge=gitlab"]) == 0
+    monkeypatch.setenv("GITLAB_CI", "true")
+    assert main(["propose"]) == 0
     options = (project.remote / "options").read_bytes().decode().split("\0")
     return [option.partition("=")[2].replace("\\n", "\n") for option in options]
 
 
-def test_no_text_of_others_starts_a_line_on_gitlab(project: Project) -> None:
+def test_no_text_of_others_starts_a_line_on_gitlab(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In the reason, the id of a task, the reason of an edit and the skill itself."""
     text = "\n".join(HOSTILE)
     written = AFTER.replace(b"twice.", f"twice. {text}".encode())
@@ -884,7 +857,7 @@ def test_no_text_of_others_starts_a_line_on_gitlab(project: Project) -> None:
     skill["tasks"][0]["id"] += f"[{text}]"
     skill["edits"] = [{"op": "append", "content": text, "reason": text, "status": "accepted"}]
     file.write_text(json.dumps(result))
-    for option in descriptions(project):
+    for option in descriptions(project, monkeypatch):
         lines = [line.strip() for line in option.splitlines()]
         assert [line for line in lines if line.startswith("/")] == []
 
@@ -912,15 +885,17 @@ def test_gitlab_opens_the_request_with_the_push(
     assert options[0] == "merge_request.create"
     assert "merge_request.target=main" in options
     assert "merge_request.draft" in options
-    assert "merge_request.label=skillopt" in options
     (text,) = [line for line in options if line.startswith("merge_request.description=")]
     assert "Passes more tasks." in text
     assert "\\n+Write dates as ISO.\\n" in text
     assert "https://gitlab.example.com/a/b/-/merge_requests/5" in capsys.readouterr().out
 
 
-def test_a_request_that_gitlab_does_not_open(project: Project, refusal: Refusal) -> None:
+def test_a_request_that_gitlab_does_not_open(
+    project: Project, refusal: Refusal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It takes the branch, and answers with a warning and the address of a form."""
+    monkeypatch.setenv("GITLAB_CI", "true")
     project.remote_git("config", "receive.advertisePushOptions", "true")
     hook = project.remote / "hooks" / "post-receive"
     hook.parent.mkdir(exist_ok=True)
@@ -929,16 +904,16 @@ def test_a_request_that_gitlab_does_not_open(project: Project, refusal: Refusal)
     hook.chmod(0o755)
     project.propose()
     for _ in range(2):  # the next night, too
-        said = refusal("propose", "--forge=gitlab")
+        said = refusal("propose")
         assert f"{BRANCH} was deleted again, and GitLab opened no request" in said
     hook.write_text(f"#!/bin/sh\necho '{form.partition('new')[0]}7'\n")
-    assert main(["propose", "--forge=gitlab"]) == 0
+    assert main(["propose"]) == 0
     project.git("commit", "--quiet", "--allow-empty", "-m", "Go on")
     project.git("push", "--quiet", "origin", "HEAD")
     hook.write_text(f"#!/bin/sh\necho User access was denied\necho '{form}'\n")
-    said = refusal("propose", "--forge=gitlab")
+    said = refusal("propose")
     assert f"{BRANCH} was deleted again" in said
     assert not project.remote_git("branch", "--list", BRANCH)
     hook.write_text("#!/bin/sh\necho User access was denied\n")
-    assert f"{BRANCH} was pushed, and GitLab" in refusal("propose", "--forge=gitlab")
+    assert f"{BRANCH} was pushed, and GitLab" in refusal("propose")
     assert f"User access was denied {form}\nCorrect that" in said
