@@ -6,11 +6,14 @@ import io
 import json
 import os
 import shutil
+import subprocess
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 from refusals import assert_refused
+from skill_project import run_git
 
 from pytest_skillopt.cli import main
 from pytest_skillopt.run.directory import Home, finish_writing, finished, mode_of
@@ -92,6 +95,30 @@ def test_published_settings_that_are_too_deep_are_refused(project: pytest.Pytest
         project.runpytest_inprocess("--skillopt", "-oskillopt_published=config.yaml"),
         "*skillopt_published: *config.yaml*",
     )
+
+
+def test_a_skill_with_the_conflict_of_a_merge_is_refused_before_any_call(
+    project: pytest.Pytester, chat_server: ChatServer, api_key: str
+) -> None:
+    git = partial(run_git, project.path)
+    skill = project.path / "SKILL.md"
+    git("init", "--quiet", "--initial-branch=main")
+    for word, then in (("kind", "-b other"), ("brief", "main"), ("calm", "main")):
+        skill.write_text(SKILL.replace("kind", word))
+        git("add", "SKILL.md")
+        git("commit", "--quiet", "--message", word)
+        git("checkout", "--quiet", *then.split())
+    with pytest.raises(subprocess.CalledProcessError):
+        git("merge", "--quiet", "other")
+    model = f"--skillopt-model=openai:m@{chat_server.url}"
+    for mode in ("--skillopt", "--skillopt-train", "--skillopt-check=HEAD", "--skillopt-aa"):
+        done = project.runpytest_inprocess(mode, model)
+        assert_refused(done, "*SKILL.md: not merged: line 5 begins a conflict; choose a side*")
+    skill.rename(project.path / "theirs.md")
+    skill.write_text(SKILL)
+    done = project.runpytest_inprocess("--skillopt-try=theirs.md", model)
+    assert_refused(done, "*not merged: line 5 begins a conflict*")
+    assert chat_server.requests == chat_server.probes == []
 
 
 @pytest.mark.parametrize("kind", ["gone", "pipe"])

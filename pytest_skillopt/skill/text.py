@@ -8,6 +8,7 @@ that slicing the text loses no byte: BOM, CRLF and a missing final newline are k
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -38,6 +39,8 @@ _MARKER = re.compile(
     r"|(?P<theirs>SLOW_UPDATE|APPENDIX)_(?P<end>START|END))\s*-->(?!`)",
     re.IGNORECASE,
 )
+_CONFLICT = re.compile(r"^(?:<{7} .*|={7}\r?|>{7} .*)$", re.MULTILINE)
+"""Markers of a conflict, as git writes them."""
 # PyYAML raises these besides its own errors for a scalar with a wrong tag.
 _YAML_FAULTS = (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 
@@ -69,7 +72,8 @@ class Text:
         """Check that the bytes are an editable text.
 
         Raises:
-            SkillError: empty or blank, not UTF-8 (names the byte offset), or holding a NUL.
+            SkillError: empty or blank, not UTF-8 (names the byte offset), or holding a NUL, or the
+                conflict of a merge outside of code blocks (names its line).
         """
         try:
             text = data.decode("utf-8")
@@ -83,7 +87,13 @@ class Text:
         if "\0" in text:
             offset = data.index(b"\0")
             raise SkillError(f"not a text file: NUL byte at offset {offset}; save it as UTF-8")
-        return cls(data)
+        found = cls(data)
+        if line := found._conflict():
+            raise SkillError(
+                f"not merged: line {line} begins a conflict; choose a side and remove the markers, "
+                "or put an example of a conflict into a code block"
+            )
+        return found
 
     @classmethod
     def from_text(cls, text: str) -> Text:
@@ -92,6 +102,22 @@ class Text:
             return cls.from_bytes(text.encode("utf-8"))
         except UnicodeEncodeError as error:
             raise SkillError(f"not valid text: lone surrogate at character {error.start}") from None
+
+    def _conflict(self) -> int:
+        """Return the line of the first conflict outside of code blocks, as git marks it; else 0."""
+        begin, due = 0, "<"
+        for match in _CONFLICT.finditer(self.text):
+            sign = match[0][0]
+            if sign == "<":
+                begin, due = match.start(), "="
+            elif sign == due == "=":
+                due = ">"
+            elif sign == due == ">":
+                due = "<"
+                above = bisect_right(self.fences, begin, key=lambda fence: fence.start)
+                if not above or self.fences[above - 1].end <= begin:
+                    return _line_of(self.text, begin)
+        return 0
 
     @cached_property
     def text(self) -> str:

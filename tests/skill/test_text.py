@@ -62,11 +62,25 @@ def test_without_frontmatter_the_whole_file_is_body(text: str) -> None:
         (b"ab\xff", "byte 0xff at offset 2"),
         (b"ok\n\xc3", "offset 3"),
         (b"a\0b", "NUL byte at offset 1"),
+        (b"---\r\n<<<<<<< a\r\n=======\r\n>>>>>>> b\r\n---\r\nB", "line 2 begins a conflict"),
+        (b"```\na\n```\n<<<<<<< a\n||||||| o\n=======\n=======\n>>>>>>> b\n", "line 4 begins"),
     ],
 )
 def test_what_is_no_text_is_refused(data: bytes, message: str) -> None:
     with pytest.raises(SkillError, match=message):
         Text.from_bytes(data)
+
+
+@each_row(
+    "data",
+    [
+        b"```\n<<<<<<< a\n=======\n>>>>>>> b\n```\nResolve these.\n",
+        b"Title\n=======\n>>>>>>> quoted\n<<<<<<< left\n",
+        b"    <<<<<<< a\n    =======\n    >>>>>>> b\n",
+    ],
+)
+def test_what_only_looks_like_a_conflict_is_taken(data: bytes) -> None:
+    assert Text.from_bytes(data).data == data
 
 
 @each_row(
