@@ -102,8 +102,6 @@ def _add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     text = "print the changes of the run as a patch for `git apply`"
     add("--patch", action="store_true", help=text)
     add("--list", action="store_true", help="list all runs, the latest last")
-    text = "file to write the patch to"
-    show.add_argument("--output", type=Path, metavar="FILE", help=text)
     add_run_arguments(show)
     show.set_defaults(handle=_show)
 

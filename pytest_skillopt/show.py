@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.cli import fail, tell
 from pytest_skillopt.report import figures
 from pytest_skillopt.report.terminal import Layout, columns, lines
+from pytest_skillopt.run.directory import PATCH
 from pytest_skillopt.run.past import ELSEWHERE, home_of, load_runs, pick_run
 from pytest_skillopt.run.project import change_of_run
 from pytest_skillopt.skill.diff import patch_of
@@ -31,7 +32,7 @@ def show(args: argparse.Namespace) -> int:
     """Print the report of a run, its patch, or the table of all runs."""
     if args.list:
         return _show_list(args)
-    if args.patch or args.output:
+    if args.patch:
         return _show_patch(args)
     _, result = pick_run(home_of(args), args.run)
     _print(lines(result, shutil.get_terminal_size().columns, verbose=args.verbose))
@@ -39,7 +40,7 @@ def show(args: argparse.Namespace) -> int:
 
 
 def _show_patch(args: argparse.Namespace) -> int:
-    """Print the changes between the versions that a run has stored, or write them to a file."""
+    """Print the changes between the versions that a run has stored."""
     home = home_of(args)
     run, result = pick_run(home, args.run)
     patch = ""
@@ -50,12 +51,11 @@ def _show_patch(args: argparse.Namespace) -> int:
             patch += patch_of(before, after, skill.path, root)
     if not patch:
         print(shown(f"run {run.id} changed nothing: {result.reason}"), file=sys.stderr)
-    elif args.output:
-        args.output.write_bytes(patch.encode("utf-8", "surrogateescape"))
     elif sys.stdout.isatty():
         _print(Layout(0, verbose=True).diff(patch))
     elif is_ci() and no_command(patch) != patch:
-        return fail("this CI would execute a line of the patch: write it with --output FILE")
+        place = home.runs / run.id / PATCH
+        return fail(f"this CI would execute a line of the patch: it is {place}")
     else:
         # Unchanged bytes, so that it applies: line ends and control characters are part of it.
         sys.stdout.buffer.write(patch.encode("utf-8", "surrogateescape"))

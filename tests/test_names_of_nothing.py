@@ -25,7 +25,6 @@ _RUNS = ("show", "show --patch", "show --list", "watch", "adopt", "export --form
     [
         *((f"{command} TYPO", "TYPO") for command in _RUNS),
         *((f"{command} --dir=TYPO", "TYPO/runs") for command in _RUNS),
-        ("show --patch --output=TYPO/skill.patch", "TYPO/skill.patch: No such file"),
         ("export --format=skillopt --output=SKILL.md", "SKILL.md: File exists; choose another"),
         ("adopt --search=TYPO", "invalid choice: 'TYPO' (choose from"),
         ("propose --dir=TYPO", "there is no TYPO: name the folder of a proposal"),

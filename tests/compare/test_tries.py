@@ -93,7 +93,7 @@ def git(root: Path, *arguments: str) -> str:
 
 
 def test_a_gain_is_accepted_on_train_and_val_tasks_only(
-    project: Project, monkeypatch: pytest.MonkeyPatch
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name = project.propose(SKILL + RULE)
     status, found, shown = project.attempt(name)
@@ -110,7 +110,9 @@ def test_a_gain_is_accepted_on_train_and_val_tasks_only(
 
     git(project.root, "init", "-q")
     monkeypatch.chdir(project.root)
-    assert cli.main(["show", "--patch", "--output=it.patch"]) == 0
+    capsys.readouterr()
+    assert cli.main(["show", "--patch"]) == 0
+    (project.root / "it.patch").write_text(capsys.readouterr().out)
     git(project.root, "apply", "it.patch")
     assert project.skill.read_text() == SKILL + RULE
 

@@ -133,20 +133,17 @@ def test_diff_without_a_stored_version_is_refused(
     assert ".md: " in captured.err
 
 
-def test_patch_that_a_ci_would_carry_out_is_written_to_a_file(
+def test_patch_that_a_ci_would_carry_out_is_not_printed(
     home: Path,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    keep_run(home, "20260103-000000-cc", new=b"::set-output name=a::b\n##[error]\n")
+    run = keep_run(home, "20260103-000000-cc", new=b"::set-output name=a::b\n##[error]\n")
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     assert cli.main(["show", "--patch"]) == 4
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "--output FILE" in captured.err
-    assert cli.main(["show", "--patch", "--output", str(tmp_path / "x.patch")]) == 0
-    assert b"+::set-output name=a::b\n" in (tmp_path / "x.patch").read_bytes()
+    assert f"it is {run / 'skill.patch'}" in captured.err
 
 
 def test_diff_of_a_run_that_changed_nothing_says_why(
