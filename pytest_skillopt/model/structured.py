@@ -63,8 +63,8 @@ def without_thoughts(text: str) -> str:
     """Remove a model's thoughts.
 
     All up to the first closing tag is thought, since the prompt's template may hold the opening
-    one. So is each later block, with blocks inside of it, and the rest of the text after a block
-    that is not closed. A tag within a JSON value is text.
+    one. So is each later block, and the rest of the text after a block that is not closed. What
+    stands last beside them is the answer. A tag within a JSON value is text.
 
     Raises:
         NoJson: nothing else is there.
@@ -78,7 +78,7 @@ def without_thoughts(text: str) -> str:
 
 
 def _without(tags: re.Pattern[str], text: str) -> str:
-    """Remove the thoughts between tags of one kind."""
+    """Return the last part of a text that is no thought between tags of one kind."""
     found = list(tags.finditer(text))
     if not found:
         return text
@@ -86,22 +86,15 @@ def _without(tags: re.Pattern[str], text: str) -> str:
     starts = [start for start, _, _ in values]
     ends = [0, *(end for _, end, _ in values)]
     found = [tag for tag in found if tag.start() >= ends[bisect(starts, tag.start())]]
-    last = max((tag.start() for tag in found if tag["closing"]), default=-1)
-    thinks, at, kept, inner = last >= 0, 0, "", -1
-    for tag, after in zip(found, [*found[1:], None], strict=False):
-        if thinks and tag["closing"] and inner > 0 and after and after["closing"]:
-            inner -= 1
-        elif thinks and tag["closing"]:
-            thinks, at, inner = False, tag.end(), -1
-        elif thinks:
-            inner += 1
-        elif not thinks and tag["opening"]:
-            before = text[at : tag.start()]
-            if tag.start() > last and before.rpartition("\n")[2].strip():
-                break  # The text mentions the tag.
-            kept += before
-            thinks, inner = True, 0
-    return kept if thinks else kept + text[at:]
+    answer, at = "", -1 if any(tag["closing"] for tag in found) else 0  # -1: within a thought
+    for tag in found:
+        part = text[at : tag.start()] if at >= 0 else ""
+        begins_line = not part.rpartition("\n")[2].strip()
+        if tag["closing"] or begins_line:  # else the text mentions the opening tag
+            answer = part if part.strip() else answer
+            at = tag.end() if tag["closing"] else -1
+    rest = text[at:] if at >= 0 else ""
+    return rest if rest.strip() else answer
 
 
 def find_json(text: str) -> Any:
