@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 _SERVER = pytest.StashKey["Server"]()
 _LOCK = threading.Lock()
-_MOST_AT_ONCE = 512
-"""Connections of all stubs; with a further one no test knows any more what it was not asked."""
+_MOST_THREADS = 512
+"""Threads of the session, of which each connection of a stub takes one; with a further one no test
+knows any more what it was not asked."""
 _PATIENCE = 10.0
 """Seconds in which a connection has to say that it is a stub."""
 
@@ -35,7 +36,6 @@ class Server(socketserver.ThreadingTCPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self._served: dict[str, Commands] = {}
-        self._free = threading.BoundedSemaphore(_MOST_AT_ONCE)
         # Closing takes one poll interval.
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
 
@@ -68,19 +68,12 @@ class Server(socketserver.ThreadingTCPServer):
         self.shutdown()
         self.server_close()
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if self._free.acquire(blocking=False):
-            super().process_request(request, client_address)
-            return
-        self.shutdown_request(request)
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        if threading.active_count() < _MOST_THREADS:
+            return True
         for commands in [*self._served.values()]:
-            commands.fail(ModelFault(f"commands: more than {_MOST_AT_ONCE} calls at once"))
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._free.release()
+            commands.fail(ModelFault("commands: too many calls at once"))
+        return False
 
 
 class _Handler(socketserver.BaseRequestHandler):
