@@ -176,8 +176,8 @@ class Watchdog:
             late = time.monotonic() - self._timeout
             for key, (request, since, thread) in list(self._watched.items()):
                 if since < late and self._watched.pop(key, None) is not None:
-                    limit = f"took longer than skillopt_timeout={self._timeout:g} seconds"
-                    words = f"{request.task} {limit}{_where(thread)}"
+                    limit = f"skillopt_timeout={self._timeout:g} seconds"
+                    words = f"took longer than {limit}{_where(thread)}"
                     self._give_up(request, shorten(words, 1_000))
 
 

@@ -399,7 +399,7 @@ class SerialExecutor(WorkersExecutor):
         request = self._last = cheapest(self._pending, self._last)
         late: list[str] = []
         try:
-            with _interrupted_after(self._timeout, request.task, late):
+            with _interrupted_after(self._timeout, late):
                 rollout = settled(lambda: self._runner.run(request))
         except RolloutTimeout:  # raised between the rollout's end and the timer's
             rollout = Rollout.of_error(request, "timeout", late[0])
@@ -422,14 +422,14 @@ class SerialExecutor(WorkersExecutor):
 
 
 @contextlib.contextmanager
-def _interrupted_after(seconds: float, task: str, late: list[str]) -> Iterator[None]:
+def _interrupted_after(seconds: float, late: list[str]) -> Iterator[None]:
     """Raise ``RolloutTimeout`` after a number of seconds, and add its message to ``late``."""
     if not seconds or threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def interrupt(signum: int, frame: object) -> None:
-        late.append(f"{task} took longer than skillopt_timeout={seconds:g} seconds")
+        late.append(f"took longer than skillopt_timeout={seconds:g} seconds")
         kill_descendants(younger_than=seconds + _INSIST)
         raise RolloutTimeout(late[0])
 

@@ -140,7 +140,7 @@ def test_a_hanging_rollout_is_ended_with_what_it_started(
     error = driven.one("test_hangs").error
     assert error is not None
     assert error.kind == "timeout"
-    assert "test_suite.py::test_hangs took longer than skillopt_timeout=600 s" in error.message
+    assert error.message.startswith("took longer than skillopt_timeout=600 s")
     assert driven.one("test_fine").outcome == "passed"
     assert not is_alive(int((driven.path / "child").read_text()))
 
