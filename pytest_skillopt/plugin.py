@@ -42,11 +42,13 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
 def pytest_load_initial_conftests(
     early_config: pytest.Config, args: list[str]
 ) -> Generator[None, None, None]:
-    """Refuse options that are gone before pytest calls them unknown."""
-    if any(word.startswith("--skillopt-") for word in args):
+    """Refuse options that are gone before pytest calls them unknown; check what hooks return."""
+    if any(word.startswith("--skillopt") for word in args):
+        from pytest_skillopt import hookresults
         from pytest_skillopt.settings import refuse_options
 
         refuse_options(early_config, args)
+        hookresults.register(early_config.pluginmanager)
     return (yield)
 
 

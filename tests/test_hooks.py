@@ -382,3 +382,47 @@ def test_the_trainer_needs_no_pytest_session(pytester: pytest.Pytester) -> None:
     result = pytester.run(sys.executable, "-W", "error", "-c", code)
     assert result.ret == 0
     result.stdout.fnmatch_lines(["accepted - *", "End with an exclamation mark."])
+
+
+RETURNED = {
+    "settings": ("7", "a dict of settings by name"),
+    "client": ("object()", "a Model"),
+    "prompt": ("7", "a text"),
+    "reflect": ("['an edit']", "a list of Patch"),
+    "aggregate": ("['an edit']", "a Patch"),
+    "select": ("iter(())", "a Patch"),
+    "update": ("patch", "an Update"),
+    "opened": ("['a note']", "a text"),
+    "task": ("7", "a dict of fields by name"),
+    "lint_rules": ("iter(())", "a list of LintRule"),
+    "check_edit": ("7", "a function of an edit and the text that it adds"),
+    "searches": ("{'mine': 7}", "a dict of functions by name, each of which makes a Search"),
+    "rules": ("['mine']", "a dict of functions by name, each of which returns a gate"),
+    "modes": ("['count']", "a list of Mode"),
+}
+
+
+@each_row("hook", RETURNED)
+def test_a_result_of_a_wrong_type_is_refused_by_the_name_of_its_hook(
+    project: Project, hook: str
+) -> None:
+    value, wanted = RETURNED[hook]
+    arguments = ", ".join(inspect.signature(vars(hookspecs)[f"pytest_skillopt_{hook}"]).parameters)
+    conftest = project.path / "conftest.py"
+    conftest.write_text(f"def pytest_skillopt_{hook}({arguments}):\n    return {value}\n")
+    done = project.run("--skillopt-train", "-p", "no:xdist")
+    assert_refused(
+        done, f"*pytest_skillopt_{hook} in {conftest} returned *: {wanted} is expected *"
+    )
+
+
+@each_row("hook", ["result", "report", "finished"])
+def test_a_fault_of_a_plugin_after_the_last_call_loses_no_report(
+    project: Project, hook: str
+) -> None:
+    conftest = project.path / "conftest.py"
+    conftest.write_text(f"def pytest_skillopt_{hook}():\n    raise ValueError('my own')\n")
+    shown = project.run("--skillopt", "-p", "no:xdist").stdout.str()
+    assert "could not be written: ValueError: my own" in shown
+    assert (project.run_directory / "report.html").exists()
+    assert project.result["status"] == "measured"

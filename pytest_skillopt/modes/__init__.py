@@ -66,7 +66,8 @@ def conduct(
         finally:
             display.end()
         found.notes.extend(_notes_on_skips(found))
-        config.hook.pytest_skillopt_result(config=config, result=found)
+        complete = config.hook.pytest_skillopt_result
+        found = _noted(found, "the result", lambda: complete(config=config, result=found))
         result = _deliver(config, run, found)
     return result, list(task_reports(run, result))
 
@@ -110,7 +111,9 @@ def _deliver(config: pytest.Config, run: Run, found: Result) -> Result:
     without its proposal for good.
     """
     folder, hook = run.directory.path, config.hook
-    more = merged(hook.pytest_skillopt_report(config=config, result=found))
+    more: dict[str, str] = {}
+    add = functools.partial(hook.pytest_skillopt_report, config=config)
+    found = _noted(found, "a plugin's report", lambda: more.update(merged(add(result=found))))
     begun = found.model_copy(update={"resume": run.resume_command})
 
     def report() -> None:
@@ -126,11 +129,15 @@ def _deliver(config: pytest.Config, run: Run, found: Result) -> Result:
 
 
 def _noted(result: Result, what: str, write: Callable[[], object]) -> Result:
-    """Write something; if that fails, e.g. on a full disk, return the result with a note."""
+    """Write something; if that fails, e.g. on a full disk, return the result with a note.
+
+    A fault of a plugin does not lose the report of what was paid for either.
+    """
     try:
         write()
-    except OSError as error:
-        note = f"{what} could not be written: {error}"
+    except Exception as error:
+        kind = "" if isinstance(error, OSError | pytest.UsageError) else f"{type(error).__name__}: "
+        note = f"{what} could not be written: {kind}{error}"
         return result.model_copy(update={"notes": [*result.notes, note]})
     return result
 
