@@ -315,11 +315,6 @@ class Purse:
     # Methods that tell what this session pays.
 
     @property
-    def is_capped(self) -> bool:
-        """Whether calls, tokens or money are capped."""
-        return any(self.caps[1:4])
-
-    @property
     def rollouts_left(self) -> float:
         """Rollouts that may still be started; infinity without a cap on them."""
         return max(0, self.caps.rollouts - self.begun) if self.caps.rollouts else math.inf

@@ -142,10 +142,8 @@ class Sampler:
         self._versions: set[tuple[str, str]] = set()
         self._begun: dict[str, RolloutRequest] = {}
         """Started requests without a rollout yet."""
-        self._backlog: dict[str, RolloutRequest] = {}
-        """Started requests that wait for a free worker before they go to the executor."""
-        self._rationed = False
-        """True if the executor gets only as many requests as can run, so that a cap can stop."""
+        self._reports = False
+        """True if a test has reported usage, which only the sampler can stop at a cap."""
         self._refused = ""
         """Reason why nothing more can be paid: the error of a rollout that a limit has ended."""
         self._attempts: dict[str, int] = {}
@@ -293,19 +291,13 @@ class Sampler:
             raise StopRun(reason)
         self.purse.begin(len(requests))
         self._begun |= {request.key: request for request in requests}
-        self._submit(requests)
-
-    def _submit(self, requests: Sequence[RolloutRequest]) -> None:
-        if self._rationed:
-            self._backlog |= {request.key: request for request in requests}
-        else:
-            self._executor.submit(requests)
+        self._executor.submit(requests)
 
     def _spent(self) -> str:
         """Name the cap that is used up, if any; the meter itself stops the package's own calls."""
         if self._refused:
             return self._refused
-        check = self.purse.check if self._rationed else self.purse.check_time
+        check = self.purse.check if self._reports else self.purse.check_time
         try:
             check()
         except CapReached as cap:
@@ -314,9 +306,8 @@ class Sampler:
 
     def _drop(self, keys: Iterable[str] | None = None) -> set[str]:
         wanted = set(self._begun if keys is None else keys)
-        dropped = self._executor.cancel(wanted) | (wanted & self._backlog.keys())
+        dropped = self._executor.cancel(wanted)
         for key in dropped:
-            self._backlog.pop(key, None)
             del self._begun[key]
             if key not in self._attempts:
                 self.purse.begin(-1)
@@ -325,9 +316,6 @@ class Sampler:
     # Receiving rollouts.
 
     def _receive(self) -> None:
-        free = self._executor.capacity - (len(self._begun) - len(self._backlog))
-        for key in list(self._backlog)[: max(0, free)]:
-            self._executor.submit([self._backlog.pop(key)])
         try:
             rollout = self._executor.next()
         except ExecutorClosed as closed:
@@ -361,7 +349,7 @@ class Sampler:
                 "%s %s after attempt %d: %s", request.task, then, rollout.attempt, error.message
             )
             if retry:
-                self._submit([request])
+                self._executor.submit([request])
             else:
                 self._end(rollout)
         self.on_rollout(rollout)
@@ -371,11 +359,7 @@ class Sampler:
         rollout = replace(rollout, attempt=self._attempts.get(request.key, 0) + 1)
         self._count(rollout)
         if self._meter is not None and rollout.reported != Usage():
-            if self.purse.is_capped and not self._rationed:
-                # There is a cap on reported usage, which only the sampler can enforce.
-                self._rationed = True
-                queued = self._executor.cancel(self._begun)
-                self._backlog = {key: r for key, r in self._begun.items() if key in queued}
+            self._reports = True
             self._meter.note(rollout.reported, (OWN_AGENT, request.stage, request.task))
         if rollout.error is not None:
             self.purse.lost(rollout.all_usage)

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.types import Usage
 from pytest_skillopt.rollouts.executor import ExecutorClosed
 from pytest_skillopt.rollouts.rollout import InfraError, Rollout, RolloutRequest
@@ -127,27 +126,6 @@ def test_a_run_of_errors_opens_the_breaker() -> None:
     with pytest.raises(StopRun, match="5 infrastructure errors in a row") as stop:
         sampler.take(requests(sampler))
     assert stop.value.kind == "breaker"
-
-
-def reporting(request: RolloutRequest, run: int) -> Rollout:
-    return replace(passed(request, run), usage=Usage(calls=1), reported=Usage(calls=1))
-
-
-def test_at_most_as_many_are_handed_over_as_run_at_once_when_tests_report() -> None:
-    executor = ScriptedExecutor(reporting, capacity=2)
-    meter = Meter(Settings(max_calls=99))
-    sampler = Sampler(executor, TASKS, MemoryLedger(), model="m", meter=meter)
-    asked = requests(sampler)
-    sampler.take(asked)
-    queued: list[int] = []
-
-    def look(request: RolloutRequest, run: int) -> Rollout:
-        queued.append(len(executor.queue))
-        return reporting(request, run)
-
-    executor.answer = look
-    sampler.take([replace(r, index=1) for r in asked])
-    assert queued == [1, 1, 1, 0]
 
 
 def test_a_deadly_task_is_not_run_for_ever() -> None:
