@@ -97,7 +97,7 @@ class Git:
 
         Raises:
             GitFailed: the exit status is not 0 and ``ok`` is false.
-            GitError: git is not installed or does not answer.
+            GitError: git is not installed, cannot be started, or does not answer.
         """
         return self.complete(args, {**self._env, **(env or {})}, input, ok=ok).stdout
 
@@ -118,6 +118,8 @@ class Git:
             if not self.directory.is_dir():
                 raise GitError(f"there is no directory {self.directory}") from None
             raise GitError("git is not installed, or not on PATH") from None
+        except OSError as error:
+            raise GitError(f"git cannot be started: {error.strerror or error}") from None
         except subprocess.TimeoutExpired:
             raise GitError(f"git {args[0]} gave no answer in {TIMEOUT:.0f} s") from None
         if done.returncode and not ok:

@@ -721,6 +721,25 @@ def test_a_run_that_is_removed_is_not_offered_to_be_continued(project: FaultProj
     assert "--skillopt-resume" not in output
 
 
+FEW_FILES = """if name == "Ben":
+        import resource
+        used = max(map(int, os.listdir("/proc/self/fd")))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + 1, used + 1))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts in /proc")
+def test_a_run_that_can_open_no_more_files_ends_with_a_sentence_and_is_continued(
+    project: FaultProject, undisturbed: list[dict[str, Any]]
+) -> None:
+    serial = ("-p", "no:xdist")
+    project.write_tests(f'if "FEW" in os.environ and {FEW_FILES[3:]}')
+    output = project.run(*serial, expect=1, env={"FEW": "1"})
+    assert "Too many open files" in output
+    project.run(*serial, "--skillopt-resume=latest", env={})
+    assert outcome(project.result) == undisturbed
+
+
 FULL_AT_THE_END = """
 import os
 from pytest_skillopt.report import files

@@ -46,6 +46,7 @@ from pytest_skillopt.run.openrun import (
     earlier_usage,
     refuse_finished,
     versions_at_start,
+    versions_of_packages,
 )
 from pytest_skillopt.search.extensions import notes_on_search
 from pytest_skillopt.skill.folder import left_out
@@ -159,6 +160,7 @@ def opened(
             probe=probe,
             notes=notes,
             used=found,
+            packages=versions_of_packages(tasks),
             earlier=earlier,
             unfinished=_unfinished(home, mode, directory, about),
         )

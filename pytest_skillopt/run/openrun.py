@@ -64,6 +64,8 @@ class Run:
     """Models in use."""
     unfinished: str = ""
     """Name of an earlier run that could be continued instead."""
+    packages: Mapping[str, str] = field(default_factory=dict)
+    """Versions of Python, the packages and the coding agents in use, by name."""
     earlier: Mapping[tuple[str, str], Usage] = field(default_factory=dict)
     """Usage of earlier sessions of the run, by role and stage."""
     began: float = field(default_factory=time.monotonic)
@@ -148,7 +150,7 @@ class Run:
             "command": list(self.command),
             "models": self.roles,
             "simulated": self.simulated,
-            "versions": _versions(self.tasks),
+            "versions": self.packages,
             "settings": self.settings.to_json(),
         }
 
@@ -195,7 +197,7 @@ def _notes_on_left_out(skills: Iterable[SkillResult]) -> Iterator[str]:
             yield f"{left_out}: nothing but infrastructure errors under both versions"
 
 
-def _versions(tasks: Iterable[SkillTask]) -> dict[str, str]:
+def versions_of_packages(tasks: Iterable[SkillTask]) -> dict[str, str]:
     """Return the versions of Python, the packages and the coding agents in use."""
     found = {"python": platform.python_version()}
     found |= {name: version(name) for name in _PACKAGES}

@@ -627,6 +627,10 @@ def test_no_git(project: Project, monkeypatch: pytest.MonkeyPatch, refusal: Refu
     project.propose()
     monkeypatch.setenv("PATH", str(project.root))
     assert "git is not installed, or not on PATH" in refusal("propose", "--no-forge")
+    broken = project.root / "git"
+    broken.write_bytes(b"\x7fELF")
+    broken.chmod(0o755)
+    assert "git cannot be started: Exec format" in refusal("propose", "--no-forge")
 
 
 def test_dirty_work_tree_is_left_out(project: Project) -> None:
