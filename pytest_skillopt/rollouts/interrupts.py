@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import os
 import resource
 import signal
@@ -113,10 +112,6 @@ def end_now() -> NoReturn:
     os._exit(1)
 
 
-_GRACE = 3.0
-"""Seconds after the time-out at which a process that blocks the watchdog's thread is ended."""
-
-
 class Watchdog:
     """Call ``give_up`` from a separate thread when a rollout takes longer than ``timeout``.
 
@@ -153,23 +148,6 @@ class Watchdog:
             yield
         finally:
             self._watched.pop(key, None)
-
-    @contextlib.contextmanager
-    def backed(self) -> Iterator[None]:
-        """End the process a little after the time-out if the watchdog's thread is blocked.
-
-        Compiled code that keeps the interpreter's lock, such as an endlessly backtracking regular
-        expression, blocks every Python thread.
-        """
-        if not self._timeout:
-            yield
-            return
-        with open(os.devnull, "w", encoding="utf-8") as nowhere:
-            faulthandler.dump_traceback_later(self._timeout + _GRACE, exit=True, file=nowhere)
-            try:
-                yield
-            finally:
-                faulthandler.cancel_dump_traceback_later()
 
     def _watch(self) -> None:
         while not self._stopped.wait(min(1.0, self._timeout / 10)):

@@ -322,7 +322,7 @@ class WorkerLoop:
 
     def _run_here(self, runner: RolloutRunner, request: RolloutRequest) -> None:
         try:
-            with self._watchdog.watching(request), self._watchdog.backed():
+            with self._watchdog.watching(request):
                 rollout = interrupts.settled(lambda: runner.run(request))
         except KeyboardInterrupt:
             if not self._link.ended:

@@ -288,7 +288,11 @@ class XdistRun:
             threading.Thread(target=self._watch, name="skillopt-overdue", daemon=True).start()
 
     def _watch(self) -> None:
-        """Kill workers that do not end themselves at the time-out, since they were stopped."""
+        """Kill workers that do not end themselves at the time-out.
+
+        They were stopped, or compiled code keeps the interpreter's lock, such as an endlessly
+        backtracking regular expression, which blocks every Python thread.
+        """
         limit = self._timeout + _OVERDUE
         while not self._over.wait(1.0):
             for worker in self._executor.overdue(limit):

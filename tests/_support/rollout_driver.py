@@ -46,8 +46,9 @@ def pytest_configure(config: pytest.Config) -> None:
             call_through_the_controller(config)
         config.pluginmanager.register(Loop(config, Settings(lanes=lanes, timeout=timeout)))
     elif config.getoption("tx", None):
-        from pytest_skillopt.rollouts.workers import XdistRun
+        from pytest_skillopt.rollouts import workers
 
+        workers._OVERDUE = 1.0
         services: dict[str, Callable[..., Any]] = {"add": lambda worker, a, b: a + b, "fail": fail}
         if config.getoption("drive_limits"):
             services |= model_services(config)
@@ -56,7 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
             executor.services = services
             find_job(config)(executor, tasks)
 
-        config.pluginmanager.register(XdistRun(config, job))
+        config.pluginmanager.register(workers.XdistRun(config, job, timeout))
     else:
         config.pluginmanager.register(InProcess(timeout))
 
