@@ -31,6 +31,7 @@ _RUNS = ("show", "show --patch", "show --list", "watch", "adopt", "export --form
         ("propose --remote=TYPO", "no git remote named 'TYPO'"),
         ("init TYPO", "TYPO: name a SKILL.md or its folder"),
         ("init SKILL.md --from=TYPO", "TYPO"),
+        ("init SKILL.md --yes --output=SKILL.md/test_it.py", "cannot be written (Not a directory)"),
         ("judge calibrate TYPO", "TYPO: No such file"),
         ("handoff TYPO", "there is no prompt 'TYPO'"),
         ("handoff --answer=TYPO", "--answer: name the KEY"),
@@ -38,7 +39,11 @@ _RUNS = ("show", "show --patch", "show --list", "watch", "adopt", "export --form
     ],
 )
 def test_of_a_command(
-    project: pytest.Pytester, capsys: pytest.CaptureFixture[str], command: str, said: str
+    project: pytest.Pytester,
+    chat_server: ChatServer,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+    said: str,
 ) -> None:
     home = Home(project.path / ".skillopt")
     if not home.run_names():
@@ -53,6 +58,7 @@ def test_of_a_command(
         code = int(ended.code or 0)
     assert code == pytest.ExitCode.USAGE_ERROR
     assert said in capsys.readouterr().err
+    assert chat_server.requests == []
 
 
 @each_row(

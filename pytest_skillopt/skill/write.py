@@ -115,8 +115,10 @@ def write_beside(target: Path, data: bytes, *, mode: int = 0o600, flush: bool = 
                 stream.flush()
                 os.fsync(stream.fileno())
         temporary.chmod(mode)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename = error.filename or str(target)
         raise
     return temporary
 

@@ -68,3 +68,15 @@ def test_a_failed_write_leaves_the_old_file_and_no_scrap(
     with pytest.raises(OSError, match="No space left"):
         write(tmp_path, make_result(tasks=2))
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_write_on_a_full_disk_names_the_file(make_result: MakeResult, tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, usual[1]))
+    try:
+        with pytest.raises(OSError, match=r"result\.json"):
+            write(tmp_path, make_result())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+    assert [*tmp_path.iterdir()] == []

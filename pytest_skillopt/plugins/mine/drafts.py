@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +15,7 @@ import jinja2
 from pydantic import AfterValidator, BaseModel, Field
 
 from pytest_skillopt.cli import tell
-from pytest_skillopt.errors import UserError
+from pytest_skillopt.errors import UsageError, UserError
 from pytest_skillopt.model.faults import estimate_tokens
 from pytest_skillopt.model.roles import Models
 from pytest_skillopt.model.structured import Label, ask_json
@@ -70,7 +71,7 @@ Queries = tuple[list[str], list[str]]
 
 def mine(config: pytest.Config, skill: Path, output: Path, args: argparse.Namespace) -> int:
     """Draft tests from past sessions; send nothing before the user has confirmed it."""
-    _refuse_existing(output)
+    _refuse_place(output)
     source = args.source.resolve()
     files, requests = read_requests(source)
     batches = [requests[i : i + BATCH] for i in range(0, len(requests), BATCH)]
@@ -89,7 +90,7 @@ def mine(config: pytest.Config, skill: Path, output: Path, args: argparse.Namesp
 
 def init(config: pytest.Config, skill: Path, output: Path, args: argparse.Namespace) -> int:
     """Draft a starter suite from the skill, its references and its evals."""
-    _refuse_existing(output)
+    _refuse_place(output)
     references = sorted((skill.parent / "references").glob("*.md"))
     parts = [_skill_text(skill), *(f"{f.name}:\n{fence(_read(f))}" for f in references)]
     evals = skill.parent / "evals" / "evals.json"
@@ -198,10 +199,17 @@ def _keep(
     return 0
 
 
-def _refuse_existing(output: Path) -> None:
-    """Refuse to overwrite a file before a model is paid for its replacement."""
+def _refuse_place(output: Path) -> None:
+    """Refuse a file that exists or cannot be written before a model is paid for its text."""
     if output.exists():
         raise UserError(f"{output} exists and was not changed: choose another --output")
+    try:
+        with tempfile.TemporaryFile(dir=next(filter(Path.exists, output.parents))):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"{output} cannot be written ({error.strerror}): choose another --output"
+        ) from None
 
 
 def _source_of(drafts: Sequence[_Draft], queries: Queries, skill: str) -> str:
