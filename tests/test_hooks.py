@@ -426,3 +426,32 @@ def test_a_fault_of_a_plugin_after_the_last_call_loses_no_report(
     assert "could not be written: ValueError: my own" in shown
     assert (project.run_directory / "report.html").exists()
     assert project.result["status"] == "measured"
+
+
+@each_row("role", ["target", "optimizer"])
+@each_row(
+    ("body", "said"),
+    [
+        ("return 'text'", "mine:1: complete returned str; a Completion is expected"),
+        ("yield 'text'", "mine:1: complete returned generator; a Completion is expected"),
+        ("raise OSError('boom')", "OSError: boom"),
+    ],
+)
+def test_a_fault_of_a_model_of_ones_own_is_no_wrong_answer(
+    project: Project, role: str, body: str, said: str
+) -> None:
+    (project.path / "conftest.py").write_text(
+        f"""
+class Mine:
+    name, fingerprint, simulated = "mine:1", "1", False
+
+    def complete(self, messages, *, sample, **details):
+        {body}
+
+def pytest_skillopt_client(config, role):
+    return Mine() if role == "{role}" else None
+"""
+    )
+    assert project.run("--skillopt-train", "-p", "no:xdist").ret == 1
+    assert project.result["status"] == "unmeasured"
+    assert said in project.result["reason"]

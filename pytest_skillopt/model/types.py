@@ -144,6 +144,18 @@ class Completion:
         calls = tuple(ToolCall(**call) for call in data["tool_calls"])
         return cls(data["text"], calls, data["finish_reason"], Usage(**data["usage"]))
 
+    @classmethod
+    def checked(cls, reply: object, model: str) -> Completion:
+        """Return the reply of a model that may be the user's own.
+
+        Raises:
+            ModelFault: it is no completion (fatal).
+        """
+        if isinstance(reply, cls):
+            return reply
+        said = f"{model}: complete returned {type(reply).__name__}; a Completion is expected"
+        raise ModelFault(f"{said} (docs/hooks.md)", fatal=True)
+
 
 class Model(Protocol):
     """A chat model in one role."""

@@ -343,7 +343,8 @@ class GuardedModel:
 
     def complete(self, messages: Messages, **options: Any) -> Completion:
         try:
-            return self.model.complete(messages, **options)
+            reply = self.model.complete(messages, **options)
+            return Completion.checked(reply, self.model.name)
         except (ModelError, AssertionError):
             raise
         except Exception as error:

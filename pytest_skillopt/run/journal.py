@@ -20,7 +20,7 @@ import zlib
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_skillopt.model.types import Completion
+from pytest_skillopt.model.types import Completion, ModelError, ModelFault
 from pytest_skillopt.rollouts.rollout import Rollout
 from pytest_skillopt.untrusted import parsed, redact
 
@@ -224,9 +224,14 @@ class JournaledModel:
         self._on_call(1)
         try:
             raw = self._model.complete(messages, sample=sample, stage=stage, **details)
+        except ModelError:
+            raise
+        except Exception as error:  # of a model of the user's own
+            raise ModelFault(f"{self.name}: {type(error).__name__}: {error}") from error
         finally:
             self._on_call(-1)
-        completion = dataclasses.replace(raw, text=redact(raw.text))
+        reply = Completion.checked(raw, self.name)
+        completion = dataclasses.replace(reply, text=redact(reply.text))
         data = {"stage": stage, "sample": sample, **completion.to_json()}
         self._journal.write("reply", data, key=key)
         return completion
