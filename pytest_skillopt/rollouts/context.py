@@ -124,6 +124,8 @@ class Recorder:
     """Usage of the calls of other models, by role."""
     reported: Usage = Usage()
     """The part of ``used`` that the test reported itself."""
+    refusals: list[str] = field(default_factory=list)
+    """Errors of wrong records; the rollout fails even if the test swallowed them."""
     skill_read: bool | None = None
     """True if a coding agent read the skill's body; None if unknown."""
     fault: Exception | None = None
@@ -171,8 +173,9 @@ class Recorder:
             ValueError: the value is not in [0, 1].
             TypeError: the value is not a number.
         """
-        if not 0.0 <= float(value) <= 1.0:
-            raise ValueError(f"rollout.score: {value!r} is not a finite number from 0 to 1")
+        with self._refusing("score"):
+            if not 0.0 <= float(value) <= 1.0:
+                raise ValueError(f"{value!r} is not a finite number from 0 to 1")
         self.soft_score = float(value)
 
     def feedback(self, text: str) -> None:
@@ -190,7 +193,8 @@ class Recorder:
             ValueError, TypeError: the content is neither.
         """
         if not isinstance(content, str):
-            content = json.dumps(content, ensure_ascii=False, allow_nan=False)
+            with self._refusing("record"):
+                content = json.dumps(content, ensure_ascii=False, allow_nan=False)
         with self._lock:
             if len(self.transcript) < _MESSAGES_LIMIT:
                 kept = (shorten(said, _MESSAGE_LIMIT) for said in (str(role), content))
@@ -227,12 +231,13 @@ class Recorder:
         from pytest_skillopt.model.config import used
         from pytest_skillopt.model.prompt_cache import PromptCache
 
-        given = (calls, input_tokens, output_tokens, cached_tokens)
-        counts = [operator.index(count) for count in given]
-        dollars = float(cost or 0.0)
-        for number in (*counts, dollars):
-            if not 0 <= number < math.inf:
-                raise ValueError(f"rollout.usage: {number!r} is not a finite number from 0")
+        with self._refusing("usage"):
+            given = (calls, input_tokens, output_tokens, cached_tokens)
+            counts = [operator.index(count) for count in given]
+            dollars = float(cost or 0.0)
+            for number in (*counts, dollars):
+                if not 0 <= number < math.inf:
+                    raise ValueError(f"{number!r} is not a finite number from 0")
         price = self._price(model) if model and not dollars else None
         number, asked, said, cached = counts
         usage = used(price, number, asked, said, PromptCache(cached))
@@ -278,6 +283,14 @@ class Recorder:
         from pytest_skillopt.settings import Settings
 
         return Models.of(self.config).settings if self.config else Settings()
+
+    @contextlib.contextmanager
+    def _refusing(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except (TypeError, ValueError, RecursionError) as error:
+            self.refusals.append(f"rollout.{name}: {error}")
+            raise
 
 
 _CURRENT: ContextVar[Recorder | None] = ContextVar("skillopt_rollout", default=None)

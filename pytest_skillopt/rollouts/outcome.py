@@ -187,6 +187,9 @@ def conclude(
     if failed:
         kind = str(failed[0].report.when)
         return Rollout.of_error(request, kind, _without_body(config, failed[0]))
+    if recorder.refusals:
+        message = shorten("\n".join(recorder.refusals), _MESSAGE_LIMIT)
+        return Rollout(request, "failed", message=message)
     main = [phase for phase in phases if phase.subtest is None]
     for phase in main:
         if phase.report.skipped:

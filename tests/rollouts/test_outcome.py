@@ -203,6 +203,12 @@ SUITE = """
     def test_unrecordable(rollout):
         rollout.record("user", object())
 
+    def test_unrecordable_and_swallowed(rollout):
+        try:
+            rollout.record("user", {1, 2})
+        except TypeError:
+            pass
+
     def test_score_out_of_range(rollout):
         rollout.score(1.5)
 
@@ -271,6 +277,10 @@ EXPECTED = {
     "test_async": ("failed", "after waiting"),
     "test_marker_added": ("passed", ""),
     "test_unrecordable": ("failed", "Object of type object is not JSON serializable"),
+    "test_unrecordable_and_swallowed": (
+        "failed",
+        "rollout.record: Object of type set is not",
+    ),
     "test_score_out_of_range": ("failed", "1.5 is not a finite number from 0 to 1"),
     "test_feedback": ("failed", "assert False"),
     "test_sys_exit": ("failed", "SystemExit: 3"),
