@@ -29,6 +29,10 @@ def _text(value: object) -> bool:
     return isinstance(value, str)
 
 
+def _rule(value: object) -> bool:
+    return hasattr(value, "find") and getattr(value, "severity", "") in ("refuse", "warn")
+
+
 def _any(value: object) -> bool:
     return True
 
@@ -45,7 +49,7 @@ _WANTED: dict[str, tuple[Check, str]] = {
     "update": (_having("version", "applied", "refused"), "an Update"),
     "opened": (_text, "a text"),
     "task": (_named(_any), "a dict of fields by name"),
-    "lint_rules": (_listed(_having("severity", "find")), "a list of LintRule"),
+    "lint_rules": (_listed(_rule), "a list of LintRule that refuse or warn"),
     "check_edit": (callable, "a function of an edit and the text that it adds"),
     "searches": (_named(callable), "a dict of functions by name, each of which makes a Search"),
     "rules": (_named(callable), "a dict of functions by name, each of which returns a gate"),

@@ -394,7 +394,10 @@ RETURNED = {
     "update": ("patch", "an Update"),
     "opened": ("['a note']", "a text"),
     "task": ("7", "a dict of fields by name"),
-    "lint_rules": ("iter(())", "a list of LintRule"),
+    "lint_rules": (
+        "[pytest_skillopt.LintRule('mine', 'severe', 'a word', list)]",
+        "a list of LintRule that refuse or warn",
+    ),
     "check_edit": ("7", "a function of an edit and the text that it adds"),
     "searches": ("{'mine': 7}", "a dict of functions by name, each of which makes a Search"),
     "rules": ("['mine']", "a dict of functions by name, each of which returns a gate"),
@@ -409,7 +412,8 @@ def test_a_result_of_a_wrong_type_is_refused_by_the_name_of_its_hook(
     value, wanted = RETURNED[hook]
     arguments = ", ".join(inspect.signature(vars(hookspecs)[f"pytest_skillopt_{hook}"]).parameters)
     conftest = project.path / "conftest.py"
-    conftest.write_text(f"def pytest_skillopt_{hook}({arguments}):\n    return {value}\n")
+    source = f"def pytest_skillopt_{hook}({arguments}):\n    return {value}\n"
+    conftest.write_text(f"import pytest_skillopt\n\n{source}")
     done = project.run("--skillopt-train", "-p", "no:xdist")
     assert_refused(
         done, f"*pytest_skillopt_{hook} in {conftest} returned *: {wanted} is expected *"
@@ -455,3 +459,23 @@ def pytest_skillopt_client(config, role):
     assert project.run("--skillopt-train", "-p", "no:xdist").ret == 1
     assert project.result["status"] == "unmeasured"
     assert said in project.result["reason"]
+
+
+@each_row(
+    ("source", "said"),
+    [
+        (
+            "def pytest_skillopt_prompt(name): return 'In $language.'",
+            "*pytest_skillopt_prompt('reflect_failures'): 'language' cannot be filled in; *",
+        ),
+        (
+            "def pytest_skillopt_check_edit(): return lambda edit, added: 'too long'",
+            "*a check of pytest_skillopt_check_edit returned str: a Refusal or None is expected *",
+        ),
+    ],
+)
+def test_what_a_hook_gives_in_vain_ends_the_training_with_its_name(
+    project: Project, source: str, said: str
+) -> None:
+    (project.path / "conftest.py").write_text(f"{source}\n")
+    assert_refused(project.run("--skillopt-train", "-p", "no:xdist"), said)

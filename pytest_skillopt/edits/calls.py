@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, field_validator, model_validator
 
+from pytest_skillopt.errors import UserError
 from pytest_skillopt.model.structured import Answer, Label, ask_json
 from pytest_skillopt.model.types import CapReached, ModelError, ModelFault
 from pytest_skillopt.plugins import hooks, merged
@@ -38,7 +39,7 @@ def templates() -> dict[str, Path]:
     return {path.stem: path for path in found}
 
 
-class PromptError(ValueError):
+class PromptError(UserError, ValueError):
     """A user's template cannot be used; the message names it and what to change."""
 
 

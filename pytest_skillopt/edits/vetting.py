@@ -9,6 +9,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.errors import UserError
 from pytest_skillopt.plugins import hooks
 from pytest_skillopt.run.result import WarningRow
 from pytest_skillopt.skill.edits import apply
@@ -102,8 +103,15 @@ class Vetting:
             return Refusal(edit, "; ".join(_explain(list(group)) for _, group in same_rule))
         changed = changes(before, after).values()
         added = "\n\n".join(additions(old.text, new.text) for old, new in changed)
-        refusals = (check(edit, added) for check in self._checks)
-        return next(filter(None, refusals), after)
+        for check in self._checks:
+            refusal = check(edit, added)
+            if isinstance(refusal, Refusal):
+                return refusal
+            if refusal is not None:
+                kind = type(refusal).__name__
+                said = f"a check of pytest_skillopt_check_edit returned {kind}"
+                raise UserError(f"{said}: a Refusal or None is expected (docs/hooks.md)")
+        return after
 
     def warnings(self, before: Version, after: Version) -> list[WarningRow]:
         """List allowed parts of a change that its reader should check."""

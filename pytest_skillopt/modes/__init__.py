@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
+from pytest_skillopt.errors import UserError
 from pytest_skillopt.model.types import CacheError, ModelConfigError
 from pytest_skillopt.modes.opening import opened
 from pytest_skillopt.modes.plan import expected, plan_entry
@@ -142,11 +143,16 @@ def _noted(result: Result, what: str, write: Callable[[], object]) -> Result:
     return result
 
 
+_FOR_THE_USER = (
+    UserError, SkillError, SplitError, RunError, ModelConfigError, CacheError, JournalError,
+)  # fmt: skip
+
+
 @contextlib.contextmanager
 def _as_usage_errors(config: pytest.Config) -> Iterator[None]:
     try:
         yield
-    except (SkillError, SplitError, RunError, ModelConfigError, CacheError, JournalError) as error:
+    except _FOR_THE_USER as error:
         raise pytest.UsageError(f"{error}{switched_off(config)}") from error
 
 
