@@ -123,7 +123,8 @@ def test_a_refusal_is_no_answer(project: Project, agent: str, status: int) -> No
     first = project.errors[0]
     assert first["kind"] == "provider"
     words = f"openai:fake-model: HTTP {status}: scripted {status}"
-    assert first["message"] == (words if status == 401 else f"{words} (after 7 tries)")
+    more = "is the key right?" if status == 401 else "after 7 tries"
+    assert first["message"] == f"{words} ({more})"
     assert first["fatal"] is (status == 401)
     (row,) = project.result["skills"][0]["tasks"]
     assert row["before"]["n"] == 0
