@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -33,6 +34,12 @@ def _rule(value: object) -> bool:
     return hasattr(value, "find") and getattr(value, "severity", "") in ("refuse", "warn")
 
 
+def _reports(value: object) -> bool:
+    if not isinstance(value, Mapping) or not _named(_text)(value):
+        return False
+    return all(Path(name).name == name for name in value)
+
+
 def _any(value: object) -> bool:
     return True
 
@@ -55,7 +62,7 @@ _WANTED: dict[str, tuple[Check, str]] = {
     "rules": (_named(callable), "a dict of functions by name, each of which returns a gate"),
     "modes": (_listed(_having("carry_out")), "a list of Mode"),
     "runner": (_having("put", "close"), "a ConcurrentRunner"),
-    "report": (_named(_text), "a dict of texts by name of file"),
+    "report": (_reports, "a dict of texts by names of files, without folders,"),
 }
 """The results of each hook, and their description."""
 
