@@ -91,6 +91,8 @@ def _row(result: Result, skill: SkillResult | None) -> tuple[str, ...]:
     name = one_line(skill.name or skill.path) if skill else ""
     before = measured.before.rate if measured else None
     reached = after.rate if after else None
+    if skill and skill.gain:  # as the first sentence of its report
+        before, reached = skill.gain.before, skill.gain.after
     return (
         one_line(result.run),
         one_line(result.started)[:10],
