@@ -1,13 +1,14 @@
 """The SDK's own HTTP client, with a bound on the time and size of a whole reply.
 
 The SDK's time-outs bound only each read from the network. A server that keeps a connection alive
-with blanks while it computes, or that hangs in the middle of a reply, could block a call for ever;
-a few megabytes of gzip could fill the memory.
+with blanks or headers while it computes, or that hangs in the middle of a reply, could block a call
+for ever; a few megabytes of gzip could fill the memory.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import socket
 import threading
 import time
@@ -45,6 +46,8 @@ class BoundedClient(openai.DefaultHttpxClient):
         self._seconds = seconds
         self._most = most
         self._note = note
+        self._thread = threading.local()
+        """``until``: time at which the request of the calling thread has taken too long."""
         self._streams: weakref.WeakSet[Any] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._sending = 0
@@ -83,11 +86,11 @@ class BoundedClient(openai.DefaultHttpxClient):
                 super().close()
 
     def _send(self, request: Any, options: dict[str, Any]) -> Any:
-        until = time.monotonic() + self._seconds
+        self._thread.until = time.monotonic() + self._seconds
         request.extensions["trace"] = self._note_step
         response: Any = super().send(request, **options | {"stream": True})
         try:
-            content = self._content(response, until)
+            content = self._content(response)
         except Exception as error:
             fault = _fault_of(error)
             if response.status_code == 200:
@@ -103,8 +106,8 @@ class BoundedClient(openai.DefaultHttpxClient):
             request=request,
         )
 
-    def _content(self, response: Any, until: float) -> bytes:
-        """Read a reply, as long as it is neither too long nor too slow."""
+    def _content(self, response: Any) -> bytes:
+        """Read a reply, as long as it is not too long."""
         kept, size = [], 0
         for part in response.iter_bytes():
             kept.append(part)
@@ -114,18 +117,25 @@ class BoundedClient(openai.DefaultHttpxClient):
             if size > self._most:
                 words = f"the reply is longer than {self._most:,} bytes; set max_output_tokens"
                 raise ModelFault(f"{words} in skillopt_requests", answered=True)
-            if time.monotonic() > until:
-                raise too_slow()
         return b"".join(kept)
 
     def _note_step(self, step: str, about: dict[str, Any]) -> None:
         """Handle a step of a request; the base class calls it for each."""
         if step in _CONNECTED:
+            stream = about["return_value"]
+            stream.read = functools.partial(self._read, stream.read)
             with self._lock:
-                self._streams.add(about["return_value"])
+                self._streams.add(stream)
                 if self._ended:
-                    _shut_down(about["return_value"])
+                    _shut_down(stream)
         self._note(step)
+
+    def _read(self, read: Callable[..., bytes], most: int, timeout: float) -> bytes:
+        """Read from a connection, no longer than the request of this thread may take."""
+        left = self._thread.until - time.monotonic()
+        if left <= 0:
+            raise too_slow()
+        return read(most, min(timeout, left))
 
 
 def _fault_of(error: Exception) -> ModelFault:

@@ -67,17 +67,27 @@ def packed(connection: socket.socket) -> None:
     connection.sendall(CHUNKED + b"Content-Encoding: gzip\r\n\r\n" + chunk(data) + chunk(b""))
 
 
-@pytest.fixture
-def too_slow(monkeypatch: pytest.MonkeyPatch) -> Callable[[socket.socket], None]:
-    """Blanks without end, the first of which comes too late; otherwise no time passes at all."""
+@pytest.fixture(
+    params=[
+        (CHUNKED + b"\r\n", chunk(b" ")),
+        (b"HTTP/1.1 200 OK\r\n", b"X-Waiting: yes\r\n"),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    ],
+    ids=["blanks", "headers", "continue"],
+)
+def too_slow(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Callable[[socket.socket], None]:
+    """Pieces without end, the first of which comes too late; otherwise no time passes at all."""
+    begin, piece = request.param
     now = [0.0]
     monkeypatch.setattr(transport, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
     def answer(connection: socket.socket) -> None:
-        connection.sendall(CHUNKED + b"\r\n")
+        connection.sendall(begin)
         now[0] += 2 * Settings().request_timeout
         while True:
-            connection.sendall(chunk(b" "))
+            connection.sendall(piece)
 
     return answer
 
