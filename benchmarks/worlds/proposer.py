@@ -38,6 +38,7 @@ _WROTE = re.compile(r"wrote the (\w+) ")
 _NUMBERED = re.compile(r"^## Edit \d+: append\nFrom .*?support (\d+).*?\n(?:Target:.*?)?Content:\n"
                        r"\[data \w+\]\n(.*?)\n\[end of data", re.MULTILINE | re.DOTALL)  # fmt: skip
 _UNDER_TEST = re.compile(r"^(\d+)\. not decided \(.*?\): append (.*)$", re.MULTILINE)
+_LISTED = re.compile(r"^(\d+)\. SKILL\.md: append (.*)$", re.MULTILINE)
 _NUMBERS = {thing: number for number, (thing, _) in enumerate(CONVENTIONS)}
 _FALSE_ALARM = 0.3
 """Chance that a failure which names no stated convention is taken for a lapse."""
@@ -54,6 +55,10 @@ class Temper:
     that says the same."""
     echoes: float = 0.3
     """Chance of naming any edit under test in place of a useless line."""
+    recognises: float = 0.9
+    """Chance of seeing that an edit states what another one states in other words."""
+    confuses: float = 0.02
+    """Chance of taking an edit for the same as any other one."""
     favourite: float = 0.6
     """Chance of the wording that this optimizer likes best for a convention."""
     more: float = 0.4
@@ -126,6 +131,8 @@ class Proposer:
     def _answer(self, form: str, stage: str, prompt: str, luck: random.Random) -> dict[str, Any]:
         if form == "Edits" and stage == "aggregate":
             return _edits(self._merge(prompt))
+        if form == "Groups":
+            return {"groups": self._group(prompt, luck)}
         if form == "Edits" and stage == "update":
             return _edits([])
         if form in ("Edits", "CausedEdits"):
@@ -221,6 +228,18 @@ class Proposer:
         favourite = random.Random(f"{self._seed}/{number}").randrange(len(WORDINGS))
         likes = luck.random() < self._temper.favourite
         return wording(number, favourite if likes else luck.randrange(len(WORDINGS)))
+
+    def _group(self, prompt: str, luck: random.Random) -> list[list[int]]:
+        """Group the edits that state the same conventions, with the errors of its habits."""
+        listed = [(int(number), line) for number, line in _LISTED.findall(prompt)]
+        groups: dict[str, list[int]] = {}
+        for number, line in listed:
+            said = sorted(statements(line))
+            key = str(said) if said and luck.random() < self._temper.recognises else line
+            if groups and luck.random() < self._temper.confuses:
+                key = luck.choice(list(groups))
+            groups.setdefault(key, []).append(number)
+        return [group for group in groups.values() if len(group) > 1]
 
     def _merge(self, prompt: str) -> list[str]:
         """One wording of each convention and every other line once, the best supported first."""

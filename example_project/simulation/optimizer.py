@@ -33,6 +33,7 @@ _COMPARED = (
 _FIELD = re.compile(r"\b([a-z]\w*)(?: of a[^:\n]*| is not[^:\n]*)?: expected")
 _ASKED = re.compile(r"`(\w+)` (?:from|of) this")
 _UNDER_TEST = re.compile(r"^(\d+)\. not decided \(.*?\): (.*)$", re.MULTILINE)
+_LISTED = re.compile(r"^(\d+)\. \S+: \w+ (.*)$", re.MULTILINE)
 _TOOL = re.compile(r"\b([a-z]+_[a-z_]+)`? tool|\bwith `([a-z]+_[a-z_]+)`")
 
 
@@ -40,6 +41,8 @@ def propose(request: Request, members: set[str]) -> dict[str, Any]:
     """Answer an optimizer's prompt with edits or with a ranking, as the form asks."""
     editor = _Editor(request)
     reasoning = "What the tasks want: " + ", ".join(map(" ".join, editor.causes))
+    if "groups" in members:
+        return {"reasoning": reasoning, "groups": editor.groups()}
     if "selected_indices" not in members:
         return {"reasoning": reasoning, "again": editor.again(), "edits": editor.edits()}
     ranked = sorted(editor.suggestions, key=lambda one: (not _rule(one[1]["content"]), one[0]))
@@ -72,6 +75,14 @@ class _Editor:
             if any(wording in text for wording in _wordings(cause)):
                 return number
         return 0
+
+    def groups(self) -> list[list[int]]:
+        """Return the numbers of the listed edits that state the same rule."""
+        stating: dict[Cause, list[int]] = {}
+        for number, text in _LISTED.findall(self._text):
+            if rule := _rule(text):
+                stating.setdefault(rule, []).append(int(number))
+        return [numbers for numbers in stating.values() if len(numbers) > 1]
 
     def edits(self) -> list[dict[str, str]]:
         """Propose edits for failures, or say those of others once and in general words."""

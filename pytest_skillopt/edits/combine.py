@@ -1,4 +1,4 @@
-"""Patches, lists of proposed edits: united, aggregated, and selected."""
+"""Patches, lists of proposed edits: united by their text, and selected."""
 
 from __future__ import annotations
 
@@ -78,14 +78,6 @@ def say_the_same(one: Edit, other: Edit) -> bool:
 def _kind(edit: Edit) -> tuple[str, ...]:
     """Return the kind: one for all additions to a file; else the operation and its target."""
     return (*edit.place, "add") if edit.adds else (*edit.place, edit.op, edit.target)
-
-
-def aggregate(patches: Sequence[Patch], context: Context) -> Patch:
-    """Merge the analysts' patches into one, without a model call; edits from failures first."""
-    every = (e for patch in patches for e in patch.edits)
-    edits = sorted(every, key=lambda e: e.origin == "success")
-    reasoning = " ".join(patch.reasoning for patch in patches)[:2_000]
-    return Patch(tuple(deduplicate(edits)), reasoning, note=notes(patches))
 
 
 def notes(patches: Sequence[Patch]) -> str:

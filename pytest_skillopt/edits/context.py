@@ -52,6 +52,8 @@ class Context:
     """Requirements of the train tasks on their answers."""
     sampled: Sequence[SampledEdit] = ()
     """Edits that were sampled, the most telling first; analysts are asked for something else."""
+    known: Sequence[Edit] = ()
+    """Edits that were proposed before, the most promising first."""
     step: int = 0
     epoch: int = 1
     budget: int = 4

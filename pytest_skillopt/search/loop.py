@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_skillopt.edits.combine import Patch, unite
 from pytest_skillopt.edits.context import UNBOUNDED
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_skillopt.edits.context import Context
+    from pytest_skillopt.edits.records import TaskRecord
     from pytest_skillopt.rollouts.rollout import Rollout
     from pytest_skillopt.search.choices import Factor, Idea
     from pytest_skillopt.search.final_comparison import FinalComparison
@@ -114,6 +115,18 @@ class Step:
         return ", ".join(said) or "nothing is decided"
 
 
+class Proposed(NamedTuple):
+    """What analysts proposed."""
+
+    patch: Patch
+    asked: int
+    """Calls of analysts."""
+    replies: int
+    """Those that were answered."""
+    has_body: bool
+    """Whether some patch was a whole new body."""
+
+
 class DefaultSearch:
     """The loop of samples, analysts and the posterior."""
 
@@ -130,6 +143,8 @@ class DefaultSearch:
         self._observed = Observations(self._tasks)
         self._asked: Counter[int] = Counter()
         """Number of times that analysts were asked about a task."""
+        self._analysts = 0
+        """Calls of analysts."""
         self._shown: frozenset[Idea] = frozenset()
         """Ideas in the document that analysts are shown."""
         self._idle = 0
@@ -227,17 +242,19 @@ class DefaultSearch:
         jobs = [job for job in jobs if not self._observed.is_unmeasurable(job.task)]
         context = self._context()
         batch = [self._observed.record(task) for task in asked]
-        asking = Beside(lambda: self._state.stages.reflect(batch, context)) if batch else None
+        asking = Beside(lambda: self._propose(batch, context)) if batch else None
         unreadable, new = context.calls.unreadable, self._step.new
-        answered = context.calls.asked - context.calls.lost
         self._asked.update(asked)
         with asking or nullcontext():
             self._learn(self._rounds.take(jobs) if jobs else [])
         if asking:
             self._step.asked += len(batch)
             context.memory.remember_patterns(record.pattern for record in batch)
+            replies = 0
             try:
-                self._add(asking.result(), context)
+                proposed = asking.result()
+                replies = proposed.replies
+                self._add(proposed, context)
             except StopRun as end:
                 if end.kind is not Stop.UNREADABLE:
                     raise
@@ -247,7 +264,7 @@ class DefaultSearch:
             if self._step.new > new:
                 self._replies, self._repeated = None, set()
             else:
-                self._count_repeats(context.calls.asked - context.calls.lost - answered)
+                self._count_repeats(replies)
         self._settle()
 
     def _count_repeats(self, replies: int) -> None:
@@ -316,13 +333,13 @@ class DefaultSearch:
 
     @property
     def _may_ask(self) -> int:
-        """Number of calls of the optimizer that are left beside what is reserved."""
+        """Number of analysts that may be asked; a call is left for what says the same."""
         state = self._state
         if self._silent:
             return 0
         rollouts = min(samples_of(len(state.suite)), state.purse.total())
         left = min(calls_of(rollouts) - state.context.calls.asked, state.purse.affordable_calls())
-        return max(0, int(left))
+        return max(0, int(left) - 1)
 
     def _failing(self, most: int) -> list[int]:
         """Return the tasks that analysts should see next, as many as may be asked about."""
@@ -336,20 +353,23 @@ class DefaultSearch:
         return self._state.context.at(
             version=self._ideas.make(self._shown).version,
             sampled=self._under_test(),
+            known=[self._ideas[idea] for idea in self._ranked_ideas()],
             step=self._state.history.step,
             budget=self._settings.edit_budget,
             minibatch=1,
         )
 
+    def _ranked_ideas(self) -> list[Idea]:
+        """Return all ideas, the most promising first."""
+        return sorted(self._model.state, key=lambda idea: (-self._model.good(idea), idea))
+
     def _under_test(self) -> list[SampledEdit]:
         """List the open edits, the most promising first, then those that were given up.
 
-        An analyst that does not see the open ones words them anew, and each wording would be an
-        idea of its own with samples of its own.
+        An analyst that does not see the open ones words them anew.
         """
         states = self._model.state
-        opened = [idea for idea, state in states.items() if state == "open"]
-        opened.sort(key=lambda idea: (-self._model.good(idea), idea))
+        opened = [idea for idea in self._ranked_ideas() if states[idea] == "open"]
         gone = [idea for idea, state in states.items() if state == "given up"]
         gone.sort(key=lambda idea: -self._observed.with_idea[idea])
         return [
@@ -362,21 +382,31 @@ class DefaultSearch:
             for idea in [*opened[:_SHOWN_OPEN], *gone]
         ]
 
-    def _add(self, patches: Sequence[Patch], context: Context) -> None:
-        """Add the edits of analysts as ideas."""
-        history, stages = self._state.history, self._state.stages
+    def _propose(self, batch: Sequence[TaskRecord], context: Context) -> Proposed:
+        """Ask analysts about tasks, and unite what says the same."""
+        calls, stages = context.calls, self._state.stages
+        asked, lost = calls.asked, calls.lost
+        patches = stages.reflect(batch, context)
+        asked, lost = calls.asked - asked, calls.lost - lost
         edits = [patch for patch in patches if patch.body is None]
         merged = stages.aggregate(edits, context.at(budget=UNBOUNDED))
-        if merged.body is not None or len(edits) < len(patches):
+        has_body = merged.body is not None or len(edits) < len(patches)
+        return Proposed(merged, asked, asked - lost, has_body=has_body)
+
+    def _add(self, proposed: Proposed, context: Context) -> None:
+        """Add the edits of analysts as ideas."""
+        history, stages = self._state.history, self._state.stages
+        if proposed.has_body:
             history.note(
                 "a whole new body was left out: this search samples edits one by one; use "
                 "--skillopt-search=batch for patches with a body"
             )
-        history.note(merged.note)
-        chosen = stages.select(merged, context.at(budget=UNBOUNDED))
+        history.note(proposed.patch.note)
+        chosen = stages.select(proposed.patch, context.at(budget=UNBOUNDED))
         self._take_in(chosen.edits, context)
-        # Every call of the batch could have proposed each of its ideas.
-        self._model.called(context.calls.asked)
+        # Every analyst of the batch could have proposed each of its ideas.
+        self._analysts += proposed.asked
+        self._model.called(self._analysts)
         self._model.learn([])
 
     def _take_in(self, edits: Iterable[Edit], context: Context) -> None:

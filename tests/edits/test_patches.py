@@ -1,7 +1,9 @@
-"""Proposals that say the same become one without a call."""
+"""Proposals that say the same become one: by their text, or by one call of the optimizer."""
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -9,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tables import each_row
 
-from pytest_skillopt.edits.combine import Patch, aggregate, by_support, deduplicate, say_the_same
+from pytest_skillopt.edits.aggregate import aggregate
+from pytest_skillopt.edits.combine import Patch, by_support, deduplicate, say_the_same
 from pytest_skillopt.skill.edits import Edit
 
 if TYPE_CHECKING:
@@ -56,16 +59,59 @@ def test_support_ranks_failures_first(order: list[tuple[int, str]]) -> None:
     assert ranked == [("failure", 2), ("failure", 1), ("success", 2), ("success", 1)]
 
 
-def test_patches_become_one_without_a_call_failures_first(toy: ModuleType) -> None:
+def test_edits_with_one_text_become_one_without_a_call(toy: ModuleType) -> None:
     model = toy.ToyOptimizer()
-    rule, same, other = (
-        toy.append(text, task) for text, task in (("Sort.", "a"), ("sort", "b"), ("Sum.", "c"))
-    )
-    kept = replace(other, origin="success")
-    patches = [Patch((kept, same), "one", note="noted"), Patch((rule,), "two")]
+    rule, same = toy.append("Sort.", "a"), replace(toy.append("sort", "b"), origin="success")
+    patches = [Patch((same,), "one", note="noted"), Patch((rule,), "two")]
     merged = aggregate(patches, toy.make_context(model))
-    assert [(e.content, e.tasks, e.support) for e in merged.edits] == [
-        ("sort", ("b", "a"), 2),
-        ("Sum.", ("c",), 1),
-    ]
+    assert [(e.content, e.tasks, e.support) for e in merged.edits] == [("Sort.", ("a", "b"), 2)]
     assert (merged.reasoning, merged.note, model.asked) == ("one two", "noted", [])
+
+
+@each_row(
+    ("answer", "united"),
+    [
+        ({"groups": [[1, 2]]}, {"- Sort rows.": ("a",), "- Sum up.": ("b",)}),
+        ({"groups": [[3, 1]]}, {"- Order the rows.": ("a",), "- Sort rows.": ("b",)}),
+        ({"groups": [[2, 3, 3], [2, 1]]}, {"- Order the rows.": ("a", "b")}),
+        ({"groups": [[0, 3], [9], []]}, {"- Order the rows.": ("a",), "- Sum up.": ("b",)}),
+        ({"groups": None}, {"- Order the rows.": ("a",), "- Sum up.": ("b",)}),
+        ({}, {"- Order the rows.": ("a",), "- Sum up.": ("b",)}),
+    ],
+)
+def test_one_call_names_the_edits_that_say_the_same(
+    toy: ModuleType, answer: dict[str, object], united: dict[str, tuple[str, ...]]
+) -> None:
+    model = toy.ToyOptimizer(script=lambda form, messages: json.dumps(answer))
+    known = [toy.append("- Sort rows.", "z")]
+    context = toy.make_context(model, known=known)
+    patches = [
+        Patch((toy.append("- Order the rows.", "a"),)),
+        Patch((toy.append("- Sum up.", "b"),)),
+    ]
+    merged = aggregate(patches, context)
+    assert {edit.content: edit.tasks for edit in merged.edits} == united
+    assert {form for form, *_ in model.asked} == {"Groups"}
+    prompt = model.asked[0][-1]
+    for line in ("1. SKILL.md: append - Sort rows.", "3. SKILL.md: append - Sum up."):
+        assert line in prompt
+
+
+def test_known_edits_are_compared_only_with_new_ones(toy: ModuleType) -> None:
+    model, known = toy.ToyOptimizer(), [toy.append("- Sort rows."), toy.append("- Sum up.")]
+    merged = aggregate(
+        [Patch((toy.append("- sort rows", "a"),))], toy.make_context(model, known=known)
+    )
+    assert [edit.tasks for edit in merged.edits] == [("a",)]
+    assert model.asked == []
+
+
+def test_the_question_is_bounded_and_holds_no_secret(toy: ModuleType) -> None:
+    key = "sk-proj-" + "a1B2c3D4" * 4
+    edits = [toy.append(f"- {toy.rule(number)} {key} " + "x" * 2000) for number in range(90)]
+    model = toy.ToyOptimizer()
+    aggregate([Patch(tuple(edits[:45]))], toy.make_context(model, known=edits[45:]))
+    (asked,) = model.asked
+    lines = re.findall(r"^\d+\. SKILL\.md: .*$", asked[-1], re.MULTILINE)
+    assert len(lines) == 60
+    assert all(len(line) < 700 and key not in line for line in lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import random
 import re
@@ -114,7 +115,7 @@ def test_a_suite_that_starts_at_zero_is_climbed(toy: ModuleType) -> None:
     lines = [toy.rule(0), toy.rule(1), toy.rule(2), *(f"- Mind matter {n}." for n in range(4))]
 
     def script(form: str, messages: Any) -> str | None:
-        luck = random.Random(messages[1]["content"] + str(len(model.asked)))
+        luck = random.Random(messages[1]["content"] + str(model.forms().count("Edits")))
         edits = [{"op": "append", "target": "", "content": x} for x in luck.sample(lines, 2)]
         return json.dumps({"reasoning": "", "edits": edits}) if form == "Edits" else None
 
@@ -232,6 +233,35 @@ def test_an_open_edit_that_is_proposed_by_its_number_has_one_more_vote(toy: Modu
     assert votes
     assert all(support[text] > count for text, count in votes.items())
     assert len(support) == len(outcome.edits)
+
+
+def test_wordings_of_one_rule_that_the_optimizer_names_are_one_edit(toy: ModuleType) -> None:
+    """Each of two would do nothing as long as the other one is in the document."""
+    phrases = [
+        "",
+        "Whatever the source may do, remember: ",
+        "No answer is sent before this holds: ",
+    ]
+    phrase = itertools.cycle(phrases)
+
+    def answer(form: str, messages: Sequence[dict[str, Any]]) -> str | None:
+        prompt = messages[-1]["content"]
+        if form == "Groups":
+            stating: dict[str, list[int]] = {}
+            for number, rule in re.findall(r"^(\d+)\. .*(Convention \d+)", prompt, re.MULTILINE):
+                stating.setdefault(rule, []).append(int(number))
+            return json.dumps({"groups": list(stating.values())})
+        wanted = re.findall(r"convention (\d+) is not followed", prompt)
+        rules = [toy.rule(int(number)).removeprefix("- ") for number in dict.fromkeys(wanted)]
+        edits = [{"op": "append", "content": f"- {next(phrase)}{rule}"} for rule in rules]
+        return json.dumps({"edits": edits})
+
+    model = toy.ToyOptimizer(script=answer)
+    outcome, _ = train(toy, toy.make_world(tasks=24, rules=2, weak=0.0), model)
+    assert outcome.status == "accepted"
+    rules = [re.findall(r"Convention \d+", row.content)[0] for row in outcome.edits]
+    assert sorted(rules) == sorted(set(rules))
+    assert all(row.support > 1 for row in outcome.edits)
 
 
 def test_nobody_is_asked_on_about_tasks_that_pass_with_the_kept_lines(toy: ModuleType) -> None:
