@@ -28,7 +28,7 @@ from pytest_skillopt.plugins.propose.validate import (
     most_tokens,
     own_rule,
 )
-from pytest_skillopt.run.directory import replace_file, write_skill
+from pytest_skillopt.run.directory import finish_writing, replace_file, write_skill
 from pytest_skillopt.run.past import home_of, pick_run
 from pytest_skillopt.run.project import change_of_run
 from pytest_skillopt.skill.folder import file_names
@@ -83,11 +83,13 @@ def _adopted(args: argparse.Namespace, home: Home, run: str, result: Result) -> 
         raise UserError(f"run {run} accepted nothing: {result.reason}")
     receipt = _receipt(home, run)
     _check_place(receipt)
+    root = home.path.resolve().parent
+    settings = _settings(root)
+    for note in finish_writing(root, home, accepted, _trained(settings)):
+        tell(note)
     if args.undo:
         return _undone(home, run, accepted)
     check_consistent(result, accepted.values())
-    root = home.path.resolve().parent
-    settings = _settings(root)
     searches = args.search or settings.get("search", "")
     changes = []
     for path, skill in accepted.items():

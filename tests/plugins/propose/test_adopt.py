@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -179,6 +180,47 @@ def test_undoing_removes_a_file_that_the_version_had_created(
     assert main(["adopt", RUN, "--undo"]) == 1
     assert "references/dates.md is not the version" in capsys.readouterr().err
     assert created.read_text() == "Mine.\n"
+
+
+KILLED = """
+import os, signal, sys
+
+def kill_at_the_second(event, arguments):
+    if event == "os.rename" and str(arguments[1]).endswith(".md"):
+        seen.append(arguments)
+        if len(seen) == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+seen = []
+sys.addaudithook(kill_at_the_second)
+from pytest_skillopt.cli import main
+main(sys.argv[1:])
+"""
+
+
+def test_a_kill_between_two_files_is_made_good_by_the_same_command(
+    project: Project, run: Path
+) -> None:
+    reference = project.root / "skills" / "references" / "dates.md"
+    reference.parent.mkdir()
+    old, new = b"Write them as you like.\n", b"Write them as YYYY-MM-DD.\n"
+    reference.write_bytes(old)
+    with (project.root / "pyproject.toml").open("a") as settings:
+        settings.write('skillopt_files = "references/*.md"\n')
+    name = "references/dates.md"
+    before = Version({"SKILL.md": Text(BEFORE), name: Text(old)})
+    forge(run, Version({"SKILL.md": Text(AFTER), name: Text(new)}).packed, before=before.digest)
+    (run / "skills" / f"{before.digest}.md").write_bytes(before.packed)
+    for command, texts in (
+        (["adopt", RUN], (AFTER, new)),
+        (["adopt", RUN, "--undo"], (BEFORE, old)),
+    ):
+        there = project.skill.read_bytes()
+        done = subprocess.run([sys.executable, "-c", KILLED, *command])
+        assert done.returncode == -signal.SIGKILL
+        assert (project.skill.read_bytes(), reference.read_bytes()) == (there, texts[1])
+        assert main(command) == 0
+        assert (project.skill.read_bytes(), reference.read_bytes()) == texts
 
 
 def test_a_result_does_not_choose_the_rule_that_judges_it(
