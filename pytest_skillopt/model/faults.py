@@ -110,7 +110,9 @@ def _raised_inside(error: BaseException, kind: type[BaseException]) -> ModelFaul
     if isinstance(error, kind) or inside:
         is_unmade = "__init__" in inside and "request" not in inside  # the client itself
         if isinstance(error, ImportError) or is_unmade:
-            return ModelFault(f"no request can be sent: {brief(str(error))}", fatal=True)
+            where = " (SSL_CERT_FILE or SSL_CERT_DIR)" if isinstance(error, OSError) else ""
+            words = f"no request can be sent: {brief(str(error))}{where}"
+            return ModelFault(words, fatal=True)
         words = f"unreadable reply ({type(error).__name__}: {brief(str(error))})"
         return ModelFault(words, retry=True, answered=True)
     return None

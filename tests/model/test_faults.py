@@ -93,6 +93,7 @@ def test_an_sdk_that_cannot_send_anything_is_a_fault_that_costs_nothing(
     assert (fault.fatal, fault.answered, fault.usage) == (True, False, Usage())
     assert "no request can be sent: " in fault.message
     assert words in fault.message
+    assert ("SSL_CERT_FILE or" in fault.message) == (variable == "SSL_CERT_FILE")
 
 
 def test_a_reply_of_which_no_object_can_be_made_may_have_been_paid_for() -> None:
