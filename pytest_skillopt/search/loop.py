@@ -243,29 +243,33 @@ class DefaultSearch:
         context = self._context()
         batch = [self._observed.record(task) for task in asked]
         asking = Beside(lambda: self._propose(batch, context)) if batch else None
-        unreadable, new = context.calls.unreadable, self._step.new
+        unreadable = context.calls.unreadable
         self._asked.update(asked)
         with asking or nullcontext():
             self._learn(self._rounds.take(jobs) if jobs else [])
         if asking:
             self._step.asked += len(batch)
             context.memory.remember_patterns(record.pattern for record in batch)
-            replies = 0
-            try:
-                proposed = asking.result()
-                replies = proposed.replies
-                self._add(proposed, context)
-            except StopRun as end:
-                if end.kind is not Stop.UNREADABLE:
-                    raise
-                self._silent = end.reason
+            self._hear(asking, context)
             if context.calls.unreadable > unreadable:
                 self._step.came = context.calls.came
-            if self._step.new > new:
-                self._replies, self._repeated = None, set()
-            else:
-                self._count_repeats(replies)
         self._settle()
+
+    def _hear(self, asking: Beside[Proposed], context: Context) -> None:
+        """Add what analysts proposed, and count the replies without anything new."""
+        new, replies = self._step.new, 0
+        try:
+            proposed = asking.result()
+            replies = proposed.replies
+            self._add(proposed, context)
+        except StopRun as end:
+            if end.kind is not Stop.UNREADABLE:
+                raise
+            self._silent = end.reason
+        if self._step.new > new:
+            self._replies, self._repeated = None, set()
+        else:
+            self._count_repeats(replies)
 
     def _count_repeats(self, replies: int) -> None:
         """Count replies without a new edit."""
