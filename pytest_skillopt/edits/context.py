@@ -53,7 +53,7 @@ class Context:
     sampled: Sequence[SampledEdit] = ()
     """Edits that were sampled, the most telling first; analysts are asked for something else."""
     known: Sequence[Edit] = ()
-    """Edits that were proposed before, the most promising first."""
+    """Edits that were proposed before and not given up, the most promising first."""
     step: int = 0
     epoch: int = 1
     budget: int = 4

@@ -357,7 +357,7 @@ class DefaultSearch:
         return self._state.context.at(
             version=self._ideas.make(self._shown).version,
             sampled=self._under_test(),
-            known=[self._ideas[idea] for idea in self._ranked_ideas()],
+            known=self._known_edits(),
             step=self._state.history.step,
             budget=self._settings.edit_budget,
             minibatch=1,
@@ -366,6 +366,11 @@ class DefaultSearch:
     def _ranked_ideas(self) -> list[Idea]:
         """Return all ideas, the most promising first."""
         return sorted(self._model.state, key=lambda idea: (-self._model.good(idea), idea))
+
+    def _known_edits(self) -> list[Edit]:
+        """List the edits that a new one may repeat: in other words one given up is tried again."""
+        state = self._model.state
+        return [self._ideas[idea] for idea in self._ranked_ideas() if state[idea] != "given up"]
 
     def _under_test(self) -> list[SampledEdit]:
         """List the open edits, the most promising first, then those that were given up.

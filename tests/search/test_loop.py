@@ -210,6 +210,18 @@ def test_analysts_are_shown_what_was_given_up(toy: ModuleType) -> None:
     assert "refuted" in last
 
 
+def test_what_was_given_up_is_a_new_edit_in_other_words(toy: ModuleType) -> None:
+    model = toy.ToyOptimizer(useful=0.3)
+    outcome, _ = train(toy, toy.make_world(tasks=24, rules=2, weak=0.0), model)
+    gone = [row.content for row in outcome.edits if row.status == "given up"]
+    listed = [
+        re.findall(r"^\d+\. SKILL\.md: append (.*)$", prompt, re.MULTILINE)
+        for form, _, prompt in model.asked
+        if form == "Groups"
+    ]
+    assert any(line in listed[0] and line not in listed[-1] for line in gone)
+
+
 def test_an_open_edit_that_is_proposed_by_its_number_has_one_more_vote(toy: ModuleType) -> None:
     """Otherwise each analyst words the same rule anew, and each wording has samples of its own."""
     under_test = re.compile(r"^(\d+)\. not decided \(.*?\): append (- Convention.*)$", re.MULTILINE)
