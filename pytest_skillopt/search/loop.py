@@ -115,8 +115,8 @@ class Step:
         return ", ".join(said) or "nothing is decided"
 
 
-class Proposed(NamedTuple):
-    """What analysts proposed."""
+class Proposal(NamedTuple):
+    """Edits of the analysts of one round."""
 
     patch: Patch
     asked: int
@@ -250,18 +250,18 @@ class DefaultSearch:
         if asking:
             self._step.asked += len(batch)
             context.memory.remember_patterns(record.pattern for record in batch)
-            self._hear(asking, context)
+            self._finish_asking(asking, context)
             if context.calls.unreadable > unreadable:
                 self._step.came = context.calls.came
         self._settle()
 
-    def _hear(self, asking: Beside[Proposed], context: Context) -> None:
+    def _finish_asking(self, asking: Beside[Proposal], context: Context) -> None:
         """Add what analysts proposed, and count the replies without anything new."""
         new, replies = self._step.new, 0
         try:
-            proposed = asking.result()
-            replies = proposed.replies
-            self._add(proposed, context)
+            proposal = asking.result()
+            replies = proposal.replies
+            self._add(proposal, context)
         except StopRun as end:
             if end.kind is not Stop.UNREADABLE:
                 raise
@@ -368,7 +368,7 @@ class DefaultSearch:
         return sorted(self._model.state, key=lambda idea: (-self._model.good(idea), idea))
 
     def _known_edits(self) -> list[Edit]:
-        """List the edits that a new one may repeat: in other words one given up is tried again."""
+        """List the edits that are not given up; one that is may return in other words."""
         state = self._model.state
         return [self._ideas[idea] for idea in self._ranked_ideas() if state[idea] != "given up"]
 
@@ -391,7 +391,7 @@ class DefaultSearch:
             for idea in [*opened[:_SHOWN_OPEN], *gone]
         ]
 
-    def _propose(self, batch: Sequence[TaskRecord], context: Context) -> Proposed:
+    def _propose(self, batch: Sequence[TaskRecord], context: Context) -> Proposal:
         """Ask analysts about tasks, and unite what says the same."""
         calls, stages = context.calls, self._state.stages
         asked, lost = calls.asked, calls.lost
@@ -400,21 +400,21 @@ class DefaultSearch:
         edits = [patch for patch in patches if patch.body is None]
         merged = stages.aggregate(edits, context.at(budget=UNBOUNDED))
         has_body = merged.body is not None or len(edits) < len(patches)
-        return Proposed(merged, asked, asked - lost, has_body=has_body)
+        return Proposal(merged, asked, asked - lost, has_body=has_body)
 
-    def _add(self, proposed: Proposed, context: Context) -> None:
+    def _add(self, proposal: Proposal, context: Context) -> None:
         """Add the edits of analysts as ideas."""
         history, stages = self._state.history, self._state.stages
-        if proposed.has_body:
+        if proposal.has_body:
             history.note(
                 "a whole new body was left out: this search samples edits one by one; use "
                 "--skillopt-search=batch for patches with a body"
             )
-        history.note(proposed.patch.note)
-        chosen = stages.select(proposed.patch, context.at(budget=UNBOUNDED))
+        history.note(proposal.patch.note)
+        chosen = stages.select(proposal.patch, context.at(budget=UNBOUNDED))
         self._take_in(chosen.edits, context)
         # Every analyst of the batch could have proposed each of its ideas.
-        self._analysts += proposed.asked
+        self._analysts += proposal.asked
         self._model.called(self._analysts)
         self._model.learn([])
 
