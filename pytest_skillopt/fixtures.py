@@ -31,6 +31,8 @@ def _skillopt_skill(request: pytest.FixtureRequest) -> Skill:
     from pytest_skillopt.skill.version import Version
     from pytest_skillopt.tasks.task import selected_skill
 
+    with without_traceback():
+        refuse_windows()
     running, config = current(request.config), request.config
     if running is not None:
         found, folder = Version.unpack(running.content), running.skill_dir
@@ -90,6 +92,12 @@ def skill_agent(request: pytest.FixtureRequest, _skillopt_skill: Skill) -> Agent
             max_turns=models.settings.max_turns,
             own_tools=own_tools,
         )
+
+
+def refuse_windows() -> None:
+    """Raise UsageError on a system that has no locks, signals and timers of POSIX."""
+    if os.name == "nt":
+        raise pytest.UsageError("skillopt runs on Linux and macOS; on Windows run it in WSL")
 
 
 @contextlib.contextmanager

@@ -7,13 +7,12 @@ everything else is imported by the hook that needs it.
 from __future__ import annotations
 
 import inspect
-import os
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_skillopt import hookspecs, options
-from pytest_skillopt.fixtures import _skillopt_skill, rollout, skill, skill_agent
+from pytest_skillopt.fixtures import _skillopt_skill, refuse_windows, rollout, skill, skill_agent
 from pytest_skillopt.plugins import enter_session, register_builtin
 
 if TYPE_CHECKING:
@@ -68,8 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
     from pytest_skillopt.mode import Mode
 
     if mode := Mode.from_config(config):
-        if os.name == "nt":
-            raise pytest.UsageError("skillopt runs on Linux and macOS; on Windows run it in WSL")
+        refuse_windows()
         from pytest_skillopt.session import start
 
         start(config, mode)

@@ -300,3 +300,20 @@ def test_the_public_names_are_importable() -> None:
         assert getattr(pytest_skillopt, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         pytest_skillopt.nothing  # noqa: B018
+
+
+def test_windows_is_told_of_wsl(project: pytest.Pytester) -> None:
+    project.makeconftest(
+        """
+        import os, types
+        from pytest_skillopt import fixtures
+
+        fixtures.os = types.SimpleNamespace(name="nt", path=os.path)
+        """
+    )
+    project.makepyfile("import pytest\n\n@pytest.mark.skill_task\ndef test_it(skill): pass")
+    words = "skillopt runs on Linux and macOS; on Windows run it in WSL"
+    plain = project.runpytest_subprocess()
+    plain.assert_outcomes(errors=1)
+    plain.stdout.fnmatch_lines([words])
+    assert_refused(project.runpytest_subprocess("--skillopt"), f"*{words}")
