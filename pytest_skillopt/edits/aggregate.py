@@ -38,8 +38,9 @@ def aggregate(patches: Sequence[Patch], context: Context) -> Patch:
     """Merge the analysts' patches into one; edits from failures first.
 
     Exact and near duplicates become one edit by their text. Those that say the same in other words
-    are named by one call of the optimizer: the one that is known, or the first one, stands for all
-    of a group. If the answer is lost or cannot be read, they stay apart.
+    are named by one call of the optimizer: the most promising known one, or the first one, stands
+    for all of a group in the same place. If the answer is lost or cannot be read, they stay
+    apart.
     """
     every = (edit for patch in patches for edit in patch.edits)
     edits = deduplicate(sorted(every, key=lambda edit: edit.origin == "success"))
@@ -48,6 +49,7 @@ def aggregate(patches: Sequence[Patch], context: Context) -> Patch:
 
 
 def _unite_by_meaning(edits: Sequence[Edit], context: Context) -> list[Edit]:
+    """Unite new edits with what says the same, by one call of the optimizer."""
     new = [edit for edit in edits if not _is_one_of(context.known, edit)]
     known = context.known[: max(0, _MOST_LISTED - len(new))]
     listed = [*known, *new][:_MOST_LISTED]
@@ -56,9 +58,16 @@ def _unite_by_meaning(edits: Sequence[Edit], context: Context) -> list[Edit]:
     lines = [f"{number}. {_describe(edit)}" for number, edit in enumerate(listed, start=1)]
     shown = quote("\n".join(lines), _MOST_LISTED * 2 * _SHOWN)
     answer = context.at(sampled=()).ask("aggregate", "same", Groups, ("Edits", shown))
-    groups = answer.groups if answer else ()
-    stands_for = _first_of_groups(listed, groups)
-    return deduplicate(_in_words_of(edit, stands_for.get(edit.key, edit)) for edit in edits)
+    words = {edit.key: edit for edit in edits}
+    left = dict(enumerate(listed, start=1))
+    for numbers in answer.groups if answer else ():
+        # An edit is in one group only.
+        group = [left.pop(number) for number in sorted(set(numbers)) if number in left]
+        for edit in group[1:]:
+            # In another place, such as the description, a text has another effect.
+            if edit.place == group[0].place:
+                words[edit.key] = group[0]
+    return deduplicate(_in_words_of(edit, words[edit.key]) for edit in edits)
 
 
 def _is_one_of(known: Sequence[Edit], edit: Edit) -> bool:
@@ -68,17 +77,6 @@ def _is_one_of(known: Sequence[Edit], edit: Edit) -> bool:
 def _describe(edit: Edit) -> str:
     replaced = f" (in place of: {edit.target})" if edit.op == "replace" else ""
     return f"{edit.file}: {' '.join(redact(edit.text + replaced).split())[:_SHOWN]}"
-
-
-def _first_of_groups(listed: Sequence[Edit], groups: Sequence[Sequence[int]]) -> dict[str, Edit]:
-    """Return by its key for each edit of a group the first one; an edit is in one group only."""
-    first: dict[str, Edit] = {}
-    for group in groups:
-        numbers = sorted({number for number in group if 1 <= number <= len(listed)})
-        members = [listed[number - 1] for number in numbers]
-        members = [edit for edit in members if edit.key not in first]
-        first.update({edit.key: members[0] for edit in members})
-    return first
 
 
 def _in_words_of(edit: Edit, other: Edit) -> Edit:

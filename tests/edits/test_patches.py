@@ -97,6 +97,24 @@ def test_one_call_names_the_edits_that_say_the_same(
         assert line in prompt
 
 
+def test_what_stands_elsewhere_keeps_its_words_and_votes_go_to_the_first_known_edit(
+    toy: ModuleType,
+) -> None:
+    script = {"groups": [[1, 2, 3], [4, 5]]}
+    model = toy.ToyOptimizer(script=lambda form, messages: json.dumps(script))
+    known = [toy.append("- Sort rows."), toy.append("- Order the rows.")]
+    named = replace(known[1], tasks=("a",), support=1)
+    described = replace(toy.append("- Arrange all rows.", "b"), field="description")
+    others = [toy.append("- Sum up.", "c"), toy.append("- Add all figures.", "d")]
+    patches = [Patch((named, described, *others))]
+    merged = aggregate(patches, toy.make_context(model, known=known))
+    assert {edit.content: edit.tasks for edit in merged.edits} == {
+        "- Sort rows.": ("a",),
+        "- Arrange all rows.": ("b",),
+        "- Sum up.": ("c", "d"),
+    }
+
+
 def test_known_edits_are_compared_only_with_new_ones(toy: ModuleType) -> None:
     model, known = toy.ToyOptimizer(), [toy.append("- Sort rows."), toy.append("- Sum up.")]
     merged = aggregate(
