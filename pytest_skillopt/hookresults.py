@@ -45,32 +45,39 @@ def _any(value: object) -> bool:
 
 
 _PATCH = _having("edits", "body")
-_WANTED: dict[str, tuple[Check, str]] = {
-    "settings": (_named(_any), "a dict of settings by name"),
-    "client": (_having("complete", "name", "fingerprint", "simulated"), "a Model"),
-    "classify_error": (_having("kind", "message"), "an InfraError"),
-    "prompt": (_text, "a text"),
+_Wanted = dict[str, tuple[Check, str]]
+_STAGES: _Wanted = {
     "reflect": (_listed(_PATCH), "a list of Patch"),
     "aggregate": (_PATCH, "a Patch"),
     "select": (_PATCH, "a Patch"),
     "update": (_having("version", "applied", "refused"), "an Update"),
-    "opened": (_text, "a text"),
-    "task": (_named(_any), "a dict of fields by name"),
     "lint_rules": (_listed(_rule), "a list of LintRule that refuse or warn"),
     "check_edit": (callable, "a function of an edit and the text that it adds"),
+}
+"""The results of the hooks of a search's stages, and their description."""
+_PARTS: _Wanted = {
     "searches": (_named(callable), "a dict of functions by name, each of which makes a Search"),
     "rules": (_named(callable), "a dict of functions by name, each of which returns a gate"),
     "modes": (_listed(_having("carry_out")), "a list of Mode"),
     "runner": (_having("put", "close"), "a ConcurrentRunner"),
+}
+"""The same of the hooks that add a part."""
+_FACTS: _Wanted = {
+    "settings": (_named(_any), "a dict of settings by name"),
+    "client": (_having("complete", "name", "fingerprint", "simulated"), "a Model"),
+    "classify_error": (_having("kind", "message"), "an InfraError"),
+    "prompt": (_text, "a text"),
+    "opened": (_text, "a text"),
+    "task": (_named(_any), "a dict of fields by name"),
     "report": (_reports, "a dict of texts by names of files, without folders,"),
 }
-"""The results of each hook, and their description."""
+"""The same of the hooks that tell or ask for something."""
 
 
 def register(manager: pytest.PytestPluginManager) -> None:
     """Refuse results of a wrong type from now on, in conftest files and all plugins."""
     wrappers = _Wrappers()
-    for name, wanted in _WANTED.items():
+    for name, wanted in (_STAGES | _PARTS | _FACTS).items():
         hook = f"pytest_skillopt_{name}"
         setattr(wrappers, hook, _wrapper(manager, hook, *wanted))
     manager.register(wrappers, "skillopt-hookresults")

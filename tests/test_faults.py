@@ -728,7 +728,7 @@ FEW_FILES = """if name == "Ben":
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts in /proc")
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts open files in /proc")
 def test_a_run_that_can_open_no_more_files_ends_with_a_sentence_and_is_continued(
     project: FaultProject, undisturbed: list[dict[str, Any]]
 ) -> None:
@@ -950,7 +950,7 @@ def _train_invoices(folder: Path, *arguments: str) -> dict[str, Any]:
 # Files that a run leaves behind
 
 
-@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts in /proc")
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts open files in /proc")
 def test_nothing_is_left_of_64_calls_in_flight(
     project: FaultProject, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

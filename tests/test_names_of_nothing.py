@@ -1,4 +1,4 @@
-"""What an option names has to exist: else it is an error, which names it, before any call."""
+"""An option that names something missing is an error before any call, and the error names it."""
 
 from __future__ import annotations
 

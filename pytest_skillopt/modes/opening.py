@@ -48,6 +48,7 @@ from pytest_skillopt.run.openrun import (
     versions_at_start,
     versions_of_packages,
 )
+from pytest_skillopt.run.project import CONFIG_FILES
 from pytest_skillopt.search.extensions import notes_on_search
 from pytest_skillopt.skill.folder import left_out
 from pytest_skillopt.skill.read import skill_files
@@ -64,11 +65,6 @@ if TYPE_CHECKING:
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.version import Version
     from pytest_skillopt.tasks.task import SkillTask
-
-_CONFIGURATIONS = (
-    "pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini",
-    "setup.cfg",
-)  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -142,6 +138,7 @@ def opened(
             *told,
         ]
         earlier = earlier_usage(journal.path) if resumed else {}
+        packages = versions_of_packages(tasks)
         if not mode.late_probe:
             probe()
         yield Run(
@@ -160,7 +157,7 @@ def opened(
             probe=probe,
             notes=notes,
             used=found,
-            packages=versions_of_packages(tasks),
+            packages=packages,
             earlier=earlier,
             unfinished=_unfinished(home, mode, directory, about),
         )
@@ -229,7 +226,7 @@ def _refuse_foreign_root(config: pytest.Config) -> None:
     for folder in (here, *here.parents):
         if folder == root or not folder.is_relative_to(root):
             return
-        for name in _CONFIGURATIONS:
+        for name in CONFIG_FILES:
             if (folder / name).is_file():
                 raise pytest.UsageError(
                     f"--skillopt-compare: both are outside of the project, so that pytest takes "

@@ -17,6 +17,17 @@ if TYPE_CHECKING:
     from pytest_skillopt.run.directory import Home
     from pytest_skillopt.run.result import SkillResult
 
+CONFIG_FILES = (
+    "pytest.toml",
+    ".pytest.toml",
+    "pytest.ini",
+    ".pytest.ini",
+    "pyproject.toml",
+    "tox.ini",
+    "setup.cfg",
+)
+"""Files in pytest's order of precedence (``_pytest.config.findpaths.locate_config``)."""
+
 
 def version_of_run(home: Home, run: str, version: str) -> Version:
     """Read a version of a skill that a run has stored.

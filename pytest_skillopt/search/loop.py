@@ -115,14 +115,14 @@ class Step:
         return ", ".join(said) or "nothing is decided"
 
 
-class Proposal(NamedTuple):
-    """Edits of the analysts of one round."""
+class Answers(NamedTuple):
+    """Answers of the analysts of one round."""
 
     patch: Patch
     asked: int
-    """Calls of analysts."""
+    """Number of their calls."""
     replies: int
-    """Those that were answered."""
+    """Number of these calls that were answered."""
     has_body: bool
     """Whether some patch was a whole new body."""
 
@@ -255,13 +255,13 @@ class DefaultSearch:
                 self._step.came = context.calls.came
         self._settle()
 
-    def _finish_asking(self, asking: Beside[Proposal], context: Context) -> None:
+    def _finish_asking(self, asking: Beside[Answers], context: Context) -> None:
         """Add what analysts proposed, and count the replies without anything new."""
         new, replies = self._step.new, 0
         try:
-            proposal = asking.result()
-            replies = proposal.replies
-            self._add(proposal, context)
+            answers = asking.result()
+            replies = answers.replies
+            self._add(answers, context)
         except StopRun as end:
             if end.kind is not Stop.UNREADABLE:
                 raise
@@ -391,7 +391,7 @@ class DefaultSearch:
             for idea in [*opened[:_SHOWN_OPEN], *gone]
         ]
 
-    def _propose(self, batch: Sequence[TaskRecord], context: Context) -> Proposal:
+    def _propose(self, batch: Sequence[TaskRecord], context: Context) -> Answers:
         """Ask analysts about tasks, and unite what says the same."""
         calls, stages = context.calls, self._state.stages
         asked, lost = calls.asked, calls.lost
@@ -400,21 +400,21 @@ class DefaultSearch:
         edits = [patch for patch in patches if patch.body is None]
         merged = stages.aggregate(edits, context.at(budget=UNBOUNDED))
         has_body = merged.body is not None or len(edits) < len(patches)
-        return Proposal(merged, asked, asked - lost, has_body=has_body)
+        return Answers(merged, asked, asked - lost, has_body=has_body)
 
-    def _add(self, proposal: Proposal, context: Context) -> None:
+    def _add(self, answers: Answers, context: Context) -> None:
         """Add the edits of analysts as ideas."""
         history, stages = self._state.history, self._state.stages
-        if proposal.has_body:
+        if answers.has_body:
             history.note(
                 "a whole new body was left out: this search samples edits one by one; use "
                 "--skillopt-search=batch for patches with a body"
             )
-        history.note(proposal.patch.note)
-        chosen = stages.select(proposal.patch, context.at(budget=UNBOUNDED))
+        history.note(answers.patch.note)
+        chosen = stages.select(answers.patch, context.at(budget=UNBOUNDED))
         self._take_in(chosen.edits, context)
         # Every analyst of the batch could have proposed each of its ideas.
-        self._analysts += proposal.asked
+        self._analysts += answers.asked
         self._model.called(self._analysts)
         self._model.learn([])
 

@@ -237,6 +237,7 @@ class Trainer:
         after = state.incumbent if status == "accepted" else state.start
         ended_early = state.history.ended_early or status in ("interrupted", "unmeasured")
         resumable = self._final.interrupted or (ended_early and not decided)
+        accepted, notes = tuple(state.accepted), tuple(self._notes(status))
         return TrainOutcome(
             skill=state.skill,
             before=state.start,
@@ -244,14 +245,14 @@ class Trainer:
             status=status,
             reason=reason,
             proposal=state.incumbent,
-            accepted=tuple(state.accepted),
+            accepted=accepted,
             verdict=verdict,
             resumable=resumable,
             gain=gain,
             ended=ended,
             need=need,
             tasks=rows,
-            notes=tuple(self._notes(status)),
+            notes=notes,
             **_measurements(rows, measured),
             **self._of_search(),
         )

@@ -131,16 +131,22 @@ class _Argument(NamedTuple):
     words: str
 
 
+def _is_count(value: object) -> bool:
+    return type(value) is int and value >= 1
+
+
+_SPLIT = _Argument(("train", "val", "test").__contains__, "'train', 'val' or 'test'")
+_NAME, _YES = _Argument(_is_text, "a name"), _Argument(_is_bool, "True or False")
 _VALID = {
     "skill": _Argument(_is_path, "a path relative to the root directory"),
-    "split": _Argument(("train", "val", "test").__contains__, "'train', 'val' or 'test'"),
-    "rollouts": _Argument(lambda v: type(v) is int and v >= 1, "a whole number of at least 1"),
+    "split": _SPLIT,
+    "rollouts": _Argument(_is_count, "a whole number of at least 1"),
     "min_pass_rate": _Argument(_is_share, "a number from 0 to 1"),
-    "group": _Argument(_is_text, "a name"),
-    "must_pass": _Argument(_is_bool, "True or False"),
-    "trigger": _Argument(_is_bool, "True or False"),
+    "group": _NAME,
+    "must_pass": _YES,
+    "trigger": _YES,
     "contract": _Argument(_is_text, "a text"),
-    "kind": _Argument(_is_text, "a name"),
+    "kind": _NAME,
     "harness": _Argument(_is_text, "the name of a coding agent, such as 'codex'"),
 }
 

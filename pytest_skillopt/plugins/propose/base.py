@@ -15,6 +15,7 @@ import iniconfig  # pytest's own parser of ini files
 
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.git import Tree
+from pytest_skillopt.run.project import CONFIG_FILES
 from pytest_skillopt.settings import REMOVED
 from pytest_skillopt.skill.find import is_searched
 from pytest_skillopt.skill.version import SKILL_FILE
@@ -28,16 +29,6 @@ MAX_SKILL = 512 * 1024
 """Maximum bytes of a skill file in a proposal."""
 _MAX_CONFIG = 1024 * 1024
 _PREFIX = "skillopt_"
-_CONFIG_FILES = (
-    "pytest.toml",
-    ".pytest.toml",
-    "pytest.ini",
-    ".pytest.ini",
-    "pyproject.toml",
-    "tox.ini",
-    "setup.cfg",
-)
-"""Files in pytest's order of precedence (``_pytest.config.findpaths.locate_config``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +93,7 @@ def settings_in(read: Callable[[str], str | None], where: str = "") -> dict[str,
     Raises:
         UserError: the file cannot be read, or has a key that is gone.
     """
-    for name in _CONFIG_FILES:
+    for name in CONFIG_FILES:
         text = read(name)
         if text is None:
             continue

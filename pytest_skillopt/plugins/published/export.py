@@ -82,6 +82,8 @@ def _write_skill(
         edits = [edit for edit in skill.edits if edit.step == row.step]
         took = row.verdict == "accepted" and bool(row.candidate)
         current, best = (row.candidate, row.step) if took else (current, best)
+        score = row.after if took else row.before
+        ranked = [edit for edit in edits if edit.status in _APPLIED]
         record = {
             "step": row.step,
             "epoch": row.epoch,
@@ -89,10 +91,10 @@ def _write_skill(
             "rollout_hard": row.train,
             "rollout_n": row.tasks,
             "n_edits_merged": len(edits),
-            "n_edits_ranked": sum(edit.status in _APPLIED for edit in edits),
+            "n_edits_ranked": len(ranked),
             "candidate_hash": row.candidate,
             "selection_hard": row.after,
-            "current_score": row.after if took else row.before,
+            "current_score": score,
             "best_step": best,
         }
         history.append({key: value for key, value in record.items() if value not in (None, "")})
