@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pytest
 
@@ -148,5 +148,27 @@ def command_line(arguments: Sequence[str]) -> list[str]:
     from pytest_skillopt.untrusted import redact
 
     program = os.path.basename(sys.argv[0]) if sys.argv and sys.argv[0] else "pytest"
-    again = [redact(word) for word in arguments if not word.startswith("--skillopt-resume")]
+    again = [redact(word) for word in _without("--skillopt-resume", arguments)]
     return ["pytest" if program in ("__main__.py", "py.test") else program, *again]
+
+
+def with_setting(command: Sequence[str], setting: str) -> list[str]:
+    """Return a command with ``skillopt_NAME=VALUE`` in place of what it gave, however written."""
+    name = setting.partition("=")[0]
+    kept = list[str]()
+    for word in _without(f"--{name.replace('_', '-')}", command):
+        if word.startswith(f"{name}="):
+            kept.pop()  # the -o before it
+        elif not word.startswith(f"-o{name}="):
+            kept.append(word)
+    return [*kept, "-o", setting]
+
+
+def _without(option: str, words: Iterable[str]) -> Iterator[str]:
+    """Yield words without an option, whose value may be the next word."""
+    rest = iter(words)
+    for word in rest:
+        if word == option:
+            next(rest, None)
+        elif not word.startswith(f"{option}="):
+            yield word

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from chat_server import Answer
 from greetings import TWO_MODELS, proposal, write_project
+from run_files import latest_result
 from toy_world import ToySampler
 
 from pytest_skillopt.model.purse import Amounts, Purse
@@ -172,7 +174,7 @@ def test_the_plan_prints_the_purse_and_warns_if_a_cap_cannot_train(
     assert "are reserved for the final comparison and the test split" in said
     name = cap[2:].partition("=")[0].replace("-", "_")
     assert "SKILL.md: nothing would be trained: " in said
-    assert f"for each skill allow at least {name} = " in said
+    assert f"allow at least {name} = " in said
     assert chat_server.calls == 0
 
 
@@ -185,3 +187,19 @@ def test_the_plan_says_nothing_of_a_purse_without_caps(
         pytester, chat_server, "--skillopt", "--skillopt-max-calls=25", "--collect-only", "-q"
     )
     assert "purse: skillopt_max_calls = 25 pays for about 25 rollouts" in said
+
+
+@pytest.mark.parametrize("cap", ["cost=0.78", "calls=78", "tokens=78000"])
+def test_the_command_after_a_cap_names_a_cap_that_gets_further(
+    pytester: pytest.Pytester, chat_server: ChatServer, api_key: str, cap: str
+) -> None:
+    given = ("-p", "no:xdist", "-o", f"skillopt_max_{cap}")
+    first, said = run(pytester, chat_server, "--skillopt-train", *given)
+    assert "To continue where it stopped, under a higher cap:" in said
+    _, *arguments = shlex.split(said.strip().splitlines()[-1])
+    assert f"skillopt_max_{cap}" not in arguments
+    said = pytester.runpytest_inprocess(*arguments).stdout.str()
+    result = latest_result(pytester.path)
+    assert result["run"] == first["run"]
+    assert result["status"] == "accepted", said
+    assert result["rollouts"] > first["rollouts"]

@@ -24,7 +24,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_skillopt.model.types import CapReached, Usage
 
@@ -108,6 +108,7 @@ class Purse:
         at_once: returns how many rollouts run at the same time, at least 1.
         clock: returns seconds; time counts from now.
         whole: the purse that this one is a share of.
+        parts: number of equal parts, of which the share is one.
     """
 
     def __init__(
@@ -118,6 +119,7 @@ class Purse:
         at_once: Callable[[], int] = lambda: 1,
         clock: Callable[[], float] = time.monotonic,
         whole: Purse | None = None,
+        parts: float = 1,
     ) -> None:
         self.caps = caps
         self.usual = usual
@@ -125,6 +127,7 @@ class Purse:
         self._clock = clock
         self._start = clock()
         self._whole = whole
+        self._parts = parts
         self._lock = threading.Lock()
         self._keys: set[str] = set()
         self._prices = _Prices()
@@ -230,9 +233,8 @@ class Purse:
             return max(1, math.floor(left)) if isinstance(cap, int) else max(_LEAST, left)
 
         caps = Amounts(*map(part, self.caps, self.taken))
-        return Purse(
-            caps, usual=self.usual, at_once=lambda: self.at_once(), clock=self._clock, whole=self
-        )
+        given: dict[str, Any] = {"usual": self.usual, "clock": self._clock}
+        return Purse(caps, at_once=lambda: self.at_once(), whole=self, parts=parts, **given)
 
     @property
     def price(self) -> Amounts:
@@ -287,10 +289,13 @@ class Purse:
         return f"{said} pays for about {self.total():,.0f} rollouts, at {price} each ({source})"
 
     def needed_for(self, rollouts: float) -> str:
-        """Write the tightest cap as it would have to be to pay so many rollouts."""
+        """Write the run's tightest cap as it would have to be to pay so many rollouts here."""
         number = self._tightest or 0
-        least = rollouts * self.price[number] + self._prices.most[number]
-        return _setting(number, math.ceil(100 * least) / 100)
+        more = (rollouts - self.samples) * self.price[number] + self._prices.most[number]
+        lacking = more - list(self._rests())[number]
+        whole = self._whole or self
+        needed = whole.caps[number] + self._parts * lacking
+        return _setting(number, math.ceil(100 * needed - _ROUNDING) / 100)
 
     @property
     def _tightest(self) -> int | None:

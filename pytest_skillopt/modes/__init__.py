@@ -102,7 +102,7 @@ def _carry_out(run: Run, display: Display) -> Result:
         reason = f"the journal could not be written: {error}"
     except OSError as error:
         reason = f"a file of the run could not be read or written: {error}"
-    return run.result(status, reason, [], resume=run.resume_command)
+    return run.result(status, reason, [], resume=run.resume_command())
 
 
 def _deliver(config: pytest.Config, run: Run, found: Result) -> Result:
@@ -115,7 +115,7 @@ def _deliver(config: pytest.Config, run: Run, found: Result) -> Result:
     more: dict[str, str] = {}
     add = functools.partial(hook.pytest_skillopt_report, config=config)
     found = _noted(found, "a plugin's report", lambda: more.update(merged(add(result=found))))
-    begun = found.model_copy(update={"resume": run.resume_command})
+    begun = found.model_copy(update={"resume": run.resume_command()})
 
     def report() -> None:
         write_result(folder, begun)

@@ -57,8 +57,13 @@ def train(run: Run, display: Display) -> Result:
     found = {result.status for result in results}
     status = next(status for status in _RANK if status in found)
     is_resumable = any(outcome.resumable for outcome in outcomes)
-    resume = run.resume_command if is_resumable else ""
+    caps = sorted(filter(None, (outcome.cap for outcome in outcomes)), key=_amount)
+    resume = run.resume_command(caps) if is_resumable else ""
     return run.result(status, joined_reasons(results), results, resume=resume)
+
+
+def _amount(setting: str) -> float:
+    return float(setting.partition("=")[2])
 
 
 def _can_search(run: Run, skill: str) -> bool:

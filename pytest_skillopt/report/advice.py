@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt import words
 from pytest_skillopt.mode import mode_named
+from pytest_skillopt.options import with_setting
 from pytest_skillopt.report import figures
 from pytest_skillopt.words import full_stop
 
@@ -197,15 +198,7 @@ def _next_attempt(result: Result, skill: SkillResult) -> str:
     if not skill.gain or (need and need.tasks):
         return ""
     seed = f"skillopt_seed={result.settings.get('seed', 0) + 1}"
-    name, _, value = (need.option if need else seed).partition("=")
-    flag = f"--{name.replace('_', '-')}="
-    kept = list[str]()
-    for word in result.command:
-        if word.startswith(f"{name}="):
-            kept.pop()  # the -o before it
-        elif not word.startswith((flag, f"-o{name}=")):
-            kept.append(word)
-    return shlex.join([*kept, "-o", f"{name}={value}"])
+    return shlex.join(with_setting(result.command, need.option if need else seed))
 
 
 def _sentence(result: Result, skill: SkillResult) -> str:

@@ -10,10 +10,12 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import reduce
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.types import Usage
+from pytest_skillopt.options import with_setting
 from pytest_skillopt.rollouts.sampler import OWN_AGENT
 from pytest_skillopt.run.directory import Home, RunError, description_of, finished
 from pytest_skillopt.run.journal import JournalError, entries_of
@@ -86,12 +88,15 @@ class Run:
     def tasks_of(self, skill: str) -> list[SkillTask]:
         return [task for task in self.tasks if task.skill == skill]
 
-    @property
-    def resume_command(self) -> str:
-        """Command that continues this run; empty except for a training that is on disk."""
+    def resume_command(self, caps: Iterable[str] = ()) -> str:
+        """Return the command that continues this run; empty except for a training on disk.
+
+        ``caps`` are settings with which it gets further; of one name the last counts.
+        """
         if self.mode.name != "train" or not self.directory.journal.exists():
             return ""
-        return shlex.join([*self.command, f"--skillopt-resume={self.directory.name}"])
+        command = reduce(with_setting, caps, list(self.command))
+        return shlex.join([*command, f"--skillopt-resume={self.directory.name}"])
 
     def skill_result(
         self, skill: str, before: Version, after: Version, **found: Any

@@ -27,6 +27,7 @@ from pytest_skillopt.gate.sequential import DefaultGate, most_samples
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.search.budget import FINAL, usual_fresh
 from pytest_skillopt.search.extensions import gate_options, gate_tasks
+from pytest_skillopt.search.prospects import AHEAD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -116,6 +117,25 @@ def option_for(
     return purse.needed_for(least + samples_of_test(tasks, settings)).replace(" = ", "=")
 
 
+def _with_reserves(search: int, settings: Settings, tasks: Sequence[SkillTask]) -> int:
+    """Return the rollouts of a purse that leaves so many to a search."""
+    suite = sum(task.split != "test" for task in tasks)
+    others = search + samples_of_test(tasks, settings)
+    least = others
+    # A larger purse reserves more.
+    while (more := others + kept_back(settings, suite, least)) > least:
+        least = more
+    return least
+
+
+def cap_to_continue(purse: Purse, settings: Settings, tasks: Sequence[SkillTask]) -> str:
+    """Name the cap, as a setting, with which a search that it ended goes on; empty without one."""
+    if purse.total() == math.inf:
+        return ""
+    rollouts = _with_reserves(purse.samples + AHEAD, settings, tasks)
+    return purse.needed_for(rollouts).replace(" = ", "=")
+
+
 def shortage(purse: Purse, settings: Settings, tasks: Sequence[SkillTask]) -> str:
     """Describe why a purse is too small to search with; empty if it is not."""
     total, suite = purse.total(), sum(task.split != "test" for task in tasks)
@@ -126,14 +146,10 @@ def shortage(purse: Purse, settings: Settings, tasks: Sequence[SkillTask]) -> st
     kept = kept_back(settings, suite, total)
     if total >= kept + test + first:
         return ""
-    least = kept + test + first
-    # A larger purse reserves more.
-    while (more := kept_back(settings, suite, least) + test + first) > least:
-        least = more
+    least = purse.needed_for(_with_reserves(first, settings, tasks))
     return (
         f"{purse.pays()}, which leaves nothing to search with: the final comparison and the test "
-        f"split need {kept + test} and the first look at the suite {first}; for each skill "
-        f"allow at least {purse.needed_for(least)}"
+        f"split need {kept + test} and the first look at the suite {first}; allow at least {least}"
         + (", or lower skillopt_rollouts, the samples of a test task" if test else "")
     )
 

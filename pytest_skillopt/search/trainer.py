@@ -24,6 +24,7 @@ from pytest_skillopt.search.estimate import Belief, estimate_gain, pairs_needed,
 from pytest_skillopt.search.extensions import Stages, notes_on_search
 from pytest_skillopt.search.final_comparison import (
     FinalComparison,
+    cap_to_continue,
     known_shortage,
     option_for,
 )
@@ -234,9 +235,12 @@ class Trainer:
         rows = list(self._of_all_tasks(rows))
         if status == "accepted":
             rows = [self._with_expected(row) for row in rows]
-        after = state.incumbent if status == "accepted" else state.start
         ended_early = state.history.ended_early or status in ("interrupted", "unmeasured")
         resumable = self._final.interrupted or (ended_early and not decided)
+        cap = ""
+        if resumable and status == "unchanged":
+            cap = cap_to_continue(state.purse, state.settings, [*state.suite, *state.test])
+        after = state.incumbent if status == "accepted" else state.start
         accepted, notes = tuple(state.accepted), tuple(self._notes(status))
         return TrainOutcome(
             skill=state.skill,
@@ -248,6 +252,7 @@ class Trainer:
             accepted=accepted,
             verdict=verdict,
             resumable=resumable,
+            cap=cap,
             gain=gain,
             ended=ended,
             need=need,
