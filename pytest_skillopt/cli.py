@@ -60,17 +60,19 @@ def main(argv: Sequence[str] | None = None) -> int:
             return fail(f"{name} is gone: {_REMOVED[name]}")
     args = _parser(argv).parse_args(argv)
     from pytest_skillopt.errors import UsageError, UserError
+    from pytest_skillopt.hookresults import PluginError, naming
     from pytest_skillopt.model.types import ModelError
     from pytest_skillopt.run.directory import RunError
 
     try:
-        code: int = args.handle(args)
+        with naming():
+            code: int = args.handle(args)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader has closed the pipe (`... | head`); without this, Python complains at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (UsageError, RunError, ModelError) as error:
+    except (UsageError, RunError, ModelError, PluginError) as error:
         return fail(str(error))
     except UserError as error:
         fail(str(error))

@@ -1,16 +1,25 @@
-"""Check what the hooks return: a result of another type is refused by the hook's name."""
+"""Name the hook and its plugin where a result has a wrong type, or a plugin's code raises."""
 
 from __future__ import annotations
 
+import contextlib
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Generator
+from pytest_skillopt import hookspecs
+from pytest_skillopt.plugins import running
+from pytest_skillopt.untrusted import logger, printable, redact
 
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    import pluggy
+
+_LOG = logger(__name__)
 Check = Callable[[object], bool]
 
 
@@ -65,6 +74,9 @@ _PARTS: _Wanted = {
 _FACTS: _Wanted = {
     "settings": (_named(_any), "a dict of settings by name"),
     "client": (_having("complete", "name", "fingerprint", "simulated"), "a Model"),
+    "step": (_any, ""),
+    "result": (_any, ""),
+    "finished": (_any, ""),
     "classify_error": (_having("kind", "message"), "an InfraError"),
     "prompt": (_text, "a text"),
     "opened": (_text, "a text"),
@@ -75,7 +87,7 @@ _FACTS: _Wanted = {
 
 
 def register(manager: pytest.PytestPluginManager) -> None:
-    """Refuse results of a wrong type from now on, in conftest files and all plugins."""
+    """Refuse results of a wrong type, and name the plugin of an exception, from now on."""
     wrappers = _Wrappers()
     for name, wanted in (_STAGES | _PARTS | _FACTS).items():
         hook = f"pytest_skillopt_{name}"
@@ -94,7 +106,8 @@ def _wrapper(
 
     @pytest.hookimpl(wrapper=True)
     def refuse() -> Generator[None, Any, Any]:
-        found = yield
+        with naming(manager):
+            found = yield
         for value in [found] if hook.spec.opts["firstresult"] else found:
             if value is not None and not check(value):
                 plugins = [impl.plugin_name for impl in hook.get_hookimpls()]
@@ -106,3 +119,67 @@ def _wrapper(
         return found
 
     return refuse
+
+
+class PluginError(pytest.UsageError):  # type: ignore[misc]  # pytest asks for its class only
+    """An exception in the code of a plugin that is not of this package; the message names both."""
+
+
+@contextlib.contextmanager
+def naming(manager: pytest.PytestPluginManager | None = None) -> Iterator[None]:
+    """Raise an exception in the code of another plugin as one that names it.
+
+    One that is meant for the user, or that ends a run, stays as it is. ``manager`` is by default
+    that of the session that runs.
+    """
+    try:
+        yield
+    except Exception as error:
+        manager = manager or running()
+        ours = type(error).__module__.startswith("pytest_skillopt")
+        if ours or isinstance(error, pytest.UsageError) or not (said := _blame(manager, error)):
+            raise
+        _show(manager, error)
+        raise PluginError(redact(said)) from error
+
+
+def _blame(manager: pytest.PytestPluginManager, error: Exception) -> str:
+    """Name the hook and the plugin from whose code an exception came; empty if there is none."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    for frame, line in reversed(frames):
+        made = [impl for impl in _foreign(manager) if _package(impl) == _top(frame.f_globals)]
+        if not made:
+            continue
+        # Also a function within the hook's.
+        called = {one.f_code.co_qualname.partition(".")[0] for one, _ in frames}
+        known = sorted({impl.function.__name__ for impl in made})
+        hooks = " or ".join([name for name in known if name in called] or known)
+        place = f"{frame.f_code.co_filename}:{line}, in {frame.f_code.co_name}"
+        return f"{hooks} in {made[0].plugin_name}: {type(error).__name__}: {error} ({place})"
+    return ""
+
+
+def _foreign(manager: pytest.PytestPluginManager) -> Iterator[pluggy.HookImpl]:
+    """Yield the hooks of plugins that are not of this package."""
+    for name in vars(hookspecs):
+        if name.startswith("pytest_skillopt_"):
+            impls = getattr(manager.hook, name).get_hookimpls()
+            yield from (impl for impl in impls if _package(impl) != __name__.partition(".")[0])
+
+
+def _package(impl: pluggy.HookImpl) -> str:
+    return _top(getattr(impl.function, "__globals__", {}))
+
+
+def _top(names: Mapping[str, Any]) -> str:
+    """Return the outermost package of a module."""
+    return str(names.get("__name__", "")).partition(".")[0]
+
+
+def _show(manager: pytest.PytestPluginManager, error: Exception) -> None:
+    """Write the traceback into the log, which a command prints, and with ``-v`` to the terminal."""
+    text = redact(printable("".join(traceback.format_exception(error))))
+    _LOG.error("%s", text)
+    terminal = manager.get_plugin("terminalreporter")
+    if terminal and terminal.config.option.verbose > 0:
+        terminal.write_line(text)

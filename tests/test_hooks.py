@@ -423,7 +423,9 @@ def test_a_result_of_a_wrong_type_is_refused_by_the_name_of_its_hook(
 @each_row(
     ("hook", "body", "said"),
     [
-        *((hook, "1 / 0", "ZeroDivisionError: ") for hook in ("result", "report", "finished")),
+        ("result", "1 / 0", "pytest_skillopt_result in "),
+        ("report", "1 / 0", "pytest_skillopt_report in "),
+        ("finished", "1 / 0", "pytest_skillopt_finished in "),
         ("report", "return {'../status.txt': ''}", "pytest_skillopt_report in "),
     ],
 )
@@ -435,6 +437,54 @@ def test_a_fault_of_a_plugin_after_the_last_call_loses_no_report(
     assert f"could not be written: {said}" in shown
     assert (project.run_directory / "report.html").exists()
     assert project.result["status"] == "measured"
+
+
+FAILING = {
+    "step": "pytest_skillopt_step(): 1 / 0",
+    "prompt": "pytest_skillopt_prompt(): 1 / 0",
+    "reflect": "pytest_skillopt_reflect(): 1 / 0",
+    "update": "pytest_skillopt_update(): 1 / 0",
+    "check_edit": "pytest_skillopt_check_edit(): return lambda edit, added: 1 / 0",
+    "lint_rules": """pytest_skillopt_lint_rules():
+    return [pytest_skillopt.LintRule("x", "refuse", "y", lambda change: 1 / 0)]""",
+    "rules": """pytest_skillopt_rules():
+    class Broken(pytest_skillopt.SequentialGate):
+        def decide(self):
+            yield 1 / 0
+    return {"mine": lambda: Broken}""",
+    "searches": """pytest_skillopt_searches():
+    stages = lambda: pytest_skillopt.Stages(aggregate=lambda patches, context: 1 / 0)
+    return {"mine": lambda: pytest_skillopt.Search(stages=stages)}""",
+}
+"""Hooks that raise, or give what raises, in a training."""
+CHOSEN = {"rules": ["-oskillopt_gate=mine"], "searches": ["--skillopt-search=mine"]}
+
+
+@each_row("hook", ["settings", "client", "task", "opened", "modes", "searches"])
+def test_an_exception_before_a_run_is_a_usage_error_that_names_the_plugin(
+    project: Project, hook: str
+) -> None:
+    conftest = project.path / "conftest.py"
+    conftest.write_text(f"def pytest_skillopt_{hook}(): 1 / 0\n")
+    said = f"*pytest_skillopt_{hook} in {conftest}: ZeroDivisionError: *{conftest}:1, in *"
+    assert_refused(project.run("--skillopt-train", "-p", "no:xdist"), said)
+    assert not project.server.bodies
+
+
+@each_row("hook", FAILING)
+def test_an_exception_in_a_training_fails_it_by_the_name_of_the_plugin(
+    project: Project, hook: str
+) -> None:
+    conftest = project.path / "conftest.py"
+    conftest.write_text(f"import pytest_skillopt\n\ndef {FAILING[hook]}\n")
+    chosen = CHOSEN.get(hook, ())
+    done = project.run("--skillopt-train", "-p", "no:xdist", "-v", *chosen)
+    assert done.ret == 1
+    said = f"pytest_skillopt_{hook} in {conftest}: ZeroDivisionError: division by zero "
+    assert project.result["reason"].startswith(said)
+    assert project.result["resume"]
+    assert "Traceback (most recent call last):" in done.stdout.str()
+    assert "INTERNALERROR" not in done.stdout.str()
 
 
 @each_row("role", ["target", "optimizer"])

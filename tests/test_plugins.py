@@ -172,6 +172,11 @@ def test_a_plugin_adds_a_rule_a_report_a_lint_rule_a_mode_and_a_command(place: P
     skill = (place.project / "SKILL.md").read_text()
     assert RULE in skill
     assert LOUD not in skill
+    (place.project / "SKILL.md").write_text(skill.replace(f"{RULE}\n", "").rstrip() + "\n")
+    (place.site / "greeter.py").write_text(GREETER.replace("return [word", "return 1 / 0 or [word"))
+    said = place.run("-m", "pytest_skillopt", "adopt", code=4)
+    assert "error: pytest_skillopt_lint_rules in greeter: ZeroDivisionError: " in said
+    (place.site / "greeter.py").write_text(GREETER)
     plan = place.pytest("--skillopt-greet=Ann", "--collect-only")
     assert "rollouts: about 26, at most 56" in plan
     told = place.pytest("--skillopt-greet=Ann", code=1)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 from pytest_skillopt.errors import UserError
+from pytest_skillopt.hookresults import PluginError, naming
 from pytest_skillopt.model.types import CacheError, ModelConfigError
 from pytest_skillopt.modes.opening import opened
 from pytest_skillopt.modes.plan import expected, plan_entry
@@ -91,7 +92,10 @@ def _carry_out(run: Run, display: Display) -> Result:
     """Run the mode; turn a stop or an error on the way into a result as well."""
     status: Status = "unmeasured"
     try:
-        return run.mode.carry_out(run, display)
+        with naming():
+            return run.mode.carry_out(run, display)
+    except PluginError as error:
+        reason = str(error)
     except StopRun as stop:
         reason = stop.reason
         if stop.kind is Stop.INTERRUPTED:
@@ -151,7 +155,8 @@ _FOR_THE_USER = (
 @contextlib.contextmanager
 def _as_usage_errors(config: pytest.Config) -> Iterator[None]:
     try:
-        yield
+        with naming():
+            yield
     except _FOR_THE_USER as error:
         raise pytest.UsageError(f"{error}{switched_off(config)}") from error
 

@@ -52,18 +52,23 @@ def enter_session(config: pytest.Config) -> None:
 
 def hooks() -> pluggy.HookRelay:
     """Return the hooks of the session that runs; outside of one those of the installed plugins."""
-    return (_RUNNING[-1] if _RUNNING else _installed()).hook
+    return running().hook
+
+
+def running() -> pytest.PytestPluginManager:
+    """Return the plugin manager of the session that runs, or one of the installed plugins."""
+    return _RUNNING[-1] if _RUNNING else _installed()
 
 
 @functools.cache
 def _installed() -> pytest.PytestPluginManager:
     from pytest_skillopt import hookspecs
 
-    manager = pytest.PytestPluginManager()
-    manager.add_hookspecs(hookspecs)
-    register_builtin(manager)
-    manager.load_setuptools_entrypoints(ENTRY_POINTS)
-    return manager
+    found = pytest.PytestPluginManager()
+    found.add_hookspecs(hookspecs)
+    register_builtin(found)
+    found.load_setuptools_entrypoints(ENTRY_POINTS)
+    return found
 
 
 def merged(tables: Iterable[Mapping[str, Value]]) -> dict[str, Value]:
