@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pytest_skillopt.compare.comparison import GO_ON, Question
 from pytest_skillopt.compare.gates import HelpsGate
-from pytest_skillopt.run.past import load_runs
+from pytest_skillopt.run.past import NO_RESULT, load_runs
 from pytest_skillopt.run.result import PastRow
 from pytest_skillopt.search.extensions import gate_options, gate_tasks
 from pytest_skillopt.skill.version import NO_SKILL
@@ -31,9 +31,13 @@ def ask_if_it_helps(run: Run, skill: str) -> Question:
     paid for until there is a new verdict, and then draws afresh, since a model may change under its
     name.
     """
+    runs = load_runs(run.home)
+    for stored in runs:
+        if stored.result is None and stored.problem != NO_RESULT:
+            run.notes.append(f"{stored.id} is left out of the history: its {stored.problem}")
     earlier = [
         (stored.result, found)
-        for stored in load_runs(run.home)
+        for stored in runs
         if stored.result and stored.result.mode == run.mode.name
         for found in stored.result.skills
         if found.path == skill and found.status in _WORDS

@@ -12,6 +12,7 @@ from pytest_skillopt.run.directory import JOURNAL, RESULT, Home, RunError
 from pytest_skillopt.run.journal import entries_of
 from pytest_skillopt.run.result import Result
 from pytest_skillopt.skill.read import read_bounded
+from pytest_skillopt.untrusted import logger
 from pytest_skillopt.words import one_line
 
 if TYPE_CHECKING:
@@ -20,10 +21,14 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.tasks.task import SkillTask
 
+_LOG = logger(__name__)
 HOME = ".skillopt"
 """Default name of the directory."""
 _MOST_BYTES = 100_000_000
 """Most bytes of a result."""
+NO_RESULT = "no result.json (it was cut off, or is still running)"
+"""Problem of a run that has no result, maybe not yet."""
+_OTHER = "read it with the version of pytest-skillopt that wrote it, or remove the run's folder"
 ELSEWHERE = "use --dir for another place"
 
 
@@ -45,7 +50,7 @@ def find_home() -> Home:
 
 def load_runs(home: Home) -> list[StoredRun]:
     """Load all runs: first those without a readable result, then the others by age."""
-    found = [_load(path) for path in home.runs.glob("*/")]
+    found = [load_run(path) for path in home.runs.glob("*/")]
     return sorted(found, key=lambda run: (run.result.started if run.result else "", run.id))
 
 
@@ -56,26 +61,30 @@ def pick_run(home: Home, wanted: str | None) -> tuple[StoredRun, Result]:
         RunError: there is none, or several, or it has no readable result.
     """
     if wanted not in (None, "latest"):
-        run = _load(home.find(wanted))
+        run = load_run(home.find(wanted))
         if run.result is None:
             raise RunError(f"run {run.id} has no report: {run.problem}")
         return run, run.result
     runs = load_runs(home)
     if runs and (latest := runs[-1].result):
+        for run in runs:
+            if run.id > runs[-1].id and run.problem != NO_RESULT:
+                _LOG.warning("left out: %s, whose %s", one_line(run.id), run.problem)
         return runs[-1], latest
     skipped = "".join(f"\n  {one_line(run.id)}: {run.problem}" for run in runs[-20:])
     raise RunError(f"no finished run in {home.runs} ({ELSEWHERE}){skipped}")
 
 
-def _load(path: Path) -> StoredRun:
+def load_run(path: Path) -> StoredRun:
+    """Load the run of a folder."""
     try:
         return StoredRun(path.name, Result.load(read_bounded(path / RESULT, _MOST_BYTES)))
     except FileNotFoundError:
-        problem = "no result.json (it was cut off, or is still running)"
+        problem = NO_RESULT
     except OSError as error:
         problem = f"result.json: {error.strerror or error}"
     except ValueError as error:
-        problem = one_line(str(error))
+        problem = f"{one_line(str(error))}; {_OTHER}"
     return StoredRun(path.name, None, problem)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from functools import reduce
+from operator import getitem
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -440,11 +442,21 @@ class Result(_Record):
 
     @classmethod
     def load(cls, text: str | bytes) -> Result:
-        """Parse a stored result; raise ValueError if it is not a result of this schema."""
+        """Parse a stored result without the fields that only other versions of the package have.
+
+        Raises:
+            ValueError: it is not a result of this schema.
+        """
         try:
             result = cls.model_validate_json(text)
         except ValidationError as error:
-            raise ValueError(f"result.json is not a result: {problems(error, 'it')}") from None
+            unknown = [e["loc"] for e in error.errors() if e["type"] == "extra_forbidden"]
+            if len(unknown) < error.error_count():
+                raise ValueError(f"result.json is not a result: {problems(error, 'it')}") from None
+            known = json.loads(text)
+            for *place, name in unknown:
+                del reduce(getitem, place, known)[name]
+            result = cls.model_validate_json(json.dumps(known))
         if result.schema_ != SCHEMA:
             raise ValueError(f"result.json has schema {result.schema_!r}, not {SCHEMA!r}")
         return result

@@ -78,16 +78,21 @@ def test_a_skill_that_a_model_needs_and_the_next_one_does_not(
     status, shown = project.measure("old")
     assert (status, len(project.asked)) == (0, WHOLE), shown
     assert "Still helps" in shown
+    other = project.root / ".skillopt" / "runs" / "20200101-000000-0000"
+    other.mkdir()
+    (other / "result.json").write_text("{}")
     assert "It helps: without and with the skill 0.0 % to 100.0 % (+100.0 points)" in shown
     status, shown = project.measure("new")
     assert (status, len(project.asked)) == (1, 3 * WHOLE), shown
     assert "Not shown to help" in shown
     assert "No gain is shown: without and with the skill 100.0 % to 100.0 %" in shown
     assert "with 95 % confidence the skill gains at most 6.3 points" in shown
+    shutil.rmtree(other)
     first, second = project.results()
     day = first["started"][:10]
     before = f"{day}: helps openai:old: 0.0 % to 100.0 % with it"
     assert f"earlier, {before}" in shown
+    assert f"note: {other.name} is left out of the history: its result.json is not a" in shown
     (now,) = second["skills"]
     rows = [(row["after"], row["verdict"], row["reason"]) for row in now["history"]]
     assert rows == [

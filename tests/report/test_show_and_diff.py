@@ -158,13 +158,18 @@ def test_diff_of_a_run_that_changed_nothing_says_why(
 
 @pytest.mark.parametrize(("content", "said"), FOREIGN)
 def test_files_that_are_no_results_are_named_and_skipped(
-    home: Path, capsys: pytest.CaptureFixture[str], content: bytes | None, said: str
+    home: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    content: bytes | None,
+    said: str,
 ) -> None:
     keep_foreign(home, content)
     for words in (["show"], ["show", "--list"]):
         assert cli.main(words) == 0
         out = capsys.readouterr().out
         assert "20260103-000000-cc" in out
+    assert ("left out: 20269999-foreign" in caplog.text) == (content is not None)
     assert f"skipped 20269999-foreign: {said}" in out.replace("result.json is ", "")
     for words in (["show"], ["show", "--patch"], ["adopt"]):
         assert cli.main([*words, "20269999-foreign"]) == cli.USAGE_ERROR

@@ -13,6 +13,7 @@ from pytest_skillopt.model.types import Usage
 from pytest_skillopt.run.directory import JOURNAL, RESULT, is_held
 from pytest_skillopt.run.journal import EXPECTED, RATES, unseal
 from pytest_skillopt.untrusted import bound, printable
+from pytest_skillopt.words import full_stop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -219,16 +220,19 @@ class Follower:
 
     def _result(self) -> dict[str, Any] | None:
         """Summarise ``result.json``, if it was written by the run's latest session."""
+        from pytest_skillopt.report.advice import Advice
         from pytest_skillopt.report.view import view
-        from pytest_skillopt.run.result import Result
+        from pytest_skillopt.run.past import load_run
 
-        path = self._run / RESULT
         try:
-            if path.stat().st_mtime < self._session - 1:
+            if (self._run / RESULT).stat().st_mtime < self._session - 1:
                 return None
-            result = Result.load(path.read_bytes())
-        except (OSError, ValueError):
+        except OSError:
             return None
+        stored = load_run(self._run)
+        if (result := stored.result) is None:
+            cannot = Advice("Its result cannot be read", full_stop(stored.problem), "careful")
+            return {"said": asdict(cannot)}
         shown = view(result)
         past = [row.model_dump() for skill in result.skills[:1] for row in skill.history]
         return {"said": asdict(shown.advice), "measured": list(_rates(shown)), "history": past}

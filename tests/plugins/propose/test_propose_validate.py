@@ -171,7 +171,6 @@ FORGERIES: list[Forgery] = [
         for change in (
             {"status": "bettered"},
             {"name": 7},
-            {"surprise": 1},
             {"tasks": [{**counts(0, 3), "after": {"passed": 3, "n": 3.5}}]},
         )
     ),

@@ -118,6 +118,19 @@ def test_a_run_that_is_not_here_is_not_stopped(page: Page) -> None:
     assert json.loads(stopped.read()) == {"stopped": False}
 
 
+def test_a_result_that_cannot_be_read_is_named(run: Path) -> None:
+    write_journal(run).close()
+    (run / "result.json").write_text("{}")
+    server = Watch(run)
+    try:
+        told = server.look(0)
+    finally:
+        server.server_close()
+    assert told["said"]["answer"] == "Its result cannot be read"
+    assert "run: Field required" in told["said"]["sentence"]
+    assert "read it with the version of pytest-skillopt" in told["said"]["sentence"]
+
+
 def test_a_torn_last_line_is_taken_when_it_is_whole(run: Path) -> None:
     write_journal(run).close()
     journal = run / "journal.jsonl"
