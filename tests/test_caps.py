@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
 import shlex
 import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from chat_server import Answer
+from chat_server import Answer, system_of
 from greetings import TWO_MODELS, proposal, write_project
 from run_files import latest_result
 from toy_world import ToySampler
@@ -20,7 +21,7 @@ from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.version import Version
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from types import ModuleType
 
     from chat_server import Body, ChatServer
@@ -32,7 +33,7 @@ TESTS = """
 import pytest
 
 @pytest.mark.skill_task
-@pytest.mark.parametrize("guest", range(24))
+@pytest.mark.parametrize("guest", range(GUESTS))
 def test_greeting(skill_agent, rollout, guest):
     reply = skill_agent(f"Greet guest {guest}.")
     if CALLS > 1:
@@ -42,10 +43,12 @@ def test_greeting(skill_agent, rollout, guest):
 
 
 def played(body: Body) -> Answer:
+    text = f"Hello{'!' if 'exclamation' in system_of(body) else '.'}"
+    return with_tokens(body, proposal(RULE) if body["model"] == "thinker" else text)
+
+
+def with_tokens(body: Body, text: str) -> Answer:
     """Answer with 600 tokens in and 400 out, whatever the length of the texts."""
-    text = f"Hello{'!' if 'exclamation' in body['messages'][0]['content'] else '.'}"
-    if body["model"] == "thinker":
-        text = proposal(RULE)
     message = {"role": "assistant", "content": text}
     usage = {"prompt_tokens": 600, "completion_tokens": 400, "total_tokens": 1000}
     choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
@@ -53,12 +56,19 @@ def played(body: Body) -> Answer:
 
 
 def run(
-    pytester: pytest.Pytester, server: ChatServer, *arguments: str, calls: int = 1
+    pytester: pytest.Pytester,
+    server: ChatServer,
+    *arguments: str,
+    calls: int = 1,
+    guests: int = 24,
+    reply: Callable[[Body], Answer] = played,
+    requests: str = "",
 ) -> tuple[dict[str, Any], str]:
     """Run a mode in a project where a rollout takes $0.01; return its result and output."""
-    server.reply = played
-    prices = "worker=10/10, thinker=1/1"
-    write_project(pytester, server, f"CALLS = {calls}\n{TESTS}", prices=prices, **TWO_MODELS)
+    server.reply = reply
+    settings = {"prices": "worker=10/10, thinker=1/1", "requests": requests, **TWO_MODELS}
+    tests = f"CALLS = {calls}\nGUESTS = {guests}\n{TESTS}"
+    write_project(pytester, server, tests, **settings)
     said = pytester.runpytest_inprocess(*arguments).stdout.str()
     runs = sorted((pytester.path / ".skillopt" / "runs").glob("*/result.json"))
     return (json.loads(runs[-1].read_text()) if runs else {}), said
@@ -86,6 +96,32 @@ def test_a_cap_that_pays_150_rollouts_pays_for_a_training(
         "calls": sum(row["calls"] for row in used),
     }
     assert 0.3 * limit < spent[cap.partition("max-")[2].partition("=")[0]] <= limit
+
+
+EMPTY = "the optimizer sends empty replies about half of the guests"
+LONG = "max_output_tokens = 8000"
+
+
+@pytest.mark.parametrize(
+    ("cap", "what"),
+    [("calls=130", ""), ("calls=170", EMPTY), ("tokens=120000", LONG), ("cost=1.2", LONG)],
+)
+def test_a_comparison_that_takes_all_that_a_cap_pays_for_has_a_verdict(
+    pytester: pytest.Pytester, chat_server: ChatServer, api_key: str, cap: str, what: str
+) -> None:
+    """Probes, calls without a reply, and what the last call reserves are counted before."""
+    luck = random.Random(7)
+
+    def reply(body: Body) -> Answer:
+        if body["model"] == "thinker":
+            return Answer.empty() if what == EMPTY and "guest 1" in str(body) else played(body)
+        chance = 0.6 if "exclamation" in system_of(body) else 0.3
+        return with_tokens(body, "Hello!" if luck.random() < chance else "Hello.")
+
+    given = ("--skillopt-train", f"--skillopt-max-{cap}", "-p", "no:xdist")
+    requests = what if what == LONG else ""
+    result, said = run(pytester, chat_server, *given, guests=12, reply=reply, requests=requests)
+    assert result["skills"][0]["verdict"], said
 
 
 def test_time_that_pays_150_rollouts_pays_for_a_training(toy: ModuleType) -> None:

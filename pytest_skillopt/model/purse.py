@@ -12,7 +12,8 @@ are assumptions (``Usual``), which size a first round and forbid none.
 
 Two accounts are kept. *Taken* is what decisions go by: samples and calls that were answered from a
 journal or a cache count like paid ones, so that a continued run decides as the first did. *Paid* is
-what this session has really paid: it never exceeds a cap by more than what is in flight.
+what this session has really paid: it never exceeds a cap by more than what is in flight. What was
+paid for and gave nothing, as a rollout whose worker died, is gone from the caps, too.
 """
 
 from __future__ import annotations
@@ -91,6 +92,8 @@ class Usual:
     rollout: Amounts = Amounts(1, 1, 2_000, 0.0, 10.0)
     call: Amounts = Amounts(0, 1, 5_000)
     """A call of the optimizer."""
+    reply: Amounts = NO_CAPS
+    """Most that a rollout's call reserves for its reply; zero without ``max_output_tokens``."""
     source: str = "an assumption"
 
 
@@ -132,7 +135,7 @@ class Purse:
         self._keys: set[str] = set()
         self._prices = _Prices()
         self._optimizer = Usage()
-        self._lost = Usage()
+        self._probes = Usage()
         self._reserved: dict[str, Reserve] = {}
         self._own = math.inf
         """Samples, earlier ones included, at which a search ends by itself."""
@@ -163,16 +166,20 @@ class Purse:
         if self._whole is not None:
             self._whole.called(usage)
 
-    def lost(self, usage: Usage) -> None:
-        """Count what an attempt took that gave no sample."""
-        with self._lock:
-            self._lost += usage
+    def probes(self, models: int) -> None:
+        """Count the call by which each session sees whether a model is there."""
+        self._probes = Usage(calls=models)
 
     @property
     def taken(self) -> Amounts:
         """Amounts taken so far."""
-        spent = self._prices.sum.plus(Amounts.taken_by(self._optimizer + self._lost))
+        spent = self._prices.sum.plus(Amounts.taken_by(self._optimizer + self._probes))
         return spent._replace(rollouts=self.samples, seconds=self._clock() - self._start)
+
+    @property
+    def _gone(self) -> Amounts:
+        """Amounts that are gone from the caps."""
+        return Amounts(*map(max, self.taken, self._paid))
 
     # Methods that tell what may still be taken.
 
@@ -232,7 +239,7 @@ class Purse:
             left = (cap - spent) / parts
             return max(1, math.floor(left)) if isinstance(cap, int) else max(_LEAST, left)
 
-        caps = Amounts(*map(part, self.caps, self.taken))
+        caps = Amounts(*map(part, self.caps, self._gone))
         given: dict[str, Any] = {"usual": self.usual, "clock": self._clock}
         return Purse(caps, at_once=lambda: self.at_once(), whole=self, parts=parts, **given)
 
@@ -291,7 +298,7 @@ class Purse:
     def needed_for(self, rollouts: float) -> str:
         """Write the run's tightest cap as it would have to be to pay so many rollouts here."""
         number = self._tightest or 0
-        more = (rollouts - self.samples) * self.price[number] + self._prices.most[number]
+        more = (rollouts - self.samples) * self.price[number] + self._margins[number]
         lacking = more - list(self._rests())[number]
         whole = self._whole or self
         needed = whole.caps[number] + self._parts * lacking
@@ -382,16 +389,21 @@ class Purse:
             return self.usual.call
         return Amounts.taken_by(self._optimizer).times(1 / calls)
 
+    @property
+    def _margins(self) -> Amounts:
+        """Amounts that have to be left for the last rollout."""
+        return self._prices.most.plus(self.usual.reply)
+
     def _rests(self) -> Iterator[float]:
         """Yield what is left of each amount; infinity without a cap on it."""
         whole = self._whole._rests() if self._whole else (math.inf,) * len(self.caps)
-        for cap, taken, left in zip(self.caps, self.taken, whole, strict=True):
-            yield min(left, cap - taken) if cap else left
+        for cap, gone, left in zip(self.caps, self._gone, whole, strict=True):
+            yield min(left, cap - gone) if cap else left
 
     def _payable(self) -> Iterator[tuple[float, str]]:
         """Yield the rollouts that each cap pays, reserved ones included, and its name."""
-        margins = self._prices.most
-        for name, left, price, margin in zip(CAPS, self._rests(), self.price, margins, strict=True):
+        rows = zip(CAPS, self._rests(), self.price, self._margins, strict=True)
+        for name, left, price, margin in rows:
             if left < math.inf and (price or left <= 0):
                 yield math.floor((left - margin) / price + _ROUNDING) if price else 0.0, name
 

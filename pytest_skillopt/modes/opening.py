@@ -106,6 +106,7 @@ def opened(
             replies.cache = DiskCache(home.cache)
         executor.services, executor.on_lost = services(limits, models)
         asked = probed_roles(roles, tasks)
+        limits.purse.probes(len({fingerprints[role] for role in asked}))
         probe = functools.cache(lambda: models.probe(asked, lambda: executor.ended))
         told = hooked_notes(config, mode, settings, tasks)
         directory = RunDirectory.open(resumed) if resumed else home.new_run()
@@ -121,7 +122,6 @@ def opened(
             untrained = {name: files[name] for name in files if name not in versions[skill]}
             executor.add_skill(skill, untrained)
         fingerprint = _fingerprint(fingerprints, settings)
-        command = command_line(config.invocation_params.args)
         sampler = Sampler(
             executor,
             tasks,
@@ -152,7 +152,7 @@ def opened(
             sampler=sampler,
             tasks=tasks,
             versions=versions,
-            command=command,
+            command=command_line(config.invocation_params.args),
             fingerprint=fingerprint,
             probe=probe,
             notes=notes,

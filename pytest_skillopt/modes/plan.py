@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pytest_skillopt.gate.sequential import most_samples
 from pytest_skillopt.model.config import model_config
 from pytest_skillopt.model.purse import CAPS, Amounts, Usual
-from pytest_skillopt.model.types import ModelConfigError, Usage
+from pytest_skillopt.model.types import ModelConfigError, Price, Usage
 from pytest_skillopt.modes.skills import skills_of, suite_of
 from pytest_skillopt.run.past import earlier_rollouts
 from pytest_skillopt.search.budget import usual_of
@@ -140,19 +140,23 @@ def usual_prices(
     A run goes by assumptions, without ``home``: a repetition then decides as the first run did.
     """
     rollout, call, source = Amounts(rollouts=1), Amounts(), "an assumption"
+    reply = Amounts()
     for role in roles:
         use, said = usual_use(role, tasks, home)
-        cost = 0.0
+        price, most = Price(0.0, 0.0), 0
         with contextlib.suppress(ModelConfigError):
-            if price := model_config(settings, role).price:
-                cost = price.cost(use.read, use.said)
+            config = model_config(settings, role)
+            price, most = config.price or price, config.max_output_tokens
+        cost = price.cost(use.read, use.said)
         amounts = Amounts(0, use.calls, use.read + use.said, cost, use.seconds)
         if role == "optimizer":
             call = amounts._replace(seconds=0.0)
         else:
             rollout = rollout.plus(amounts)
+            longest = Amounts(tokens=most, cost=price.cost(0, most))
+            reply = Amounts(*map(max, reply, longest))
         source = said if role == "target" else source
-    return Usual(rollout, call, source)
+    return Usual(rollout, call, reply, source)
 
 
 def _measured(role: Role, tasks: Sequence[SkillTask], home: Home) -> Use | None:

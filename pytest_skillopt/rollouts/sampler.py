@@ -361,8 +361,6 @@ class Sampler:
         if self._meter is not None and rollout.reported != Usage():
             self._reports = True
             self._meter.note(rollout.reported, (OWN_AGENT, request.stage, request.task))
-        if rollout.error is not None:
-            self.purse.lost(rollout.all_usage)
         self._ledger.put(rollout)
         return rollout
 

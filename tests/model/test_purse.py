@@ -178,8 +178,18 @@ def test_what_a_failed_attempt_has_cost_is_not_there_for_a_share() -> None:
     whole = Purse(Amounts(calls=100))
     share = whole.share(1)
     share.took("a", Usage(calls=1), 1.0)
-    whole.lost(Usage(calls=41))
+    whole.pay(Usage(calls=42))
     assert share.affordable() == 100 - 42 - 1
+    assert whole.share(2).caps.calls == 29
+
+
+def test_a_session_that_takes_all_from_the_journal_has_paid_for_its_probes_only() -> None:
+    first, continued = filled(Amounts(calls=100)), filled(Amounts(calls=100))
+    first.pay(Usage(calls=20))
+    for purse in (first, continued):
+        purse.probes(2)
+        purse.pay(Usage(calls=2))
+    assert first.affordable() == continued.affordable() == (100 - 22 - 2) // 2
 
 
 @given(
