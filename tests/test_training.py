@@ -377,7 +377,7 @@ def test_a_skill_that_changes_meanwhile_is_not_overwritten(project: Project) -> 
     result = project.train()
     assert result.ret == 0
     assert project.skill.read_bytes() == SKILL + b" And smile."
-    assert any("was not written" in note for note in project.result["notes"])
+    assert "the file was changed during the run" in project.result["skills"][0]["unwritten"]
     assert RULE in (project.runs[0] / "skill.patch").read_text()
 
 

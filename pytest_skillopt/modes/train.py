@@ -100,13 +100,10 @@ def _deliver(run: Run, outcomes: Sequence[TrainOutcome], *, together: bool) -> l
     results: list[SkillResult] = []
     lost = ""
     for outcome in outcomes:
-        is_accepted = outcome.status == "accepted"
-        hindered = _write(run, outcome, lost) if is_accepted else ""
-        if hindered:
-            run.notes.append(f"{outcome.skill} was not written: {hindered}")
+        hindered = _write(run, outcome, lost) if outcome.status == "accepted" else ""
         if hindered and together:
             lost = lost or outcome.skill
-        results.append(_skill_result(run, outcome, written=is_accepted and not hindered))
+        results.append(_skill_result(run, outcome, hindered))
     return results
 
 
@@ -265,7 +262,7 @@ def _refuse_added(path: Path, now: Version, outcome: TrainOutcome) -> None:
         raise SkillError(f"{place}: the skill is not written, this file was added during the run")
 
 
-def _skill_result(run: Run, outcome: TrainOutcome, *, written: bool = False) -> SkillResult:
+def _skill_result(run: Run, outcome: TrainOutcome, hindered: str) -> SkillResult:
     found: dict[str, Any] = {name: getattr(outcome, name) for name in Findings.model_fields}
     found |= with_none(run, outcome.skill, outcome.tasks)
     if outcome.verdict:
@@ -274,6 +271,7 @@ def _skill_result(run: Run, outcome: TrainOutcome, *, written: bool = False) -> 
         outcome.skill,
         outcome.before,
         outcome.after,
-        written=written,
+        written=outcome.status == "accepted" and not hindered,
+        unwritten=hindered,
         **found,
     )

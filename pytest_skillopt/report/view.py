@@ -190,7 +190,8 @@ def _changes(skill: SkillResult, result: Result) -> Iterator[Block]:
             undo = Command(f"pytest-skillopt adopt {result.run} --undo")
             blocks += [Text("The file is written. This restores what was there before:"), undo]
         elif result.mode == "train":
-            blocks.append(Text("The file is NOT written; the notes below say why."))
+            why = words.full_stop(f"the file is NOT written: {skill.unwritten}".removesuffix(": "))
+            blocks.append(Text(why))
         yield Section("What changes", (*blocks, Diff(skill.patch)))
     elif blocks:
         yield Section("The best candidate", tuple(blocks))

@@ -370,6 +370,8 @@ class SkillResult(Findings, _Skill):
     """The result for one skill."""
 
     written: bool = False
+    unwritten: str = ""
+    """Why an accepted version was not written."""
     patch: str = ""
     """Unified diff from before to after."""
     none_from: str = ""

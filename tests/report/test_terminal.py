@@ -242,9 +242,10 @@ def test_a_file_without_a_name_is_called_by_its_path(make_result: MakeResult) ->
 def test_what_was_not_to_be_written_is_no_caution(make_result: MakeResult) -> None:
     result = make_result()
     settings = {**result.settings, "write": False}
-    report = joined(with_skill(result, written=False).model_copy(update={"settings": settings}))
+    kept = with_skill(result, written=False, unwritten="skillopt_write is no")
+    report = joined(kept.model_copy(update={"settings": settings}))
     assert "was not written; the edit is kept as a patch" not in report
-    assert "The file is NOT written" in report
+    assert "The file is NOT written: skillopt_write is no." in report
 
 
 @settings(max_examples=20)
