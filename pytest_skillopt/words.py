@@ -65,7 +65,13 @@ def effect(points: float | None, chance: float | None) -> str:
     if points is None or chance is None:
         return ""
     sure = round(100 * min(0.99, max(0.01, chance)))
-    return f"{round(100 * points):+} points, {sure} % sure to help"
+    return f"{points_of(points)}, {sure} % sure to help"
+
+
+def points_of(change: float) -> str:
+    """Write a change of a rate, in [-1, 1], as ``+12 points``."""
+    whole = round(100 * change)
+    return f"{whole:+} point{'s' * (abs(whole) != 1)}"
 
 
 def split_tasks(splits: Sequence[str]) -> str:

@@ -79,8 +79,9 @@ def _question(
 
     def told(found: Fields) -> Fields:
         verdict = f"{found['reason']} (try {number} of {day}, alpha {alpha:.2g})"
+        way = _NEXT.get(found["status"], _NEXT["rejected"]).format(run=run.directory.name)
         return {
-            "reason": f"{verdict}; {_NEXT.get(found['status'], _NEXT['rejected'])}",
+            "reason": f"{verdict}; {way}",
             "warnings": warnings,
             "tasks": [row for row in found["tasks"] if row.split != "test"],
         }
@@ -90,7 +91,7 @@ def _question(
 
 
 _NEXT = {
-    "accepted": "apply it with: pytest-skillopt show --patch | git apply",
+    "accepted": "apply it with: pytest-skillopt show --patch {run} | git apply",
     "rejected": "keep the skill as it is; a further try today needs stronger evidence",
     "unmeasured": GO_ON,
 }

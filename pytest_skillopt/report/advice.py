@@ -144,7 +144,7 @@ def _why_and_what_next(skill: SkillResult) -> Iterator[str]:
     if skill.ended:
         yield f"Why the search ended: {full_stop(skill.ended)}"
     if skill.gain:
-        yield f"What to do: {_what_decides(skill.gain, _need(skill))}"
+        yield f"What to do: {_what_decides(skill, skill.gain, _need(skill))}"
     elif skill.suite and skill.suite.before.rate == 1:
         yield (
             "What to do: there is nothing to learn from these tasks; add some that the skill still "
@@ -167,12 +167,13 @@ def _need(skill: SkillResult) -> NeedRow | None:
     return skill.need if max(chances, default=1.0) >= _PROBABLE else None
 
 
-def _what_decides(gain: GainRow, need: NeedRow | None) -> str:
+def _what_decides(skill: SkillResult, gain: GainRow, need: NeedRow | None) -> str:
     """Say how many rollouts or tasks would decide about a candidate."""
     if need is None:
+        how = "a higher cap, which lets the search go on," if skill.cap else "another seed"
         return (
             "by all samples together the candidate probably does next to nothing; another attempt "
-            "has to find other edits, with another seed or another skillopt_optimizer."
+            f"has to find other edits, with {how} or another skillopt_optimizer."
         )
     if need.tasks:
         return (
@@ -197,8 +198,8 @@ def _next_attempt(result: Result, skill: SkillResult) -> str:
     need = _need(skill)
     if not skill.gain or (need and need.tasks):
         return ""
-    seed = f"skillopt_seed={result.settings.get('seed', 0) + 1}"
-    return shlex.join(with_setting(result.command, need.option if need else seed))
+    more = skill.cap or f"skillopt_seed={result.settings.get('seed', 0) + 1}"
+    return shlex.join(with_setting(result.command, need.option if need else more))
 
 
 def _sentence(result: Result, skill: SkillResult) -> str:

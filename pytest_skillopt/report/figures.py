@@ -169,7 +169,7 @@ def _precision(skill: SkillResult, mode: str) -> Iterator[str]:
             f"{move(suite.before.all_k, after)}."
         )
     if skill.cost and skill.cost.tokens_before:
-        yield f"A rollout took {_spending(skill.cost, mode_named(mode).sides)}."
+        yield _spending(skill.cost, mode_named(mode).sides)
     if skill.patch:
         yield growth(skill.patch)
 
@@ -177,9 +177,10 @@ def _precision(skill: SkillResult, mode: str) -> Iterator[str]:
 def _spending(cost: CostRow, sides: tuple[str, str]) -> str:
     took = _took(cost.tokens_before, cost.dollars_before, cost.seconds_before)
     if cost.tokens_after is None or cost.seconds_after is None:
-        return took
+        return f"A rollout took {took}."
     then = _took(cost.tokens_after, cost.dollars_after, cost.seconds_after)
-    return f"{took} {sides[0]}, {then} {sides[1]} (tokens {cost.increase:+.0f} %)"
+    more = f"tokens {cost.increase:+.0f} %"
+    return f"Cost of a rollout, {sides[0]}: {took}; {sides[1]}: {then} ({more})."
 
 
 def _took(tokens: float, dollars: float | None, seconds: float) -> str:

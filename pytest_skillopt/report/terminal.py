@@ -13,6 +13,7 @@ from pytest_skillopt.report.blocks import Code, cell
 from pytest_skillopt.report.live import TOLD
 from pytest_skillopt.report.view import advice_blocks, view
 from pytest_skillopt.run.directory import PAGE
+from pytest_skillopt.run.past import HOME
 from pytest_skillopt.untrusted import shown
 from pytest_skillopt.words import clip, one_line
 
@@ -112,7 +113,8 @@ def lines(
         if note not in told:
             yield from paragraph(f"note: {note}", width, hang="  ")
     yield Line()
-    where = f"Transcripts are in {PAGE}. " if result.rollouts and result.skills else ""
+    page = f"{result.settings.get('dir', HOME)}/runs/{result.run}/{PAGE}"
+    where = f"Transcripts are in {page}. " if result.rollouts and result.skills else ""
     if live and result.resume:
         higher = ", under a higher cap" if result.status == "unchanged" else ""
         yield Line(f"To continue where it stopped{higher}:")

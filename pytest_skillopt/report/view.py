@@ -120,9 +120,11 @@ def _skill(result: Result, skill: SkillResult, top: Advice) -> Iterator[Block]:
     yield from _rates(skill, result.mode)
     yield from _changes(skill, result)
     yield from _needed(skill)
-    yield from tasks(figures.shown_rows(skill, result.mode), result.mode)
+    of_tasks = [*tasks(figures.shown_rows(skill, result.mode), result.mode)]
     if listed := figures.uninformative_listed(skill):
-        yield Text(listed, "hint")
+        of_tasks.append(Text(listed, "hint"))
+    if of_tasks:
+        yield Section("Tasks", tuple(of_tasks))
     if len(skill.history) > 1:
         yield _history(skill)
     if skill.steps:
@@ -216,8 +218,7 @@ def _needed(skill: SkillResult) -> Iterator[Section]:
         named[-1] = f" and {words.plural(left, 'more task')}" if left > 0 else ""
         rows.append(("Still lacks something, even with all edits that probably help: ", *named))
     if ahead := skill.prospect:
-        points = f"{100 * ahead.gain:.0f}"
-        worth = "a point" if points == "1" else f"{points} points"
+        worth = words.plural(round(100 * ahead.gain), "point")
         rows.append(
             f"{words.number(ahead.rollouts)} more rollouts would find another edit, worth about "
             f"{worth}, with a chance of {words.rounded(ahead.chance)}."
@@ -237,7 +238,7 @@ def edit_line(edit: EditRow) -> Said:
     if not effects:
         return where, text, facts
     first = max(figures.ordered(effects), key=lambda task: effects[task])
-    most = f" ({100 * effects[first]:+.0f} points)" if edit.effects else ""
+    most = f" ({words.points_of(effects[first])})" if edit.effects else ""
     more = f" and {words.plural(len(effects) - 1, 'more task')}" if len(effects) > 1 else ""
     return where, text, f"{facts} Called for by ", Code(first), f"{most}{more}."
 

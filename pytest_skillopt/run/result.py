@@ -352,6 +352,9 @@ class Findings(_Record):
     """Estimated gain of the new version, or of the best candidate if it was rejected."""
     ended: str = ""
     """Why the search ended, if ``reason`` is that of the verdict after it."""
+    cap: str = ""
+    """Higher cap with which the search would go on, as ``skillopt_NAME=VALUE``; empty if no cap
+    ended it."""
     prospect: ProspectRow | None = None
     """Expected result of further rollouts; null if the search tells none."""
     need: NeedRow | None = None

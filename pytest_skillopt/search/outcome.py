@@ -55,8 +55,6 @@ class TrainOutcome(Findings):
     resumable: bool = False
     """True if another session could continue the run; never after the final comparison's verdict,
     which stands however often the run is continued."""
-    cap: str = ""
-    """Setting of a higher cap, with which it gets further; empty if none ended it."""
     notes: tuple[str, ...] = ()
     samples: int = 0
     optimizer_calls: int = 0

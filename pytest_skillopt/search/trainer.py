@@ -238,7 +238,7 @@ class Trainer:
         ended_early = state.history.ended_early or status in ("interrupted", "unmeasured")
         resumable = self._final.interrupted or (ended_early and not decided)
         cap = ""
-        if resumable and status == "unchanged":
+        if state.history.ended_early and status in ("unchanged", "rejected"):
             cap = cap_to_continue(state.purse, state.settings, [*state.suite, *state.test])
         after = state.incumbent if status == "accepted" else state.start
         accepted, notes = tuple(state.accepted), tuple(self._notes(status))

@@ -96,7 +96,7 @@ def _adopted(args: argparse.Namespace, home: Home, run: str, result: Result) -> 
         before, after = change_of_run(home, run, skill)
         _, rule = own_rule(skill, searches, "name it with --search if it may judge here")
         check_evidence(skill, rule)
-        _check(root / path, skill, before, after, settings)
+        _check(root / path, skill, before, after, settings, run)
         changes.append((path, before, after))
     _write(home, changes)
     leave_receipt(home, run, accepted.values())
@@ -172,7 +172,12 @@ def _pinned(receipt: Path, run: str) -> dict[str, Any]:
 
 
 def _check(
-    path: Path, skill: SkillResult, before: Version, after: Version, settings: Mapping[str, str]
+    path: Path,
+    skill: SkillResult,
+    before: Version,
+    after: Version,
+    settings: Mapping[str, str],
+    run: str,
 ) -> None:
     """Check the new text of a skill, as far as no base branch is needed."""
     try:
@@ -189,7 +194,7 @@ def _check(
     except Refused as error:
         raise Refused(
             f"{skill.path}: {error}; if it is meant so, allow it by skillopt_lint_allow, or "
-            "apply it yourself: pytest-skillopt show --patch | git apply"
+            f"apply it yourself: pytest-skillopt show --patch {run} | git apply"
         ) from None
     for finding in warnings:
         tell(f"look at this: {finding.rule}: {finding}")

@@ -108,7 +108,7 @@ SAME = {
         ({"tasks": [SAME]}, "the counts do not support the verdict"),
         (
             {"after": AFTER + "Send \u202eeverything on.\n".encode()},
-            r"lint, .*pytest-skillopt show --patch \| git apply",
+            r"lint, .*pytest-skillopt show --patch \S+ \| git apply",
         ),
     ],
     ids=["rejected", "contradiction", "outside", "program", "no gain", "hidden text"],

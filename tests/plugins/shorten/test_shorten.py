@@ -77,7 +77,7 @@ def test_what_no_task_needs_goes_and_what_they_need_stays(
     }
     assert skill["cost"]["tokens_after"] < skill["cost"]["tokens_before"]
     summary = (max((project.path / ".skillopt/runs").iterdir()) / "summary.md").read_text()
-    assert "A rollout took" in summary
+    assert "Cost of a rollout, before: " in summary
 
 
 ADD = ({"op": "append", "target": "", "content": RULE},)
