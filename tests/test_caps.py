@@ -124,6 +124,25 @@ def test_a_comparison_that_takes_all_that_a_cap_pays_for_has_a_verdict(
     assert result["skills"][0]["verdict"], said
 
 
+@pytest.mark.parametrize(("gate", "rollouts", "cap"), [("confirm", 3, 300), ("strict", 5, 260)])
+def test_a_cap_pays_for_the_decision_of_a_gate_before_the_final_comparison(
+    pytester: pytest.Pytester,
+    chat_server: ChatServer,
+    api_key: str,
+    gate: str,
+    rollouts: int,
+    cap: int,
+) -> None:
+    given = (f"-oskillopt_gate={gate}", f"--skillopt-rollouts={rollouts}")
+    given = (*given, f"--skillopt-max-rollouts={cap}")
+    result, said = run(pytester, chat_server, "--skillopt-train", *given, guests=12)
+    assert result["status"] == "accepted", said
+    small = "--skillopt-max-rollouts=150"
+    result, said = run(pytester, chat_server, "--skillopt-train", *given, small, guests=12)
+    assert "the gate, the final comparison and the test split need" in result["reason"]
+    assert result["rollouts"] == 0
+
+
 def test_time_that_pays_150_rollouts_pays_for_a_training(toy: ModuleType) -> None:
     """A rollout takes 10 s of the clock; four run at once."""
     now = 0.0

@@ -109,6 +109,15 @@ def gate_options(settings: Settings) -> GateOptions:
     )
 
 
+def rule_of(gate: str) -> type[SequentialGate]:
+    """Return the rule of a gate by its name, a value of the setting; ValueError if it is none."""
+    gates: dict[str, Callable[[], type[SequentialGate]]]
+    gates = {DefaultGate.name: lambda: DefaultGate, **merged(hooks().pytest_skillopt_rules())}
+    if gate not in gates:
+        raise ValueError(f"there is no gate {gate!r}; the gates are {', '.join(gates)}")
+    return gates[gate]()
+
+
 def make_gate(
     name: str,
     tasks: Sequence[GateTask],
@@ -127,11 +136,7 @@ def make_gate(
     Raises:
         ValueError: an unknown name, or a task that is there twice.
     """
-    gates: dict[str, Callable[[], type[SequentialGate]]]
-    gates = {DefaultGate.name: lambda: DefaultGate, **merged(hooks().pytest_skillopt_rules())}
-    if name not in gates:
-        raise ValueError(f"there is no gate {name!r}; the gates are {', '.join(gates)}")
-    return gates[name]()(tasks, options, decision=decision)
+    return rule_of(name)(tasks, options, decision=decision)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from pytest_skillopt.gate.data import GateOptions, Searched
 from pytest_skillopt.gate.sequential import DefaultGate, most_samples
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.search.budget import FINAL, usual_fresh
-from pytest_skillopt.search.extensions import gate_options, gate_tasks
+from pytest_skillopt.search.extensions import gate_options, gate_tasks, rule_of, search_of
 from pytest_skillopt.search.prospects import AHEAD
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ _SHARE, _WON = 0.3, 0.1
 all that the verdict asks for."""
 _LEAST = 24
 """Least samples that are reserved under a cap."""
+_GATE_PAIRS = 4
+"""Least samples of each skill and val task that are left for a gate before it."""
 _STEP, _LONGER = 10, 2
 """Rollouts from one proposed cap to the next, and how much longer a search is expected to go on."""
 _LOOKS = 3
@@ -70,6 +72,15 @@ def kept_back(settings: Settings, tasks: int, total: float, log_e: float = 0.0) 
 def samples_of_test(tasks: Sequence[SkillTask], settings: Settings) -> int:
     """Return the samples that the test split takes after an acceptance."""
     return 2 * sum(t.rollouts or settings.rollouts for t in tasks if t.split == "test")
+
+
+def samples_of_gate(tasks: Sequence[SkillTask], settings: Settings) -> int:
+    """Return the samples that the default search leaves for a gate before the final comparison."""
+    if settings.gate == DefaultGate.name or search_of(settings).make:
+        return 0
+    rounds = getattr(rule_of(settings.gate), "confirmations", 1)
+    pairs = max(_GATE_PAIRS, rounds * settings.rollouts)
+    return 2 * pairs * sum(task.split in ("val", "both") for task in tasks)
 
 
 def reserve_final(
@@ -120,7 +131,7 @@ def option_for(
 def _with_reserves(search: int, settings: Settings, tasks: Sequence[SkillTask]) -> int:
     """Return the rollouts of a purse that leaves so many to a search."""
     suite = sum(task.split != "test" for task in tasks)
-    others = search + samples_of_test(tasks, settings)
+    others = search + samples_of_gate(tasks, settings) + samples_of_test(tasks, settings)
     least = others
     # A larger purse reserves more.
     while (more := others + kept_back(settings, suite, least)) > least:
@@ -139,17 +150,18 @@ def cap_to_continue(purse: Purse, settings: Settings, tasks: Sequence[SkillTask]
 def shortage(purse: Purse, settings: Settings, tasks: Sequence[SkillTask]) -> str:
     """Describe why a purse is too small to search with; empty if it is not."""
     total, suite = purse.total(), sum(task.split != "test" for task in tasks)
-    test = samples_of_test(tasks, settings)
+    test, gate = samples_of_test(tasks, settings), samples_of_gate(tasks, settings)
     first = sum(
         1 + (task.split == "both") for task in tasks if task.split in ("train", "val", "both")
     )
-    kept = kept_back(settings, suite, total)
-    if total >= kept + test + first:
+    kept = kept_back(settings, suite, total) + gate + test
+    if total >= kept + first:
         return ""
+    others = "the gate, " * bool(gate)
     least = purse.needed_for(_with_reserves(first, settings, tasks))
     return (
-        f"{purse.pays()}, which leaves nothing to search with: the final comparison and the test "
-        f"split need {kept + test} and the first look at the suite {first}; allow at least {least}"
+        f"{purse.pays()}, which leaves nothing to search with: {others}{FINAL} need {kept} and the "
+        f"first look at the suite {first}; allow at least {least}"
         + (", or lower skillopt_rollouts, the samples of a test task" if test else "")
     )
 

@@ -28,6 +28,7 @@ from pytest_skillopt.search.budget import (
     usual_of,
 )
 from pytest_skillopt.search.estimate import Belief
+from pytest_skillopt.search.final_comparison import samples_of_gate
 from pytest_skillopt.search.history import Basis
 from pytest_skillopt.search.ideas import Ideas
 from pytest_skillopt.search.model import Job, Model, Outcome
@@ -60,8 +61,6 @@ _FIRST_TASKS, _TASKS = 40, 12
 """Most tasks that analysts are asked about after the first look, and beside a later round."""
 _LEAST_PROMISING = 8
 """Promising open ideas below which analysts are asked again."""
-_GATE_PAIRS = 4
-"""Samples of each skill for each val task that are left for a gate before the final comparison."""
 _IDLE = 4
 """Rounds in a row without a sample that tells anything, after which the search ends."""
 _SHOWN_OPEN = 12
@@ -301,8 +300,7 @@ class DefaultSearch:
     def _set_aside(self, *, search: bool = True) -> None:
         """Reserve samples for the final comparison, and during the search for a gate before it."""
         state = self._state
-        gate = search and not state.at_the_end
-        more = 2 * _GATE_PAIRS * len(state.val) if gate else 0
+        more = samples_of_gate(state.suite, self._settings) if search else 0
         self._final.set_aside(more, log_e=self._rounds.bets.log_e)
 
     def _settle(self) -> None:

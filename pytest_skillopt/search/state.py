@@ -24,6 +24,7 @@ from pytest_skillopt.search.extensions import (
     search_of,
 )
 from pytest_skillopt.search.history import History
+from pytest_skillopt.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -177,8 +178,10 @@ class TrainingState:
         self.incumbent, self.edits = self.base, []
         try:
             verdict = self.take_step(candidate, edits, basis)
-        except StopRun:
+        except StopRun as stop:
             self.history.settle(edits, "dropped", "the gate's decision about it was not completed")
+            about = f"the gate's decision about {plural(len(edits), 'edit')}"
+            stop.reason = f"{about} was not completed: {stop.reason}"
             raise
         self.history.decide(edits, verdict)
 
