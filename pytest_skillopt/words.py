@@ -151,5 +151,6 @@ def left_out(tests: LeftOut, *, is_idle: bool) -> Iterator[str]:
     if is_idle and not tests.skipped:
         yield (
             "no task was found, so that nothing was done: mark the tests of the skill with "
-            "@pytest.mark.skill_task (docs/getting-started.md), and look at -k, -m and the paths"
+            "@pytest.mark.skill_task (docs/getting-started.md), or collect evals.json with "
+            "--skillopt-evals, and look at -k, -m and the paths"
         )

@@ -244,17 +244,25 @@ def test_the_plan_says_nothing_of_a_purse_without_caps(
     assert "purse: skillopt_max_calls = 25 pays for about 25 rollouts" in said
 
 
-@pytest.mark.parametrize("cap", ["cost=0.78", "calls=78", "tokens=78000"])
+@pytest.mark.parametrize(
+    ("cap", "way"),
+    [
+        ("cost=0.78", "To continue where it stopped, under a higher cap:"),
+        ("calls=78", "To continue where it stopped, under a higher cap:"),
+        ("tokens=78000", "To continue where it stopped, under a higher cap:"),
+        ("rollouts=20", "Next attempt:"),
+    ],
+)
 def test_the_command_after_a_cap_names_a_cap_that_gets_further(
-    pytester: pytest.Pytester, chat_server: ChatServer, api_key: str, cap: str
+    pytester: pytest.Pytester, chat_server: ChatServer, api_key: str, cap: str, way: str
 ) -> None:
     given = ("-p", "no:xdist", "-o", f"skillopt_max_{cap}")
     first, said = run(pytester, chat_server, "--skillopt-train", *given)
-    assert "To continue where it stopped, under a higher cap:" in said
+    assert f"\n{way}\n" in said
     _, *arguments = shlex.split(said.strip().splitlines()[-1])
     assert f"skillopt_max_{cap}" not in arguments
     said = pytester.runpytest_inprocess(*arguments).stdout.str()
     result = latest_result(pytester.path)
-    assert result["run"] == first["run"]
+    assert (result["run"] == first["run"]) == way.startswith("To continue")
     assert result["status"] == "accepted", said
     assert result["rollouts"] > first["rollouts"]

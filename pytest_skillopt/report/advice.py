@@ -172,8 +172,8 @@ def _what_decides(skill: SkillResult, gain: GainRow, need: NeedRow | None) -> st
     if need is None:
         how = "a higher cap, which lets the search go on," if skill.cap else "another seed"
         return (
-            "by all samples together the candidate probably does next to nothing; another attempt "
-            f"has to find other edits, with {how} or another skillopt_optimizer."
+            "by all samples together no edit of the candidate is likelier to help than not; find "
+            f"others with {how} or another skillopt_optimizer."
         )
     if need.tasks:
         return (
@@ -196,7 +196,7 @@ def _next_attempt(result: Result, skill: SkillResult) -> str:
     if result.resume or skill.status not in ("rejected", "unchanged"):
         return ""
     need = _need(skill)
-    if not skill.gain or (need and need.tasks):
+    if (need and need.tasks) or not (skill.gain or skill.cap):
         return ""
     more = skill.cap or f"skillopt_seed={result.settings.get('seed', 0) + 1}"
     return shlex.join(with_setting(result.command, need.option if need else more))

@@ -113,17 +113,18 @@ def lines(
         if note not in told:
             yield from paragraph(f"note: {note}", width, hang="  ")
     yield Line()
-    page = f"{result.settings.get('dir', HOME)}/runs/{result.run}/{PAGE}"
-    where = f"Transcripts are in {page}. " if result.rollouts and result.skills else ""
+    if result.rollouts and result.skills:
+        home = result.settings.get("dir", HOME)
+        yield Line(one_line(f"Transcripts are in {home}/runs/{result.run}/{PAGE}."))
     if live and result.resume:
         higher = ", under a higher cap" if result.status == "unchanged" else ""
         yield Line(f"To continue where it stopped{higher}:")
         yield Line(one_line(result.resume))
     elif said.advice.command:
-        yield from paragraph(f"{where}Next attempt:", width)
+        yield Line("Next attempt:")
         yield Line(one_line(said.advice.command))
     else:
-        yield from paragraph(f"{where}To look further:", width)
+        yield Line("To look further:")
         look = "watch {}" if verbose else "show {} --verbose"
         yield Line(f"pytest-skillopt {look.format(one_line(result.run))}")
 

@@ -157,7 +157,7 @@ class Trainer:
         state = self._state
         short = known_shortage(state.purse, state.settings, [*state.suite, *state.test])
         if short:
-            return self._outcome("unchanged", short)
+            return self._outcome("unchanged", short, is_short=True)
         stopped = None
         try:
             reason = self._search().run()
@@ -221,7 +221,13 @@ class Trainer:
         return self._outcome(_ENDED.get(stopped, "unmeasured"), why)
 
     def _outcome(
-        self, status: Status, reason: str, measured: Measured | None = None, ended: str = ""
+        self,
+        status: Status,
+        reason: str,
+        measured: Measured | None = None,
+        ended: str = "",
+        *,
+        is_short: bool = False,
     ) -> TrainOutcome:
         state = self._state
         rows: list[TaskRow] = []
@@ -238,7 +244,7 @@ class Trainer:
         ended_early = state.history.ended_early or status in ("interrupted", "unmeasured")
         resumable = self._final.interrupted or (ended_early and not decided)
         cap = ""
-        if state.history.ended_early and status in ("unchanged", "rejected"):
+        if is_short or (state.history.ended_early and status in ("unchanged", "rejected")):
             cap = cap_to_continue(state.purse, state.settings, [*state.suite, *state.test])
         after = state.incumbent if status == "accepted" else state.start
         accepted, notes = tuple(state.accepted), tuple(self._notes(status))
