@@ -278,7 +278,9 @@ class SequentialGate:
         try:
             if not self.counts.all_tasks:
                 raise Unmeasured("there is no task to measure")
-            self._open(self._count_batch())
+            replacements = self._count_batch()
+            # Beyond a cap, a sample less is better than no verdict.
+            self._open(replacements[: self.affordable(len(replacements))])
             while not self._batch:
                 self._open(next(self._plan))
         except StopIteration as end:

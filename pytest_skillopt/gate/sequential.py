@@ -262,19 +262,41 @@ class DefaultGate(SequentialGate):
         return self.pairs(chosen)
 
     def _more_pairs(self, size: int, *, proved: bool) -> list[str]:
-        """Return the tasks, with repetitions, of the pairs up to the look at ``size`` pairs."""
-        fresh = {task: len(self._fresh(task)[0]) for task in self.tasks}
+        """Return the tasks, with repetitions, of the pairs up to the look at ``size`` pairs.
+
+        They are fewer if samples were lost to errors or taken to tell whether the model repeats
+        itself: a cap that ends a comparison has cost all and tells nothing.
+        """
+        room = self.affordable(self.limit) // 2
         if self.repeats:
-            return [task for task in self.tasks if not self.counts.pair(task).is_complete]
-        if not proved:
-            wanted = self._allocate(size)
-            return [task for task in self.tasks for _ in range(wanted[task] - fresh[task])]
+            return [task for task in self.tasks if not self.counts.pair(task).is_complete][:room]
+        fresh = {task: len(self._fresh(task)[0]) for task in self.tasks}
+        room = min(room, size - sum(fresh.values()))
+        if proved:
+            return self._least_certain_means(fresh, room)
+        wanted = self._allocate(size)
+        missing = {task: wanted[task] - fresh[task] for task in self.tasks}
+        chosen: list[str] = []
+        while len(chosen) < room:
+            most = max(self.tasks, key=missing.__getitem__)
+            if missing[most] <= 0:
+                break
+            missing[most] -= 1
+            chosen.append(most)
+        return sorted(chosen)
+
+    def _least_certain_means(self, fresh: dict[str, int], pairs: int) -> list[str]:
+        """Return the tasks, with repetitions, by which the observed mean becomes most certain.
+
+        ``fresh`` has the fresh pairs of each task so far.
+        """
+        fresh = dict(fresh)
         variances = {task: self.counts.pair(task).variance for task in self.tasks}
         chosen: list[str] = []
-        while (pairs := sum(fresh.values())) < size:
+        while len(chosen) < pairs:
             # Val tasks have their share: else a few of them decide if they have fallen.
             of_held = sum(fresh[task] for task in self._held_out)
-            is_short = of_held * len(self.tasks) < pairs * len(self._held_out)
+            is_short = of_held * len(self.tasks) < sum(fresh.values()) * len(self._held_out)
             group = self._held_out if is_short else self.tasks
             best = max(group, key=lambda task: variances[task] / (fresh[task] + 0.5) ** 2)
             fresh[best] += 1

@@ -19,6 +19,7 @@ from pytest_skillopt.gate.data import (
     Verdict,
 )
 from pytest_skillopt.gate.engine import run_gate
+from pytest_skillopt.gate.sequential import DefaultGate
 from pytest_skillopt.search.extensions import make_gate
 
 if TYPE_CHECKING:
@@ -238,6 +239,35 @@ def test_no_sample_more_than_the_budget(budget: int) -> None:
         must = (ids(30)[seed],)
         judge(before, after, seed, must_pass=must, budget=budget, rounds=rounds)
         assert sum(map(len, rounds)) <= budget
+
+
+@each_row("budget", [40, 70, 75])
+def test_neither_errors_nor_doubts_about_the_model_exceed_the_budget(budget: int) -> None:
+    """A cap would else end the comparison, all of which is paid, without a verdict."""
+    before, after = dict.fromkeys(ids(30), 0.5), dict.fromkeys(ids(30), 0.8)
+    options = options_with(
+        lift=expect(*ids(30)), rates=tuple(before.items()), budget=budget, max_error_rate=0.3
+    )
+    for seed in range(20):
+        verdict, samples = judge_with_errors(before, after, seed, options)
+        assert verdict.decision != "unmeasured"
+        assert samples <= budget
+
+
+def judge_with_errors(
+    before: Rates, after: Rates, seed: int, options: GateOptions
+) -> tuple[Verdict, int]:
+    """The verdict where a tenth of the samples are errors, and the number of all samples."""
+    roll = roller(before, after, seed)
+    taken: list[Draw] = []
+
+    def take(draws: Sequence[Draw]) -> list[Sample]:
+        taken.extend(draws)
+        is_lost = {draw: luck(f"lost/{seed}/{draw}") < 0.1 for draw in draws}
+        return [Sample(draw, None if is_lost[draw] else roll(draw)) for draw in draws]
+
+    gate = DefaultGate([GateTask(task) for task in before], options)
+    return run_gate(gate, take), len(taken)
 
 
 def test_what_the_search_has_won_speaks_against_nothing_only() -> None:
