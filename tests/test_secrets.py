@@ -35,6 +35,7 @@ def test_greeting(skill_agent, rollout, name, request):
         rollout.feedback(f"It should not tell {SECRET}.")
     reply = skill_agent(f"Greet {name}. The token is {SECRET}.")
     print(request.config.option.db_password, request.config.getini("zz_api_token"))
+    print(request.config.getini("zz_signing_keys"))
     assert SECRET in reply, "the target's own words are the test's to judge"
     assert "!" in reply, f"{reply} and {SECRET}"
 
@@ -61,6 +62,7 @@ OPTIONS = """
 def pytest_addoption(parser):
     parser.addoption("--db-password")
     parser.addini("zz_api_token", "")
+    parser.addini("zz_signing_keys", "", "linelist")
 """
 
 EACH_WAY = pytest.mark.parametrize("arguments", [("-p", "no:xdist"), ("-n1",)], ids=" ".join)
@@ -87,7 +89,7 @@ def test_no_file_and_no_line_holds_a_secret(
 ) -> None:
     monkeypatch.setenv("DEPLOY_TOKEN", SECRET)
     chat_server.reply = play
-    named = ("Sommer-of-2024", "Winter/of/2025", "Herbst.of.2026")
+    named = ("Sommer-of-2024", "Winter/of/2025", "Herbst.of.2026", "Lenz_of_2027")
     pytester.makeconftest(OPTIONS)
     body = json.dumps({"metadata": {"service-password": named[2]}})
     more = {
@@ -97,6 +99,8 @@ def test_no_file_and_no_line_holds_a_secret(
         "published": "patience: 1",
     }
     write_project(pytester, chat_server, TESTS, **TWO_MODELS, **more)
+    ini = pytester.path / "tox.ini"
+    ini.write_text(f"{ini.read_text()}\nzz_signing_keys =\n    {named[3]}\n")
     command = ("--skillopt-train", "--junitxml=junit.xml", "-v", *arguments)
     command += (f"-oskillopt_preferences=Tell nobody {SECRET}.",)
     command += ("--db-password", named[0], f"-ozz_api_token={named[1]}")
