@@ -133,7 +133,7 @@ def test_a_cap_pays_for_the_decision_of_a_gate_before_the_final_comparison(
     rollouts: int,
     cap: int,
 ) -> None:
-    given = (f"-oskillopt_gate={gate}", f"--skillopt-rollouts={rollouts}")
+    given: tuple[str, ...] = (f"-oskillopt_gate={gate}", f"--skillopt-rollouts={rollouts}")
     given = (*given, f"--skillopt-max-rollouts={cap}")
     result, said = run(pytester, chat_server, "--skillopt-train", *given, guests=12)
     assert result["status"] == "accepted", said

@@ -1021,3 +1021,26 @@ def test_the_log_says_who_waits_for_what_and_why_something_is_tried_again(
     over = pytester.runpytest_inprocess(*run, "-n1", "--log-cli-level=DEBUG").stdout
     over.fnmatch_lines(["*INFO *skillopt.rollouts.workers:*worker gw0 is up, 1 of 1"])
     over.fnmatch_lines(["*DEBUG *skillopt.rollouts.workers:*worker gw0 waits for an answer to *"])
+
+
+def test_what_killed_runs_have_left_is_removed(
+    project: FaultProject, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In ``.skillopt``, and among the temporary files of the system; what is new stays."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    home = project.path / ".skillopt"
+    for command in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "Start")):
+        run_git(project.path, *command)
+    files = (home / "runs" / "r" / ".result.json.x.tmp", home / ".writing.json.x.tmp")
+    folders = (home / ".proposal-x", tmp_path / "skillopt-skills-x")
+    new = home / "runs" / "r" / ".report.html.x.tmp"
+    for scrap in (*files, new, *(folder / "a file" for folder in folders)):
+        scrap.parent.mkdir(parents=True, exist_ok=True)
+        scrap.write_text("half")
+    for scrap in (*files, *folders):
+        os.utime(scrap, (1, 1))
+    project.run("-p", "no:xdist")
+    assert latest_result(project.path)["status"] == "accepted"
+    assert (home / "proposal" / "result.json").exists()
+    assert [scrap for scrap in (*files, *folders) if scrap.exists()] == []
+    assert new.exists()

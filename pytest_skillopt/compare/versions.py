@@ -6,11 +6,11 @@ import contextlib
 import os
 import posixpath
 import re
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.git import Clone, Git, GitError, Tree
+from pytest_skillopt.rollouts.folders import TemporaryFolder
 from pytest_skillopt.skill.folder import belongs, holds_more, is_resource
 from pytest_skillopt.skill.read import read_bounded, skill_files
 from pytest_skillopt.skill.text import SkillError, Text
@@ -211,15 +211,15 @@ def with_change(root: Path, skill: str, now: Version, name: str, trained: Traine
     data = read_bounded(path, _MOST_BYTES)
     if not re.match(rb"(?:diff --git |--- |Index: )(?!-)", data.lstrip()):
         return now | {SKILL_FILE: Text.from_bytes(data)}
-    with tempfile.TemporaryDirectory(prefix="skillopt-try-") as folder:
-        copy, ours = Path(folder, skill), skill_files(root / skill, root)
+    with TemporaryFolder("skillopt-try-") as folder:
+        copy, ours = folder / skill, skill_files(root / skill, root)
         materialise(copy.parent, ours)
-        git = Git(Path(folder), {**os.environ, "GIT_CEILING_DIRECTORIES": str(Path(folder).parent)})
+        git = Git(folder, {**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.parent)})
         git.run("apply", "--whitespace=nowarn", f"-p{_strip(data, skill)}", "-", input=data)
-        for path in Path(folder).rglob("*"):
+        for path in folder.rglob("*"):
             if not path.is_dir() and not path.is_relative_to(copy.parent):
                 raise SkillError(f"it changes {path.relative_to(folder)}, outside of the skill")
-        theirs = skill_files(copy, Path(folder))
+        theirs = skill_files(copy, folder)
         return _changed(now, ours, theirs, copy.name, trained)
 
 

@@ -34,14 +34,17 @@ _SWEPT: set[str] = set()
 class TemporaryFolder:
     """A folder of this process, with a file locked until the process ends, however it ends.
 
-    Folders of ended processes whose names begin with ``prefix`` are removed first.
+    Folders of ended processes whose names begin with ``prefix`` are removed first. ``parent`` is by
+    default the system's folder of temporary files. As a context it is an empty folder, removed at
+    the end.
     """
 
-    def __init__(self, prefix: str) -> None:
-        beside = str(Path(tempfile.gettempdir()) / prefix)
-        left = () if beside in _SWEPT else Path(tempfile.gettempdir()).glob(f"{prefix}*")
+    def __init__(self, prefix: str, parent: Path | None = None) -> None:
+        place = parent or Path(tempfile.gettempdir())
+        beside = str(place / prefix)
+        left = () if beside in _SWEPT else place.glob(f"{prefix}*")
         _SWEPT.add(beside)
-        self.path = Path(tempfile.mkdtemp(prefix=prefix)).resolve()
+        self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=place)).resolve()
         self._held = _lock(self.path)
         for folder in left:
             with contextlib.suppress(OSError):
@@ -49,6 +52,14 @@ class TemporaryFolder:
                 mine = about.st_uid == self.path.stat().st_uid and stat.S_ISDIR(about.st_mode)
                 if mine and time.time() - about.st_mtime > _NEW_SECONDS:
                     _remove_locked(folder, _lock(folder))
+
+    def __enter__(self) -> Path:
+        inside = self.path / "content"
+        inside.mkdir()
+        return inside
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
 
     def remove(self) -> None:
         _remove_locked(self.path, self._held)

@@ -8,7 +8,8 @@ comparison, so finishing is right unless a file has been changed.
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
+import time
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 JOURNAL, RESULT = "journal.jsonl", "result.json"
 PAGE, SUMMARY, PATCH = "report.html", "summary.md", "skill.patch"
 """Names of the files of a run."""
+_ABANDONED = 600.0
+"""Age in seconds of a temporary file from which no process is writing it."""
 _PRIVATE = 0o700
 """Mode of folders with transcripts: only their owner may read them."""
 
@@ -73,6 +76,15 @@ class Home:
             ignore = self.path / ".gitignore"
             if not ignore.exists():
                 ignore.write_text("*\n", encoding="utf-8")
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Remove the temporary files of killed processes."""
+        for place in ("", "adopted/", "runs/*/", "runs/*/skills/"):
+            for stray in self.path.glob(f"{place}.*.tmp"):
+                with suppress(OSError):
+                    if time.time() - stray.lstat().st_mtime > _ABANDONED:
+                        stray.unlink()
 
     def new_run(self) -> RunDirectory:
         self.make()

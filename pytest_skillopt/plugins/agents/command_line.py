@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +29,7 @@ from pytest_skillopt.plugins.agents.sign_in import (
     signed_in_model,
     stream,
 )
+from pytest_skillopt.rollouts.folders import TemporaryFolder
 from pytest_skillopt.untrusted import protect, redact
 
 if TYPE_CHECKING:
@@ -118,8 +118,8 @@ class CommandLineModel(ChatModel):
         harness, limit = self._harness, self.config.request_timeout
         values = {"prompt": _ASK, "model": self._model, "key": ""}
         given, env = prompt.encode(errors="replace"), self._env
-        with tempfile.TemporaryDirectory(prefix="skillopt-cli-") as name:
-            start = Start(harness, values, Path(name), given=given, env=env)
+        with TemporaryFolder("skillopt-cli-") as folder:
+            start = Start(harness, values, folder, given=given, env=env)
             ended = self._runner.run(start, limit)
         if ended.why == "start":
             raise ModelFault(f"{harness.executable} cannot be run: {ended.err}", fatal=True)

@@ -12,19 +12,19 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from pytest_skillopt.errors import UsageError, UserError
 from pytest_skillopt.git import Git, GitError, GitFailed, scrub
 from pytest_skillopt.plugins.propose.errors import BranchMoved
 from pytest_skillopt.plugins.propose.forges import TOKENS
+from pytest_skillopt.rollouts.folders import TemporaryFolder
 from pytest_skillopt.untrusted import environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
 
     from pytest_skillopt.git import Clone, Entry
 
@@ -68,8 +68,8 @@ class Repository(Git):
     """
 
     def __init__(self, clone: Clone, remote: Remote, headers: Mapping[str, str]) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="skillopt-")
-        super().__init__(Path(self._folder.name, "repository.git"), clone.environ)
+        self._folder = TemporaryFolder("skillopt-git-")
+        super().__init__(self._folder.path / "repository.git", clone.environ)
         self.prefix = clone.prefix
         self._remote = remote.name
         self._fetch_url, self._push_url = (
@@ -87,7 +87,7 @@ class Repository(Git):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._folder.cleanup()
+        self._folder.remove()
 
     def _reach(self, headers: Mapping[str, str]) -> dict[str, str]:
         """Return the environment of ``fetch`` and ``push``.
@@ -206,8 +206,8 @@ def commit_head(git: Git, parent: str, files: Mapping[str, Entry]) -> bytes:
 
 @contextlib.contextmanager
 def _index(git: Git, commit: str) -> Iterator[dict[str, str]]:
-    with tempfile.TemporaryDirectory(prefix="skillopt-") as directory:
-        env = {"GIT_INDEX_FILE": str(Path(directory, "index"))}
+    with TemporaryFolder("skillopt-git-") as folder:
+        env = {"GIT_INDEX_FILE": str(folder / "index")}
         git.run("read-tree", commit, env=env)
         yield env
 

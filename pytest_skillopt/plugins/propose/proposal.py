@@ -8,11 +8,11 @@ with the files that were trained with it. A proposal is not trusted: every reade
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.plugins.propose.git import has_commit
+from pytest_skillopt.rollouts.folders import TemporaryFolder
 from pytest_skillopt.run.directory import RESULT, replace_file
 from pytest_skillopt.skill.find import slug, unnamed
 from pytest_skillopt.skill.version import Version
@@ -74,12 +74,12 @@ def _replace(directory: Path, files: Mapping[str, bytes]) -> None:
     It is renamed into place, so that it is never incomplete.
     """
     directory.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".proposal-", dir=directory.parent) as scratch:
+    with TemporaryFolder(".proposal-", directory.parent) as scratch:
         for name, data in files.items():
-            target = Path(scratch, "new", name)
+            target = scratch / "new" / name
             target.parent.mkdir(parents=True, exist_ok=True)
             replace_file(target, data)
         if os.path.lexists(directory):
-            directory.rename(Path(scratch, "old"))
+            directory.rename(scratch / "old")
         if files:
-            Path(scratch, "new").rename(directory)
+            (scratch / "new").rename(directory)
