@@ -139,6 +139,8 @@ class Purse:
         self._reserved: dict[str, Reserve] = {}
         self._own = math.inf
         """Samples, earlier ones included, at which a search ends by itself."""
+        self._beside: dict[str, float] = {}
+        """Rollouts that were reserved, by purpose, when it got this limit."""
         self._paid = Amounts()
         self.begun = 0
         """Rollouts that were started in this session."""
@@ -222,8 +224,12 @@ class Purse:
         return {purpose: rollouts for purpose, rollouts in found.items() if rollouts}
 
     def allow(self, samples: int) -> None:
-        """Let a search take so many samples from now on, beside what is reserved already."""
-        self._own = self.samples + samples + self._held()
+        """Let a search take so many samples from now on, beside what is reserved already.
+
+        What is reserved later comes out of them; what was grows only by the caps, as prices fall.
+        """
+        self._own = self.samples + samples
+        self._beside = self.reserved()
 
     def release(self) -> None:
         """End the search: free all reserves and lift its own limit."""
@@ -411,7 +417,11 @@ class Purse:
         """Yield the rollouts that each bound leaves, and its name."""
         held = self._held()
         if self._own < math.inf:
-            yield self._own - self.samples - held, OWN_LIMIT
+            later = 0.0
+            for purpose, rollouts in self.reserved().items():
+                before = self._beside.get(purpose)
+                later += rollouts if before is None else min(0.0, rollouts - before)
+            yield self._own - self.samples - later, OWN_LIMIT
         for left, name in self._payable():
             unsure = self._seen is None and name != CAPS[0] and left > 0
             least = FIRST_LOOK if unsure else -math.inf

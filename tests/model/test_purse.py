@@ -120,6 +120,16 @@ def test_what_is_reserved_for_the_search_itself_comes_back() -> None:
     assert purse.affordable() == math.inf
 
 
+def test_a_search_loses_nothing_of_its_limit_to_a_part_that_grows_as_prices_fall() -> None:
+    purse = Purse(Amounts(cost=1.0), usual=Usual(Amounts(1, 1, 2000, 0.01, 10)))
+    purse.reserve("the end", lambda total: total / 2)
+    purse.allow(40)
+    assert purse.affordable() == 40
+    purse.took("first", Usage(calls=1, cost=0.001), 1.0)
+    assert purse.reserved()["the end"] > 400
+    assert (purse.affordable(), purse.is_bound_by_cap) == (39, False)
+
+
 def test_time_is_what_rollouts_take_over_the_workers() -> None:
     now = 0.0
     purse = Purse(Amounts(seconds=300), at_once=lambda: 8, clock=lambda: now)
