@@ -52,8 +52,9 @@ def protect_options(config: pytest.Config) -> None:
     """Redact the values of options and of ini keys whose names are those of secrets."""
     given = (word.partition("=") for word in config.getoption("override_ini") or ())
     values = {**vars(config.option), **{name.strip(): value for name, _, value in given}}
-    # Since pytest 9 with the origin of each value.
-    for name, found in (getattr(config, "_inicfg", None) or config.inicfg).items():
+    # Before pytest 9 under another name, and as plain values.
+    ini = config._inicfg if hasattr(config, "_inicfg") else config.inicfg
+    for name, found in ini.items():
         values.setdefault(name, getattr(found, "value", found))
     protect_named({n: value for n, value in values.items() if not n.startswith("skillopt_")})
 

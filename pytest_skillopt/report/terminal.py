@@ -137,11 +137,9 @@ class Layout:
         self._verbose = verbose
         self._diff_lines = 10**9 if verbose else MOST_DIFF_LINES
         """Lines of diffs that still fit."""
-        self._after_diff = False
 
     def block(self, block: Block) -> Iterator[Line]:
         """Lay out a block; a table, a diff and a section begin with an empty line."""
-        after_diff, self._after_diff = self._after_diff, False
         match block:
             case blocks.Text(said, look):
                 indent = "  " if look == "hint" else ""
@@ -158,15 +156,12 @@ class Layout:
             case blocks.Diff(text):
                 yield Line()
                 yield from self.diff(text)
-                self._after_diff = True
             case blocks.Section():
-                yield from self._section(block, after_diff=after_diff)
+                yield from self._section(block)
 
-    def _section(self, section: Section, *, after_diff: bool) -> Iterator[Line]:
+    def _section(self, section: Section) -> Iterator[Line]:
         title = _words(section.title)
         if section.is_folded and not self._verbose:
-            if after_diff:
-                yield Line()
             yield from paragraph(f"{title}.", self._width, indent="  ", hang="  ")
             return
         yield Line()

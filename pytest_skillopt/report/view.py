@@ -173,7 +173,7 @@ def _rates(skill: SkillResult, mode: str) -> Iterator[Block]:
         yield Table.filled(("pass rate", first, second, "points", ""), "lllrl", rows)
     suite = [row for row in skill.tasks if row.split != "test"]
     if any(row.none for row in suite):
-        yield arms(suite, mode_named(mode).sides)
+        yield arms(suite, (first, second) if compared else ("with the skill", ""))
     if said := figures.explained(skill, mode):
         yield Text(said, "hint")
 
@@ -266,6 +266,7 @@ def tasks(rows: Sequence[TaskRow], mode: str) -> Iterator[Block]:
 def _tasks(rows: Sequence[TaskRow], mode: str, compared: bool) -> Table:
     """Make a table of tasks, the node id last so that it can be copied whole."""
     sides = mode_named(mode).sides if compared else ("passed", "")
+    labels = sides if compared else ("a rollout", "")
     body: Rows = []
     for row in rows:
         after: Cell = row.after or (words.UNKNOWN if compared else "")
@@ -277,7 +278,7 @@ def _tasks(rows: Sequence[TaskRow], mode: str, compared: bool) -> Table:
         "rrrll",
         body,
         looks=tuple(CHANGES.get(row.change, "") for row in rows),
-        samples=tuple(tuple(_samples(row, sides)) for row in rows),
+        samples=tuple(tuple(_samples(row, labels)) for row in rows),
     )
 
 
@@ -396,7 +397,8 @@ def _again(result: Result) -> Iterator[Block]:
     usual = Settings().to_json()
     facts = [*result.models.items(), *result.versions.items()]
     for name, value in result.settings.items():
-        if value not in ("", None) and (name not in usual or shown(value) != shown(usual[name])):
+        usually = ("", None, result.models.get(name), usual.get(name, ""))
+        if shown(value) not in map(shown, usually):
             facts.append((name, shown(value)))
     told = Table((), "ll", tuple((Code(name), Code(value)) for name, value in facts))
     title = "Models, versions and settings that are not the default"
