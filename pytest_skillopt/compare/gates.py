@@ -8,7 +8,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.gate.data import ARMS, CANDIDATE, INCUMBENT, TAPE
-from pytest_skillopt.gate.engine import SequentialGate, Want, Wants
+from pytest_skillopt.gate.engine import SequentialGate, Unmeasured, Want, Wants
 from pytest_skillopt.gate.statistics import exact_test
 from pytest_skillopt.rates import interval
 from pytest_skillopt.words import plural
@@ -42,8 +42,10 @@ class HelpsGate(SequentialGate):
         for _ in range(self.looks):
             wanted += self.options.most
             yield from self._sample_up_to(wanted)
-            now = self.counts.strata(self.tasks)
-            moved = f"without and with the skill {self.counts.moved()}"
+            if not (known := self.counts.complete()):
+                raise Unmeasured("a cap leaves no task with samples of both")
+            now = self.counts.strata(known)
+            moved = f"without and with the skill {self.counts.moved(known)}"
             better = exact_test(now)
             if better <= level:
                 return self.verdict("accepted", f"it helps: {moved}, {_by_chance(better)}")
@@ -121,6 +123,8 @@ class RegressionCheck(SequentialGate):
         """The same with those of this round of sampling that the caps pay for."""
         self._passes: Counter[str] = Counter()
         """Passes of the candidate in its rounds, by task; without the samples that follow it up."""
+        self._measured: Counter[str] = Counter()
+        """Number of the samples in these rounds that were measured, by task."""
 
     def decide(self) -> Plan:
         p_value = 1.0
@@ -134,13 +138,13 @@ class RegressionCheck(SequentialGate):
                 return self._judge(
                     "rejected", f"the suite passes less often: {self._moved(p_value)}"
                 )
-            if self._rounds < self.options.rollouts:
+            gap = self.counts.gap()
+            if not gap and self._rounds < self.options.rollouts:
+                gap = f"a cap leaves {plural(self._rounds, 'round')} of {self.options.rollouts}"
+            if gap:
                 # Without an e-value: a check that has not weighed its evidence fails.
-                return self.verdict(
-                    "unmeasured",
-                    f"a cap leaves {plural(self._rounds, 'round')} of {self.options.rollouts}: "
-                    f"{self._moved(p_value)}",
-                )
+                reason = f"{gap}: {self._moved(p_value)}; repeat the command with a higher one"
+                return self.verdict("unmeasured", reason)
             if p_value > self.doubt:
                 return self._judge("accepted", f"nothing is credibly worse: {self._moved(p_value)}")
         return self._judge(
@@ -153,24 +157,34 @@ class RegressionCheck(SequentialGate):
         first = self.options.rollouts
         while self._rounds < (paid := self._payable(rounds)):
             self._paid = paid
-            while self._rounds < paid:
-                # The first rounds of the earlier version are taken at once.
-                yield self._more_of_base(max(self._rounds + 1, min(first, paid)))
-                self._rounds += 1
-                yield from self._round_of_candidate()
-                broke = yield from self._follow_suspicious()
-                if broke:
-                    return True
+            # The first rounds of the earlier version are taken at once.
+            more = self._more_of_base(max(self._rounds + 1, min(first, paid)))
+            yield self._without_lost(more)
+            self._rounds += 1
+            yield from self._round_of_candidate()
+            broke = yield from self._follow_suspicious()
+            if broke:
+                return True
         return False
 
     def _payable(self, rounds: int) -> int:
-        """Return the number of rounds, at most this one, that a cap pays for, with those taken."""
+        """Return the number of rounds, at most this one, that a cap pays for, with those taken.
+
+        Samples that errors have taken may be missing in the last one.
+        """
         size = 2 * len(self.tasks)
         paid = self._rounds + self.purse.affordable_rounds(size, rounds - self._rounds)
         # Samples that followed up a task of the earlier version are of its later rounds.
-        while self._drawn and paid < rounds and self._lacking(paid + 1) <= self.purse.affordable():
+        left = self.purse.affordable()
+        left += min(left, self.counts.errors.total())
+        while self._drawn and paid < rounds and self._lacking(paid + 1) <= left:
             paid += 1
         return paid
+
+    def _without_lost(self, wants: list[Want]) -> list[Want]:
+        """Return samples without as many as errors have taken from a cap."""
+        least = len(wants) - self.counts.errors.total()
+        return wants[: max(0, least, self.affordable(len(wants)))]
 
     def _lacking(self, rounds: int) -> int:
         """Return how many samples are still missing of so many rounds."""
@@ -185,10 +199,13 @@ class RegressionCheck(SequentialGate):
         ]
 
     def _round_of_candidate(self) -> Generator[Wants, None, None]:
-        before = {task: self.counts[CANDIDATE, task].passed for task in self.tasks}
-        yield [Want(CANDIDATE, task, TAPE) for task in self.tasks]
+        seen = {task: self.counts[CANDIDATE, task].n for task in self.tasks}
+        wanted = [Want(CANDIDATE, task, TAPE) for task in self.tasks]
+        yield self._without_lost(wanted)
         for task in self.tasks:
-            self._passes[task] += self.counts[CANDIDATE, task].passed - before[task]
+            new = self.counts[CANDIDATE, task].outcomes[seen[task] :]
+            self._passes[task] += sum(new)
+            self._measured[task] += len(new)
 
     def _evidence(self) -> float:
         """Return the log e-value that some task broke: its maximum over all rounds.
@@ -224,23 +241,26 @@ class RegressionCheck(SequentialGate):
         """Return the p-value of the suite's loss over a predetermined number of rounds."""
         strata = []
         for task in self.tasks:
-            old = sum(self.counts[INCUMBENT, task].outcomes[:rounds])
-            strata.append((old, rounds, self._passes[task], rounds))
+            old = self.counts[INCUMBENT, task].outcomes[:rounds]
+            strata.append((sum(old), len(old), self._passes[task], self._measured[task]))
         return exact_test(strata)
 
     def _moved(self, p_value: float) -> str:
-        if self.counts.mean(CANDIDATE) >= self.counts.mean(INCUMBENT):
-            return self.counts.moved()
+        known = self.counts.complete()
+        moved = self.counts.moved(known)
+        if self.counts.gain(known) >= 0:
+            return moved
         return (
-            f"{self.counts.moved()}; a skill that changes nothing would seem to lose as much "
+            f"{moved}; a skill that changes nothing would seem to lose as much "
             f"with probability {p_value:.2g}"
         )
 
     def _missing(self) -> str:
         """Describe how many samples would show a loss of the observed size, if it is real."""
-        loss = self.counts.mean(INCUMBENT) - self.counts.mean(CANDIDATE)
-        means = [self.counts[arm, t].mean for t in self.tasks for arm in ARMS]
-        noise = math.fsum(mean * (1 - mean) for mean in means) / len(self.tasks) ** 2
+        known = self.counts.complete()
+        loss = -self.counts.gain(known) / len(known)
+        means = [self.counts[arm, task].mean for task in known for arm in ARMS]
+        noise = math.fsum(mean * (1 - mean) for mean in means) / len(known) ** 2
         if loss <= 0 or not noise:
             return "more samples of every task"
         z = NormalDist().inv_cdf(1 - self.options.alpha / 2)

@@ -136,6 +136,19 @@ class Counts(dict["tuple[Arm, str]", OneCount]):
         old, new = self[INCUMBENT, task], self[CANDIDATE, task]
         return Pair(old.total, old.n, new.total, new.n)
 
+    def complete(self) -> list[str]:
+        """Return the tasks that count with samples of both arms.
+
+        A cap may leave no sample in place of one that ended in an infrastructure error.
+        """
+        return [task for task in self.tasks if self.pair(task).is_complete]
+
+    def gap(self) -> str:
+        """Say which tasks lack a sample of an arm, in place of an error; "" if none does."""
+        known = self.complete()
+        missing = [task for task in self.tasks if task not in known]
+        return f"a cap leaves no sample of {named(missing)}" if missing else ""
+
     def repeat(self) -> bool:
         """Return whether the model seems to give one and the same outcome to each skill and task.
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_skillopt.compare.gates import RegressionCheck, suite_log_e
-from pytest_skillopt.gate.data import Draw, GateOptions, Verdict
+from pytest_skillopt.gate.data import Draw, GateOptions, Sample, Verdict
 from pytest_skillopt.gate.engine import run_gate
 from pytest_skillopt.gate.statistics import log_e
 from pytest_skillopt.model.purse import Amounts, Purse
@@ -19,8 +19,6 @@ from pytest_skillopt.model.types import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from pytest_skillopt.gate.data import Sample
 
 
 def check(
@@ -118,3 +116,38 @@ def test_suite_evidence_knows_no_order(log_es: list[float], shuffler: object) ->
     shuffled = list(log_es)
     shuffler.shuffle(shuffled)  # type: ignore[attr-defined]
     assert suite_log_e(log_es, len(log_es)) == suite_log_e(shuffled, len(shuffled))
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_errors_under_a_cap_of_whole_rounds_cost_no_verdict_and_are_no_failures(lost: int) -> None:
+    """The cap pays for no sample in their place: a few are missing in the last round."""
+    verdict, purse = with_errors(lost, GateOptions())
+    assert verdict.decision == "accepted"
+    assert verdict.reason == "nothing is credibly worse: 100.0 % to 100.0 % (+0.0 points)"
+    assert purse.samples == purse.caps.rollouts
+    assert verdict.candidate_samples == 36 - lost
+
+
+def test_a_task_that_a_cap_leaves_without_a_sample_is_never_called_no_worse() -> None:
+    verdict, _ = with_errors(1, GateOptions(rollouts=1))
+    assert verdict.decision == "unmeasured"
+    assert verdict.reason.startswith("a cap leaves no sample of t0: ")
+
+
+def with_errors(lost: int, options: GateOptions) -> tuple[Verdict, Purse]:
+    """Check twelve tasks under a cap of whole rounds; the first samples of the edit are errors."""
+    gate = RegressionCheck(tasks(12), options)
+    purse = gate.purse = Purse(Amounts(rollouts=2 * 12 * options.rollouts))
+    errors = lost
+
+    def take(draws: Sequence[Draw]) -> list[Sample]:
+        nonlocal errors
+        samples = []
+        for draw in draws:
+            purse.took(str(draw), Usage(), 0.0)
+            is_lost = errors > 0 and draw.arm == "candidate"
+            errors -= is_lost
+            samples.append(Sample(draw, None if is_lost else True))
+        return samples
+
+    return run_gate(gate, take), purse

@@ -18,6 +18,8 @@ from pytest_skillopt import cli
 from pytest_skillopt.compare.gates import HelpsGate, highest_gain
 from pytest_skillopt.gate.data import GateTask, Sample
 from pytest_skillopt.gate.engine import run_gate
+from pytest_skillopt.model.purse import Amounts, Purse
+from pytest_skillopt.model.types import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -235,3 +237,20 @@ def test_the_bound_of_a_gain_holds_in_most_samples() -> None:
         arms = [[sum(chance.random() < p for _ in range(10)) for p in (0.7, 0.6)] for _ in "12345"]
         held += highest_gain([(new, 10, old, 10) for new, old in arms]) >= 0.1
     assert held >= 180
+
+
+def test_an_error_that_a_cap_leaves_without_replacement_is_no_failure_without_the_skill() -> None:
+    gate = HelpsGate([GateTask(name) for name in NAMES])
+    purse = gate.purse = Purse(Amounts(rollouts=2 * len(NAMES)))
+
+    def take(draws: Sequence[Draw]) -> list[Sample]:
+        for draw in draws:
+            purse.took(str(draw), Usage(), 0.0)
+        return [
+            Sample(draw, None if (draw.arm, draw.task) == ("incumbent", "Ada") else True)
+            for draw in draws
+        ]
+
+    verdict = run_gate(gate, take)
+    assert "100.0 % to 100.0 % (+0.0 points)" in verdict.reason
+    assert verdict.decision == "unmeasured"

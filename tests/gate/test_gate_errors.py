@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING
 from gate_draws import luck
 from tables import each_row
 
+from pytest_skillopt.compare.gates import HelpsGate
 from pytest_skillopt.gate.data import Arm, Draw, GateOptions, GateTask, Sample
 from pytest_skillopt.gate.engine import run_gate
+from pytest_skillopt.model.purse import Amounts, Purse
+from pytest_skillopt.model.types import Usage
+from pytest_skillopt.plugins.shorten.search import ShorterGate
 from pytest_skillopt.search.extensions import make_gate
 
 if TYPE_CHECKING:
@@ -156,3 +160,22 @@ def test_all_tasks_dead_is_unmeasured_even_where_all_errors_are_allowed() -> Non
     verdict = run_gate(make_gate("sequential", suite(4), options), measure(better, dead))
     assert verdict.decision == "unmeasured"
     assert verdict.reason.startswith("every task was skipped or left out")
+
+
+@each_row("gate", [lambda *of: make_gate("strict", *of), ShorterGate, HelpsGate])
+def test_an_error_that_a_budget_leaves_without_replacement_is_no_failure(
+    gate: Callable[..., SequentialGate],
+) -> None:
+    def passes(draw: Draw) -> bool | None:
+        return None if draw.task == "t03" and draw.arm == "incumbent" else True
+
+    options = GateOptions(rollouts=1, most=1, budget=2 * 12)
+    opened = gate(suite(12), options)
+    opened.purse = Purse(Amounts(rollouts=2 * 12))
+
+    def take(draws: Sequence[Draw]) -> list[Sample]:
+        for draw in draws:
+            opened.purse.took(str(draw), Usage(), 0.0)
+        return [Sample(draw, passes(draw)) for draw in draws]
+
+    assert run_gate(opened, take).decision == "unmeasured"

@@ -31,6 +31,8 @@ class StrictGate(SequentialGate):
         for _ in range(self.confirmations):
             self._start_from_zero()
             yield self.whole_rounds(self.options.rollouts)
+            if gap := self.counts.gap():
+                return self.verdict("unmeasured", gap)
             if not self._wins():
                 return self._reject_for_rule()
         broken = yield from self.follow_suspects(list(self.guard_bars()), FOCUS)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from pytest_skillopt import SkillTask
     from pytest_skillopt.edits.context import Context
+    from pytest_skillopt.gate.data import Verdict
     from pytest_skillopt.gate.engine import Plan
     from pytest_skillopt.search.final_comparison import FinalComparison, Measured
     from pytest_skillopt.search.state import TrainingState
@@ -111,11 +112,8 @@ class ShorterGate(SequentialGate):
             if not rounds:
                 break
             yield self.whole_rounds(rounds)
-            gains = {task: self.counts.gain([task]) for task in self.tasks}
-            if fallen := [t for t in self.tasks if t in self.must_pass and gains[t] < 0]:
-                return self.verdict("rejected", f"must pass: {self.counts.compared(fallen)}")
-            if worse_off := self.fallen_side():
-                return self.verdict("rejected", worse_off)
+            if refusal := self._refusal():
+                return refusal
             p_value = non_inferior(self.counts.strata(self.tasks))
             if p_value <= level:
                 yield from self.follow_suspects(self.tasks)
@@ -125,12 +123,23 @@ class ShorterGate(SequentialGate):
                     "accepted",
                     f"no worse by {100 * MARGIN:g} points or more {self._shown(p_value)}",
                 )
-            if -sum(gains.values()) >= MARGIN * len(self.tasks):
+            if -self.counts.gain(self.tasks) >= MARGIN * len(self.tasks):
                 break
         return self.verdict(
             "rejected",
             f"not shown to be no worse by {100 * MARGIN:g} points {self._shown(p_value)}",
         )
+
+    def _refusal(self) -> Verdict | None:
+        """Return a verdict that the test of the whole suite cannot change, if there is one."""
+        if gap := self.counts.gap():
+            return self.verdict("unmeasured", gap)
+        must = sorted(self.must_pass & set(self.tasks))
+        if fallen := [task for task in must if self.counts.gain([task]) < 0]:
+            return self.verdict("rejected", f"must pass: {self.counts.compared(fallen)}")
+        if worse_off := self.fallen_side():
+            return self.verdict("rejected", worse_off)
+        return None
 
     def _shown(self, p_value: float) -> str:
         return _worse_by_margin(p_value, self.options.alpha / LOOKS)
