@@ -426,7 +426,11 @@ def test_a_check_that_meets_a_cap_keeps_what_it_measured(project: Project) -> No
     assert len(skill["tasks"]) == 8
     assert project.run("--skillopt-check=HEAD", "--skillopt-max-rollouts=9").ret == 1
     assert project.result["status"] == "unmeasured"
+    again = "repeat the command to go on, after a cap with a higher one"
     assert "skillopt-max-rollouts" in project.result["reason"]
+    assert project.result["reason"].endswith(again)
+    project.run("--skillopt", "--skillopt-max-rollouts=9", "-oskillopt_seed=5")
+    assert project.result["reason"].endswith(f"--skillopt-max-rollouts=9 is reached; {again}")
 
 
 def commit(path: Path, skill: bytes) -> None:

@@ -73,6 +73,8 @@ def answer(run: Run, skill: str, question: Question) -> SkillResult:
     if NO_SKILL not in (before, after):
         found |= with_none(run, skill, rows)
     found |= question.told(found)
+    if found["status"] == "unmeasured":
+        found["reason"] += f"; {GO_ON}"
     return run.skill_result(skill, before, after, **found)
 
 

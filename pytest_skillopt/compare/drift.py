@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
-from pytest_skillopt.compare.comparison import GO_ON, Question
+from pytest_skillopt.compare.comparison import Question
 from pytest_skillopt.compare.gates import HelpsGate
 from pytest_skillopt.run.past import NO_RESULT, load_runs
 from pytest_skillopt.run.result import PastRow
@@ -46,7 +46,7 @@ def ask_if_it_helps(run: Run, skill: str) -> Question:
     def told(found: Fields) -> Fields:
         status, suite = found["status"], found["suite"]
         if status not in _WORDS:
-            return {"patch": "", "reason": f"{found['reason']}; {GO_ON}"}
+            return {"patch": ""}
         past: list[PastRow] = []
         for result, one in earlier:
             past += _measured(result.started, result.models, one.status, one.suite)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
-from pytest_skillopt.compare.comparison import GO_ON, Question
+from pytest_skillopt.compare.comparison import Question
 from pytest_skillopt.compare.versions import with_change
 from pytest_skillopt.edits.vetting import Refusal, Vetting
 from pytest_skillopt.gate.sequential import DefaultGate
@@ -79,9 +79,10 @@ def _question(
 
     def told(found: Fields) -> Fields:
         verdict = f"{found['reason']} (try {number} of {day}, alpha {alpha:.2g})"
-        way = _NEXT.get(found["status"], _NEXT["rejected"]).format(run=run.directory.name)
+        if way := _NEXT.get(found["status"], ""):
+            verdict += f"; {way.format(run=run.directory.name)}"
         return {
-            "reason": f"{verdict}; {way}",
+            "reason": verdict,
             "warnings": warnings,
             "tasks": [row for row in found["tasks"] if row.split != "test"],
         }
@@ -93,7 +94,6 @@ def _question(
 _NEXT = {
     "accepted": "apply it with: pytest-skillopt show --patch {run} | git apply",
     "rejected": "keep the skill as it is; a further try today needs stronger evidence",
-    "unmeasured": GO_ON,
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.compare.comparison import GO_ON
 from pytest_skillopt.rollouts.sampler import OF_ONE_SKILL, Stop, StopRun
 from pytest_skillopt.run.openrun import joined_reasons
 from pytest_skillopt.run.result import Comparison, Rate
@@ -120,7 +121,8 @@ def _answer(
         return "unmeasured", stop.reason
     measured = [row for row in rows if row.before.n]
     if stop is not None and measured:
-        return "measured", f"{skill}: {len(measured)} of {len(rows)} tasks were measured"
+        many = f"{len(measured)} of {len(rows)} tasks were measured"
+        return "measured", f"{skill}: {many} before a cap ended it: {stop.reason}; {GO_ON}"
     missed = [row for row in rows if not row.before.n and not row.skipped]
     if missed:
         sample = missed[0].before.sample
