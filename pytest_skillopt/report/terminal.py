@@ -31,6 +31,8 @@ MOST_ROWS = 12
 MOST_DIFF_LINES = 80
 MOST_CODE = 200
 """Most characters of a piece of code in a text."""
+_TERMS = {"unchanged": ", under a higher cap", "unmeasured": ", if no test has changed"}
+"""How a run can be continued, by its status."""
 _LOOKS = {"good": "green", "careful": "yellow", "bad": "red", "neutral": "", "hint": ""}
 _DIFF = {"+": "green", "-": "red", "@": "cyan"}
 
@@ -117,8 +119,7 @@ def lines(
         home = result.settings.get("dir", HOME)
         yield Line(one_line(f"Transcripts are in {home}/runs/{result.run}/{PAGE}."))
     if live and result.resume:
-        higher = ", under a higher cap" if result.status == "unchanged" else ""
-        yield Line(f"To continue where it stopped{higher}:")
+        yield Line(f"To continue where it stopped{_TERMS.get(result.status, '')}:")
         yield Line(one_line(result.resume))
     elif said.advice.command:
         yield Line("Next attempt:")

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.tasks.task import SkillTask
 
+_NEW = "without --skillopt-resume a new run begins, which uses the cached replies"
 _PACKAGES = ("pytest-skillopt", "pytest", "pytest-xdist", "openai")
 
 
@@ -233,8 +234,7 @@ def refuse_finished(directory: Path) -> None:
     """Raise RunError if a run is finished: continuing it would write the skill again."""
     if status := finished(directory):
         raise RunError(
-            f"run {directory.name} is finished ({status}), there is nothing to continue; without "
-            "--skillopt-resume a new run begins, which uses the cached replies"
+            f"run {directory.name} is finished ({status}), there is nothing to continue; {_NEW}"
         )
 
 
@@ -284,7 +284,7 @@ def _difference(earlier: dict[str, Any], description: dict[str, Any]) -> str:
     for part, words in (
         ("mode", "it was not a training"),
         ("skills", "the skill has changed since"),
-        ("suite", "the tasks, or files that they use, have changed since; start a new training"),
+        ("suite", f"the tasks, or files that they use, have changed since; {_NEW}"),
         ("models", "it used other models"),
     ):
         if earlier.get(part) != description[part]:

@@ -129,6 +129,10 @@ def test_every_task_is_a_row_with_both_transcripts(make_result: MakeResult) -> N
     for task in result.skills[0].tasks:
         assert task.id in text
     assert source.count('class="transcript"') == 80
+    assert "Before: " in text
+    only = plain(html.render_html(make_result(mode="evaluate", status="measured")))
+    assert "A rollout: " in only
+    assert "Passed: " not in only
 
 
 def test_400_tasks_with_long_transcripts_stay_light(make_result: MakeResult) -> None:

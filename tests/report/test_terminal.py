@@ -128,6 +128,8 @@ def test_a_run_that_can_go_on_ends_with_that_command(make_result: MakeResult) ->
     assert rendered(result, live=True)[-1] == "pytest --skillopt-resume=20260102"
     capped = joined(result.model_copy(update={"status": "unchanged"}), live=True)
     assert "To continue where it stopped, under a higher cap: pytest" in capped
+    faulty = joined(result.model_copy(update={"status": "unmeasured"}), live=True)
+    assert "To continue where it stopped, if no test has changed: pytest" in faulty
     later = "\n".join(rendered(result))
     assert "--skillopt-resume" not in later, "by then it may be refused"
 
