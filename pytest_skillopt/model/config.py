@@ -313,7 +313,9 @@ def canonical_url(url: str, where: str = "base URL") -> str:
         raise ModelConfigError(f"{where}: {url!r} is not a URL") from None
     if "@" in parts.netloc:
         raise ModelConfigError(f"{where}: leave the credentials out of the URL, use a key variable")
-    if not valid or parts.query or parts.fragment:
+    if parts.query or parts.fragment:
+        raise ModelConfigError(f"{where}: leave out what follows the path; a key is in a variable")
+    if not valid:
         raise ModelConfigError(f"{where}: {url!r} is not a URL such as http://localhost:8000/v1")
     default = {"http": ":80", "https": ":443"}[parts.scheme]
     place = parts.netloc.lower().removesuffix(default).removesuffix(":")

@@ -122,6 +122,7 @@ def test_the_environment_names_the_base_url_where_no_setting_does() -> None:
         ({"target": "openai:m"}, {"OPENAI_API_KEY": "a\nb"}, ["is not a key"]),
         ({"target": "openai:m", "base_url": "localhost:8000"}, KEY, ["skillopt_base_url"]),
         ({"target": "openai:m", "base_url": "http://u:pw@h/v1"}, KEY, ["credentials"]),
+        ({"target": "openai:m", "base_url": "http://h/v1?key=pw"}, KEY, ["what follows the path"]),
         ({"target": "openai:m", "prices": "m=1"}, KEY, ["skillopt_prices", "MODEL=IN/OUT"]),
     ],
 )
