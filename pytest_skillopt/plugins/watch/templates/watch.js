@@ -115,9 +115,10 @@ function curve(steps, room = 26) {
 function effect(byTask) {
   const all = Object.values(byTask);
   if (!all.length) return "";
-  const mean = 100 * all.reduce((sum, one) => sum + one, 0) / all.length;
-  const said = make("span", "why", `expected ${mean > 0 ? "+" : ""}${mean.toFixed(0)} points on ${plural(all.length, "task")}`);
-  said.title = Object.entries(byTask).map(([task, one]) => `${(100 * one).toFixed(0)} ${task}`).join("\n");
+  const whole = (rate) => Math.round(100 * rate) || 0; // never -0
+  const mean = whole(all.reduce((sum, one) => sum + one, 0) / all.length);
+  const said = make("span", "why", `expected ${mean > 0 ? "+" : ""}${plural(mean, "point")} on ${plural(all.length, "task")}`);
+  said.title = Object.entries(byTask).map(([task, one]) => `${whole(one)} ${task}`).join("\n");
   return said;
 }
 function tree(state) {
