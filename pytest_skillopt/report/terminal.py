@@ -61,15 +61,17 @@ def paragraph(
 ) -> Iterator[Line]:
     """Wrap untrusted text into lines; ``hang`` indents those after the first further.
 
-    Text with a node id may exceed the width: no word is broken, so that the id can be copied.
+    Text with a node id or a path may exceed the width: no word of it is broken, so that these can
+    be copied.
     """
+    has_path = "/" in text and max(map(len, text.split())) <= MOST_CODE
     wrapped = textwrap.wrap(
         one_line(text),
         max(width, NARROWEST),
         initial_indent=indent,
         subsequent_indent=indent + hang,
         break_on_hyphens=False,
-        break_long_words="::" not in text,
+        break_long_words="::" not in text and not has_path,
     )
     for line in wrapped or [""]:
         yield Line(line, look)

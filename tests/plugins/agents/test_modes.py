@@ -148,7 +148,7 @@ def test_a_report_says_what_a_document_costs_each_session(greeter: Project) -> N
     shown = summary.read_text().replace("\u200b", "")
     assert "1,025 tokens (\\$0.01) and" in shown
     assert "2,050 tokens (\\$0.02) and" in shown
-    assert "after (tokens +100 %)" in shown
+    assert "(tokens +100 %)" in shown
     assert not [note for note in result["notes"] if "read in no rollout" in note]
 
 
