@@ -143,6 +143,14 @@ def test_a_cap_pays_for_the_decision_of_a_gate_before_the_final_comparison(
     assert result["rollouts"] == 0
 
 
+def test_a_cap_that_pays_no_call_of_the_optimizer_says_so(
+    pytester: pytest.Pytester, chat_server: ChatServer, api_key: str
+) -> None:
+    result, said = run(pytester, chat_server, "--skillopt-train", "--skillopt-max-tokens=85000")
+    assert "skillopt_max_tokens leaves no call of the optimizer after 13" in result["reason"]
+    assert result["skills"][0]["cap"] in said
+
+
 def test_time_that_pays_150_rollouts_pays_for_a_training(toy: ModuleType) -> None:
     """A rollout takes 10 s of the clock; four run at once."""
     now = 0.0

@@ -200,14 +200,7 @@ class Purse:
 
     def affordable_calls(self) -> float:
         """Return how many optimizer calls can be paid after the reserves; infinity without cap."""
-        held = self._held()
-        bounds = [math.inf]
-        each, usual = self.price.times(held), self._price_of_call
-        for left, reserved, price in zip(self._rests(), each, usual, strict=True):
-            if left < math.inf and (price or left <= 0):
-                fitting = math.floor((left - reserved) / price) if price else 0
-                bounds.append(fitting)
-        return max(0.0, min(bounds))
+        return max(0.0, min(self._bounds_of_calls(), default=(math.inf, ""))[0])
 
     def total(self) -> float:
         """Return the rollouts that the whole purse pays, those taken included; infinity without."""
@@ -330,6 +323,13 @@ class Purse:
         kept += "" if self.samples or not held else f"; {self.pays()}: raise it"
         return f"skillopt_{name} leaves no more for the search after {self.samples} samples{kept}"
 
+    def refusal_of_calls(self, calls: int) -> str:
+        """Say why so many more optimizer calls may not be made; empty if they may."""
+        left, name = min(self._bounds_of_calls(), default=(math.inf, ""))
+        if calls <= left:
+            return ""
+        return f"skillopt_{name} leaves no call of the optimizer after {self.samples} samples"
+
     # Methods that tell what this session pays.
 
     @property
@@ -426,6 +426,14 @@ class Purse:
             unsure = self._seen is None and name != CAPS[0] and left > 0
             least = FIRST_LOOK if unsure else -math.inf
             yield max(left - held, least), name
+
+    def _bounds_of_calls(self) -> Iterator[tuple[float, str]]:
+        """Yield the optimizer calls that each cap leaves after the reserves, and its name."""
+        each, usual = self.price.times(self._held()), self._price_of_call
+        rows = zip(CAPS, self._rests(), each, usual, strict=True)
+        for name, left, reserved, price in rows:
+            if left < math.inf and (price or left <= 0):
+                yield math.floor((left - reserved) / price) if price else 0.0, name
 
 
 OWN_LIMIT = "the search's own limit"

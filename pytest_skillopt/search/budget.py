@@ -86,3 +86,9 @@ def require(purse: Purse, rollouts: int) -> None:
     """Raise OutOfBudget if so many more rollouts may not be taken."""
     if why := purse.refusal(rollouts):
         raise OutOfBudget(why, capped=purse.is_bound_by_cap)
+
+
+def require_calls(purse: Purse, calls: int) -> None:
+    """Raise OutOfBudget if a cap leaves fewer optimizer calls."""
+    if why := purse.refusal_of_calls(calls):
+        raise OutOfBudget(why, capped=True)

@@ -23,6 +23,7 @@ from pytest_skillopt.search.budget import (
     OutOfBudget,
     calls_of,
     require,
+    require_calls,
     samples_of,
     usual_fresh,
     usual_of,
@@ -61,6 +62,8 @@ _FIRST_TASKS, _TASKS = 40, 12
 """Most tasks that analysts are asked about after the first look, and beside a later round."""
 _LEAST_PROMISING = 8
 """Promising open ideas below which analysts are asked again."""
+_LEAST_CALLS = 2
+"""Fewest calls of the optimizer: an analyst, and one that names what says the same."""
 _IDLE = 4
 """Rounds in a row without a sample that tells anything, after which the search ends."""
 _SHOWN_OPEN = 12
@@ -205,6 +208,7 @@ class DefaultSearch:
         if not self._may_ask and not self._silent:
             # A run under a higher cap could go on.
             require(self._state.purse, 1)
+            require_calls(self._state.purse, _LEAST_CALLS)
         return self._silent or "more rollouts would not pay"
 
     @property
@@ -341,7 +345,7 @@ class DefaultSearch:
             return 0
         rollouts = min(samples_of(len(state.suite)), state.purse.total())
         left = min(calls_of(rollouts) - state.context.calls.asked, state.purse.affordable_calls())
-        return max(0, int(left) - 1)
+        return max(0, int(left) - _LEAST_CALLS + 1)
 
     def _failing(self, most: int) -> list[int]:
         """Return the tasks that analysts should see next, as many as may be asked about."""
