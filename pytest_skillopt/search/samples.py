@@ -167,12 +167,14 @@ class Samples:
             require(self.purse, len(draws))
             return self._take_drawn(draws, before, after)
 
+        gate.purse = self.purse
         return Evidence(take).decide(gate)
 
     def compare(
         self, gate: SequentialGate, before: Version, after: Version
     ) -> tuple[Verdict, dict[str, list[Rollout]], dict[str, list[Rollout]]]:
         """Carry out a decision with the whole budget; return it with the rollouts by task."""
+        gate.purse = self.purse
         evidence = Evidence(lambda draws: self._take_drawn(draws, before, after))
         return evidence.decide(gate), evidence.before, evidence.after
 

@@ -11,8 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tables import each_row
 
+from pytest_skillopt.gate.data import Verdict
+from pytest_skillopt.gate.engine import SequentialGate
+from pytest_skillopt.model.purse import Amounts, Purse
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
+from pytest_skillopt.search.extensions import gate_tasks
 from pytest_skillopt.search.history import Observer
+from pytest_skillopt.search.samples import Samples
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.version import Version
@@ -20,6 +25,7 @@ from pytest_skillopt.skill.version import Version
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from pytest_skillopt.gate.engine import Plan
     from pytest_skillopt.rollouts.rollout import Rollout, RolloutRequest
     from pytest_skillopt.search.outcome import TrainOutcome
 
@@ -242,3 +248,25 @@ def test_it_knows_the_lift_that_the_search_expects(toy: ModuleType, seed: int) -
     moved = [lift[task] for task, rise in zip(lift, true, strict=True) if rise > 0.2]
     others = [lift[task] for task, rise in zip(lift, true, strict=True) if rise <= 0.2]
     assert statistics.fmean(moved) > statistics.fmean(others) + 0.3
+
+
+def test_a_gate_knows_what_the_purse_of_the_training_still_pays(toy: ModuleType) -> None:
+    """Prices may rise while it decides, as those of a longer candidate."""
+
+    class Asks(SequentialGate):
+        name = "asks"
+
+        def decide(self) -> Plan:
+            yield self.whole_rounds(1)
+            return self.verdict("rejected", f"{self.purse.affordable()} are left")
+
+    world = toy.make_world(tasks=4)
+    tasks = toy.make_tasks(world)
+    start = Version.from_bytes(toy.SKILL)
+    after = Version.from_bytes(toy.SKILL + b"- More.\n")
+    for way in (Samples.decide, Samples.compare):
+        purse = Purse(Amounts(rollouts=30))
+        samples = Samples(toy.ToySampler(world, tasks), purse, skill="SKILL.md", start=start)
+        found = way(samples, Asks(gate_tasks(tasks)), start, after)
+        verdict = found if isinstance(found, Verdict) else found[0]
+        assert verdict.reason == "22 are left"
