@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pytest_skillopt import words
 from pytest_skillopt.compare.comparison import take
 from pytest_skillopt.rates import noise_floor
+from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.run.result import Arm
 from pytest_skillopt.search.outcome import comparison, task_row
 
@@ -54,7 +55,10 @@ def measure_noise(run: Run, skill: str) -> SkillResult:
 
 
 def _both_evaluations(run: Run, version: str, tasks: Sequence[SkillTask]) -> list[Rollout]:
-    """Take the rollouts of two evaluations, or as many whole rounds as the caps pay for."""
+    """Take the rollouts of two evaluations, or as many whole rounds as the caps pay for.
+
+    What a cap ends within a round leaves the rounds before.
+    """
     wanted, done = run.settings.rollouts, 0
     taken: list[Rollout] = []
     while more := run.limits.purse.affordable_rounds(2 * len(tasks), wanted - done):
@@ -62,7 +66,13 @@ def _both_evaluations(run: Run, version: str, tasks: Sequence[SkillTask]) -> lis
         for index in range(done, done + more):
             for stream in ("aa/1", "aa/2"):
                 requests += [run.sampler.request(task.id, version, stream, index) for task in tasks]
-        taken += take(run, requests)
+        try:
+            taken += take(run, requests)
+        except StopRun as stop:
+            if stop.kind is not Stop.CAP or not done:
+                raise
+            run.notes.append(stop.reason)
+            break
         done += more
     if done < wanted:
         run.notes.append(f"the caps paid for {words.plural(done, 'rollout')} of {wanted} a task")

@@ -133,3 +133,19 @@ def test_the_noise_is_measured_in_as_many_rounds_as_a_cap_pays_for(project: Proj
     assert {(row["before"]["n"], row["after"]["n"]) for row in skill["tasks"]} == {(2, 2)}
     assert "the caps paid for 2 rollouts of 3 a task" in shown
     assert skill["noise_floor"] is not None
+
+
+def test_a_cap_within_a_round_leaves_the_rounds_before_as_the_noise(project: Project) -> None:
+    """Replies of the second round are longer than the first has told."""
+    each = price(project)["tokens"]
+
+    def reply(body: Body) -> str:
+        return project.reply(body) if project.asked < ROUND else "Hello " * round(each) + "!"
+
+    project.server.reply = reply
+    limit = f"--skillopt-max-tokens={round(3.2 * ROUND * each)}"
+    _, shown = project.compare("--skillopt-aa", limit, "--skillopt-cache=off")
+    (skill,) = project.result()["skills"]
+    assert skill["status"] == "measured", shown
+    assert {(row["before"]["n"], row["after"]["n"]) for row in skill["tasks"]} == {(1, 1)}
+    assert "the caps paid for 1 rollout of 3 a task" in shown
