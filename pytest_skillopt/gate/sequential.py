@@ -6,7 +6,7 @@ as its last condition. It accepts if
 
 1. something changed: ``p <= min(1/2, level E)``. ``E`` is the e-value of the bets that were won
    before (``gate/bets.py``), those of a search or of this gate's own first part. ``p`` comes from
-   fresh pairs of samples, by an exact permutation test within tasks that weighs each task with its
+   fresh pairs of samples, by an exact permutation test within tasks that weighs each task by its
    expected lift and allows for accidents of wording (``gate/statistics.py``). ``p / E`` is a
    p-value; the levels of all looks add up to ``alpha``, so an edit that changes nothing is accepted
    with at most the probability ``alpha``, whatever the tasks and the models are;
@@ -110,7 +110,10 @@ MOST_PAIRS = 32
 """Most fresh pairs of a task: beyond that, wording says as much as the samples."""
 WEIGHTS, FLOOR = 32, 0.02
 """Largest weight of a task in the permutation test, and the least expected lift as a part of the
-largest."""
+largest, for the number of its pairs."""
+LEAST_WEIGHT = 0.6
+"""Least weight of a task as a part of the largest: what is expected of each task is uncertain, and
+tasks of which little is expected have few pairs anyway."""
 SCORE_WEIGHTS, SCORES = 4, 10
 """Largest weight if samples have scores, and the number of steps of a score."""
 REPEATS = "this model gives one sample a task; a temperature above 0 gives more"
@@ -373,7 +376,7 @@ class DefaultGate(SequentialGate):
         top = max(lifts.values())
         strata = []
         for task, (after, before) in fresh.items():
-            weight = max(1, round(weights * lifts[task] / top))
+            weight = round(weights * max(LEAST_WEIGHT, lifts[task] / top))
             steps = [tuple(round(scale * value) for value in arm) for arm in (after, before)]
             strata.append(Stratum(weight, *steps))
         common = math.gcd(*(one.weight for one in strata))

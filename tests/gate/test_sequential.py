@@ -431,7 +431,7 @@ def test_a_loss_spread_over_all_tasks_is_seen_beside_a_few_lifted_ones(
 @each_row("rate", [0.3, 0.9])
 def test_suites_unlike_the_prior_keep_the_bound(rate: float) -> None:
     flat = dict.fromkeys(ids(20), rate)
-    assert sum(judge(flat, flat, seed).accepted for seed in range(16)) <= 1
+    assert sum(judge(flat, flat, seed).accepted for seed in range(40)) <= 3
 
 
 def test_a_thin_gain_is_seen_in_a_large_suite() -> None:
