@@ -25,6 +25,7 @@ from pytest_skillopt.gate.data import (
     GateTask,
     Verdict,
 )
+from pytest_skillopt.gate.statistics import chance_of
 from pytest_skillopt.model.purse import Purse
 
 if TYPE_CHECKING:
@@ -38,8 +39,9 @@ CREDIBLE = math.log(30)
 """Log e-value from which a task that cannot refuse the edit is broken and not sampled again."""
 NOTHING = 1e-12
 """Absolute value up to which a sum of rates is zero: rounding errors."""
-MIN_ERRORS = 3
-"""Infrastructure errors from which their share is tested: one of ten is not evidence."""
+UNLIKELY = 0.05
+"""Chance, at the allowed share of infrastructure errors, of at least as many as there were, up to
+which the true share is credibly larger."""
 
 
 class Want(NamedTuple):
@@ -308,9 +310,10 @@ class SequentialGate:
         return repeats
 
     def _check_errors(self) -> None:
-        """Raise Unmeasured if too many samples ended in infrastructure errors.
+        """Raise Unmeasured if credibly too many samples ended in infrastructure errors.
 
-        Tasks that gave only errors do not count if they are few enough to be left out.
+        By chance a true share of 2.7 % is above 5 % in one of six decisions of 54 samples. Tasks
+        that gave only errors do not count if they are few enough to be left out.
         """
         counts, limit, drawn = self.counts, self.options.max_error_rate, self._drawn.total()
         errors = counts.errors
@@ -319,7 +322,7 @@ class SequentialGate:
             errors = Counter({task: n for task, n in errors.items() if task not in unmeasured})
             drawn -= sum(counts.errors[task] for task in unmeasured)
         count = errors.total()
-        if count >= (MIN_ERRORS if limit else 1) and count > limit * drawn:
+        if count and chance_of(count, drawn, limit) <= UNLIKELY:
             raise Unmeasured(
                 f"{count} of {drawn} samples ended in infrastructure errors "
                 f"(at most {limit:.0%} are allowed), so nothing is decided; they are of "

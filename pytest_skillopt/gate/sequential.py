@@ -234,13 +234,11 @@ class DefaultGate(SequentialGate):
         proved = False
         for size in [*sizes, pairs]:
             last = size == pairs
-            more = self._more_pairs(size, proved=proved)
-            if more:
-                yield self.pairs(more)
-                self._require_val()
-            elif not (last and self.repeats and self._compared):
+            drawn = yield from self._draw_pairs(size, proved=proved)
+            # Without more pairs, by a cap or by a model that repeats its replies, the last look's
+            # level is left.
+            if not drawn and not (last and self._compared):
                 continue
-            # A model that repeats its replies has no more pairs, but the last look's level is left.
             level = last_level if last else self.options.alpha * SPENT
             luck = "" if proved else self._luck(level)
             if not luck and not proved and (further := self._again()):
@@ -254,6 +252,15 @@ class DefaultGate(SequentialGate):
                 moved = f"the suite's mean moved {self._moved()}; {self._said()}"
                 return f"more samples were unlikely to show a rise: {moved}"
         return doubt
+
+    def _draw_pairs(self, size: int, *, proved: bool) -> Generator[Wants, None, bool]:
+        """Draw the pairs up to the look at ``size`` pairs; return whether there were any."""
+        drawn = False
+        while more := self._more_pairs(size, proved=proved):
+            yield self.pairs(more)
+            self._require_val()
+            drawn = True
+        return drawn
 
     def _again(self) -> list[Want]:
         """Return samples that tell whether the model repeats itself, if that is in question.
@@ -272,9 +279,12 @@ class DefaultGate(SequentialGate):
         """Return the tasks, with repetitions, of the pairs up to the look at ``size`` pairs.
 
         They are fewer if samples were lost to errors or taken to tell whether the model repeats
-        itself: a cap that ends a comparison has cost all and tells nothing.
+        itself: a cap that ends a comparison has cost all and tells nothing. If what a cap pays for
+        follows prices, they are half of that: the candidate's samples may be the dearer ones.
         """
         room = self.affordable(self.limit) // 2
+        if self.purse.is_estimate:
+            room = -(-room // 2)
         if self.repeats:
             return [task for task in self.tasks if not self.counts.pair(task).is_complete][:room]
         fresh = {task: len(self._fresh(task)[0]) for task in self.tasks}

@@ -65,6 +65,20 @@ def _log_changed(better: float, better_n: int, worse: float, worse_n: int) -> fl
     return top + math.log(sum(math.exp(term - top) for term in terms))
 
 
+def chance_of(count: int, n: int, rate: float) -> float:
+    """Return the probability of ``count`` or more among ``n`` that each occur at a rate in [0, 1].
+
+    It is the p-value of the exact binomial test against a larger rate.
+    """
+    if rate in (0.0, 1.0):
+        return float(rate == 1.0 or count == 0)
+    total, ways = 0.0, math.lgamma(n + 1)
+    for k in range(count, n + 1):
+        log_ways = ways - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+        total += math.exp(log_ways + k * math.log(rate) + (n - k) * math.log1p(-rate))
+    return total
+
+
 WORDING = 0.4
 """Standard deviation of the accidents of wording, in log odds."""
 

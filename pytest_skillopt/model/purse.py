@@ -268,9 +268,14 @@ class Purse:
         return self.binding in CAPS
 
     @property
+    def is_estimate(self) -> bool:
+        """Whether what it pays for follows prices, which may rise."""
+        return self.binding in CAPS[1:]
+
+    @property
     def is_guessed(self) -> bool:
         """Whether the price under the binding cap is an assumption."""
-        return self._seen is None and self.binding in CAPS[1:]
+        return self._seen is None and self.is_estimate
 
     def explain(self) -> str:
         """Say which cap binds, what it pays, what is reserved for what, and what is left."""

@@ -179,3 +179,20 @@ def test_an_error_that_a_budget_leaves_without_replacement_is_no_failure(
         return [Sample(draw, passes(draw)) for draw in draws]
 
     assert run_gate(opened, take).decision == "unmeasured"
+
+
+@each_row(("errors", "decision"), [(3, "accepted"), (6, "accepted"), (8, "unmeasured")])
+def test_a_share_of_errors_that_chance_brings_costs_no_verdict(errors: int, decision: str) -> None:
+    """Three of 54 samples are more than 5 %, which a true share of 2.7 % brings in one of six."""
+    left = errors
+
+    def take(draws: Sequence[Draw]) -> list[Sample]:
+        nonlocal left
+        samples = []
+        for draw in draws:
+            samples.append(Sample(draw, better(draw) if left <= 0 else None))
+            left -= 1
+        return samples
+
+    gate = make_gate("strict", suite(9), GateOptions(rollouts=3))
+    assert run_gate(gate, take).decision == decision

@@ -20,6 +20,8 @@ from pytest_skillopt.gate.data import (
 )
 from pytest_skillopt.gate.engine import run_gate
 from pytest_skillopt.gate.sequential import DefaultGate
+from pytest_skillopt.model.purse import Amounts, Purse
+from pytest_skillopt.model.types import Usage
 from pytest_skillopt.search.extensions import make_gate
 
 if TYPE_CHECKING:
@@ -439,3 +441,27 @@ def test_a_thin_gain_is_seen_in_a_large_suite() -> None:
     after = dict.fromkeys(before, 0.70)
     assert judge(before, after, 3).accepted
     assert sum(judge(before, before, seed).accepted for seed in range(8)) <= 1
+
+
+@each_row("dearer", [1.0, 1.5, 2.5])
+def test_a_candidate_that_costs_more_than_the_search_told_has_a_verdict_within_the_cap(
+    dearer: float,
+) -> None:
+    """The cap would else end the comparison, all of which is paid, without one."""
+    tasks = ids(12)
+    roll = roller(dict.fromkeys(tasks, 0.4), dict.fromkeys(tasks, 0.6), 1)
+    options = options_with(lift=expect(*tasks), final=True)
+    gate = DefaultGate([GateTask(task) for task in tasks], options)
+    purse = gate.purse = Purse(Amounts(cost=1.0), clock=lambda: 0.0)
+    for index in range(48):
+        purse.took(str(index), Usage(calls=1, cost=0.01), 1.0)
+
+    def take(draws: Sequence[Draw]) -> list[Sample]:
+        for draw in draws:
+            cost = 0.01 * (dearer if draw.arm == "candidate" else 1.0)
+            purse.took(str(draw), Usage(calls=1, cost=cost), 1.0)
+        return [Sample(draw, roll(draw)) for draw in draws]
+
+    verdict = run_gate(gate, take)
+    assert verdict.decision in ("accepted", "rejected")
+    assert purse.taken.cost <= purse.caps.cost
