@@ -452,7 +452,7 @@ class DefaultGate(SequentialGate):
         """Describe which of the conditions 2, 3 and 5 fails; "" if none."""
         if not self._is_net_rise(look):
             doubt = f"the suite's mean moved {self._moved()}, which may be luck: {self._said()}"
-            if self.options.searched is None:
+            if self.options.searched is None or not self._lift:
                 return doubt
             return f"{doubt}, and the search expected {100 * self._expected_rise():+.1f} points"
         held = self._held_out
@@ -490,11 +490,12 @@ class DefaultGate(SequentialGate):
     def _rise(self) -> float:
         """Return the rise of the suite's mean over its standard deviation, after a search.
 
-        It is the mean of the observed rise and of the expected one, weighted by their precisions.
+        It is the mean of the observed rise and of the expected one, weighted by their precisions;
+        a search that expects nothing in figures has the observed one only.
         """
         known = self._compared
-        if not known:
-            return 0.0
+        if not known or not self._lift:
+            return self._score(known)
         observed = self.counts.gain(known) / len(known)
         precision = (len(known) / self._chance_sum(known)) ** 2
         prior = EXPECTED**-2

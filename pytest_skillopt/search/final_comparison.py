@@ -157,10 +157,10 @@ def shortage(purse: Purse, settings: Settings, tasks: Sequence[SkillTask]) -> st
     kept = kept_back(settings, suite, total) + gate + test
     if total >= kept + first:
         return ""
-    others = "the gate, " * bool(gate)
+    others = f"the gate, {FINAL}" if gate else FINAL
     least = purse.needed_for(_with_reserves(first, settings, tasks))
     return (
-        f"{purse.pays()}, which leaves nothing to search with: {others}{FINAL} need {kept} and the "
+        f"{purse.pays()}, which leaves nothing to search with: {others} need {kept} and the "
         f"first look at the suite {first}; allow at least {least}"
         + (", or lower skillopt_rollouts, the samples of a test task" if test else "")
     )

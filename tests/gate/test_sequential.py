@@ -221,6 +221,22 @@ def test_a_handful_of_samples_confirms_what_a_search_has_won_clearly() -> None:
     assert samples(10.0) <= 60
 
 
+def test_the_rise_that_a_search_expects_counts_beside_the_observed_one() -> None:
+    """A search that expects nothing in figures, as a published one, has the observed one only."""
+    before, after = dict.fromkeys(ids(30), 0.6), dict.fromkeys(ids(30), 0.7)
+
+    def verdicts(*lift: tuple[str, float]) -> list[Verdict]:
+        options = options_with(lift=lift, log_e=14, budget=90)
+        return [judge(before, after, seed, options) for seed in range(30)]
+
+    much, little = (verdicts(*expect(*before, lift=lift)) for lift in (0.1, 0.01))
+    untold = verdicts()
+    accepted = [sum(v.accepted for v in found) for found in (much, untold, little)]
+    assert accepted[0] > accepted[1] > accepted[2]
+    assert any("the search expected +1.0 points" in verdict.reason for verdict in little)
+    assert not any("the search expected" in verdict.reason for verdict in untold)
+
+
 def test_a_hopeless_candidate_is_refused_before_the_samples_are_used_up() -> None:
     before = dict.fromkeys(ids(40), 0.6)
     after = dict.fromkeys(ids(40), 0.3)
