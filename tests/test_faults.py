@@ -142,7 +142,7 @@ def test_a_run_is_not_continued_with_samples_of_an_older_helper(project: FaultPr
 
     helper.write_text("def check(name): return None\n")
     refused = project.run("-p", "no:xdist", "--skillopt-resume=latest", expect=4)
-    assert "the tasks, or files that they use, have changed since; start a new" in refused
+    assert "the tasks, or files that they use, have changed since; without" in refused
     assert project.journal("rollout") == begun
 
     helper.write_text("def check(name): pass\n")
