@@ -74,22 +74,21 @@ _PARTS: _Wanted = {
 _FACTS: _Wanted = {
     "settings": (_named(_any), "a dict of settings by name"),
     "client": (_having("complete", "name", "fingerprint", "simulated"), "a Model"),
-    "step": (_any, ""),
-    "result": (_any, ""),
-    "finished": (_any, ""),
     "classify_error": (_having("kind", "message"), "an InfraError"),
     "prompt": (_text, "a text"),
     "opened": (_text, "a text"),
     "task": (_named(_any), "a dict of fields by name"),
     "report": (_reports, "a dict of texts by names of files, without folders,"),
 }
-"""The same of the hooks that tell or ask for something."""
+"""The same of the hooks that ask for something."""
+_TOLD: _Wanted = dict.fromkeys(("step", "result", "finished"), (_any, ""))
+"""Hooks that are told something: whatever they return is left alone."""
 
 
 def register(manager: pytest.PytestPluginManager) -> None:
     """Refuse results of a wrong type, and name the plugin of an exception, from now on."""
     wrappers = _Wrappers()
-    for name, wanted in (_STAGES | _PARTS | _FACTS).items():
+    for name, wanted in (_STAGES | _PARTS | _FACTS | _TOLD).items():
         hook = f"pytest_skillopt_{name}"
         setattr(wrappers, hook, _wrapper(manager, hook, *wanted))
     manager.register(wrappers, "skillopt-hookresults")

@@ -286,7 +286,8 @@ class DefaultGate(SequentialGate):
         if self.purse.is_estimate:
             room = -(-room // 2)
         if self.repeats:
-            return [task for task in self.tasks if not self.counts.pair(task).is_complete][:room]
+            compared = self._compared
+            return [task for task in self.tasks if task not in compared][:room]
         fresh = {task: len(self._fresh(task)[0]) for task in self.tasks}
         room = min(room, size - sum(fresh.values()))
         if proved:
@@ -519,7 +520,8 @@ class DefaultGate(SequentialGate):
 
     def _score(self, tasks: Sequence[str]) -> float:
         """Return the change of the observed mean over its standard deviation; 0 if unknown."""
-        known = [task for task in tasks if self.counts.pair(task).is_complete]
+        compared = self._compared
+        known = [task for task in tasks if task in compared]
         return self.counts.gain(known) / self._chance_sum(known) if known else 0.0
 
     def _chance_sum(self, tasks: Sequence[str]) -> float:
@@ -556,7 +558,7 @@ class DefaultGate(SequentialGate):
     @property
     def _compared(self) -> list[str]:
         """Tasks with samples of both arms."""
-        return [task for task in self.tasks if self.counts.pair(task).is_complete]
+        return self.counts.complete()
 
     # Words of the verdict.
 

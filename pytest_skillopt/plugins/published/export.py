@@ -112,7 +112,10 @@ def _write_skill(
         _put_json(folder / "runtime_state.json", state)
         return
     _put_json(folder / "config.json", result.settings)
-    test = skill.test
+    before = after = None
+    if skill.test:
+        before = skill.test.before.rate
+        after = skill.test.after.rate if skill.test.after else None
     actions = [row["action"] for row in history]
     summary = {
         "best_step": best,
@@ -120,8 +123,8 @@ def _write_skill(
         "total_accepts": actions.count("accept_new_best"),
         "total_rejects": actions.count("reject"),
         "total_skips": actions.count("skip_no_patches"),
-        "baseline_test_hard": test.before.rate if test else None,
-        "test_hard": test.after.rate if test and test.after else None,
+        "baseline_test_hard": before,
+        "test_hard": after,
         "total_wall_time_s": round(result.seconds, 1),
     }
     _put_json(folder / "summary.json", summary)

@@ -192,13 +192,15 @@ class Follower:
             "errors": self._outcomes["error"],
             "total": self._total(done),
         }
+        spent = {role: asdict(usage) for role, usage in self._spent.items()}
+        rates, edits = list(self._rates.values()), list(self._edits.values())
         return {
             **counts,
-            "rates": list(self._rates.values())[-1:],
-            "spent": {role: asdict(usage) for role, usage in self._spent.items()},
+            "rates": rates[-1:],
+            "spent": spent,
             "tasks": list(self._splits.items()),
             "steps": list(self._steps.values()),
-            "edits": list(self._edits.values())[-MOST_EDITS:],
+            "edits": edits[-MOST_EDITS:],
             "faults": self._faults.most_common(MOST_FAULTS),
         }
 
