@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_skillopt import words
-from pytest_skillopt.compare.comparison import take
+from pytest_skillopt.compare.comparison import GO_ON, take
 from pytest_skillopt.rates import noise_floor
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.run.result import Arm
@@ -75,5 +75,6 @@ def _both_evaluations(run: Run, version: str, tasks: Sequence[SkillTask]) -> lis
             break
         done += more
     if done < wanted:
-        run.notes.append(f"the caps paid for {words.plural(done, 'rollout')} of {wanted} a task")
+        paid = f"the caps paid for {words.plural(done, 'rollout')} of {wanted} a task"
+        run.notes.append(f"{paid}; {GO_ON}")
     return taken

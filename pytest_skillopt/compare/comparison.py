@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pytest_skillopt import words
 from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT, Verdict
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.run.directory import mode_of
@@ -73,7 +74,14 @@ def answer(run: Run, skill: str, question: Question) -> SkillResult:
     if NO_SKILL not in (before, after):
         found |= with_none(run, skill, rows)
     found |= question.told(found)
-    if found["status"] == "unmeasured":
+    gate = question.gate
+    if gate.is_cut:
+        found["reason"] += (
+            f"; a cap ended the comparison: {run.limits.purse.pays()}, and it takes up to "
+            f"{words.number(int(gate.limit))}; {GO_ON}"
+        )
+    elif found["status"] == "unmeasured" and verdict.e_value is None:
+        # A check that has weighed its evidence says itself what is missing.
         found["reason"] += f"; {GO_ON}"
     return run.skill_result(skill, before, after, **found)
 

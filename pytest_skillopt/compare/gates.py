@@ -7,6 +7,7 @@ from collections import Counter
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.compare.comparison import GO_ON
 from pytest_skillopt.gate.data import ARMS, CANDIDATE, INCUMBENT, TAPE
 from pytest_skillopt.gate.engine import SequentialGate, Unmeasured, Want, Wants
 from pytest_skillopt.gate.statistics import exact_test
@@ -143,14 +144,11 @@ class RegressionCheck(SequentialGate):
                 gap = f"a cap leaves {plural(self._rounds, 'round')} of {self.options.rollouts}"
             if gap:
                 # Without an e-value: a check that has not weighed its evidence fails.
-                reason = f"{gap}: {self._moved(p_value)}; repeat the command with a higher one"
-                return self.verdict("unmeasured", reason)
+                return self.verdict("unmeasured", f"{gap}: {self._moved(p_value)}")
             if p_value > self.doubt:
                 return self._judge("accepted", f"nothing is credibly worse: {self._moved(p_value)}")
-        return self._judge(
-            "unmeasured",
-            f"looks worse, but may be chance: {self._moved(p_value)}; {self._missing()} would tell",
-        )
+        doubt = f"looks worse, but may be chance: {self._moved(p_value)}; {self._missing()}"
+        return self._judge("unmeasured", doubt)
 
     def _sample_up_to(self, rounds: int) -> Generator[Wants, None, bool]:
         """Take rounds up to so many, or as many as a cap pays for; return if a task broke."""
@@ -256,17 +254,24 @@ class RegressionCheck(SequentialGate):
         )
 
     def _missing(self) -> str:
-        """Describe how many samples would show a loss of the observed size, if it is real."""
+        """Describe how many samples would show a loss of the observed size, and how to get them."""
+        most = self.looks * self.options.rollouts
+        if self._rounds < most:
+            return f"a cap leaves {plural(self._rounds, 'round')} of {most}; {GO_ON}"
         known = self.counts.complete()
         loss = -self.counts.gain(known) / len(known)
         means = [self.counts[arm, task].mean for task in known for arm in ARMS]
         noise = math.fsum(mean * (1 - mean) for mean in means) / len(known) ** 2
         if loss <= 0 or not noise:
-            return "more samples of every task"
+            return "repeat the command with a higher --skillopt-rollouts"
         z = NormalDist().inv_cdf(1 - self.options.alpha / 2)
         rounds = math.ceil(noise * (z / loss) ** 2)
         samples = 2 * rounds * len(self.tasks)
-        return f"about {samples} samples, {plural(rounds, 'round')} of both skills,"
+        more = max(self.options.rollouts + 1, math.ceil(rounds / self.looks))
+        return (
+            f"about {samples} samples, {plural(rounds, 'round')} of both skills, would tell: "
+            f"repeat the command with --skillopt-rollouts={more}"
+        )
 
 
 def suite_log_e(log_es: Iterable[float], n: int) -> float:

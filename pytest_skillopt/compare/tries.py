@@ -79,7 +79,8 @@ def _question(
 
     def told(found: Fields) -> Fields:
         verdict = f"{found['reason']} (try {number} of {day}, alpha {alpha:.2g})"
-        if way := _NEXT.get(found["status"], ""):
+        way = "" if gate.is_cut else _NEXT.get(found["status"], "")
+        if way:
             verdict += f"; {way.format(run=run.directory.name)}"
         return {
             "reason": verdict,

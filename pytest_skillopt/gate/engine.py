@@ -180,6 +180,18 @@ class SequentialGate:
         """Largest number of samples of the decision."""
         return math.inf if self.options.budget is None else self.options.budget
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether a cap left too few samples for another verdict than a rejection.
+
+        Samples of a task that broke would have been taken in vain. A gate without a largest number
+        of samples says so itself.
+        """
+        verdict, left = self._verdict, self.limit - self._drawn.total()
+        if verdict is None or verdict.decision != "rejected" or verdict.names("broken"):
+            return False
+        return 2 <= left < math.inf and self.purse.affordable() < 2
+
     def affordable(self, samples: int) -> int:
         """Return this number of samples, or as many as the limit and the caps leave."""
         left = min(self.limit - self._drawn.total(), self.purse.affordable())

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import compared_project
 import pytest
+from chat_server import asked_in
 from compared_project import ComparedProject, has_rule
 
 if TYPE_CHECKING:
@@ -124,6 +127,42 @@ def test_a_check_whose_cap_pays_for_a_part_says_so(edited: Project) -> None:
     assert "a cap leaves 1 round of 3" in edited.result()["skills"][0]["reason"], shown
     assert status == 1, "a check without enough evidence fails"
     assert edited.compare(CHECK)[0] == 0
+
+
+GO_ON = "repeat the command to go on, after a cap with a higher one"
+CUT = (
+    "a cap ended the comparison: skillopt_max_rollouts = 20 pays for 20 rollouts, and it takes up "
+    f"to 450; {GO_ON}"
+)
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [
+        (COMPARISONS["accepted"], CUT),
+        (("--skillopt-try=poor.md",), CUT),
+        (("--skillopt-drift",), f"a cap leaves no more of 10: .*; {GO_ON}"),
+        (("--skillopt-aa",), f"the caps paid for 1 rollout of 3 a task; {GO_ON}"),
+    ],
+)
+def test_what_a_cap_has_cut_short_says_so_and_how_it_goes_on(
+    project: Project, mode: tuple[str, ...], said: str
+) -> None:
+    """Half of the greetings end as they should without the rule, and all with it."""
+    asked: Counter[str] = Counter()
+
+    def reply(body: Body) -> str:
+        name = asked_in(body)
+        asked[name] += not has_rule(body)
+        return "Hello!" if has_rule(body) or asked[name] % 2 else "Hello."
+
+    project.server.reply = reply
+    _, shown = project.compare(*mode, "--skillopt-max-rollouts=20")
+    assert re.search(said, shown), shown
+    assert shown.count(GO_ON) == 1
+    assert "keep the skill as it is;" not in shown
+    _, shown = project.compare(*mode)
+    assert GO_ON not in shown
 
 
 def test_the_noise_is_measured_in_as_many_rounds_as_a_cap_pays_for(project: Project) -> None:
