@@ -46,7 +46,7 @@ from sessions import clean_environment
 from skill_project import run_git
 from socket_servers import SocketServers
 
-from pytest_skillopt.model.client import Client
+from pytest_skillopt.model.client import MOST_ANSWERED, Client
 from pytest_skillopt.rollouts import sampler
 from pytest_skillopt.rollouts.folders import SkillVersions
 
@@ -155,6 +155,44 @@ def test_a_run_is_not_continued_with_samples_of_an_older_helper(project: FaultPr
     assert len(keys) == len(set(keys)) > len(begun)
     paid = len(keys) - len(begun) + len(project.journal("reply"))
     assert project.server.calls - asked <= paid
+
+
+def test_a_continued_run_goes_on_without_what_was_lost(project: FaultProject) -> None:
+    """Else it would decide otherwise from there on, and what was paid for since be of no use."""
+    # The first rollout of a guest is that of an agent that does nothing.
+    project.write_tests(
+        "with open(name, 'a') as file: count = file.tell(); file.write('.')\n"
+        "    if count == 1 and name[0] in 'ACG': raise ConnectionError('no database')"
+    )
+    lost = Counter[str]()
+
+    def lose_two_calls(body: Body) -> str | Answer:
+        asked = json.dumps(body["messages"])
+        for name in ("Eve", "Ida"):
+            if is_optimizer(body) and f"Greet {name}." in asked and lost[name] < MOST_ANSWERED:
+                lost[name] += 1
+                return project.server.answer.dropped()
+        return play(body)
+
+    project.server.reply = lose_two_calls
+    serial = ("-p", "no:xdist", "-oskillopt_max_attempts=1")
+    project.run(*serial)
+    whole, calls = outcome(project.result), project.server.calls
+    assert [len(project.journal(kind)) for kind in ("lost", "unanswered")] == [3, 2]
+    for name in NAMES:
+        (project.path / name).unlink()
+    lost.clear()
+    project.clear()
+    project.server.hold(after=calls - 5)
+    process = project.start(*serial)
+    assert wait_for(functools.partial(_has_served, project, calls - 5), process)
+    process.kill()
+    process.communicate()
+    project.server.release()
+    assert project.journal("final")
+    project.run(*serial, "--skillopt-resume=latest")
+    assert outcome(project.result) == whole
+    _check_paid_once(project, lost=1)
 
 
 def test_a_run_is_continued_as_wide_as_it_was_begun(project: FaultProject) -> None:

@@ -122,23 +122,23 @@ def opened(
             untrained = {name: files[name] for name in files if name not in versions[skill]}
             executor.add_skill(skill, untrained)
         fingerprint = _fingerprint(fingerprints, settings)
+        ledger = JournalLedger(journal)
         sampler = Sampler(
             executor,
             tasks,
-            JournalLedger(journal),
+            ledger,
             model=fingerprint,
             settings=settings,
             meter=limits,
         )
-        sampler.decides = not mode.judges_tasks
-        sampler.on_rollout, sampler.on_version = on_rollout, directory.keep_version
+        sampler.decides, sampler.on_rollout = not mode.judges_tasks, on_rollout
+        sampler.on_loss, sampler.on_version = ledger.lose, directory.keep_version
         notes = [
             *notes,
             *_notes(mode, settings, versions, journal, root),
             *told,
         ]
         earlier = earlier_usage(journal.path) if resumed else {}
-        packages = versions_of_packages(tasks)
         if not mode.late_probe:
             probe()
         yield Run(
@@ -157,7 +157,7 @@ def opened(
             probe=probe,
             notes=notes,
             used=found,
-            packages=packages,
+            packages=versions_of_packages(tasks),
             earlier=earlier,
             unfinished=_unfinished(home, mode, directory, about),
         )

@@ -10,7 +10,7 @@ from pytest_skillopt.report.live import FINAL, SEARCH
 from pytest_skillopt.rollouts.idle import passed_by_nothing
 from pytest_skillopt.rollouts.rollout import IDLE
 from pytest_skillopt.run.directory import write_skill
-from pytest_skillopt.run.journal import EXPECTED, RATES, JournaledModel
+from pytest_skillopt.run.journal import EXPECTED, LOST, RATES, UNANSWERED, JournaledModel
 from pytest_skillopt.run.openrun import joined_reasons
 from pytest_skillopt.run.result import Findings
 from pytest_skillopt.search.budget import usual_of
@@ -180,6 +180,9 @@ def _train_skill(
         renewed=renewed,
     )
     outcome = trainer.run()
+    if outcome.status in ("interrupted", "unmeasured"):
+        run.journal.drop_losses()
+    run.journal.keep_losses(LOST, UNANSWERED)
     if outcome.verdict is not None:
         about = {"skill": skill, "candidate": outcome.proposal.digest}
         run.journal.write("verdict", {**about, **outcome.verdict.to_json()})
@@ -202,6 +205,8 @@ class _Observer(Observer):
         """Usual rollouts of the trainings that follow this one."""
 
     def step(self, row: StepRow) -> None:
+        if row.verdict not in ("none", "unmeasured"):
+            self._run.journal.keep_losses(LOST, UNANSWERED)
         self._run.journal.write("step", {"skill": self._skill, **row.model_dump()})
         self._display.step(row)
         config: pytest.Config = self._display.config
@@ -229,6 +234,8 @@ class _Observer(Observer):
         self._display.begin(FINAL)
 
     def record(self, kind: str, data: dict[str, Any]) -> None:
+        if kind in (ROUND, BEGUN):
+            self._run.journal.keep_losses(LOST, UNANSWERED)
         self._run.journal.write(kind, {"skill": self._skill, **data})
 
 

@@ -52,7 +52,10 @@ class Ledger(Protocol):
     """Storage of finished rollouts."""
 
     def get(self, key: str) -> Rollout | None:
-        """Return the measured or skipped rollout with this request key, or None."""
+        """Return the rollout with this request key, or None.
+
+        It was measured or skipped, or is an error by which an earlier session has decided.
+        """
 
     def put(self, rollout: Rollout) -> None:
         """Store a rollout permanently, before anything depends on it."""
@@ -111,6 +114,8 @@ class Sampler:
     run. Otherwise each is an outcome of its task."""
     on_rollout: Callable[[Rollout], None] = staticmethod(lambda rollout: None)
     """Called with every rollout that was run, as it arrives."""
+    on_loss: Callable[[Rollout], None] = staticmethod(lambda rollout: None)
+    """Called with every error that ``take`` returns."""
     on_version: Callable[[str, bytes], None] = staticmethod(lambda version, content: None)
     """Called with every new version of a skill and its bytes."""
 
@@ -240,6 +245,9 @@ class Sampler:
             came |= self._ended
             self._ended.clear()
         found = [came.get(r.key) or self._result(r.key) for r in requests]
+        for rollout in found:
+            if rollout.error is not None:
+                self.on_loss(rollout)
         if self.decides:
             self._stop_if_every_test_is_wrong(found)
         return found
@@ -263,6 +271,8 @@ class Sampler:
     def settle(self) -> int:
         """Wait for running rollouts, which are paid for, and drop the others.
 
+        Errors in a row are counted anew: what follows may be tests that have none.
+
         Returns:
             Number of rollouts lost by an interrupt of the session.
         """
@@ -276,6 +286,7 @@ class Sampler:
                 self._keep(rollout)
         lost = len(self._begun)
         self._begun.clear()
+        self._errors_in_a_row = 0
         return lost
 
     # Starting rollouts.
@@ -333,10 +344,6 @@ class Sampler:
         elif error is None:
             self._end(rollout)
             self._attempts.pop(request.key, None)
-            self._measured.add(request.task)
-            self._measurements += 1
-            self._failed.pop((request.task, request.version), None)
-            self._errors_in_a_row = 0
         else:
             self._attempts[request.key] = rollout.attempt
             self._errors_in_a_row += 1
@@ -409,12 +416,19 @@ class Sampler:
         assert rollout is not None, key
         if key not in self._counted:
             self._count(rollout)
+            if rollout.error is not None:
+                self._errors[key] = rollout
         return rollout
 
     def _count(self, rollout: Rollout) -> None:
         task = rollout.request.task
         self._counted.add(rollout.request.key)
         self.usage[task] = self.usage.get(task, Usage()) + rollout.all_usage
+        if rollout.error is None and not rollout.refused:
+            self._measured.add(task)
+            self._measurements += 1
+            self._failed.pop((task, rollout.request.version), None)
+            self._errors_in_a_row = 0
         if rollout.measured:
             passed, measured = self.outcomes.get(task, (0, 0))
             self.outcomes[task] = passed + bool(rollout.passed), measured + 1

@@ -37,6 +37,8 @@ RATES = "rates"
 """Kind of the record of the pass rates that a search expects."""
 EXPECTED = "expected"
 """Kind of the record of the rollouts that a training is still expected to take."""
+LOST, UNANSWERED = "lost", "unanswered"
+"""Kinds of what came to nothing and was decided without: rollouts, and calls of the optimizer."""
 _SEAL = b',"crc":"%08x"}\n'
 _SEAL_LENGTH = len(_SEAL % 0)
 
@@ -65,6 +67,7 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
         self.entries: list[Entry] = []
         """Entries present when the journal was opened, without the data of rollouts and replies."""
         self._lock = threading.Lock()
+        self._losses: dict[tuple[str, str], Data] = {}
         self._offsets: dict[tuple[str, str], int] = {}
         path.touch(mode=0o600)
         end = self._scan()
@@ -102,6 +105,25 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
         made = make()
         self.write(kind, made)
         return made
+
+    def lose(self, kind: str, data: Data, *, key: str) -> None:
+        """Hold what came to nothing until ``keep_losses`` writes it, or ``drop_losses`` forgets."""
+        self._losses[kind, key] = data
+
+    def keep_losses(self, *kinds: str) -> None:
+        """Write what came to nothing, since a decision goes by it.
+
+        A continued run goes by it, too. If it tried again, it would decide otherwise, and all that
+        was paid for since would be of no use.
+        """
+        for kind, key in list(self._losses):
+            data = self._losses.pop((kind, key), None) if kind in kinds else None
+            if data is not None and not self.has(kind, key):
+                self.write(kind, data, key=key)
+
+    def drop_losses(self) -> None:
+        """Forget what came to nothing and was not decided without: a continued run tries again."""
+        self._losses.clear()
 
     def _append(self, line: bytes) -> None:
         try:
@@ -170,7 +192,7 @@ class JournalLedger:
         self._journal = journal
 
     def get(self, key: str) -> Rollout | None:
-        data = self._journal.read("rollout", key)
+        data = self._journal.read("rollout", key) or self._journal.read(LOST, key)
         return None if data is None else Rollout.from_json(data)
 
     def put(self, rollout: Rollout) -> None:
@@ -180,8 +202,12 @@ class JournalLedger:
         else:
             self._journal.write("error", rollout.to_json())
 
+    def lose(self, rollout: Rollout) -> None:
+        """Hold an infrastructure error until a decision goes by it."""
+        self._journal.lose(LOST, rollout.to_json(), key=rollout.request.key)
+
     def __contains__(self, key: str) -> bool:
-        return self._journal.has("rollout", key)
+        return self._journal.has("rollout", key) or self._journal.has(LOST, key)
 
 
 def unseal(line: bytes) -> Data | None:
@@ -214,17 +240,26 @@ class JournaledModel:
     def complete(
         self, messages: Messages, *, sample: str, stage: str = "", **details: Any
     ) -> Completion:
-        """Return the journaled reply, else call the model."""
+        """Return the journaled reply, else call the model.
+
+        Raises:
+            ModelError: there is none, or a decision went by its absence in an earlier session.
+        """
         tools, form = list(details.get("tools", ())), details.get("response_format")
         asked = [self.fingerprint, list(messages), sample, tools, form]
         key = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
         kept = self._journal.read("reply", key)
         if kept is not None:
             return Completion.from_json(kept)
+        if lost := self._journal.read(UNANSWERED, key):
+            raise ModelFault(lost["fault"])
+        self._journal.keep_losses(LOST)  # the question may depend on them
         self._on_call(1)
         try:
             raw = self._model.complete(messages, sample=sample, stage=stage, **details)
-        except ModelError:
+        except ModelError as error:
+            if isinstance(error, ModelFault) and not error.fatal:
+                self._journal.lose(UNANSWERED, {"fault": str(error)}, key=key)
             raise
         except Exception as error:  # of a model of the user's own
             raise ModelFault(f"{self.name}: {type(error).__name__}: {error}") from error

@@ -128,6 +128,20 @@ def test_a_run_of_errors_opens_the_breaker() -> None:
     assert stop.value.kind == "breaker"
 
 
+def test_errors_of_another_suite_or_between_known_samples_are_not_in_a_row() -> None:
+    sampler, ledger = make(ScriptedExecutor(passed))
+    asked = requests(sampler)
+    sampler.take(asked)
+    executor, few = ScriptedExecutor(lambda r, run: error(r)), Settings(breaker=4, max_attempts=1)
+    resumed = Sampler(executor, TASKS, ledger, model="m", settings=few)
+    asked = requests(resumed)
+    for index, known in enumerate(asked):
+        resumed.take([replace(known, index=index + 1), known])
+    resumed.take([replace(known, index=9) for known in asked[1:]])
+    resumed.settle()
+    resumed.take([replace(known, index=10) for known in asked[1:]])
+
+
 def test_a_deadly_task_is_not_run_for_ever() -> None:
     executor = ScriptedExecutor(lambda r, run: error(r) if r.task == "t1" else passed(r, run))
     sampler, ledger = make(executor, Settings(breaker=99))
