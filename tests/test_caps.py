@@ -47,10 +47,11 @@ def played(body: Body) -> Answer:
     return with_tokens(body, proposal(RULE) if body["model"] == "thinker" else text)
 
 
-def with_tokens(body: Body, text: str) -> Answer:
-    """Answer with 600 tokens in and 400 out, whatever the length of the texts."""
+def with_tokens(body: Body, text: str, times: int = 1) -> Answer:
+    """Answer with 600 tokens in and 400 out, or a multiple, whatever the length of the texts."""
     message = {"role": "assistant", "content": text}
-    usage = {"prompt_tokens": 600, "completion_tokens": 400, "total_tokens": 1000}
+    asked, said = 600 * times, 400 * times
+    usage = {"prompt_tokens": asked, "completion_tokens": said, "total_tokens": asked + said}
     choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
     return Answer(raw=json.dumps({"model": body["model"], "choices": choices, "usage": usage}))
 
@@ -274,3 +275,30 @@ def test_the_command_after_a_cap_names_a_cap_that_gets_further(
     assert (result["run"] == first["run"]) == way.startswith("To continue")
     assert result["status"] == "accepted", said
     assert result["rollouts"] > first["rollouts"]
+
+
+def test_the_command_after_a_final_comparison_that_a_cap_ended_pays_for_the_rest_of_it(
+    pytester: pytest.Pytester, chat_server: ChatServer, api_key: str
+) -> None:
+    """Rollouts become three times as dear in the middle of it, which its forecast did not know."""
+    luck, rollouts = random.Random(7), 0
+
+    def reply(body: Body) -> Answer:
+        nonlocal rollouts
+        if body["model"] == "thinker":
+            return played(body)
+        rollouts += 1
+        chance = 0.9 if "exclamation" in system_of(body) else 0.5
+        text = "Hello!" if luck.random() < chance else "Hello."
+        return with_tokens(body, text, times=3 if rollouts > 75 else 1)
+
+    given = ("--skillopt-train", "-p", "no:xdist", "-o", "skillopt_max_cost=1.5")
+    result, said = run(pytester, chat_server, *given, guests=12, reply=reply)
+    assert "the final comparison was not made: skillopt_max_cost" in result["reason"]
+    _, *arguments = shlex.split(said.strip().splitlines()[-1])
+    (cap,) = (float(a.split("=")[1]) for a in arguments if a.startswith("skillopt_max_cost"))
+    assert cap < 2.5, "a cap of 2 leaves the verdict too few samples"
+    said = pytester.runpytest_inprocess(*arguments).stdout.str()
+    result = latest_result(pytester.path)
+    assert result["status"] == "accepted", said
+    assert sum(row["cost"] for row in result["usage"]) <= cap

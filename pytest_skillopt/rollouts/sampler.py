@@ -218,6 +218,10 @@ class Sampler:
     def known(self, request: RolloutRequest) -> bool:
         return request.key in self._ledger
 
+    def kept(self, requests: Iterable[RolloutRequest]) -> list[Rollout]:
+        """Return those rollouts of requests that are there, as after a stop."""
+        return [self._result(request.key) for request in requests if self.known(request)]
+
     def take(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
         """Return one rollout per request, in order; block until all are there.
 

@@ -139,11 +139,17 @@ def _with_reserves(search: int, settings: Settings, tasks: Sequence[SkillTask]) 
     return least
 
 
-def cap_to_continue(purse: Purse, settings: Settings, tasks: Sequence[SkillTask]) -> str:
-    """Name the cap, as a setting, with which a search that it ended goes on; empty without one."""
+def cap_to_continue(
+    purse: Purse, settings: Settings, tasks: Sequence[SkillTask], *, planned: int = 0
+) -> str:
+    """Name the cap, as a setting, with which a run that it ended goes on; empty without one.
+
+    ``planned`` is the number of the run's rollouts at the end of a final comparison that was begun;
+    0 if the cap ended the search.
+    """
     if purse.total() == math.inf:
         return ""
-    rollouts = _with_reserves(purse.samples + AHEAD, settings, tasks)
+    rollouts = planned or _with_reserves(purse.samples + AHEAD, settings, tasks)
     return purse.needed_for(rollouts).replace(" = ", "=")
 
 
@@ -223,6 +229,8 @@ class FinalComparison:
         self._test = {task.id: task.rollouts or state.settings.rollouts for task in state.test}
         self._repeats = False
         """Whether an earlier comparison has noticed that the model repeats its replies."""
+        self.planned = 0
+        """Rollouts of the run at the end of the comparison and the test split; 0 before it."""
         self.interrupted = False
         """True if an interrupt ended what follows a verdict."""
         self.set_aside()
@@ -327,8 +335,8 @@ class FinalComparison:
             state.history.observer.record(BEGUN, asdict(begun))
         most = most_samples(state.settings.final_rollouts, len(state.suite))
         most = most if begun.budget is None else min(most, begun.budget)
-        test = sum(2 * count for count in self._test.values())
-        state.history.observer.expects(usual_fresh(most, begun.prior) + test)
+        self.planned = state.purse.samples + most + self._test_samples
+        state.history.observer.expects(usual_fresh(most, begun.prior) + self._test_samples)
         state.history.observer.compares(len(state.accepted), begun.prior, most)
         return begun
 

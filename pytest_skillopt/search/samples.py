@@ -131,7 +131,12 @@ class Samples:
         return shown
 
     def _take(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
-        rollouts = self._sampler.take(requests)
+        try:
+            rollouts = self._sampler.take(requests)
+        except StopRun:
+            # The cap that ended them has paid for these, which may be dearer than those before.
+            count_in(self.purse, self._sampler.kept(requests))
+            raise
         count_in(self.purse, rollouts)
         for rollout in rollouts:
             request = rollout.request

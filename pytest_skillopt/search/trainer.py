@@ -245,7 +245,9 @@ class Trainer:
         resumable = self._final.interrupted or (ended_early and not decided)
         cap = ""
         if is_short or (state.history.ended_early and status in ("unchanged", "rejected")):
-            cap = cap_to_continue(state.purse, state.settings, [*state.suite, *state.test])
+            planned = 0 if measured else self._final.planned
+            suite = [*state.suite, *state.test]
+            cap = cap_to_continue(state.purse, state.settings, suite, planned=planned)
         after = state.incumbent if status == "accepted" else state.start
         accepted, notes = tuple(state.accepted), tuple(self._notes(status))
         return TrainOutcome(

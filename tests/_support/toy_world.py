@@ -110,7 +110,10 @@ class ToySampler(Sampler):
                 self.before_take(len(self.sampled))
                 text = self.versions[request.version]
                 self.sampled[request.key] = self.world.run(request, text)
-        return [self.sampled[request.key] for request in requests]
+        return self.kept(requests)
+
+    def kept(self, requests: Iterable[RolloutRequest]) -> list[Rollout]:
+        return [self.sampled[r.key] for r in requests if r.key in self.sampled]
 
 
 @dataclass
