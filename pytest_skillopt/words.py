@@ -64,8 +64,24 @@ def effect(points: float | None, chance: float | None) -> str:
     """
     if points is None or chance is None:
         return ""
-    sure = round(100 * min(0.99, max(0.01, chance)))
-    return f"{points_of(points)}, {sure} % sure to help"
+    return f"{points_of(points)}, {probability(chance)} sure to help"
+
+
+def probability(estimate: float) -> str:
+    """Write an estimated probability, in [0, 1], to whole percent, but never as certain."""
+    if estimate >= 0.995:
+        return "more than 99 %"
+    return rounded(estimate) if estimate > 0.005 else "less than 1 %"
+
+
+def points_between(before: float, after: float, digits: int = 1) -> str:
+    """Write the difference of two rates in percentage points, signed: ``+31.4``.
+
+    It is that of the rates as they are written, with so many digits after the point.
+    """
+    old, new = (round(100 * rate, digits) for rate in (before, after))
+    difference = round(new - old, digits)
+    return f"{difference:+.{digits}f}" if difference else f"{0:.{digits}f}"
 
 
 def points_of(change: float) -> str:

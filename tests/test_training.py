@@ -129,7 +129,7 @@ def test_training_writes_a_better_skill_and_leaves_the_rest_of_the_file(
     result.stdout.fnmatch_lines(
         [
             "skillopt: training SKILL.md on 8 tasks (*), K=3; target openai:worker; *",
-            f"skillopt + {RULE} (+* points, 99 % sure to help)",
+            f"skillopt + {RULE} (+* points, more than 99 % sure to help)",
             "skillopt: the verdict on 1 edit against the skill as it is, by at most *",
             "*= skillopt =*",
             f"+{RULE}*",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.gate.data import ARMS, CANDIDATE, INCUMBENT, TaskEvidence
 from pytest_skillopt.gate.posterior import Pair
 from pytest_skillopt.gate.statistics import log_e
+from pytest_skillopt.words import percent, points_between
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -112,8 +113,8 @@ class Counts(dict["tuple[Arm, str]", OneCount]):
     def moved(self, tasks: Sequence[str] = ()) -> str:
         """Describe the means of both arms: ``56.3 % to 61.2 % (+4.9 points)``."""
         before, after = self.mean(INCUMBENT, tasks), self.mean(CANDIDATE, tasks)
-        points = 100 * (after - before)
-        return f"{before:.1%} to {after:.1%} ({points:+.1f} points)".replace("%", " %")
+        points = points_between(before, after)
+        return f"{percent(before)} to {percent(after)} ({points} points)"
 
     def gain(self, tasks: Sequence[str], missing: int = 0) -> float:
         """Sum the changes of the means of tasks; ``missing`` is that of an unsampled incumbent."""

@@ -57,7 +57,7 @@ from pytest_skillopt.gate.statistics import (
     is_flaky,
     permutation_test,
 )
-from pytest_skillopt.words import plural, rounded
+from pytest_skillopt.words import plural, probability, rounded
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
@@ -466,8 +466,8 @@ class DefaultGate(SequentialGate):
             if memorised > look.memorised:
                 return (
                     "the gain may be confined to tasks that the search has seen: the val tasks did "
-                    f"not improve with them (probability {100 * memorised:.0f} %, at most "
-                    f"{100 * look.memorised:.0f} % is allowed)"
+                    f"not improve with them (probability {probability(memorised)}, at most "
+                    f"{rounded(look.memorised)} is allowed)"
                 )
         return self._strict_doubt()
 
@@ -574,7 +574,7 @@ class DefaultGate(SequentialGate):
     def _said(self) -> str:
         """Describe how certain the rise is."""
         if self.options.searched is None:
-            return f"the chance of a rise is {self._chance():.0%}".replace("%", " %")
+            return f"the chance of a rise is {probability(self._chance())}"
         known = self._compared
         points = 100 * self._chance_sum(known) / max(1, len(known))
         return f"chance moves the mean by {points:.1f} points"
@@ -584,7 +584,7 @@ def _share(value: float) -> str:
     """Write a share in [0, 1]; one below a tenth has two digits that are not zero."""
     if value < 0.1:
         return f"{100 * value:.2g} %"
-    return rounded(value)
+    return probability(value)
 
 
 def _apportion(exact: Mapping[str, float], pairs: int) -> dict[str, int]:

@@ -100,7 +100,7 @@ def _figure(result: Result, skill: SkillResult) -> str:
     if measured is None:
         return "Measured"
     if measured.after is not None:
-        return f"Difference of {figures.points(measured.before.rate, measured.after.rate)} points"
+        return f"Difference of {_points(measured)} points"
     return f"Pass rate {words.percent(measured.before.rate)}"
 
 
@@ -175,14 +175,15 @@ def _what_decides(skill: SkillResult, gain: GainRow, need: NeedRow | None) -> st
             "by all samples together no edit of the candidate is likelier to help than not; find "
             f"others with {how} or another skillopt_optimizer."
         )
+    points = words.points_between(gain.before, gain.after, 0).removeprefix("+")
     if need.tasks:
         return (
-            f"these {gain.tasks} tasks are too few to tell a gain of {100 * gain.gain:.0f} points "
+            f"these {gain.tasks} tasks are too few to tell a gain of {points} points "
             f"from an accident of wording, however often they are sampled: have {need.tasks} of "
             "this kind."
         )
     shows = (
-        f"a gain of {100 * gain.gain:.0f} points shows in four of five comparisons with "
+        f"a gain of {points} points shows in four of five comparisons with "
         f"{words.number(2 * need.pairs)} fresh rollouts; this one had "
         f"{words.number(2 * gain.pairs)}"
     )
@@ -220,14 +221,20 @@ def _sentence(result: Result, skill: SkillResult) -> str:
 def _change(measured: Comparison, where: str) -> str:
     before, after = measured.before, measured.after
     assert after is not None
-    if after.rate == before.rate:
+    points = _points(measured)
+    if float(points) == 0:
         return f"The suite's pass rate stayed at {words.percent(after.rate)}."
     verb = "rose" if after.rate > before.rate else "fell"
     return (
         f"The suite's pass rate {verb} from {words.percent(before.rate)} to "
-        f"{words.percent(after.rate)} ({figures.points(before.rate, after.rate)} points) "
+        f"{words.percent(after.rate)} ({points} points) "
         f"{where} {words.plural(after.tasks, 'task')}."
     )
+
+
+def _points(measured: Comparison) -> str:
+    assert measured.after is not None
+    return words.points_between(measured.before.rate, measured.after.rate)
 
 
 def _cautions(result: Result, skill: SkillResult) -> Iterator[str]:

@@ -20,6 +20,7 @@ from pytest_skillopt.words import (
     number,
     one_line,
     plural,
+    points_between,
 )
 
 if TYPE_CHECKING:
@@ -48,12 +49,6 @@ CHANGES = {
 _DIGITS = re.compile(r"(\d+)")
 
 
-def points(before: float, after: float) -> str:
-    """Write the difference of two rates in percentage points, signed: ``+31.4``."""
-    difference = round(100 * (after - before), 1)
-    return f"{difference:+.1f}" if difference else "0.0"
-
-
 def interval(rate: Rate) -> str:
     """Write the 95 % interval in percent: ``48.0 to 64.9``."""
     return f"{100 * rate.low:.1f} to {100 * rate.high:.1f}"
@@ -62,7 +57,8 @@ def interval(rate: Rate) -> str:
 def gained(gain: GainRow) -> str:
     """Write a gain with its interval: ``+12 points (95 % interval -5 to +29)``."""
     low, high = 100 * gain.low, 100 * gain.high
-    return f"{100 * gain.gain:+.0f} points (95 % interval {low:+.0f} to {high:+.0f})"
+    points = points_between(gain.before, gain.after, 0)
+    return f"{points} points (95 % interval {low:+.0f} to {high:+.0f})"
 
 
 def pass_rate(arm: Arm) -> float | None:

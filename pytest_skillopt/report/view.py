@@ -162,10 +162,10 @@ def _rates(skill: SkillResult, mode: str) -> Iterator[Block]:
     rows: Rows = []
     if gain := skill.gain:
         before, after = words.rounded(gain.before), words.rounded(gain.after)
-        moved = f"{100 * gain.gain:+.0f}"
+        moved = words.points_between(gain.before, gain.after, 0)
         rows.append(("estimate", before, after, moved, words.plural(gain.tasks, "task")))
     for name, value in measured.items():
-        moved = figures.points(value.before.rate, value.after.rate) if value.after else ""
+        moved = words.points_between(value.before.rate, value.after.rate) if value.after else ""
         size = words.plural(value.before.tasks, "task")
         size += "" if compared else f", {words.plural(value.before.samples, 'rollout')}"
         rows.append((name, value.before, value.after or "", moved, size))
@@ -212,7 +212,7 @@ def _needed(skill: SkillResult) -> Iterator[Section]:
     if lacking and any(row.chance is not None for row in skill.edits):
         named: list[str] = []
         for task in lacking[:_MOST_NEEDED]:
-            rate = f" (passes {words.rounded(hoped[task])} of the time)"
+            rate = f" (passes {words.probability(hoped[task])} of the time)"
             named += [Code(task), rate, ", "]
         left = len(lacking) - _MOST_NEEDED
         named[-1] = f" and {words.plural(left, 'more task')}" if left > 0 else ""
@@ -221,7 +221,7 @@ def _needed(skill: SkillResult) -> Iterator[Section]:
         worth = words.plural(round(100 * ahead.gain), "point")
         rows.append(
             f"{words.number(ahead.rollouts)} more rollouts would find another edit, worth about "
-            f"{worth}, with a chance of {words.rounded(ahead.chance)}."
+            f"{worth}, with a chance of {words.probability(ahead.chance)}."
         )
     if rows:
         yield Section("What the skill still needs, as the search believes", (Items(tuple(rows)),))

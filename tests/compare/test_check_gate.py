@@ -136,7 +136,7 @@ def test_errors_under_a_cap_of_whole_rounds_cost_no_verdict_and_are_no_failures(
     """The cap pays for no sample in their place: a few are missing in the last round."""
     verdict, purse = with_errors(lost, GateOptions())
     assert verdict.decision == "accepted"
-    assert verdict.reason == "nothing is credibly worse: 100.0 % to 100.0 % (+0.0 points)"
+    assert verdict.reason == "nothing is credibly worse: 100.0 % to 100.0 % (0.0 points)"
     assert purse.samples == purse.caps.rollouts
     assert verdict.candidate_samples == 36 - lost
 

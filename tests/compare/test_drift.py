@@ -252,5 +252,5 @@ def test_an_error_that_a_cap_leaves_without_replacement_is_no_failure_without_th
         ]
 
     verdict = run_gate(gate, take)
-    assert "100.0 % to 100.0 % (+0.0 points)" in verdict.reason
+    assert "100.0 % to 100.0 % (0.0 points)" in verdict.reason
     assert verdict.decision == "unmeasured"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from gate_draws import luck, options_with
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -107,6 +109,18 @@ def test_a_fixed_task_is_accepted_and_named() -> None:
     )
     assert (verdict.gate, verdict.before, verdict.after) == ("sequential", 0.9, 1.0)
     assert verdict.e_value == 1.0
+
+
+def test_figures_of_a_reason_do_not_contradict_and_no_estimate_is_certain() -> None:
+    """The rise is that of the two rates as they are written."""
+    for seed in range(12):
+        rates = dict.fromkeys(ids(14), 0.3)
+        reason = judge(rates, dict.fromkeys(rates, 0.97), seed).reason
+        assert "the chance of a rise is more than 99 %" in reason
+        found = re.search(r"from ([\d.]+) % to ([\d.]+) % \(\+([\d.]+) points\)", reason)
+        assert found, reason
+        before, after, points = map(float, found.groups())
+        assert after - before == pytest.approx(points), reason
 
 
 ONE_BREAKS = (

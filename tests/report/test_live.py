@@ -117,7 +117,7 @@ def test_only_edits_that_join_or_go_and_decisions_of_a_gate_are_told(
     display.step(StepRow(step=2, edits=1, before=0.4, after=0.6, verdict="accepted"))
     assert lines == [
         "skillopt + Put the year first. (+31 points, 97 % sure to help)",
-        "skillopt + " + " ".join(["word"] * 40) + " (+4 points, 99 % sure to help)",
+        "skillopt + " + " ".join(["word"] * 40) + " (+4 points, more than 99 % sure to help)",
         "skillopt - Put the year first. (+0 points, 31 % sure to help)",
         "skillopt + Put the year first. (+31 points, 97 % sure to help)",
         "skillopt step 2: 1 edit accepted, val pass rate 40.0 -> 60.0 %",

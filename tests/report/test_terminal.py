@@ -15,7 +15,18 @@ from pytest_skillopt.report import terminal
 from pytest_skillopt.report.markdown import render_summary
 from pytest_skillopt.report.page import render_html
 from pytest_skillopt.report.terminal import paragraph
-from pytest_skillopt.run.result import Arm, Comparison, EditRow, Rate, Result, StepRow
+from pytest_skillopt.run.result import (
+    Arm,
+    Comparison,
+    EditRow,
+    GainRow,
+    NeedRow,
+    ProspectRow,
+    Rate,
+    Result,
+    StepRow,
+    TaskRow,
+)
 from pytest_skillopt.words import one_line
 
 MakeResult = Callable[..., Result]
@@ -62,6 +73,45 @@ def test_a_test_split_that_did_not_rise_is_a_caution(
     assert report.startswith("Accepted, but look closer" if said else "Accepted, ready to merge.")
     assert said in report
     assert ("On the test split" in report) == bool(said)
+
+
+@each_row("status", ["accepted", "rejected"])
+def test_a_gain_is_that_of_the_rates_as_they_are_written(
+    make_result: MakeResult, status: str
+) -> None:
+    """Rounded each by itself they contradict: 48 % and 89 %, but 42 points."""
+    rows: dict[str, Any] = {"low": 0.2, "high": 0.6, "tasks": 8}
+    gain = GainRow(before=0.476, after=0.894, fresh=8, pairs=30, is_model=True, **rows)
+    rates = [Rate(rate=rate, samples=50, **rows) for rate in (0.47646, 0.89454)]
+    fresh = Comparison(before=rates[0], after=rates[1])
+    need = NeedRow(pairs=40, option="skillopt_max_rollouts=300")
+    result = with_skill(make_result(status=status), gain=gain, suite=fresh, need=need)
+    for report in (joined(result), render_summary(result), render_html(result)):
+        assert "+41 points (95 % interval +20 to +60)" in report
+        assert "48 %" in report
+        assert "+42" not in report
+        assert "+41.8" not in report
+        assert "+42.0" not in report
+        assert ("a gain of 41 points" in report) == (status == "rejected")
+
+
+CERTAIN = EditRow(op="append", content="Be sure.", status="open", chance=0.9996, points=0.1)
+
+
+def test_an_estimated_probability_is_never_told_as_certain(make_result: MakeResult) -> None:
+    edits = [CERTAIN, CERTAIN.model_copy(update={"content": "Be shy.", "chance": 0.0})]
+    ahead = ProspectRow(rollouts=100, chance=0.999, gain=0.04)
+    tasks = [TaskRow(id="t.py::test_it", split="train", before=Arm(), hoped=0.002)]
+    result = with_skill(make_result(), edits=edits, prospect=ahead, tasks=tasks)
+    for report in (joined(result, verbose=True), render_summary(result), render_html(result)):
+        for said in (
+            "more than 99 % sure to help",
+            "less than 1 % sure to help",
+            "with a chance of more than 99 %",
+            "passes less than 1 % of the time",
+        ):
+            assert said in report.replace("&nbsp;", " "), said
+        assert "100 % sure" not in report
 
 
 def test_a_gate_that_was_off_in_the_search_is_a_caution(make_result: MakeResult) -> None:
