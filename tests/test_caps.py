@@ -99,6 +99,15 @@ def test_a_cap_that_pays_150_rollouts_pays_for_a_training(
     assert 0.3 * limit < spent[cap.partition("max-")[2].partition("=")[0]] <= limit
 
 
+def test_an_assumed_price_forbids_no_batch(
+    pytester: pytest.Pytester, chat_server: ChatServer, api_key: str
+) -> None:
+    """By the assumption, twice the price, the cap pays for less than the first batch of 36."""
+    cap = ("--skillopt-max-cost=1", "--skillopt-search=batch")
+    result, said = run(pytester, chat_server, "--skillopt-train", *cap, guests=12)
+    assert result["status"] == "accepted", said
+
+
 EMPTY = "the optimizer sends empty replies about half of the guests"
 LONG = "max_output_tokens = 8000"
 

@@ -62,6 +62,8 @@ _ENDED: dict[Stop | None, Status] = {
     Stop.INTERRUPTED: "interrupted",
 }
 """Status of a run that changes nothing, by the kind of its end; a fault leaves it unmeasured."""
+_PRICED = 4
+"""Samples that tell what a rollout takes, for a search that takes many at once."""
 
 
 @dataclass(eq=False, repr=False)
@@ -173,6 +175,8 @@ class Trainer:
         """Make the search that the settings choose."""
         state = self._state
         if state.search.make:
+            if state.purse.is_guessed:  # else its first batch may be refused by an assumption
+                state.samples.take(state.start, {t.id: 1 for t in state.train[:_PRICED]}, "price")
             return state.search.make(state)
         # Imported only here: it needs numpy, which a session that trains nothing does not.
         from pytest_skillopt.search.loop import DefaultSearch
