@@ -6,6 +6,7 @@ import inspect
 import itertools
 import json
 import re
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -360,6 +361,50 @@ def test_runner(project: Project) -> None:
     project.run("--skillopt", "-n1").assert_outcomes(failed=len(NAMES))
     assert project.result["rollouts"] == len(NAMES)
     assert len((project.path / "run.txt").read_text().splitlines()) == len(NAMES)
+
+
+@each_row(
+    ("line", "said"),
+    [
+        ("raise ValueError('boom')", "ValueError: boom"),
+        (
+            "return self.deliver('text')",
+            "TypeError: deliver was given a str: a Rollout is expected",
+        ),
+        ("raise SystemExit(3)", "pytest_skillopt_runner: SystemExit(3)"),
+    ],
+)
+def test_a_runner_that_fails_keeps_what_was_paid_and_is_named(
+    project: Project, line: str, said: str
+) -> None:
+    """It and its close fail as long as there is a file."""
+    project.use("pytest_skillopt_runner")
+    conftest, cause = project.path / "conftest.py", project.path / "cause"
+    text = conftest.read_text()
+    for line_after, fault in (
+        ("        with self.watchdog", f"        if 'Eve' in request.task and CAUSE(): {line}\n"),
+        ("        return self.runner.close()", "        if CAUSE(): raise OSError('late')\n"),
+    ):
+        text = text.replace(line_after, fault + line_after)
+    conftest.write_text(f"from pathlib import Path\nCAUSE = Path({str(cause)!r}).exists\n{text}")
+    cause.touch()
+    (project.path / "SKILL.md").write_bytes(SKILL)
+    before = len(project.prompts("worker"))
+    done = project.run("--skillopt-train", "-n1", "-oskillopt_cache=off")
+    assert said in project.result["reason"]
+    assert "pytest_skillopt_runner" in project.result["reason"]
+    assert (str(conftest) in project.result["reason"]) == ("SystemExit" not in line)
+    assert (done.ret, project.result["status"]) == (1, "unmeasured")
+    assert "INTERNALERROR" not in done.stdout.str()
+    assert f"gw0: pytest_skillopt_runner in {conftest}: OSError: late" in done.stdout.str()
+    assert project.result["rollouts"] > 1
+    cause.unlink()
+    _, *arguments = shlex.split(project.result["resume"])
+    whole = project.run(*arguments)
+    assert project.result["status"] == "accepted", whole.stdout.str()
+    measured = [one for one in latest_entries(project.path, "rollout") if not one.get("error")]
+    asked = len(project.prompts("worker")) - before
+    assert asked == len(measured), "nothing is paid twice"
 
 
 def test_commands(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_skillopt.hookresults import PluginError, naming
 from pytest_skillopt.model import types
 from pytest_skillopt.processes import kill_descendants
 from pytest_skillopt.rollouts import interrupts
@@ -236,7 +237,7 @@ class WorkerLoop:
                         pass
                 finally:
                     self._watchdog.stop()
-                    stray = engine.close()
+                    stray = self._close(engine)
                     if self._watchdog.watched:
                         # A rollout is still running in a thread: end the processes it started.
                         kill_descendants()
@@ -315,10 +316,30 @@ class WorkerLoop:
             if isinstance(engine, RolloutRunner):
                 self._run_here(engine, request)
             else:
-                engine.put(request)
+                self._put(engine, request)
         elif kind == "finished":
             self._deliver(*told)
         return kind != "stop"
+
+    def _put(self, runner: ConcurrentRunner, request: RolloutRequest) -> None:
+        """Hand a request to a plugin's runner; an exception of it ends the run, by its name."""
+        try:
+            with naming(self._config.pluginmanager):
+                runner.put(request)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            named = isinstance(error, PluginError)
+            said = str(error) if named else f"pytest_skillopt_runner: {error!r}"
+            self._deliver(Rollout.of_error(request, "internal", said, fatal=True))
+
+    def _close(self, runner: RolloutRunner | ConcurrentRunner) -> list[str]:
+        """Close a runner; return the errors between rollouts, that of a plugin's own included."""
+        try:
+            with naming(self._config.pluginmanager):
+                return list(runner.close() or ())
+        except Exception as error:
+            return [str(error)]
 
     def _run_here(self, runner: RolloutRunner, request: RolloutRequest) -> None:
         try:
@@ -330,12 +351,15 @@ class WorkerLoop:
         else:
             self._deliver(rollout)
 
-    def _finish(self, rollout: Rollout) -> None:
+    def _finish(self, rollout: object) -> None:
         """Have the main thread deliver a rollout that ran in another thread.
 
         The main thread handles an interrupt before all else. A terminal interrupts the processes of
         a test as well, and another thread sees their end first now and then.
         """
+        if not isinstance(rollout, Rollout):
+            given = type(rollout).__name__
+            raise TypeError(f"deliver was given a {given}: a Rollout is expected (docs/hooks.md)")
         self._link.inbox.put(("finished", rollout))
 
     def _deliver(self, rollout: Rollout) -> None:
