@@ -728,6 +728,36 @@ def test_a_server_that_is_down_for_a_while_is_waited_for(
     assert project.journal("error") == []
 
 
+@pytest.mark.parametrize("asked", [5, 15])
+def test_a_run_whose_optimizer_is_gone_for_good_is_continued_with_another(
+    project: FaultProject, undisturbed: list[dict[str, Any]], asked: int
+) -> None:
+    """At first, and when edits of it are kept already."""
+    replies = itertools.count()
+
+    def answer(body: Body) -> str | Answer:
+        if not is_optimizer(body):
+            return play({**body, "model": "thinker"}) if body["model"] == "other" else play(body)
+        return play(body) if next(replies) <= asked else project.server.answer.error(401, "gone")
+
+    project.server.reply = answer
+    said = " ".join(project.run("-p", "no:xdist", expect=1).split())
+    assert "HTTP 401: gone" in said
+    assert "another skillopt_optimizer can continue the run" in said
+    assert ("a better skill was found, but the final comparison" in said.lower()) == (asked > 5)
+    paid = project.journal("rollout")
+    resume = ("-p", "no:xdist", "--skillopt-resume=latest")
+    project.run(*resume, expect=1)
+    assert project.journal("rollout") == paid
+    project.run(*resume, "-oskillopt_optimizer=openai:other")
+    assert outcome(project.result) == undisturbed
+    assert project.result["models"]["optimizer"] == "openai:other"
+    bodies = project.server.bodies
+    assert sum(b["model"] == "worker" for b in bodies) == len(project.journal("rollout"))
+    keys = Counter(entry["key"] for entry in project.journal("reply"))
+    assert set(keys.values()) == {1}
+
+
 # The disk
 
 

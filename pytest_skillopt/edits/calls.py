@@ -134,6 +134,8 @@ _POLL_SECONDS = 0.2
 """Seconds between two checks, while waiting for answers, if the session was interrupted."""
 _MOST_UNREADABLE = 5
 """Unreadable replies in a row, each asked for twice, after which the run stops."""
+_ANOTHER = "if it is gone for good, another skillopt_optimizer can continue the run"
+"""Way out of an optimizer that does not answer."""
 _SHOWN = 80
 """Characters of an unreadable reply that are reported."""
 _GUARD = (
@@ -279,13 +281,14 @@ class Calls:
         self.asked += 1
         if not isinstance(error, ModelFault) or error.fatal:
             kind = Stop.CAP if isinstance(error, CapReached) else Stop.FATAL
-            raise StopRun(str(error), kind=kind) from error
+            way = f"; {_ANOTHER}" if error.kind == ModelError.kind else ""
+            raise StopRun(f"{error}{way}", kind=kind) from error
         self.lost += 1
         self._lost_in_a_row += 1
         if self._lost_in_a_row >= self.breaker:
             raise StopRun(
                 f"{self._lost_in_a_row} optimizer calls in a row were not answered, the last: "
-                f"{error}",
+                f"{error}; {_ANOTHER}",
                 kind=Stop.BREAKER,
             )
 

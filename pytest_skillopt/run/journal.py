@@ -233,6 +233,9 @@ class JournaledModel:
     ) -> None:
         self.name, self.fingerprint = model.name, model.fingerprint
         self.simulated = model.simulated
+        described: Data = next(iter(journal.kept("run")), {})
+        self._first = described.get("models", {}).get("optimizer", model.fingerprint)
+        """Fingerprint of the optimizer that the run was begun with; another may have to end it."""
         self._model = model
         self._journal = journal
         self._on_call = on_call or (lambda calls: None)
@@ -246,7 +249,7 @@ class JournaledModel:
             ModelError: there is none, or a decision went by its absence in an earlier session.
         """
         tools, form = list(details.get("tools", ())), details.get("response_format")
-        asked = [self.fingerprint, list(messages), sample, tools, form]
+        asked = [self._first, list(messages), sample, tools, form]
         key = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
         kept = self._journal.read("reply", key)
         if kept is not None:

@@ -249,7 +249,8 @@ def describe_run(
 
     Among the settings that change no sample, only caps can change decisions: with a higher cap the
     search continues, possibly differently, but it never adds samples to a final comparison that has
-    begun. Models are compared by fingerprints.
+    begun. Models are compared by fingerprints, without the optimizer: its replies are in the
+    journal, no sample depends on it, and one that is gone for good would cost all that was paid.
     """
     suite = sorted(f"{task.id} {task.source} {task.split}" for task in tasks)
     fixed = {field.name: value for field, value in settings.fields() if not field.metadata["free"]}
@@ -285,14 +286,22 @@ def _difference(earlier: dict[str, Any], description: dict[str, Any]) -> str:
         ("mode", "it was not a training"),
         ("skills", "the skill has changed since"),
         ("suite", f"the tasks, or files that they use, have changed since; {_NEW}"),
-        ("models", "it used other models"),
+        ("models", "it used other models, besides the optimizer, which may be another one"),
     ):
-        if earlier.get(part) != description[part]:
+        if _fixed(earlier, part) != _fixed(description, part):
             return f": {words}"
     now, then = description["settings"], earlier.get("settings", {})
     changed = sorted(k for k in now.keys() | then.keys() if now.get(k) != then.get(k))
     listed = ", ".join(f"{name} (was {then.get(name)!r})" for name in changed)
     return f" with other settings: {listed}" if changed else ""
+
+
+def _fixed(description: dict[str, Any], part: str) -> Any:
+    """Return what of a part of a description must be as it was."""
+    found = description.get(part)
+    if part != "models" or not isinstance(found, dict):
+        return found
+    return {role: model for role, model in found.items() if role != "optimizer"}
 
 
 def versions_at_start(

@@ -159,7 +159,8 @@ def test_what_no_retry_can_help_stops_the_run(error: Exception, kind: str) -> No
 
     with pytest.raises(StopRun) as stop:
         Calls(Answering(reply), Prompts()).ask(questions(2))
-    assert (stop.value.kind, stop.value.reason) == (kind, str(error))
+    assert stop.value.kind == kind
+    assert stop.value.reason.partition("; ")[0] == str(error)
 
 
 def test_a_question_that_waits_for_an_equal_one_is_not_asked_once_the_run_has_stopped() -> None:
