@@ -89,6 +89,9 @@ def _report(outcome: Outcome, args: argparse.Namespace) -> None:
     said = _SENTENCES[outcome.action].format(path=outcome.skill.path, branch=outcome.request.branch)
     if outcome.url:
         said += f"\n  {outcome.url}"
+    elif outcome.action == "keep" and not args.no_forge:
+        # A command that was killed after its push could not see if there was one.
+        said += "; if GitLab has no open request for it, delete the branch and repeat the command"
     tell(said)
     if args.no_forge and outcome.action in ("create", "update", "keep"):
         # Not through shown(): it would remove the characters that make the body inert.

@@ -896,7 +896,10 @@ def test_gitlab_opens_the_request_with_the_push(
 
 
 def test_a_request_that_gitlab_does_not_open(
-    project: Project, refusal: Refusal, monkeypatch: pytest.MonkeyPatch
+    project: Project,
+    refusal: Refusal,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """It takes the branch, and answers with a warning and the address of a form."""
     monkeypatch.setenv("GITLAB_CI", "true")
@@ -920,4 +923,7 @@ def test_a_request_that_gitlab_does_not_open(
     assert not project.remote_git("branch", "--list", BRANCH)
     hook.write_text("#!/bin/sh\necho User access was denied\n")
     assert f"{BRANCH} was pushed, and GitLab" in refusal("propose")
+    capsys.readouterr()
+    assert main(["propose"]) == 0, "as after a command that was killed when it had pushed"
+    assert "if GitLab has no open request for it, delete the branch" in capsys.readouterr().out
     assert f"User access was denied {form}\nCorrect that" in said
