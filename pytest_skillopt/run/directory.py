@@ -187,8 +187,9 @@ def description_of(run: Path) -> dict[str, Any]:
 
 def result_of(run: Path) -> dict[str, Any]:
     """Return the result of a run, unchecked; empty if it is missing or broken."""
+    path = run / RESULT
     try:
-        found = parsed((run / RESULT).read_text(encoding="utf-8"))
+        found = parsed(path.read_text(encoding="utf-8")) if path.is_file() else {}  # else a pipe
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -218,7 +218,10 @@ def unseal(line: bytes) -> Data | None:
         entry = parsed(text + b"}")
     except ValueError:
         return None
-    return entry if isinstance(entry, dict) and {"kind", "data"} <= entry.keys() else None
+    if not (isinstance(entry, dict) and {"kind", "data"} <= entry.keys()):
+        return None
+    named = isinstance(entry["kind"], str) and isinstance(entry.get("key", ""), str)
+    return entry if named and isinstance(entry["data"], dict) else None
 
 
 class JournaledModel:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,12 @@ def test_the_latest_run_can_be_continued_unless_it_has_ended(
     make_run(home, "20260102-b", resume)
     assert home.unfinished() == expected
     assert home.unfinished("20260102-b") == "20260101-a"
+
+
+def test_a_pipe_in_place_of_a_result_is_not_waited_for(home: Home) -> None:
+    make_run(home, "20260101-a")
+    os.mkfifo(home.runs / "20260101-a" / "result.json")
+    assert home.unfinished() == "20260101-a"
 
 
 def test_only_a_training_is_continued_whatever_was_run_since(home: Home) -> None:

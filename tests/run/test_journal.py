@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -64,8 +65,12 @@ def test_a_corrupt_line_is_reported_by_its_number_and_not_believed(tmp_path: Pat
         for i in range(5):
             journal.write("reply", {"value": f"answer {i}"}, key=str(i))
     path.write_bytes(path.read_bytes().replace(b"answer 2", b"answer 7"))
+    with path.open("ab") as file:
+        for record in (b'"kind":"rollout","data":[]', b'"kind":"reply","key":[1],"data":{}'):
+            text = b"{" + record
+            file.write(text + b',"crc":"%08x"}\n' % zlib.crc32(text))
     with Journal(path) as again:
-        assert again.corrupt == [3]
+        assert again.corrupt == [3, 6, 7]
         assert again.read("reply", "2") is None
         assert again.read("reply", "3") == {"value": "answer 3"}
 
