@@ -224,7 +224,7 @@ _CHECK = Mode(
     doing="checking",
     samples=lambda task, settings: 2 * MOST_OF_TASK,
     options=("check-strict",),
-    sides=("base", "change"),
+    sides=("base", "edited"),
     late_probe=True,
     answers={
         "accepted": ("No regression found", "good"),

@@ -50,6 +50,7 @@ _LIKELY, _LACKING, _MOST_NEEDED = 0.5, 0.75, 3
 something, and most of either that are told."""
 _LEGEND = "Fixed, broken: beyond chance; undecided: it may be chance."
 _LEGEND_EDITS = "Points of an edit: expected of it beside the others; they need not add up."
+_LEGEND_ALL = "Passed: of all rollouts of the run, with every version of the skill that was tried."
 _LEGEND_LIKELY = (
     "Fixed, broken: beyond chance; likely: a rise by so many points is expected, by all rollouts "
     "of the run; undecided: it may be chance."
@@ -256,6 +257,8 @@ def tasks(rows: Sequence[TaskRow], mode: str) -> Iterator[Block]:
         if compared:
             likely = any(row.change == "likely" for row in telling)
             yield Text(_LEGEND_LIKELY if likely else _LEGEND, "hint")
+        elif any(row.start and row.before.n > row.start.n for row in telling):
+            yield Text(_LEGEND_ALL, "hint")
     if quiet:
         yield Section(_alike(quiet, compared), (_tasks(quiet, mode, compared),), is_folded=True)
     if test:

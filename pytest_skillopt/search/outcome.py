@@ -169,8 +169,13 @@ def with_start(row: TaskRow, start: Arm) -> TaskRow:
 
 
 def with_expected(row: TaskRow, expected: float) -> TaskRow:
-    """Add the expected change of a task's pass rate by accepted edits, by all samples of a run."""
-    is_open = row.change in ("undecided", "same") and row.after is not None
+    """Add the expected change of a task's pass rate by accepted edits, by all samples of a run.
+
+    It is no likely rise beside counts that show a fall.
+    """
+    old, new = row.start or row.before, row.after or Arm()
+    fell = new.passed * old.n < old.passed * new.n
+    is_open = row.change in ("undecided", "same") and row.after is not None and not fell
     change = "likely" if is_open and expected >= _LIKELY_RISE else row.change
     return row.model_copy(update={"expected": expected, "change": change})
 

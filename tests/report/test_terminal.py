@@ -3,7 +3,7 @@ from __future__ import annotations
 import itertools
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from hypothesis import given, settings
@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 from made_results import with_skill
 from tables import each_row
 
+from pytest_skillopt.mode import BUILTIN
 from pytest_skillopt.report import terminal
+from pytest_skillopt.report.blocks import Section, Table
 from pytest_skillopt.report.markdown import render_summary
 from pytest_skillopt.report.page import render_html
 from pytest_skillopt.report.terminal import paragraph
+from pytest_skillopt.report.view import view
 from pytest_skillopt.run.result import (
     Arm,
     Comparison,
@@ -143,6 +146,22 @@ def test_the_first_line_is_what_it_was_run_for(
 ) -> None:
     status = "accepted" if mode == "check" else "measured"
     assert rendered(make_result(mode=mode, status=status, simulated=False))[0] == first
+
+
+def heads(sections: Sequence[Any]) -> Iterator[Sequence[str]]:
+    """Yield the names of the columns of each table."""
+    for block in sections:
+        yield from heads(block.blocks) if isinstance(block, Section) else ()
+        if isinstance(block, Table):
+            yield [name for name in block.head if name.strip()]
+
+
+@each_row("mode", [mode.name for mode in BUILTIN])
+def test_no_two_columns_have_one_name(make_result: MakeResult, mode: str) -> None:
+    status = "measured" if mode in ("evaluate", "aa") else "accepted"
+    found = list(heads(view(make_result(mode=mode, status=status)).skills))
+    assert any("task" in head for head in found)
+    assert [head for head in found if len({*head}) < len(head)] == []
 
 
 def test_a_mode_of_an_add_on_that_is_gone_is_shown_as_a_comparison(make_result: MakeResult) -> None:

@@ -16,7 +16,9 @@ from pytest_skillopt.edits.records import Memory
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.model.types import CapReached, ModelFault
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
+from pytest_skillopt.run.result import Arm
 from pytest_skillopt.search.history import History, Observer
+from pytest_skillopt.search.outcome import with_expected
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.version import Version
@@ -354,6 +356,16 @@ def test_a_task_that_few_fresh_samples_tell_of_is_likely_by_the_search(toy: Modu
     assert all(row in train_rows and row.expected >= 0.2 for row in likely)
     rest = [row for row in train_rows if row.change in ("undecided", "same") and row.after]
     assert all(row.expected < 0.2 for row in rest)
+    fallen = likely[0].model_copy(
+        update={
+            "start": Arm(passed=5, n=6),
+            "after": Arm(passed=1, n=3),
+            "change": "undecided",
+        }
+    )
+    assert with_expected(fallen, 0.29).change == "undecided", "5 of 6, then 1 of 3"
+    risen = fallen.model_copy(update={"after": Arm(passed=3, n=3)})
+    assert with_expected(risen, 0.29).change == "likely"
     assert all(row.expected is None for row in outcome.tasks if row.split in ("val", "test"))
 
 

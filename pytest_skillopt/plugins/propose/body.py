@@ -29,7 +29,7 @@ MAX_BODY = 60_000
 """Maximum bytes of a request's text; GitHub allows 65,536 characters."""
 _MOST_DIFF, _MOST_ITEMS = 24_000, 5_000
 """Maximum bytes of the change, and of each list."""
-_SIDES = ("base", "change")
+_SIDES = ("base", "edited")
 
 
 class _Inert(Layout):

@@ -169,11 +169,11 @@ def test_the_arms_stand_side_by_side_with_what_is_unknown() -> None:
     checked = compose(replace(skill(), rates=rates)).split("## Not checked")[0]
     assert "|  | pass rate | passed | failed | unknown |" in checked
     checked = checked.replace("\\", "")
-    rows = re.findall(r"^\| (without the skill|base|change) \| (\d.*) \|$", checked, re.MULTILINE)
+    rows = re.findall(r"^\| (without the skill|base|edited) \| (\d.*) \|$", checked, re.MULTILINE)
     assert rows == [
         ("without the skill", "25.0 % | 1 | 3 | 2"),
         ("base", "50.0 % | 4 | 4 | 0"),
-        ("change", "75.0 % | 6 | 2 | 0"),
+        ("edited", "75.0 % | 6 | 2 | 0"),
     ]
     assert "| 1 of 4 | 1 of 4 | 4 of 4 | `t::a` |" in checked
 
