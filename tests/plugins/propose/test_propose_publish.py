@@ -802,7 +802,7 @@ def test_a_request_shows_what_was_checked_not_what_the_result_says(
     assert f"\n+{joke.decode()}" in checked
     assert "from 33.3 % to 88.9 %: 3 tasks, 18 rollouts" in checked
     assert (
-        "1 task with fewer passes</summary>\n\n| base | change | task |\n| ---: | ---: | --- |\n"
+        "1 task with fewer passes</summary>\n\n| base | edited | task |\n| ---: | ---: | --- |\n"
         "| 3 of 3 | 2 of 3 | `test_invoice.py::test_2` |" in checked
     )
     for claim in ("99.0", "fixed", "eady to merge", "fresh"):
