@@ -48,7 +48,7 @@ DELAY_FACTOR = 3.0
 LONGEST_DELAY = 60.0
 """Seconds between tries: 0.25, 0.75, 2.25, ... at most 60, each times a factor in [0.5, 1). With
 six retries a call survives an outage of 40 s."""
-_RECHECK_SECONDS = 5.0
+_RECHECK_SECONDS = 1.0
 """Seconds after which a waiting call checks again if a cap or a pause has changed."""
 MOST_ANSWERED = 2
 """Number of times that a request is sent if each may have been paid for: a useless, broken or late
@@ -243,6 +243,11 @@ class Client:
         self._sleep(seconds)
         self._check_open()
 
+    def _wait_for_other(self, seconds: float) -> None:
+        """Wait for the call of another session, which may take as long as its provider says."""
+        self._wait(seconds)
+        self._throttle.check_time()
+
     def _check_open(self) -> None:
         if self._ended.is_set():
             raise ModelFault("the session has ended")
@@ -311,7 +316,7 @@ class ChatModel(Client):
     ) -> Completion:
         account = (self.config.role, stage, task)
         key, request = self._request(messages, sample, tools, response_format)
-        with self._replies.claim(key, self._wait):
+        with self._replies.claim(key, self._wait_for_other):
             what = f"the {stage or 'model'} call" + (f" of {task}" if task else "")
             found = self._replies.find(key, f"{what} (sample {sample}, {self.name})")
             if found is None:
@@ -337,7 +342,7 @@ class ChatModel(Client):
         key, request = self._request(_PROBE, "probe", (), None)
         keep = partial(self._replies.keep, key)
         try:
-            with self._replies.claim(key, self._wait):
+            with self._replies.claim(key, self._wait_for_other):
                 if self._replies.find(key) is None:
                     self._call(request, (self.config.role, "probe", ""), keep)
         except ModelFault as fault:

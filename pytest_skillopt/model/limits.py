@@ -142,6 +142,10 @@ class Meter:
             self._paused[estimate.provider] = max(self._paused[estimate.provider], until)
             self._outages[estimate.provider].note(failure, self._clock(), retry_after)
 
+    def check_time(self) -> None:
+        """Raise CapReached if the time is over, for who waits for something else than a call."""
+        self.purse.check_time()
+
     def note(self, used: Usage, account: Account) -> None:
         """Record usage that was never in flight: a cached reply, or calls that a test reports.
 

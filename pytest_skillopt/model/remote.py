@@ -97,6 +97,7 @@ def services(
         "model.complete": complete,
         "throttle.ask": ask,
         "throttle.done": done,
+        "throttle.check_time": lambda worker: meter.check_time(),
         "throttle.note": lambda worker, used, account: meter.note(Usage(**used), account),
     }
     if isinstance(cache, DiskCache):

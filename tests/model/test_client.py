@@ -688,6 +688,19 @@ def test_who_probes_the_same_at_once_pays_once(
     assert len(chat_server.probes) == 1
 
 
+def test_no_reply_of_another_session_is_waited_for_when_the_time_is_over(
+    make_model: ModelMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one may wait for its provider for a quarter of an hour."""
+    cache = DiskCache(tmp_path / "cache")
+    monkeypatch.setattr(cache, "claim", lambda key, owner="": False)
+    moments = iter((0.0, 1.0, 9.0, 11.0))
+    throttle = Meter(Settings(max_time=10), clock=lambda: next(moments))
+    model = make_model(cache=Replies("rw", cache), throttle=throttle)
+    with pytest.raises(CapReached, match="10 s are over"):
+        model.complete(HI, sample="0")
+
+
 def test_a_failed_call_frees_those_who_wait_for_it(
     chat_server: ChatServer, make_model: ModelMaker, tmp_path: Path
 ) -> None:

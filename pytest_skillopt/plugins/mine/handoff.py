@@ -68,9 +68,10 @@ class Handoff:
         task: str = "",
         **asked: Any,
     ) -> Completion:
-        """Write the prompt and wait for its answer, without a time limit.
+        """Write the prompt and wait for its answer, as long as ``skillopt_max_time`` allows.
 
         Raises:
+            CapReached: the time is over; a continued run uses an answer that comes later.
             ModelConfigError: tools are requested.
         """
         if asked.get("tools"):
@@ -100,6 +101,7 @@ class Handoff:
                     self._throttle.note(usage, (self._role, stage, task))
                     return Completion(text, usage=usage)
                 before = text
+            self._throttle.check_time()
             time.sleep(_PAUSE)
 
 

@@ -13,7 +13,8 @@ from run_files import latest_result
 
 from pytest_skillopt.cli import main
 from pytest_skillopt.model.limits import Meter
-from pytest_skillopt.model.types import ModelConfigError
+from pytest_skillopt.model.purse import Purse
+from pytest_skillopt.model.types import CapReached, ModelConfigError
 from pytest_skillopt.plugins.mine.handoff import Handoff, waiting
 from pytest_skillopt.run.directory import Home
 
@@ -130,6 +131,25 @@ def test_a_small_suite_is_answered_by_hand(
     again = pytester.runpytest_inprocess(*command)  # from the answers that are there
     assert "pass rate 75.0 % over 2 tasks" in again.stdout.str()
     assert calls_of(pytester.path) == {"target": (0, 4)}
+
+
+@pytest.mark.parametrize("workers", [("-p", "no:xdist"), ("-n1",)])
+def test_no_answer_is_waited_for_when_the_time_is_over(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, workers: tuple[str, ...]
+) -> None:
+    (pytester.path / "SKILL.md").write_text(HELLO)
+    pytester.makepyfile(test_greeting=ASKING)
+    pytester.makeini("[pytest]\nskillopt_target = handoff\n")
+    folder = pytester.path / ".skillopt" / "handoff"
+
+    def check_time(purse: Purse) -> None:
+        if waiting(folder):
+            raise CapReached("the time is over")
+
+    monkeypatch.setattr(Purse, "check_time", check_time)
+    done = pytester.runpytest_inprocess("--skillopt", *workers)
+    assert done.ret == 1
+    assert "after 0 of 6 rollouts: the time is over" in latest_result(pytester.path)["notes"]
 
 
 def test_prompts_are_listed_printed_and_answered(
