@@ -189,7 +189,11 @@ def _what_decides(skill: SkillResult, gain: GainRow, need: NeedRow | None) -> st
     )
     if need.pairs <= gain.pairs:
         return f"{shows}, so that the gain is smaller, or this was the fifth; try another seed."
-    return f"{shows}; the command of the next attempt allows so many."
+    # Not that it allows so many: its search takes what it finds worth taking first.
+    return (
+        f"{shows}. The command of the next attempt allows more, and the more its search wins, the "
+        "fewer it takes."
+    )
 
 
 def _next_attempt(result: Result, skill: SkillResult) -> str:

@@ -198,7 +198,7 @@ class NeedRow(_Record):
     pairs: int = 0
     """Fresh samples of each version; 0 if these tasks are too few for any number."""
     option: str = ""
-    """Setting that allows so many, or a new seed, as ``skillopt_NAME=VALUE``."""
+    """Setting that allows more, or a new seed, as ``skillopt_NAME=VALUE``."""
     tasks: int = 0
     """Number of tasks, if these are too few."""
 
