@@ -143,13 +143,8 @@ def _why_and_what_next(skill: SkillResult) -> Iterator[str]:
         yield f"Why not: {full_stop(skill.reason)}"
     if skill.ended:
         yield f"Why the search ended: {full_stop(skill.ended)}"
-    if skill.gain:
-        yield f"What to do: {_what_decides(skill, skill.gain, _need(skill))}"
-    elif skill.suite and skill.suite.before.rate == 1:
-        yield (
-            "What to do: there is nothing to learn from these tasks; add some that the skill still "
-            "fails."
-        )
+    if todo := _what_to_do(skill):
+        yield f"What to do: {todo}"
     never = [row for row, why in figures.uninformative(skill) if why == figures.NEVER]
     for row in never[:_NAMED]:
         _, n = figures.all_samples(row)
@@ -159,6 +154,20 @@ def _why_and_what_next(skill: SkillResult) -> Iterator[str]:
         more = f"{words.number(len(never) - _NAMED)} more never passed. "
         look = "Look whether they can be passed at all: the test may ask what no line can teach."
         yield (more if len(never) > _NAMED else "") + look
+
+
+def _what_to_do(skill: SkillResult) -> str:
+    """Say what would help the next attempt, if that is known."""
+    if skill.gain:
+        return _what_decides(skill, skill.gain, _need(skill))
+    if skill.suite and skill.suite.before.rate == 1:
+        return "there is nothing to learn from these tasks; add some that the skill still fails."
+    if skill.cap and not skill.suite:
+        return (
+            "so much pays for a first look at the tasks only; the cap of the next attempt pays for "
+            "a search, too."
+        )
+    return ""
 
 
 def _need(skill: SkillResult) -> NeedRow | None:

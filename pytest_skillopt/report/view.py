@@ -50,6 +50,7 @@ _LIKELY, _LACKING, _MOST_NEEDED = 0.5, 0.75, 3
 something, and most of either that are told."""
 _LEGEND = "Fixed, broken: beyond chance; undecided: it may be chance."
 _LEGEND_EDITS = "Points of an edit: expected of it beside the others; they need not add up."
+_LEGEND_ARMS = "A pass rate is the mean over the tasks, whose rollouts may differ in number."
 _LEGEND_ALL = "Passed: of all rollouts of the run, with every version of the skill that was tried."
 _LEGEND_LIKELY = (
     "Fixed, broken: beyond chance; likely: a rise by so many points is expected, by all rollouts "
@@ -173,9 +174,11 @@ def _rates(skill: SkillResult, mode: str) -> Iterator[Block]:
     if rows:
         yield Table.filled(("pass rate", first, second, "points", ""), "lllrl", rows)
     suite = [row for row in skill.tasks if row.split != "test"]
+    said = figures.explained(skill, mode)
     if any(row.none for row in suite):
         yield arms(suite, (first, second) if compared else ("with the skill", ""))
-    if said := figures.explained(skill, mode):
+        said = f"{_LEGEND_ARMS} {said}"
+    if said:
         yield Text(said, "hint")
 
 

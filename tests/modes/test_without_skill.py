@@ -92,6 +92,7 @@ def test_none_before_and_after_side_by_side(
     assert fmean(without) == pytest.approx(1 / 13)
     page = (run / "report.html").read_text()
     assert "without the skill" in page
+    assert "A pass rate is the mean over the tasks" in page
     summary = (run / "summary.md").read_text()
     assert "| without the skill | 7" in summary
     # Another model is another measurement.
@@ -124,7 +125,7 @@ def test_a_check_shows_three_arms_at_the_price_of_one_more(
         [
             "*without the skill*7.7 % * 3 *36 *0",
             "  base *100.0 % *",
-            "  change *100.0 % *",
+            "  edited *100.0 % *",
             "*Without any skill: as run*",
         ]
     )
