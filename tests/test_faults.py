@@ -744,7 +744,7 @@ def test_a_run_whose_optimizer_is_gone_for_good_is_continued_with_another(
     said = " ".join(project.run("-p", "no:xdist", expect=1).split())
     assert "HTTP 401: gone" in said
     assert "another skillopt_optimizer can continue the run" in said
-    assert ("a better skill was found, but the final comparison" in said.lower()) == (asked > 5)
+    assert ("a candidate was found, but the final comparison" in said.lower()) == (asked > 5)
     paid = project.journal("rollout")
     resume = ("-p", "no:xdist", "--skillopt-resume=latest")
     project.run(*resume, expect=1)

@@ -221,7 +221,7 @@ class Trainer:
                 verdict = measured.verdict
                 return self._outcome(verdict.decision, verdict.reason, measured, reason)
         self._state.settle_adopted(None)
-        why = f"a better skill was found, but the final comparison was not made: {reason}"
+        why = f"a candidate was found, but the final comparison was not made: {reason}"
         return self._outcome(_ENDED.get(stopped, "unmeasured"), why)
 
     def _outcome(
