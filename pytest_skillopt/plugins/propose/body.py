@@ -75,7 +75,8 @@ def _checked(skill: Checked) -> Iterator[Block]:
     rates = skill.rates
     yield Text(
         f"The pass rate of the suite goes from {_gain(skill)}: {plural(rates.tasks, 'task')}, "
-        f"{plural(rates.samples, 'rollout')}, computed from the counts of the training."
+        f"{plural(rates.samples, 'rollout')}, computed from the counts of the training, as the "
+        "mean over the tasks."
     )
     yield arms(rates.rows, _SIDES)
     if skill.rule:

@@ -139,6 +139,7 @@ def test_what_is_vouched_for_comes_first() -> None:
     text = compose(skill("```\nnever closed"), simulated=True, run_url="https://ci.example/1")
     shown = outside_of_code(text)
     assert "from 50.0 % to 75.0 %: 2 tasks, 16 rollouts, computed from the counts" in shown
+    assert "as the mean over the tasks" in shown
     assert "The model was simulated." in shown
     assert text.index("50.0 %") < text.index("## Not checked") < text.index("never closed")
 
