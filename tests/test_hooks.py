@@ -197,6 +197,31 @@ def test_classify_error(project: Project) -> None:
     assert errors[0]["message"] == "the database is busy: database is locked"
 
 
+@each_row("where", [("-p", "no:xdist"), ("-n1",), ("-n1", "--skillopt-lanes=2")])
+@each_row(
+    ("body", "said"),
+    [
+        ("1 / 0", "pytest_skillopt_classify_error in {conftest}: ZeroDivisionError: division by"),
+        (
+            "return 'busy'",
+            "pytest_skillopt_classify_error in {conftest} returned str: an InfraError",
+        ),
+    ],
+)
+def test_a_fault_of_a_hook_in_a_rollout_ends_the_run_by_its_name(
+    project: Project, body: str, said: str, where: tuple[str, ...]
+) -> None:
+    project.write_test('skill_agent("Hi"); raise sqlite3.OperationalError("locked")')
+    conftest = project.path / "conftest.py"
+    conftest.write_text(f"def pytest_skillopt_classify_error():\n    {body}\n")
+    before = len(project.prompts("worker"))
+    done = project.run("--skillopt-train", "-oskillopt_max_attempts=3", *where)
+    assert (done.ret, project.result["status"]) == (1, "unmeasured")
+    assert said.format(conftest=conftest) in project.result["reason"]
+    assert "Traceback" not in done.stdout.str()
+    assert len(project.prompts("worker")) - before <= 2, "nothing is tried again"
+
+
 def test_step(project: Project) -> None:
     project.use("pytest_skillopt_step")
     project.run("--skillopt-train")

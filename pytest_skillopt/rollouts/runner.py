@@ -112,6 +112,9 @@ class RolloutRunner:
         """Run one rollout; exceptions of the test and of this package become part of it."""
         try:
             return self._run(request, running or Running())
+        except pytest.UsageError as error:
+            # A hook of a plugin is at fault: to try again costs calls and ends likewise.
+            return Rollout.of_error(request, "internal", str(error), fatal=True)
         except Exception:
             # Raised, it would end the worker together with the rollouts beside it.
             return Rollout.of_error(request, "internal", traceback.format_exc())
