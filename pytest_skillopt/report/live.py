@@ -276,7 +276,8 @@ class Display:
         with self._lock:
             self.end()
             self._reporter.ensure_newline()
-            self._reporter.write_line(no_command(text))
+            # A note may quote the message of a test's exception, which may have several lines.
+            self._reporter.write_line(no_command(one_line(text)))
 
     def end(self) -> None:
         """Erase the progress line."""

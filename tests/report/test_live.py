@@ -102,6 +102,15 @@ def told(monkeypatch: pytest.MonkeyPatch) -> tuple[live.Display, list[str]]:
     return live.Display(cast("Any", config)), lines
 
 
+def test_a_note_that_quotes_several_lines_is_one_line(
+    told: tuple[live.Display, list[str]],
+) -> None:
+    """As the message of an exception in a fixture has them."""
+    display, lines = told
+    display.line("skillopt: the last: set-up failed: no database\n::error::second line")
+    assert lines == ["skillopt: the last: set-up failed: no database ::error::second line"]
+
+
 def test_only_edits_that_join_or_go_and_decisions_of_a_gate_are_told(
     told: tuple[live.Display, list[str]],
 ) -> None:
