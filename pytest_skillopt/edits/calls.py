@@ -283,6 +283,7 @@ class Calls:
             kind = Stop.CAP if isinstance(error, CapReached) else Stop.FATAL
             way = f"; {_ANOTHER}" if error.kind == ModelError.kind else ""
             raise StopRun(f"{error}{way}", kind=kind) from error
+        self.on_usage(error.usage)
         self.lost += 1
         self._lost_in_a_row += 1
         if self._lost_in_a_row >= self.breaker:

@@ -20,7 +20,7 @@ import zlib
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_skillopt.model.types import Completion, ModelError, ModelFault
+from pytest_skillopt.model.types import Completion, ModelError, ModelFault, Usage
 from pytest_skillopt.rollouts.rollout import Rollout
 from pytest_skillopt.untrusted import parsed, redact
 
@@ -258,14 +258,16 @@ class JournaledModel:
         if kept is not None:
             return Completion.from_json(kept)
         if lost := self._journal.read(UNANSWERED, key):
-            raise ModelFault(lost["fault"])
+            raise ModelFault(lost["fault"], usage=Usage(**lost["usage"]))
         self._journal.keep_losses(LOST)  # the question may depend on them
         self._on_call(1)
         try:
             raw = self._model.complete(messages, sample=sample, stage=stage, **details)
         except ModelError as error:
             if isinstance(error, ModelFault) and not error.fatal:
-                self._journal.lose(UNANSWERED, {"fault": str(error)}, key=key)
+                told: Data = {"stage": stage, "fault": str(error)}
+                told["usage"] = dataclasses.asdict(error.usage)
+                self._journal.lose(UNANSWERED, told, key=key)
             raise
         except Exception as error:  # of a model of the user's own
             raise ModelFault(f"{self.name}: {type(error).__name__}: {error}") from error

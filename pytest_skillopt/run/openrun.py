@@ -18,7 +18,7 @@ from pytest_skillopt.model.types import Usage
 from pytest_skillopt.options import with_setting
 from pytest_skillopt.rollouts.sampler import OWN_AGENT
 from pytest_skillopt.run.directory import Home, RunError, description_of, finished
-from pytest_skillopt.run.journal import JournalError, entries_of
+from pytest_skillopt.run.journal import UNANSWERED, JournalError, entries_of
 from pytest_skillopt.run.result import Result, SkillResult, UsageRow
 from pytest_skillopt.skill.diff import patch_of
 from pytest_skillopt.skill.version import Version
@@ -225,8 +225,9 @@ def earlier_usage(journal: Path) -> dict[tuple[str, str], Usage]:
             for role, usage_of_role in data["other_usage"].items():
                 used[role, stage] += Usage(**usage_of_role)
             used[OWN_AGENT, stage] += of_own
-    for data in entries_of(journal, "reply"):
-        used["optimizer", data["stage"]] += Usage(**data["usage"])
+    for kind in ("reply", UNANSWERED):
+        for data in entries_of(journal, kind):
+            used["optimizer", data["stage"]] += Usage(**data["usage"])
     return {key: usage for key, usage in used.items() if usage != Usage()}
 
 

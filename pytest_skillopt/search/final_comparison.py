@@ -321,7 +321,9 @@ class FinalComparison:
         state.purse.reserve(FINAL, self._test_samples)
         left = state.purse.affordable()
         candidate = state.samples.seen(state.incumbent).digest
-        begun = next((one for one in self._begun if one.candidate == candidate), None)
+        # One that could take no pair of samples is begun anew: under a higher cap it can.
+        possible = (one for one in self._begun if one.budget is None or one.budget > 1)
+        begun = next((one for one in possible if one.candidate == candidate), None)
         if begun is None:
             begun = Begun(
                 skill=state.skill,

@@ -12,12 +12,14 @@ from tables import each_row
 from pytest_skillopt.edits.calls import Calls, Form, Prompts, Question
 from pytest_skillopt.model.types import CacheMiss, CapReached, Completion, ModelFault, Usage
 from pytest_skillopt.rollouts.sampler import StopRun
+from pytest_skillopt.run.journal import UNANSWERED, Journal, JournaledModel
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.version import Version
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
     from types import ModuleType
 
 
@@ -134,15 +136,25 @@ def test_one_that_can_be_read_in_between_is_asked_on() -> None:
     assert calls.unreadable == 10
 
 
-def test_a_passing_fault_loses_one_call() -> None:
+def test_a_passing_fault_loses_one_call_and_not_what_was_paid_for_it(tmp_path: Path) -> None:
+    """In a continued run, which goes on without it, neither."""
+    is_back: list[bool] = []
+
     def reply(sample: str) -> str:
-        if sample == "q1":
-            raise ModelFault("502")
+        if sample == "q1" and not is_back:
+            raise ModelFault("502", usage=Usage(2, input_tokens=9))
         return '{"reasoning": "", "text": "x"}'
 
-    calls = Calls(Answering(reply), Prompts())
-    assert [answer is None for answer in calls.ask(questions(3))] == [False, True, False]
-    assert (calls.asked, calls.unreadable, calls.lost) == (3, 0, 1)
+    for _ in range(2):
+        with Journal(tmp_path / "journal.jsonl") as journal:
+            paid: list[Usage] = []
+            model = JournaledModel(Answering(reply), journal)
+            calls = Calls(model, Prompts(), on_usage=paid.append)
+            assert [answer is None for answer in calls.ask(questions(3))] == [False, True, False]
+            assert (calls.asked, calls.unreadable, calls.lost) == (3, 0, 1)
+            assert Usage(2, input_tokens=9) in paid
+            journal.keep_losses(UNANSWERED)
+        is_back.append(True)
 
 
 @each_row(

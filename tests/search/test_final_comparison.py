@@ -104,6 +104,14 @@ def test_another_seed_draws_fresh_samples_for_the_same_comparison(toy: ModuleTyp
     assert not streams[0] & streams[1]
 
 
+def test_a_comparison_that_had_no_room_for_a_sample_is_begun_anew(toy: ModuleType) -> None:
+    world, journal = small_world(toy), Journal()
+    train(toy, toy.ToySampler(world, toy.make_tasks(world)), journal)
+    journal.begun[0]["budget"] = 1
+    again = train(toy, toy.ToySampler(world, toy.make_tasks(world)), journal)
+    assert again.status == "accepted", again.reason
+
+
 @each_row("cap", [0, 400])
 def test_a_comparison_that_was_cut_short_is_continued(toy: ModuleType, cap: int) -> None:
     """Even where a higher cap would have it done more thoroughly."""
