@@ -284,10 +284,10 @@ class FinalComparison:
             return False
         wanted = dict.fromkeys(broken, _LOOKS)
         found = state.samples.take_all([(short, wanted) for _, short in shorter], "mend")
-        rates = [
-            statistics.fmean(bool(r.passed) for taken in tasks.values() for r in taken)
-            for tasks in found
-        ]
+        rates: list[float] = []
+        for tasks in found:
+            passed = [bool(r.passed) for taken in tasks.values() for r in taken if r.measured]
+            rates.append(statistics.fmean(passed) if passed else 0.0)
         best = max(range(len(rates)), key=lambda i: rates[i])
         if rates[best] < _MENDED:
             return False

@@ -14,6 +14,7 @@ from tables import each_row
 from pytest_skillopt.gate.data import Verdict
 from pytest_skillopt.gate.engine import SequentialGate
 from pytest_skillopt.model.purse import Amounts, Purse
+from pytest_skillopt.rollouts.rollout import InfraError
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.search.extensions import gate_tasks
 from pytest_skillopt.search.history import Observer
@@ -179,11 +180,14 @@ def test_only_a_run_without_a_verdict_can_go_further(toy: ModuleType) -> None:
     assert (whole.status, whole.resumable) == ("accepted", False)
 
 
-def train_spoiled(toy: ModuleType, *, stopped: bool = False) -> tuple[TrainOutcome, Journal, str]:
+def train_spoiled(
+    toy: ModuleType, *, stopped: bool = False, lost: bool = False
+) -> tuple[TrainOutcome, Journal, str]:
     """Train where one edit breaks a task that must pass; that edit comes last.
 
     Args:
         stopped: a second comparison is broken off at its first sample.
+        lost: a sample without that edit ends in an infrastructure error.
     """
     world = toy.make_world(strong=1.0, weak=0.0)
     tasks = toy.make_tasks(world)
@@ -201,9 +205,11 @@ def train_spoiled(toy: ModuleType, *, stopped: bool = False) -> tuple[TrainOutco
 
     journal = Journal()
 
-    def stop(request: RolloutRequest) -> None:
+    def stop(request: RolloutRequest) -> InfraError | None:
         if stopped and len(journal.begun) == 2:
             raise StopRun("the cap is reached", kind=Stop.CAP)
+        is_lost = lost and request.stage == "mend" and not request.index
+        return InfraError("provider", "overloaded") if is_lost else None
 
     world.rate, world.errors = rate, stop
     outcome = Trainer(
@@ -217,9 +223,10 @@ def train_spoiled(toy: ModuleType, *, stopped: bool = False) -> tuple[TrainOutco
     return outcome, journal, spoils
 
 
-def test_an_edit_that_breaks_a_task_that_must_pass_is_left_out(toy: ModuleType) -> None:
+@each_row("lost", [False, True])
+def test_an_edit_that_breaks_a_task_that_must_pass_is_left_out(toy: ModuleType, lost: bool) -> None:
     """The gain of the other edits is compared by itself, and written."""
-    outcome, journal, spoils = train_spoiled(toy)
+    outcome, journal, spoils = train_spoiled(toy, lost=lost)
     assert outcome.status == "accepted"
     assert spoils not in outcome.after.main.text
     assert toy.rule(1) in outcome.after.main.text
