@@ -229,7 +229,8 @@ def test_selection_is_pytests_own(project: Project) -> None:
     assert len(project.result["skills"][0]["tasks"]) == 4
     assert project.result["skills"][0]["shared_train_val"]
     assert any(
-        "edits come from all of them, and all decide" in note for note in project.result["notes"]
+        "all of them decide, and a training takes its edits from them" in note
+        for note in project.result["notes"]
     )
 
 

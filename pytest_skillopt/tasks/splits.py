@@ -68,8 +68,9 @@ def assign_splits(
             raise SplitError(f"{task.id}: split={task.split!r} is unknown, {wanted}")
     whole = _whole_suites(tasks)
     notes = [
-        f"{skill}: its tasks are not split, since parts of so few ({count}) tell little: edits "
-        "come from all of them, and all decide; mark tasks with split= to change that"
+        f"{skill}: its tasks are not split, since parts of so few ({count}) tell little: all of "
+        "them decide, and a training takes its edits from them, too; mark tasks with split= to "
+        "change that"
         for skill, count in whole.items()
     ]
     assigned, more = _split([task for task in tasks if task.skill not in whole], shares, seed)
