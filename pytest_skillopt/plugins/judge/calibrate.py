@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field, ValidationError
 from pytest_skillopt.cli import tell
 from pytest_skillopt.errors import UsageError, UserError
 from pytest_skillopt.model.roles import Models
+from pytest_skillopt.model.types import ModelFault
 from pytest_skillopt.plugins.judge.judge import Judge, UnreadableJudgement
 from pytest_skillopt.rates import interval
 from pytest_skillopt.words import percent, plural
@@ -100,11 +101,11 @@ def read_labels(path: Path) -> list[Label]:
 def calibrate(config: pytest.Config, path: Path) -> int:
     """Grade each labelled answer once, and print the agreement.
 
-    An answer whose grade cannot be read is named and left out.
+    An answer whose grade cannot be read, or does not come, is named and left out.
 
     Raises:
         UserError: see :func:`read_labels`; no grade could be read.
-        ModelError: a call of the judge failed.
+        ModelError: the judge cannot be used, or its first call failed.
     """
     rows = read_labels(path)
     model = Models.of(config).get("judge")
@@ -114,7 +115,11 @@ def calibrate(config: pytest.Config, path: Path) -> int:
     for row in rows:
         try:
             grade = judge(row.rubric, row.answer, question=row.question or "")
-        except UnreadableJudgement as error:
+        except ModelFault as error:
+            # A provider that has answered before is not given up: the grades are paid for.
+            passes = bool(counts) or isinstance(error, UnreadableJudgement)
+            if error.fatal or not passes:
+                raise
             tell(f"  left out: {row.answer[:70]!r}: {error}")
             continue
         says, people = grade.score >= 0.5, row.label >= 0.5

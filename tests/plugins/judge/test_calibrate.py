@@ -13,7 +13,7 @@ from tables import each_row
 from pytest_skillopt.plugins.judge.calibrate import Agreement
 
 if TYPE_CHECKING:
-    from chat_server import Body, ChatServer
+    from chat_server import Answer, Body, ChatServer
 
 
 @pytest.fixture
@@ -56,23 +56,31 @@ def test_agreement_is_printed(project: pytest.Pytester, chat_server: ChatServer)
 def test_an_answer_without_a_grade_is_named_and_left_out(
     project: pytest.Pytester, chat_server: ChatServer
 ) -> None:
-    reply = chat_server.reply
-    chat_server.reply = lambda body: (
-        "Nice!" if "odd" in body["messages"][1]["content"] else reply(body)
-    )
-    rows = [{"answer": a, "rubric": "polite", "label": True} for a in ("odd one", "good")]
+    grade = chat_server.reply
+
+    def reply(body: Body) -> str | Answer:
+        answer = body["messages"][1]["content"]
+        if "late" in answer:
+            return chat_server.answer.error(400, "overloaded")
+        return "Nice!" if "odd" in answer else grade(body)
+
+    chat_server.reply = reply
+    answers = ("odd one", "good", "late one")
+    rows = [{"answer": a, "rubric": "polite", "label": True} for a in answers]
     result = calibrate(project, "\n".join(map(json.dumps, rows)))
     assert result.ret == 0, result.stderr.str()
     result.stdout.fnmatch_lines(
         [
             "  left out: 'odd one': openai:j: unreadable judgement: no JSON object or array; "
             "try another skillopt_judge",
+            "  left out: 'late one': openai:j: HTTP 400: overloaded",
             "agreement 100.0 % * on 1 label, *",
         ]
     )
-    result = calibrate(project, json.dumps(rows[0]))
-    assert result.ret == 1
-    assert "error: openai:j: no grade could be read" in result.stderr.str()
+    for row, said in zip(rows[::2], ("no grade could be read", "HTTP 400"), strict=True):
+        result = calibrate(project, json.dumps(row))
+        assert result.ret == 1
+        assert f"error: openai:j: {said}" in result.stderr.str()
 
 
 @each_row(
