@@ -36,7 +36,6 @@ from pytest_skillopt.search.model import Job, Model, Outcome
 from pytest_skillopt.search.observations import Observations, failed_at
 from pytest_skillopt.search.prospects import (
     AHEAD,
-    LIKELY,
     Prospects,
     least_rise,
     prospects,
@@ -68,6 +67,8 @@ _IDLE = 4
 """Rounds in a row without a sample that tells anything, after which the search ends."""
 _SHOWN_OPEN = 12
 """Most open edits that analysts are shown."""
+_LIKELY = 0.5
+"""Probability that an idea helps above which it probably does."""
 _REPEATS = 5
 """Replies for each edit that they repeat, after a round of replies without a new one, from which
 the optimizer is asked no more."""
@@ -568,7 +569,7 @@ class DefaultSearch:
 
     def hoped(self) -> Mapping[str, float]:
         """Return the expected pass rate of train tasks with all edits that probably help."""
-        rates = self._by_task(self._model.rates(self._model.probable(LIKELY)))
+        rates = self._by_task(self._model.rates(self._model.probable(_LIKELY)))
         measured = self._observed.is_measured
         return {task: rate for task, rate in rates.items() if measured(self._number[task])}
 
