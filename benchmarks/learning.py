@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pytest_skillopt.rollouts.rollout import Rollout
+    from pytest_skillopt.run.result import StepRow
 
 STUDY = ("noisy", "adversarial", "placebo", "easy")
 CAPS = (350, 700, 1400)
@@ -142,7 +143,7 @@ def train(name: str, cap: int, variant: Variant, seed: int, lanes: int = 1) -> R
     sampler = Sampler(
         executor, tasks, _Ledger(), model="world", settings=Settings(max_rollouts=cap)
     )
-    verdicts = recorded.Verdicts()
+    verdicts = _Rounds(timeline)
     proposer = Proposer(world.kind, seed, TEMPERS[variant.temper], timeline)
     stages = Stages(reflect=reflect_published) if variant.causes else None
     outcome = Trainer(
@@ -245,6 +246,20 @@ def _false_accepts(world: World, texts: Sequence[str]) -> int:
     accepted = [world.start, *(text for text in texts if text != world.start)]
     means = [world.mean(text, everywhere) for text in accepted]
     return sum(after <= before + 1e-9 for before, after in itertools.pairwise(means))
+
+
+class _Rounds(recorded.Verdicts):
+    """Notes which versions were accepted, and tells a timeline where rounds end."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        super().__init__()
+        self._timeline = timeline
+
+    def rates(self, start: float, now: float) -> None:
+        self._timeline.end_round(is_beside=True)
+
+    def step(self, row: StepRow) -> None:
+        self._timeline.end_round()
 
 
 class _Ledger(dict[str, "Rollout"]):

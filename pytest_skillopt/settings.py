@@ -201,8 +201,8 @@ class Settings:
     """Longest pause in seconds that a provider may ask for; in an ordinary run 10."""
     max_reply_bytes: int = _fixed(4_000_000)
     """Largest reply in bytes; a larger one is refused."""
-    optimizer_workers: int = _fixed(8)
-    """Concurrent optimizer calls."""
+    optimizer_workers: int = _fixed(0)
+    """Concurrent optimizer calls; 0: as many as rollouts run at once, and at least 8."""
 
     @classmethod
     def from_config(cls, config: pytest.Config) -> Settings:

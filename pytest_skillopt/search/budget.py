@@ -24,6 +24,8 @@ _LEAST_SAMPLES, _SAMPLES_A_TASK = 250, 34
 """Most samples without a cap: at least so many, and so many for each task."""
 _LEAST_CALLS, _SAMPLES_A_CALL = 30, 5
 """Most optimizer calls: at least so many, and one for so many samples."""
+_LEAST_CALLS_AT_ONCE = 8
+"""Optimizer calls that run at once, at least."""
 _USUAL_SAMPLES, _USUAL_FRESH = 280, 0.25
 """Samples of a search in the middle, and the part that its verdict takes of those that it may."""
 _CONFIRMED, _FEW, _MANY = 10, 0.125, 0.5
@@ -39,6 +41,11 @@ def width_of(at_once: int) -> int:
     if at_once >= _WIDEST:
         return _WIDEST
     return -(-_NARROWEST // at_once) * at_once
+
+
+def calls_at_once(at_once: int) -> int:
+    """Return the optimizer calls that run at once beside so many rollouts."""
+    return max(_LEAST_CALLS_AT_ONCE, at_once)
 
 
 def calls_of(samples: float) -> int:

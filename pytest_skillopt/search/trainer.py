@@ -19,7 +19,7 @@ from pytest_skillopt.model.purse import Amounts, Purse
 from pytest_skillopt.rollouts.executor import FunctionExecutor
 from pytest_skillopt.rollouts.sampler import Sampler, Stop, StopRun
 from pytest_skillopt.run.result import NeedRow
-from pytest_skillopt.search.budget import samples_of, width_of
+from pytest_skillopt.search.budget import calls_at_once, samples_of, width_of
 from pytest_skillopt.search.estimate import Belief, estimate_gain, pairs_needed, tasks_needed
 from pytest_skillopt.search.extensions import Stages, notes_on_search
 from pytest_skillopt.search.final_comparison import (
@@ -114,10 +114,11 @@ class Trainer:
         stages = self.stages or Stages.of(settings)
         observer = self.observer or Observer()
         purse = self.purse or Purse(Amounts.caps_of(settings), at_once=lambda: sampler.at_once)
+        at_once = self.at_once or sampler.at_once
         calls = Calls(
             self.model,
             Prompts(stages.prompt),
-            workers=settings.optimizer_workers,
+            workers=settings.optimizer_workers or calls_at_once(at_once),
             breaker=settings.breaker,
             on_usage=purse.called,
             interrupted=lambda: sampler.ended,
@@ -147,7 +148,7 @@ class Trainer:
             samples,
             stages=stages,
             observer=observer,
-            width=width_of(self.at_once or sampler.at_once),
+            width=width_of(at_once),
         )
         self._final = FinalComparison(self._state, observer.begun)
         self._believed: Mapping[str, Belief] = {}

@@ -318,6 +318,22 @@ def test_analysts_are_asked_while_samples_are_taken(toy: ModuleType) -> None:
     assert waited.is_set()
 
 
+def test_as_many_analysts_are_asked_at_once_as_rollouts_run(toy: ModuleType) -> None:
+    world = toy.make_world(rules=1, weak=0.0)
+    sampler = toy.ToySampler(world, toy.make_tasks(world))
+    sampler.at_once = 12
+    together = threading.Barrier(sampler.at_once)
+    places = iter(range(sampler.at_once))
+
+    def script(form: str, messages: Any) -> None:
+        if next(places, None) is not None:
+            together.wait(PATIENCE)
+
+    train(toy, world, toy.ToyOptimizer(script=script), sampler=sampler, max_rollouts=300)
+    assert next(places, None) is None
+    assert not together.broken
+
+
 # Stages and checks.
 
 
