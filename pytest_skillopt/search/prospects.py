@@ -20,6 +20,8 @@ _OF_OPEN, _OF_NEW = 0.55, 0.3
 what is left to gain that a new idea brings."""
 _USUAL_GAIN = 0.09
 """Rise of the pass rate by one find."""
+_HALVED = 200
+"""Rollouts without a find that halve the expected rise."""
 _PAYS, _PAYS_CAPPED = 0.02, 0.002
 """Rise of the pass rate that has to be expected of these rollouts: without a cap, and under one,
 which says what the user will spend."""
@@ -86,8 +88,6 @@ def _chance_of_new(model: Model, samples: Mapping[Idea, int], rollouts: int) -> 
 def rollouts_to_the_end(ahead: Prospects, least: float) -> float:
     """Return the rollouts until the expected rise has fallen to ``least``, if nothing is found.
 
-    By Laplace's rule the chance falls as ``1 / (1 / chance + t / AHEAD)`` in ``t`` rollouts.
+    It is halved by about ``_HALVED`` of them.
     """
-    if not ahead.chance:
-        return 0.0
-    return AHEAD * max(0.0, ahead.gain / least - 1 / ahead.chance)
+    return _HALVED * math.log2(max(1.0, ahead.rise / least))
