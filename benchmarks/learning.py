@@ -45,7 +45,6 @@ from pytest_skillopt.skill.version import Version
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_skillopt.rollouts.rollout import Rollout
     from pytest_skillopt.run.result import StepRow
 
 STUDY = ("noisy", "adversarial", "placebo", "easy")
@@ -140,9 +139,7 @@ def train(name: str, cap: int, variant: Variant, seed: int, lanes: int = 1) -> R
         settings = dataclasses.replace(settings, lint_allow=",".join(rules()))
     timeline = Timeline()
     executor = WorldExecutor(world, timeline, lanes, repeats=variant.repeats)
-    sampler = Sampler(
-        executor, tasks, _Ledger(), model="world", settings=Settings(max_rollouts=cap)
-    )
+    sampler = Sampler(executor, tasks, model="world", settings=Settings(max_rollouts=cap))
     verdicts = _Rounds(timeline)
     proposer = Proposer(world.kind, seed, TEMPERS[variant.temper], timeline)
     stages = Stages(reflect=reflect_published) if variant.causes else None
@@ -260,13 +257,6 @@ class _Rounds(recorded.Verdicts):
 
     def step(self, row: StepRow) -> None:
         self._timeline.end_round()
-
-
-class _Ledger(dict[str, "Rollout"]):
-    """Measurements by key."""
-
-    def put(self, rollout: Rollout) -> None:
-        self[rollout.request.key] = rollout
 
 
 # tables

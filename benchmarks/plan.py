@@ -16,7 +16,7 @@ import statistics
 from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING
 
-from learning import _Ledger, world_of
+from learning import world_of
 from worlds.proposer import Proposer
 from worlds.target import WorldExecutor
 from worlds.world import SKILL
@@ -24,7 +24,7 @@ from worlds.world import SKILL
 from pytest_skillopt.mode import mode_named
 from pytest_skillopt.modes.plan import expected
 from pytest_skillopt.report.live import FINAL, SEARCH, Progress
-from pytest_skillopt.rollouts.sampler import Sampler
+from pytest_skillopt.rollouts.sampler import MemoryLedger, Sampler
 from pytest_skillopt.search.history import Observer
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
@@ -57,7 +57,7 @@ class Forecast(Observer):
         self.told.append(self._progress.expected)
 
 
-class _Counted(_Ledger):
+class _Counted(MemoryLedger):
     """Measurements by key, each of which is told when it is taken."""
 
     def __init__(self, forecast: Forecast) -> None:

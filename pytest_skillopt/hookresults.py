@@ -82,7 +82,7 @@ _FACTS: _Wanted = {
 }
 """The same of the hooks that ask for something."""
 _TOLD: _Wanted = dict.fromkeys(("step", "result", "finished"), (_any, ""))
-"""Hooks that are told something: whatever they return is left alone."""
+"""Hooks that are told something; their results are ignored."""
 
 
 def register(manager: pytest.PytestPluginManager) -> None:

@@ -217,9 +217,7 @@ def train(
     """Train once; the fields of ``learning.Run``."""
     world = world or Recorded(name)
     executor = Replay(world, seed)
-    sampler = Sampler(
-        executor, world.tasks, _Ledger(), model=name, settings=Settings(max_rollouts=cap)
-    )
+    sampler = Sampler(executor, world.tasks, model=name, settings=Settings(max_rollouts=cap))
     optimizer, verdicts = PoolOptimizer(world.pool, seed), Verdicts()
     outcome = Trainer(
         Version.from_bytes(world.suite.start.encode()),

@@ -201,6 +201,9 @@ class Counts(dict["tuple[Arm, str]", OneCount]):
         """Return the row of a task."""
         old, new = self[INCUMBENT, task], self[CANDIDATE, task]
         up, down = self.up(task), self.down(task)
+        change = change_by(up, down)
+        skipped = old.skipped and new.skipped
+        left_out = task in self.left_out
         return TaskEvidence(
             task=task,
             incumbent_passed=old.passed,
@@ -211,10 +214,10 @@ class Counts(dict["tuple[Arm, str]", OneCount]):
             candidate_score=new.mean,
             e_up=math.exp(up),
             e_down=math.exp(down),
-            change=change_by(up, down),
+            change=change,
             errors=self.errors[task],
-            skipped=old.skipped and new.skipped,
-            left_out=task in self.left_out,
+            skipped=skipped,
+            left_out=left_out,
         )
 
 

@@ -265,24 +265,24 @@ class SequentialGate:
 
     def verdict(self, decision: Decision, reason: str, *, log_e: float | None = None) -> Verdict:
         """Return the verdict with all counts; ``log_e`` is the evidence over the suite."""
-        counts = self.counts
+        counts, options = self.counts, self.options
         if counts.left_out:
             left_out = named(counts.left_out)
             reason += f"; left out: {left_out}, with nothing but infrastructure errors under both"
         e_value = None if log_e is None else math.exp(min(log_e, 700.0))
-        tasks = [counts.evidence(task) for task in counts.all_tasks]
+        tasks = tuple(counts.evidence(task) for task in counts.all_tasks)
         return Verdict(
             decision=decision,
             reason=reason,
             gate=self.name,
-            final=self.options.final,
+            final=options.final,
             validated=self.validated,
-            metric=self.options.metric,
+            metric=options.metric,
             before=counts.rate(INCUMBENT),
             after=counts.rate(CANDIDATE),
-            tasks=tuple(tasks),
+            tasks=tasks,
             e_value=e_value,
-            alpha=self.options.alpha,
+            alpha=options.alpha,
             incumbent_samples=counts.samples(INCUMBENT),
             candidate_samples=counts.samples(CANDIDATE),
         )

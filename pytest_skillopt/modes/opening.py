@@ -117,28 +117,26 @@ def opened(
         versions = versions_at_start(journal, directory, versions)
         about = describe_run(mode, settings, tasks, versions, fingerprints)
         check_same_run(journal, about)
-        for skill in versions:
-            files = skill_files(root / skill, root)
-            untrained = {name: files[name] for name in files if name not in versions[skill]}
-            executor.add_skill(skill, untrained)
+        _add_skills(executor, versions, root)
         fingerprint = _fingerprint(fingerprints, settings)
-        ledger = JournalLedger(journal)
         sampler = Sampler(
             executor,
             tasks,
-            ledger,
+            JournalLedger(journal),
             model=fingerprint,
             settings=settings,
             meter=limits,
         )
-        sampler.decides, sampler.on_rollout = not mode.judges_tasks, on_rollout
-        sampler.on_loss, sampler.on_version = ledger.lose, directory.keep_version
+        sampler.decides = not mode.judges_tasks
+        sampler.on_rollout, sampler.on_version = on_rollout, directory.keep_version
         notes = [
             *notes,
             *_notes(mode, settings, versions, journal, root),
             *told,
         ]
         earlier = earlier_usage(journal.path) if resumed else {}
+        command = command_line(config.invocation_params.args)
+        packages = versions_of_packages(tasks)
         if not mode.late_probe:
             probe()
         yield Run(
@@ -152,15 +150,23 @@ def opened(
             sampler=sampler,
             tasks=tasks,
             versions=versions,
-            command=command_line(config.invocation_params.args),
+            command=command,
             fingerprint=fingerprint,
             probe=probe,
             notes=notes,
             used=found,
-            packages=versions_of_packages(tasks),
+            packages=packages,
             earlier=earlier,
             unfinished=_unfinished(home, mode, directory, about),
         )
+
+
+def _add_skills(executor: WorkersExecutor, versions: Mapping[str, Version], root: Path) -> None:
+    """Give the executor the files of each skill that are not trained."""
+    for skill, version in versions.items():
+        files = skill_files(root / skill, root)
+        untrained = {name: files[name] for name in files if name not in version}
+        executor.add_skill(skill, untrained)
 
 
 def _fingerprint(fingerprints: Mapping[Role, str], settings: Settings) -> str:

@@ -182,7 +182,8 @@ def _train_skill(
     outcome = trainer.run()
     if outcome.status in ("interrupted", "unmeasured"):
         run.journal.drop_losses()
-    run.journal.keep_losses(LOST, UNANSWERED)
+    else:
+        run.journal.keep_losses(LOST, UNANSWERED)
     if outcome.verdict is not None:
         about = {"skill": skill, "candidate": outcome.proposal.digest}
         run.journal.write("verdict", {**about, **outcome.verdict.to_json()})

@@ -60,13 +60,21 @@ class Ledger(Protocol):
     def put(self, rollout: Rollout) -> None:
         """Store a rollout permanently, before anything depends on it."""
 
+    def lose(self, rollout: Rollout) -> None:
+        """Hold an error that the sampler has returned until a decision goes by it."""
+
     def __contains__(self, key: str) -> bool: ...
 
 
 class MemoryLedger(dict[str, "Rollout"]):
+    """Rollouts by the key of their request, without errors, of one process."""
+
     def put(self, rollout: Rollout) -> None:
         if rollout.error is None:
             self[rollout.request.key] = rollout
+
+    def lose(self, rollout: Rollout) -> None:
+        """Forget it: nothing is continued."""
 
 
 class Stop(StrEnum):
@@ -114,8 +122,6 @@ class Sampler:
     run. Otherwise each is an outcome of its task."""
     on_rollout: Callable[[Rollout], None] = staticmethod(lambda rollout: None)
     """Called with every rollout that was run, as it arrives."""
-    on_loss: Callable[[Rollout], None] = staticmethod(lambda rollout: None)
-    """Called with every error that ``take`` returns."""
     on_version: Callable[[str, bytes], None] = staticmethod(lambda version, content: None)
     """Called with every new version of a skill and its bytes."""
 
@@ -251,7 +257,7 @@ class Sampler:
         found = [came.get(r.key) or self._result(r.key) for r in requests]
         for rollout in found:
             if rollout.error is not None:
-                self.on_loss(rollout)
+                self._ledger.lose(rollout)
         if self.decides:
             self._stop_if_every_test_is_wrong(found)
         return found

@@ -203,7 +203,7 @@ class JournalLedger:
             self._journal.write("error", rollout.to_json())
 
     def lose(self, rollout: Rollout) -> None:
-        """Hold an infrastructure error until a decision goes by it."""
+        """Hold an error that the sampler has returned until a decision goes by it."""
         self._journal.lose(LOST, rollout.to_json(), key=rollout.request.key)
 
     def __contains__(self, key: str) -> bool:

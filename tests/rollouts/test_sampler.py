@@ -33,6 +33,9 @@ class MemoryLedger:
         else:
             self.errors.append(rollout)
 
+    def lose(self, rollout: Rollout) -> None:
+        """Forget it: nothing is continued."""
+
     def __contains__(self, key: str) -> bool:
         return key in self.rollouts
 

@@ -250,12 +250,14 @@ class Follower:
             return None
         data, request = entry["data"], entry["data"]["request"]
         error = data.get("error") or {}
-        told = {name: request[name] for name in ("task", "stream", "index", "version")} | {
+        turns = [[turn["role"], turn["content"]] for turn in data["transcript"]]
+        told = {name: request[name] for name in ("task", "stream", "index", "version")}
+        told |= {
             "outcome": data["outcome"],
             "message": error.get("message") or data["message"],
             "worker": data.get("worker", ""),
             "duration": data.get("duration", 0.0),
-            "turns": [[turn["role"], turn["content"]] for turn in data["transcript"]],
+            "turns": turns,
         }
         shown: dict[str, Any] = _clean(told)
         return shown
