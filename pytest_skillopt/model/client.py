@@ -20,6 +20,7 @@ from pytest_skillopt.model.config import is_local
 from pytest_skillopt.model.faults import CONNECT_SECONDS, classify
 from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.response import read_response
+from pytest_skillopt.model.tokens import Tokens
 from pytest_skillopt.model.types import (
     NO_KEY,
     Completion,
@@ -322,9 +323,8 @@ class ChatModel(Client):
             if found is None:
                 return self._pay(request, account, partial(self._replies.keep, key))
         # The original tokens count at today's price.
-        was = found.usage
-        paid = self.config.usage(was.input_tokens, was.output_tokens, was.prompt_cache)
-        usage = (paid if paid.tokens else self.config.guess(messages, found.text)).again()
+        paid = Tokens(found.usage.input_tokens, found.usage.output_tokens)
+        usage = self.config.usage(paid, json.dumps(list(messages)), found.text).again()
         self._throttle.note(usage, account)
         return dataclasses.replace(found, usage=usage)
 

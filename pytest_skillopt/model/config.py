@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from pytest_skillopt.model.faults import estimate_tokens
 from pytest_skillopt.model.limits import CallEstimate
-from pytest_skillopt.model.prompt_cache import NO_CACHE, PromptCache
+from pytest_skillopt.model.tokens import Tokens
 from pytest_skillopt.model.types import NO_KEY, ROLES, ModelConfigError, ModelFault, Price, Usage
 from pytest_skillopt.untrusted import printable, protect, protect_named, redact
 
@@ -160,19 +160,16 @@ class ModelConfig:
         tokens = estimate_tokens(text)
         return CallEstimate(self.base_url, self.role, tokens, self.max_output_tokens, price)
 
-    def usage(
-        self, asked: int, said: int, cache: PromptCache = NO_CACHE, *, estimated: bool = False
-    ) -> Usage:
-        """Return the usage of a call with ``asked`` input tokens and ``said`` output tokens.
-
-        ``cache`` is the part of the input that the provider read from its cache or wrote to it.
-        """
-        return used(self.price, 1, asked, said, cache, estimated=estimated)
+    def usage(self, told: Tokens, request: str, reply: str = "") -> Usage:
+        """Return the usage of a call; what was not told is estimated by its texts."""
+        asked = told.asked or estimate_tokens(request)
+        said = told.said or (estimate_tokens(reply) if reply else 0)
+        found = told._replace(asked=asked, said=said)
+        return used(self.price, 1, found, estimated=found != told)
 
     def guess(self, messages: Messages, reply: str = "") -> Usage:
         """Estimate the usage of a call by the texts of its messages and of its reply."""
-        asked = estimate_tokens(json.dumps(list(messages)))
-        return self.usage(asked, estimate_tokens(reply) if reply else 0, estimated=True)
+        return self.usage(Tokens(), json.dumps(list(messages)), reply)
 
     def _value(self, variable: str) -> str:
         """Return the value of a variable; empty if it is not set."""
@@ -265,29 +262,20 @@ def parse_prices(text: str) -> dict[str, Price]:
     return found
 
 
-def used(
-    price: Price | None,
-    calls: int,
-    asked: int,
-    said: int,
-    cache: PromptCache = NO_CACHE,
-    *,
-    estimated: bool = False,
-) -> Usage:
+def used(price: Price | None, calls: int, tokens: Tokens, *, estimated: bool = False) -> Usage:
     """Return the usage of calls at a price, None if it is not known."""
-    cache = cache.within(asked)
     usage = Usage(
         calls,
-        input_tokens=asked,
-        output_tokens=said,
+        input_tokens=tokens.asked,
+        output_tokens=tokens.said,
         estimated=estimated,
-        read_tokens=cache.read,
-        written_tokens=cache.written,
+        read_tokens=tokens.read,
+        written_tokens=tokens.written,
     )
     if price is None:
         return usage
-    full_price = price.cached is None and price.input > 0 and cache.read > 0
-    return replace(usage, cost=price.cost(asked, said, cache), full_price=full_price)
+    full_price = price.cached is None and price.input > 0 and tokens.read > 0
+    return replace(usage, cost=price.cost(*tokens), full_price=full_price)
 
 
 def is_local(base_url: str) -> bool:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from pytest_skillopt.model.faults import FILTERED, brief, provider_words
-from pytest_skillopt.model.prompt_cache import PromptCache
-from pytest_skillopt.model.types import Completion, ModelFault, ToolCall, Usage, hide_frames
+from pytest_skillopt.model.tokens import Tokens
+from pytest_skillopt.model.types import Completion, ModelFault, ToolCall, hide_frames
 from pytest_skillopt.untrusted import encodable, parsed
 
 if TYPE_CHECKING:
@@ -77,21 +77,6 @@ class _Reply(BaseModel):
     choices: list[_Choice] = Field(min_length=1)
 
 
-_Count = Annotated[int, Field(strict=True, ge=0, lt=2**53)]
-"""A token count; a negative one would reduce the count of a cap."""
-
-
-class _Counts(BaseModel):
-    prompt_tokens: Annotated[_Count, Field(gt=0)]
-    completion_tokens: _Count
-    total_tokens: _Count | None = None
-
-    @property
-    def said(self) -> int:
-        """Tokens out: xAI and Gemini count a model's thoughts only in the total."""
-        return max(self.completion_tokens, (self.total_tokens or 0) - self.prompt_tokens)
-
-
 def read_response(body: bytes, messages: Messages, config: ModelConfig) -> Completion:
     """Read the completion from the body of a response with status 200.
 
@@ -108,26 +93,22 @@ def read_response(body: bytes, messages: Messages, config: ModelConfig) -> Compl
         words = "a stream, which was not asked for" if streams else "not JSON but"
         words = f"{words}: {page}"
         raise ModelFault(words, fatal=streams, retry=not streams, answered=True) from None
-    try:
-        found = _Counts.model_validate(data["usage"])
-        cache = PromptCache.of(data["usage"])
-        usage = config.usage(found.prompt_tokens, found.said, cache)
-    except (ValidationError, TypeError, KeyError):
-        usage = Usage()  # no usage, or an invalid one
+    told: dict[str, Any] = data if isinstance(data, dict) else {}
+    tokens, request = Tokens.of(told.get("usage")), json.dumps(list(messages))
     try:
         choice = _Reply.model_validate(data).choices[0]
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"])) or "all of it"
-        inside = data.get("error") if isinstance(data, dict) else None
+        inside = told.get("error")
         words = f"a malformed reply ({where})" + (f": {provider_words(inside)}" if inside else "")
+        usage = config.usage(tokens, request)
         raise ModelFault(words, retry=True, answered=True, usage=usage) from None
     text = choice.message.text()
     calls = tuple(
         ToolCall(str(call.id or f"call_{index}"), call.function.name, call.function.text())
         for index, call in enumerate(choice.message.tool_calls or ())
     )
-    if not usage.calls:
-        usage = config.guess(messages, text + "".join(call.arguments for call in calls))
+    usage = config.usage(tokens, request, text + "".join(call.arguments for call in calls))
     reply = Completion(text, calls, choice.finish_reason or "stop", usage)
     if fault := _fault(reply, config):
         raise fault

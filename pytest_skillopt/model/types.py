@@ -8,8 +8,6 @@ from dataclasses import KW_ONLY, dataclass
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 
-from pytest_skillopt.model.prompt_cache import NO_CACHE, PromptCache
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -34,12 +32,12 @@ class Price(NamedTuple):
     written: float | None = None
     """Input that is written to it; None: the price of other input."""
 
-    def cost(self, asked: float, said: float, cache: PromptCache = NO_CACHE) -> float:
-        """Return US dollars for input and output tokens; ``cache`` is a part of the input."""
+    def cost(self, asked: float, said: float, read: float = 0, written: float = 0) -> float:
+        """Return US dollars for ``Tokens``."""
         cached = self.input if self.cached is None else self.cached
-        written = self.input if self.written is None else self.written
-        rest = asked - cache.read - cache.written
-        asked_for = rest * self.input + cache.read * cached + cache.written * written
+        kept = self.input if self.written is None else self.written
+        rest = asked - read - written
+        asked_for = rest * self.input + read * cached + written * kept
         return (asked_for + said * self.output) / 1e6
 
 
@@ -88,10 +86,6 @@ class Usage:
         """Return the usage of the same calls answered from the cache."""
         calls = self.calls + self.cached
         return Usage(cached=calls, kept_tokens=self.tokens, kept_cost=self.worth)
-
-    @property
-    def prompt_cache(self) -> PromptCache:
-        return PromptCache(self.read_tokens, self.written_tokens)
 
     def __add__(self, other: Usage) -> Usage:
         cost = self.cost

@@ -229,7 +229,7 @@ class Recorder:
             ModelFault: fatal; there is a cap in money, and the price of the model is unknown.
         """
         from pytest_skillopt.model.config import used
-        from pytest_skillopt.model.prompt_cache import PromptCache
+        from pytest_skillopt.model.tokens import Tokens
 
         with self._refusing("usage"):
             given = (calls, input_tokens, output_tokens, cached_tokens)
@@ -240,7 +240,7 @@ class Recorder:
                     raise ValueError(f"{number!r} is not a finite number from 0")
         price = self._price(model) if model and not dollars else None
         number, asked, said, cached = counts
-        usage = used(price, number, asked, said, PromptCache(cached))
+        usage = used(price, number, Tokens(asked, said, min(cached, asked)))
         if dollars:
             usage = replace(usage, cost=dollars, full_price=False)
         self.add_usage(usage)

@@ -23,7 +23,6 @@ from pytest_skillopt.model.config import (
     protect_requests,
     read_requests,
 )
-from pytest_skillopt.model.prompt_cache import PromptCache
 from pytest_skillopt.model.types import ModelConfigError, Price
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.untrusted import redact
@@ -322,9 +321,9 @@ def test_prices_of_the_user_are_read() -> None:
         "m": Price(1.0, 2.0, 0.1),
         "n": Price(3.0, 15.0, 0.3, 3.75),
     }
-    cache = PromptCache(read=600_000, written=200_000)
-    assert Price(3.0, 15.0, 0.3, 3.75).cost(1_000_000, 0, cache) == pytest.approx(1.53)
-    assert Price(3.0, 15.0).cost(1_000_000, 0, cache) == pytest.approx(3.0)
+    tokens = (1_000_000, 0, 600_000, 200_000)
+    assert Price(3.0, 15.0, 0.3, 3.75).cost(*tokens) == pytest.approx(1.53)
+    assert Price(3.0, 15.0).cost(*tokens) == pytest.approx(3.0)
 
 
 @each_row(

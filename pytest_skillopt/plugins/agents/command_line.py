@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.client import ChatModel
-from pytest_skillopt.model.faults import estimate_tokens
+from pytest_skillopt.model.tokens import Tokens
 from pytest_skillopt.model.types import Completion, ModelConfigError, ModelFault
 from pytest_skillopt.plugins.agents.events import Trace
 from pytest_skillopt.plugins.agents.known import KNOWN, bundled_path, missing_program, read_tables
@@ -105,13 +105,13 @@ class CommandLineModel(ChatModel):
             ended = self._run(prompt)
         trace = Trace()
         trace.read(self._harness, ended.out)
-        usage = trace.usage(self.config, estimate_tokens(prompt), estimate_tokens(trace.text))
+        usage = self.config.usage(trace.tokens, prompt, trace.text)
         if trace.done and not trace.error and trace.text.strip():
             return Completion(redact(trace.text), usage=usage)
         why = trace.error or trace.text or ended.err
         raise_refusal(self.name, why, self._sign_in.command)
         why = redact(" ".join(why.split())[-300:]) or f"no answer, exit status {ended.status}"
-        raise ModelFault(why, retry=True, answered=not usage.estimated, usage=usage)
+        raise ModelFault(why, retry=True, answered=any(trace.tokens), usage=usage)
 
     def _run(self, prompt: str) -> Ended:
         """Run the program once in an empty folder (ModelFault: it could not, or not in time)."""
@@ -128,7 +128,7 @@ class CommandLineModel(ChatModel):
                 f"no answer within {limit:g} s (skillopt_request_timeout)",
                 retry=True,
                 answered=True,
-                usage=self.config.usage(estimate_tokens(prompt), 0, estimated=True),
+                usage=self.config.usage(Tokens(), prompt),
             )
         return ended
 

@@ -6,15 +6,13 @@ import contextlib
 import json
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.agent import ToolRun
-from pytest_skillopt.model.prompt_cache import PromptCache
+from pytest_skillopt.model.tokens import Tokens
 from pytest_skillopt.untrusted import parsed, shorten
 
 if TYPE_CHECKING:
-    from pytest_skillopt.model.config import ModelConfig
-    from pytest_skillopt.model.types import Usage
     from pytest_skillopt.plugins.agents.known import Harness
 
     Event = dict[str, Any]
@@ -26,15 +24,6 @@ _MOST_TURNS = 20_000
 """Maximum turns of a run: each takes many times the memory of what was printed."""
 _EVENTS = re.compile(r"(?m)^[^\S\n]*\{.*")
 """Lines that may be JSON objects, whose texts may hold all line ends but this one."""
-
-
-class Tokens(NamedTuple):
-    """Tokens in and out, and the part of the former that a prompt cache has read or kept."""
-
-    asked: int = 0
-    said: int = 0
-    read: int = 0
-    written: int = 0
 
 
 @dataclass(slots=True)
@@ -57,23 +46,17 @@ class Trace:
     """Calls without a result yet, by id."""
     spent: dict[str, Tokens] = field(default_factory=dict)
     """Tokens of each model call, by id."""
-    total: Tokens | None = None
+    total: Tokens = Tokens()
     """Tokens of all calls, if the events tell the sum."""
     _pieces: list[str] = field(default_factory=list)
     """Chunks of the message that the agent is writing."""
 
     @property
-    def tokens(self) -> Tokens | None:
-        """Tokens of the run; None if its events tell none."""
-        each = [self.total] if self.total else list(self.spent.values())
-        found = Tokens(*map(sum, zip(*each, strict=True))) if each else Tokens()
-        return found if any(found) else None
-
-    def usage(self, config: ModelConfig, asked: int, said: int) -> Usage:
-        """Return the usage that the events tell, else an estimate by these tokens in and out."""
-        if told := self.tokens:
-            return config.usage(told.asked, told.said, PromptCache(told.read, told.written))
-        return config.usage(asked, said, estimated=True)
+    def tokens(self) -> Tokens:
+        """Tokens of the run, as its events tell them."""
+        if any(self.total):
+            return self.total
+        return Tokens(*map(sum, zip(Tokens(), *self.spent.values(), strict=True)))
 
     def say(self, text: Any, *, more: bool = False) -> None:
         """Record a message of the agent; with ``more`` a chunk of one."""
@@ -151,26 +134,14 @@ def as_text(content: Any) -> str:
     return "" if content is None else str(content)
 
 
-def add_up(usage: Any, *names: str) -> int:
-    """Add up counts of a usage record; a malformed one must not hide the rest of the event."""
-    found = [usage.get(name) for name in names] if isinstance(usage, dict) else []
-    return sum(count for count in found if isinstance(count, int) and count > 0)
-
-
-def _claude_tokens(usage: Any) -> Tokens:
-    """Count tokens; cached ones are counted apart."""
-    read = add_up(usage, "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-    return Tokens(read, add_up(usage, "output_tokens"), *PromptCache.of(usage))
-
-
 def _read_claude(event: Event, trace: Trace) -> None:
     kind = event["type"]
     trace.session = str(event.get("session_id") or trace.session)
     if kind == "assistant" and event["message"].get("model") != "<synthetic>":
         message = event["message"]
-        trace.spent[str(message.get("id"))] = _claude_tokens(message.get("usage"))
+        trace.spent[str(message.get("id"))] = Tokens.of(message.get("usage"))
     elif kind == "result":
-        trace.total = _claude_tokens(event.get("usage"))
+        trace.total = Tokens.of(event.get("usage"))
     if event.get("parent_tool_use_id"):
         return  # event of a subagent
     if kind in ("assistant", "user"):
@@ -197,9 +168,7 @@ def _read_codex(event: Event, trace: Trace) -> None:
     """Read an event of Codex, which tells no calls: each answer and each tool counts as one."""
     kind, item = event["type"], event.get("item") or {}
     if kind == "turn.completed":
-        trace.done, usage = True, event.get("usage")
-        asked, said = add_up(usage, "input_tokens"), add_up(usage, "output_tokens")
-        trace.total = Tokens(asked, said, *PromptCache.of(usage))
+        trace.done, trace.total = True, Tokens.of(event.get("usage"))
     if kind == "thread.started":
         trace.session = str(event["thread_id"])
     if kind == "turn.failed":
@@ -236,9 +205,7 @@ def _read_gemini(event: Event, trace: Trace) -> None:
         failed = event.get("status") != "success"
         trace.returns(event["tool_id"], event.get("output"), failed=failed)
     elif kind == "result":
-        trace.done, stats = True, event.get("stats")
-        asked, said = add_up(stats, "input_tokens"), add_up(stats, "output_tokens")
-        trace.total = Tokens(asked, said, *PromptCache.of(stats))
+        trace.done, trace.total = True, Tokens.of(event.get("stats"))
         trace.error = "" if event["status"] == "success" else as_text(event.get("error") or kind)
 
 
@@ -259,9 +226,8 @@ def _read_pi(event: Event, trace: Trace) -> None:
     kind = event["type"]
     trace.done = trace.done or kind == "agent_end"
     if kind == "message_end" and event["message"]["role"] == "assistant":
-        message, usage = event["message"], event["message"].get("usage")
-        asked, said = add_up(usage, "input", "cacheRead", "cacheWrite"), add_up(usage, "output")
-        trace.spent[str(len(trace.spent))] = Tokens(asked, said, *PromptCache.of(usage))
+        message = event["message"]
+        trace.spent[str(len(trace.spent))] = Tokens.of(message.get("usage"))
         trace.say("\n".join(b["text"] for b in message["content"] if b["type"] == "text"))
         failed = message.get("stopReason") == "error"
         trace.error = (as_text(message.get("errorMessage")) or "error") if failed else ""

@@ -7,11 +7,10 @@ requested. It is always parsed, never searched as text: a model can write anythi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.model.faults import brief, estimate_tokens, judge_status, provider_words
-from pytest_skillopt.model.prompt_cache import NO_CACHE, PromptCache
+from pytest_skillopt.model.faults import brief, judge_status, provider_words
+from pytest_skillopt.model.tokens import Tokens
 from pytest_skillopt.model.types import ModelFault
 from pytest_skillopt.untrusted import parsed
 
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     Event = dict[str, Any]
     """Part of a reply, or the whole, as JSON."""
 
-_MOST_TOKENS = 2**53
-
 
 @dataclass(frozen=True, slots=True)
 class _Protocol:
@@ -36,28 +33,14 @@ class _Protocol:
     told: str = "usage"
     """Field that holds token counts, in an event or in its ``part``."""
     part: str = ""
-    asked: tuple[str, ...] = ("input_tokens",)
-    said: tuple[str, ...] = ("output_tokens",)
-    """Counts to sum for input (``asked``) and output (``said``)."""
 
 
-# Anthropic counts cached input separately, Gemini a model's thoughts.
-_CHAT = _Protocol(("choices",), asked=("prompt_tokens",), said=("completion_tokens",))
+_CHAT = _Protocol(("choices",))
 _RESPONSES = _Protocol(
     ("output",), ends=("response.completed", "response.incomplete"), part="response"
 )
-_MESSAGES = _Protocol(
-    ("content",),
-    ends=("message_stop",),
-    part="message",
-    asked=("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"),
-)
-_GEMINI = _Protocol(
-    ("candidates", "promptFeedback"),
-    told="usageMetadata",
-    asked=("promptTokenCount", "toolUsePromptTokenCount"),
-    said=("candidatesTokenCount", "thoughtsTokenCount"),
-)
+_MESSAGES = _Protocol(("content",), ends=("message_stop",), part="message")
+_GEMINI = _Protocol(("candidates", "promptFeedback"), told="usageMetadata")
 _PROTOCOLS = {
     "chat": _CHAT,
     "responses": _RESPONSES,
@@ -82,15 +65,8 @@ def read_reply(
     """
     form = _PROTOCOLS[protocol]
     events, streamed, broken = _events(text)
-    asked, said = (_counted(form, events, names) for names in (form.asked, form.said))
-    # Some providers count a model's thoughts only in the total.
-    said = max(said, _counted(form, events, ("total_tokens",)) - asked)
-    estimated = not (asked or said)
-    if estimated:
-        asked, said = estimate_tokens(request), estimate_tokens("".join(_texts(events)))
-    caches = [PromptCache.of(holder.get(form.told)) for holder in _holders(form, events)]
-    cache = reduce(PromptCache.most, caches, NO_CACHE)
-    usage = config.usage(asked, said, cache, estimated=estimated)
+    tokens = Tokens.most([holder.get(form.told) for holder in _holders(form, events)])
+    usage = config.usage(tokens, request, "".join(_texts(events)))
     return usage, _fault(form, events, streamed, broken, text)
 
 
@@ -130,19 +106,6 @@ def _blocks(text: str) -> Iterator[tuple[str, str]]:
         joined = "\n".join(data).strip()
         if joined not in ("", "[DONE]"):
             yield kind, joined
-
-
-def _counted(form: _Protocol, events: list[Event], names: tuple[str, ...]) -> int:
-    """Sum the named counts, each at its maximum over all events, which repeat or raise it."""
-    most = dict.fromkeys(names, 0)
-    for holder in _holders(form, events):
-        told = holder.get(form.told)
-        counts = told if isinstance(told, dict) else {}
-        for name in names:
-            count = counts.get(name)
-            if type(count) is int and most[name] < count < _MOST_TOKENS:
-                most[name] = count
-    return sum(most.values())
 
 
 def _holders(form: _Protocol, events: list[Event]) -> Iterator[Event]:

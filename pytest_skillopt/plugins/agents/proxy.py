@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from pytest_skillopt.model.client import Client
 from pytest_skillopt.model.config import OPENAI_URL
 from pytest_skillopt.model.faults import classify, estimate_tokens
+from pytest_skillopt.model.tokens import Tokens
 from pytest_skillopt.model.types import (
     NO_KEY,
     Completion,
@@ -225,7 +226,7 @@ class _Upstream(Client):
             if fault is None:
                 raise
             if fault.answered:  # It may have been paid for.
-                used = self.config.usage(estimate_tokens(asked), 0, estimated=True)
+                used = self.config.usage(Tokens(), asked)
             if fault.status == 400 and not fault.fatal:  # e.g. a context that is too long
                 agent_calls.fault = ModelFault(f"{self.name}: {fault}", refused=fault.filtered)
                 # An error with a status has a response.

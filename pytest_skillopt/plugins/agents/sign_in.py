@@ -22,7 +22,6 @@ from filelock import FileLock, Timeout
 
 from pytest_skillopt.model.client import Client
 from pytest_skillopt.model.config import Server, model_config
-from pytest_skillopt.model.faults import estimate_tokens
 from pytest_skillopt.model.types import (
     NO_KEY,
     CapReached,
@@ -253,8 +252,7 @@ class Followed(AgentCalls):
     def used(self, config: ModelConfig, prompt: str) -> Usage:
         """Return the calls and tokens that the events tell; estimates if they tell no tokens."""
         said = "".join(text for _, text in self.trace.turns)
-        asked = estimate_tokens(prompt) * self.calls
-        one = self.trace.usage(config, asked, estimate_tokens(said))
+        one = config.usage(self.trace.tokens, prompt * self.calls, said)
         return replace(one, calls=self.calls) if self.calls else Usage()
 
     def _take(self, line: bytes) -> None:

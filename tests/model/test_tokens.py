@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tables import each_row
 
-from pytest_skillopt.model.prompt_cache import PromptCache
+from pytest_skillopt.model.tokens import Tokens
 
 if TYPE_CHECKING:
     from chat_server import Body, ChatServer
 
-RECORDS = {
+RECORDS: dict[str, tuple[dict[str, Any], tuple[int, int]]] = {
     "OpenAI chat": ({"prompt_tokens_details": {"cached_tokens": 9}}, (9, 0)),
     "OpenAI responses": ({"input_tokens_details": {"cached_tokens": 9}}, (9, 0)),
     "OpenRouter": (
@@ -56,7 +56,7 @@ def test_greeting(skill_agent, rollout, guest):
 @each_row("name", RECORDS)
 def test_every_record_tells_its_cached_input(name: str) -> None:
     told, found = RECORDS[name]
-    assert PromptCache.of(told) == found
+    assert Tokens.of({"prompt_tokens": 12, **told}) == (12, 0, *found)
 
 
 anything = st.recursive(
@@ -74,8 +74,9 @@ anything = st.recursive(
 
 @given(anything, st.integers(0, 10))
 def test_what_is_not_a_count_is_none(told: Any, asked: int) -> None:
-    read, written = PromptCache.of(told).within(asked)
-    assert 0 <= read + written <= asked
+    record = {**told, "prompt_tokens": asked} if isinstance(told, dict) else told
+    tokens = Tokens.of(record)
+    assert 0 <= tokens.read + tokens.written <= tokens.asked
 
 
 def spent(pytester: pytest.Pytester, server: ChatServer, prices: str, *, own: bool) -> str:
