@@ -216,6 +216,17 @@ class Settings:
         settings._validate(config)
         return settings
 
+    @classmethod
+    def from_file(cls, found: Mapping[str, Any]) -> Settings:
+        """Read ini keys, without ``skillopt_``, as a file has them; UsageError for a bad value."""
+        values = {}
+        for field in FIELDS:
+            value = found.get(field.name)
+            if isinstance(value, str):
+                value = (field.metadata["many"] or " ").join(_lines(value))
+            values[field.name] = _converted(field, value, f"skillopt_{field.name}")
+        return cls(**values)
+
     def _validate(self, config: pytest.Config) -> None:
         """Raise UsageError for a search or gate that no plugin brings, and for contradictions."""
         searches = ["trials", *merged(config.hook.pytest_skillopt_searches())]
@@ -418,6 +429,10 @@ def _number(field: dataclasses.Field[Any], value: Any, where: str) -> float:
         bound = f"at least {low:g} and {most}"
         raise pytest.UsageError(f"{where}: {number} is out of range; it must be {bound}")
     return number
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def shown(value: Any) -> str:

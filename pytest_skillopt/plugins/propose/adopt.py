@@ -19,13 +19,12 @@ from filelock import FileLock
 from pytest_skillopt.cli import add_run_arguments, tell
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.plugins import hooks, merged
-from pytest_skillopt.plugins.propose.base import settings_in
+from pytest_skillopt.plugins.propose.base import keys_in, settings_of
 from pytest_skillopt.plugins.propose.errors import Refused
 from pytest_skillopt.plugins.propose.validate import (
     check_consistent,
     check_evidence,
     check_text,
-    most_tokens,
     own_rule,
 )
 from pytest_skillopt.run.directory import finish_writing, replace_file, write_skill
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.run.directory import Home
     from pytest_skillopt.run.result import Result, SkillResult
+    from pytest_skillopt.settings import Settings
 
 
 _MOST_BYTES = 1_000_000
@@ -90,7 +90,7 @@ def _adopted(args: argparse.Namespace, home: Home, run: str, result: Result) -> 
     if args.undo:
         return _undone(home, run, accepted)
     check_consistent(result, accepted.values())
-    searches = args.search or settings.get("search", "")
+    searches = args.search or settings.search
     changes = []
     for path, skill in accepted.items():
         before, after = change_of_run(home, run, skill)
@@ -176,7 +176,7 @@ def _check(
     skill: SkillResult,
     before: Version,
     after: Version,
-    settings: Mapping[str, str],
+    settings: Settings,
     run: str,
 ) -> None:
     """Check the new text of a skill, as far as no base branch is needed."""
@@ -185,8 +185,8 @@ def _check(
             _trained(settings).check(name)
         present = {*file_names(path, path.parent), *after}
         # Names of rules that only a conftest.py brings are allowed, too.
-        allow = frozenset(map(str.strip, settings.get("lint_allow", "").split(",")))
-        most = most_tokens(settings)
+        allow = frozenset(map(str.strip, settings.lint_allow.split(",")))
+        most = settings.max_skill_tokens
         linter = Linter(allow=allow, max_tokens=most, present=present, description=True)
         warnings = check_text(before, after, linter)
     except (SkillError, OSError) as error:
@@ -200,19 +200,19 @@ def _check(
         tell(f"look at this: {finding.rule}: {finding}")
 
 
-def _settings(root: Path) -> dict[str, str]:
-    """Read the ini keys of the project on disk."""
+def _settings(root: Path) -> Settings:
+    """Read the settings of the project on disk."""
 
     def read(name: str) -> str | None:
         path = root / name
         return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
 
-    return settings_in(read)
+    return settings_of(keys_in(read))
 
 
-def _trained(settings: Mapping[str, str]) -> Trained:
+def _trained(settings: Settings) -> Trained:
     """Return what may be written: all in the skill's folder, and what the project trains beside."""
-    return Trained(f"*,{settings.get('files', '')}")
+    return Trained(f"*,{settings.files}")
 
 
 def _is_done(root: Path, path: str, old: Version, new: Version) -> bool:

@@ -12,11 +12,12 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import iniconfig  # pytest's own parser of ini files
+import pytest
 
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.git import Tree
 from pytest_skillopt.run.project import CONFIG_FILES
-from pytest_skillopt.settings import REMOVED
+from pytest_skillopt.settings import REMOVED, Settings
 from pytest_skillopt.skill.find import is_searched
 from pytest_skillopt.skill.version import SKILL_FILE
 
@@ -36,8 +37,7 @@ class Base:
     """Tip of the base branch. Paths are relative to the top of the repository."""
 
     commit: str
-    settings: Mapping[str, str]
-    """Ini keys without ``skillopt_``."""
+    settings: Settings
     allowed: frozenset[str]
     """Skill files that a proposal may change."""
     tree: Tree
@@ -61,20 +61,21 @@ def read_base(git: Git, commit: str) -> Base:
             return None
         return git.read(entry.id, limit=_MAX_CONFIG).decode("utf-8", "replace")
 
-    settings = settings_in(read, " of the base branch")
-    named = _allowed(settings, git.prefix, tree.files)
+    found = keys_in(read, " of the base branch")
+    named = _allowed(found, git.prefix, tree.files)
     # A training names a skill by its path without links to folders.
     named |= {tree.place(path) for path in named}
-    return Base(commit, settings, named, tree, git)
+    return Base(commit, settings_of(found), named, tree, git)
 
 
-def _allowed(settings: Mapping[str, str], prefix: str, files: Iterable[str]) -> frozenset[str]:
+def _allowed(keys: Mapping[str, Any], prefix: str, files: Iterable[str]) -> frozenset[str]:
     """List the skill files of ``skillopt_propose_skills``, else of ``skillopt_skill``.
 
     If neither is set, it is the project's SKILL.md, unless there are several.
     """
-    named = settings.get("propose_skills") or settings.get("skill") or ""
-    paths = [name.strip().removeprefix("./") for name in named.replace("\n", ",").split(",")]
+    named = keys.get("propose_skills") or keys.get("skill") or ""
+    listed = named.replace("\n", ",").split(",") if isinstance(named, str) else named
+    paths = [name.strip().removeprefix("./") for name in listed]
     if any(paths):
         return frozenset(prefix + path for path in paths if path)
     ours = (name.removeprefix(prefix) for name in files if name.startswith(prefix))
@@ -83,7 +84,7 @@ def _allowed(settings: Mapping[str, str], prefix: str, files: Iterable[str]) -> 
     return frozenset(f"{prefix}{p}" for p in found) if len(found) == 1 else frozenset()
 
 
-def settings_in(read: Callable[[str], str | None], where: str = "") -> dict[str, str]:
+def keys_in(read: Callable[[str], str | None], where: str = "") -> dict[str, Any]:
     """Read the ini keys, without ``skillopt_``, from the file that pytest would use.
 
     Args:
@@ -103,19 +104,19 @@ def settings_in(read: Callable[[str], str | None], where: str = "") -> dict[str,
             raise UserError(f"{name}{where} cannot be read: {error}") from None
         if found is not None:
             ours = {key: value for key, value in found.items() if key.startswith(_PREFIX)}
-            settings = {key.removeprefix(_PREFIX): _text(ours[key]) for key in ours}
-            for gone in REMOVED.keys() & settings.keys():
+            keys = {key.removeprefix(_PREFIX): value for key, value in ours.items()}
+            for gone in REMOVED.keys() & keys.keys():
                 raise UserError(f"{name}{where}: {_PREFIX}{gone} no longer exists: {REMOVED[gone]}")
-            return settings
+            return keys
     return {}
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, list):
-        return ",".join(map(str, value))
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return ",".join(line.strip() for line in str(value).splitlines() if line.strip())
+def settings_of(found: Mapping[str, Any]) -> Settings:
+    """Make the settings of ini keys; raise UserError for a bad value."""
+    try:
+        return Settings.from_file(found)
+    except pytest.UsageError as error:
+        raise UserError(str(error)) from None
 
 
 def _from_toml(name: str, text: str) -> dict[str, Any] | None:

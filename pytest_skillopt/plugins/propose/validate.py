@@ -24,7 +24,6 @@ from pytest_skillopt.plugins.propose.git import LINK, mentions
 from pytest_skillopt.plugins.propose.proposal import UP, proposed
 from pytest_skillopt.run.directory import RESULT
 from pytest_skillopt.run.result import Result
-from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.find import slug, unnamed
 from pytest_skillopt.skill.lint import Linter, allowed, refused, warned
 from pytest_skillopt.skill.read import read_bounded
@@ -49,7 +48,6 @@ _MOST_ROLLOUTS = 1_000_000
 _WAY = "set it as skillopt_search on the base branch if it may judge there"
 _NEVER_ALLOWED = frozenset({"frontmatter", "protected"})
 """Rules of the lint that hold for a proposal whatever the base branch allows."""
-_YES = ("1", "yes", "true", "on")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +178,7 @@ def _check(row: SkillResult, after: Version, base: Base) -> Checked:
     path = base.git.prefix + row.path
     try:
         entry = _base_entry(path, base)
-        search, rule = own_rule(row, base.settings.get("search", ""), _WAY)
+        search, rule = own_rule(row, base.settings.search, _WAY)
         rates = check_evidence(row, rule)
         places = {name: _place(path, name, base) for name in after.files}
         before = Version({SKILL_FILE: Text(base.read(entry)), **_base_files(places, base)})
@@ -202,12 +200,12 @@ def _check(row: SkillResult, after: Version, base: Base) -> Checked:
                 raise Refused("the new skill is not shorter")
             folder = posixpath.dirname(path) or "."
             linter = Linter(
-                allow=allowed(base.settings.get("lint_allow", "")) - _NEVER_ALLOWED,
-                max_tokens=most_tokens(base.settings),
+                allow=allowed(base.settings.lint_allow) - _NEVER_ALLOWED,
+                max_tokens=base.settings.max_skill_tokens,
                 # A text that occurs anywhere on the base branch is taken for the user's own.
                 known=lambda text: mentions(base.git, base.commit, text),
                 present={posixpath.relpath(name, folder) for name in base.tree.files},
-                description=base.settings.get("train_description", "").lower() in _YES,
+                description=base.settings.train_description,
             )
             warnings = check_text(before, after, linter)
     except (UserError, SkillError) as error:
@@ -252,7 +250,7 @@ def _place(path: str, name: str, base: Base) -> str:
     """Return the path of a trained file, which a link of the base branch may have elsewhere."""
     place = base.tree.place(place_of(path, name))
     try:
-        Trained(base.settings.get("files", Settings().files)).check(name)
+        Trained.of(base.settings).check(name)
         check_kind(place)
     except SkillError as error:
         raise Refused(f"{error} on the base branch") from None
@@ -354,14 +352,6 @@ def pass_rates(rows: Sequence[TaskRow]) -> PassRates:
                 raise Refused(f"the evidence has no sample of {row.id} {side} the change")
             rates[side] += Fraction(arm.passed, arm.n) / len(rows)
     return PassRates(**rates, rows=tuple(rows))
-
-
-def most_tokens(settings: Mapping[str, str]) -> int:
-    """Read ``max_skill_tokens`` of trusted ini keys; Refused if it is not a number."""
-    size = settings.get("max_skill_tokens") or "0"
-    if not size.isdecimal():
-        raise Refused(f"skillopt_max_skill_tokens is not a number: {size!r}")
-    return int(size)
 
 
 def check_text(old: Version, new: Version, linter: Linter) -> tuple[Finding, ...]:

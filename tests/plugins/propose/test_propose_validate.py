@@ -508,7 +508,7 @@ def test_the_ini_file_of_the_base_is_read_as_pytest_reads_it(
     project.git("add", "--all")
     tip = project.commit("Configure", name)
     settings = read_base(Clone(project.root), tip).settings
-    read = f"{settings.get('skill', '')!r} {settings.get('lint_allow', '')!r}"
+    read = f"{settings.skill!r} {settings.lint_allow!r}"
     ran.stdout.fnmatch_lines([f"read: {read}"])
 
 
