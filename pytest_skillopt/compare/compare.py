@@ -18,7 +18,6 @@ from pytest_skillopt.compare.tries import ask_about_a_change
 from pytest_skillopt.compare.versions import NONE, Revision, find
 from pytest_skillopt.git import GitError
 from pytest_skillopt.rollouts.sampler import OF_ONE_SKILL, StopRun
-from pytest_skillopt.run.openrun import joined_reasons
 from pytest_skillopt.search.extensions import gate_options, gate_tasks, make_gate
 from pytest_skillopt.skill.text import SkillError
 from pytest_skillopt.skill.trained import Trained
@@ -32,11 +31,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.report.live import Display
     from pytest_skillopt.run.directory import Home
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import SkillResult, Status
-
-_WORST_FIRST: tuple[Status, ...] = (
-    "rejected", "unmeasured", "measured", "accepted", "unchanged",
-)  # fmt: skip
+    from pytest_skillopt.run.result import SkillResult
 
 
 def compare(run: Run, display: Display) -> Result:
@@ -49,9 +44,7 @@ def compare(run: Run, display: Display) -> Result:
     skills = _only_skill(run, mode.does) if mode.does else run.versions
     display.begin(mode.phase)
     results = [_compare_skill(run, skill, mode.ask) for skill in skills]
-    found = {result.status for result in results}
-    status = next(status for status in _WORST_FIRST if status in found)
-    return run.result(status, joined_reasons(results), results)
+    return run.result_of(results)
 
 
 def _compare_skill(

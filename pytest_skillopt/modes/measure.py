@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.compare.comparison import GO_ON
 from pytest_skillopt.rollouts.sampler import OF_ONE_SKILL, Stop, StopRun
-from pytest_skillopt.run.openrun import joined_reasons
 from pytest_skillopt.run.result import Comparison, Rate
 from pytest_skillopt.search.outcome import cost_of, task_row
 from pytest_skillopt.words import percent, plural
@@ -41,10 +40,8 @@ def evaluate(run: Run, display: Display) -> Result:
     skills = [_skill_result(run, skill, rollouts, stops.get(skill)) for skill in run.versions]
     for reason in dict.fromkeys(stop.reason for stop in stops.values()):
         run.notes.append(f"after {len(taken)} of {len(requests)} rollouts: {reason}")
-    status: Status = "measured" if all(s.status == "measured" for s in skills) else "unmeasured"
-    if any(stop.kind is Stop.INTERRUPTED for stop in stops.values()):
-        status = "interrupted"
-    return run.result(status, joined_reasons(skills), skills)
+    interrupted = any(stop.kind is Stop.INTERRUPTED for stop in stops.values())
+    return run.result_of(skills, status="interrupted" if interrupted else None)
 
 
 def _requests(run: Run) -> list[RolloutRequest]:

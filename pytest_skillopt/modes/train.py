@@ -11,7 +11,6 @@ from pytest_skillopt.rollouts.idle import passed_by_nothing
 from pytest_skillopt.rollouts.rollout import IDLE
 from pytest_skillopt.run.directory import write_skill
 from pytest_skillopt.run.journal import EXPECTED, LOST, RATES, UNANSWERED, JournaledModel
-from pytest_skillopt.run.openrun import joined_reasons
 from pytest_skillopt.run.result import Findings
 from pytest_skillopt.search.budget import usual_of
 from pytest_skillopt.search.extensions import Stages, search_of
@@ -33,13 +32,10 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.purse import Purse
     from pytest_skillopt.report.live import Display
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import EditRow, Result, SkillResult, Status, StepRow
+    from pytest_skillopt.run.result import EditRow, Result, SkillResult, StepRow
     from pytest_skillopt.search.outcome import TrainOutcome
     from pytest_skillopt.skill.text import Text
     from pytest_skillopt.skill.version import Version
-
-_RANK: tuple[Status, ...] = ("interrupted", "unmeasured", "accepted", "rejected", "unchanged")
-"""Status of a run by precedence: the first that any of its skills has."""
 
 
 def train(run: Run, display: Display) -> Result:
@@ -54,12 +50,10 @@ def train(run: Run, display: Display) -> Result:
     if whole:
         run.notes.append(whole)
     results = _deliver(run, outcomes, together=together)
-    found = {result.status for result in results}
-    status = next(status for status in _RANK if status in found)
     is_resumable = any(outcome.resumable for outcome in outcomes)
     caps = sorted(filter(None, (outcome.cap for outcome in outcomes)), key=_amount)
     resume = run.resume_command(caps) if is_resumable else ""
-    return run.result(status, joined_reasons(results), results, resume=resume)
+    return run.result_of(results, resume=resume)
 
 
 def _amount(setting: str) -> float:

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from pytest_skillopt.tasks.task import SkillTask
 
 _NEW = "without --skillopt-resume a new run begins, which uses the cached replies"
+_RANK: tuple[Status, ...] = ("unmeasured", "measured", "accepted", "rejected", "unchanged")
+"""Statuses from the gravest on; those that fail the session of a mode come before."""
 _PACKAGES = ("pytest-skillopt", "pytest", "pytest-xdist", "openai")
 
 
@@ -147,6 +149,15 @@ class Run:
             resume=resume,
             **self._about(),
         )
+
+    def result_of(
+        self, skills: Sequence[SkillResult], *, status: Status | None = None, resume: str = ""
+    ) -> Result:
+        """Make the result from those of the skills: its status is the gravest, unless given."""
+        found = {skill.status for skill in skills}
+        ranked = ("interrupted", *self.mode.fails, *_RANK)
+        gravest = next(one for one in ranked if one in found)
+        return self.result(status or gravest, joined_reasons(skills), skills, resume=resume)
 
     def _about(self) -> dict[str, Any]:
         """Return the fields of a result that are known from the start."""
