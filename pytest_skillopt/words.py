@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.untrusted import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_skillopt.tasks.task import LeftOut
 
@@ -145,14 +145,20 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def passes_with_nothing(tasks: Sequence[str], most: int = 3) -> str:
+def named(names: Iterable[str], most: int = 3) -> str:
+    """List the first names, and the number of further ones."""
+    each = list(dict.fromkeys(names))
+    shown = ", ".join(each[:most])
+    return shown if len(each) <= most else f"{shown} and {number(len(each) - most)} more"
+
+
+def passes_with_nothing(tasks: Sequence[str]) -> str:
     """Name tasks that pass with an agent that does nothing, and advise; empty if there are none."""
     if not tasks:
         return ""
-    names = ", ".join(map(one_line, tasks[:most]))
-    more = f" and {number(len(tasks) - most)} more" if len(tasks) > most else ""
+    names = named(map(one_line, tasks))
     return (
-        f"with an agent that does nothing {names}{more} {'passes' if len(tasks) == 1 else 'pass'}: "
+        f"with an agent that does nothing {names} {'passes' if len(tasks) == 1 else 'pass'}: "
         "assert what only good work brings about; a test that guards what must not break is marked "
         "must_pass=True"
     )

@@ -17,6 +17,7 @@ from pytest_skillopt.skill.text import SkillError, Text
 from pytest_skillopt.skill.trained import check_kind
 from pytest_skillopt.skill.version import NO_SKILL, SKILL_FILE, Version, place_of
 from pytest_skillopt.skill.write import materialise
+from pytest_skillopt.words import named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -253,7 +254,7 @@ def _changed(
         elif is_trained or is_resource(name):
             refused.append(name)
     if refused:
-        raise SkillError(f"it changes {', '.join(refused[:3])}, outside of skillopt_files")
+        raise SkillError(f"it changes {named(refused)}, outside of skillopt_files")
     return now
 
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.gate.data import ARMS, CANDIDATE, INCUMBENT, TaskEvidence
 from pytest_skillopt.gate.posterior import Pair
 from pytest_skillopt.gate.statistics import log_e
-from pytest_skillopt.words import percent, points_between
+from pytest_skillopt.words import named, percent, points_between
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from pytest_skillopt.gate.data import Arm, Change, MetricName, Sample
 
@@ -226,10 +226,3 @@ def change_by(up: float, down: float) -> Change:
     if max(up, down) >= DECISIVE:
         return "fixed" if up > down else "broken"
     return "undecided" if max(up, down) >= 0 else "same"
-
-
-def named(tasks: Iterable[str], most: int = 3) -> str:
-    """List the first names, and the number of further ones."""
-    names = list(dict.fromkeys(tasks))
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_skillopt.gate.counts import Counts, named
+from pytest_skillopt.gate.counts import Counts
 from pytest_skillopt.gate.data import (
     ARMS,
     CANDIDATE,
@@ -27,6 +27,7 @@ from pytest_skillopt.gate.data import (
 )
 from pytest_skillopt.gate.statistics import chance_of
 from pytest_skillopt.model.purse import Purse
+from pytest_skillopt.words import named
 
 if TYPE_CHECKING:
     from pytest_skillopt.gate.data import Arm, Decision, Sample

@@ -39,7 +39,7 @@ import random
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_skillopt.gate.bets import Bets
-from pytest_skillopt.gate.counts import AGREEING, named
+from pytest_skillopt.gate.counts import AGREEING
 from pytest_skillopt.gate.data import ARMS, CANDIDATE, INCUMBENT, Searched
 from pytest_skillopt.gate.engine import (
     NOTHING,
@@ -57,7 +57,7 @@ from pytest_skillopt.gate.statistics import (
     is_flaky,
     permutation_test,
 )
-from pytest_skillopt.words import plural, probability, rounded
+from pytest_skillopt.words import named, plural, probability, rounded
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence

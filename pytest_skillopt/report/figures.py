@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.gate.counts import named
 from pytest_skillopt.mode import mode_named
 from pytest_skillopt.model.types import Usage
 from pytest_skillopt.rollouts.sampler import OWN_AGENT
@@ -17,6 +16,7 @@ from pytest_skillopt.words import (
     lead,
     money,
     move,
+    named,
     number,
     one_line,
     plural,

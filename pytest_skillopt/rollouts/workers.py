@@ -21,13 +21,13 @@ from pytest_skillopt.rollouts.executor import ExecutorClosed, Worker, WorkersExe
 from pytest_skillopt.rollouts.interrupts import handle
 from pytest_skillopt.tasks.task import LEFT_OUT, LeftOut, SkillTask
 from pytest_skillopt.untrusted import logger
+from pytest_skillopt.words import named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
 
 
 _LOG = logger(__name__)
-_SHOWN = 5
 
 
 class LogLine(NamedTuple):
@@ -71,8 +71,7 @@ def _difference(first: str, reference: str, other: str, tasks: str) -> str:
     here = {task["id"]: task for task in json.loads(reference)}
     there = {task["id"]: task for task in json.loads(tasks)}
     odd = sorted(name for name in here | there if here.get(name) != there.get(name))
-    shown = ", ".join(odd[:_SHOWN]) + ", ..." * (len(odd) > _SHOWN)
-    return f"{first} and {other} have collected different tasks: {shown}"
+    return f"{first} and {other} have collected different tasks: {named(odd, 5)}"
 
 
 _JOIN_PATIENCE = 30.0

@@ -14,6 +14,8 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.words import named
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -103,9 +105,8 @@ def _split(
             raise SplitError(f"the {name} split is empty: {way_out}")
     notes = []
     if moved:
-        names = ", ".join(f"{unit.tasks[0].id} to {unit.split}" for unit in moved[:3])
-        more = f" and {len(moved) - 3} more" if len(moved) > 3 else ""
-        notes.append(f"moved, because the splits were far from their share: {names}{more}")
+        names = named(f"{unit.tasks[0].id} to {unit.split}" for unit in moved)
+        notes.append(f"moved, because the splits were far from their share: {names}")
     return [replace(task, split=split[task.id]) for task in tasks], notes
 
 

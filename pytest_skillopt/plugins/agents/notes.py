@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.model.roles import Models
 from pytest_skillopt.plugins.agents.binding import own_sign_in
 from pytest_skillopt.plugins.agents.sandbox import resolve
+from pytest_skillopt.words import named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -46,6 +47,5 @@ def notes_on_reading(skills: Iterable[SkillResult]) -> Iterator[str]:
                 "its text had no effect; check its name and description"
             )
         elif unread:
-            listed = ", ".join(unread[:5]) + (", ..." if len(unread) > 5 else "")
             some = f"{len(unread)} of {len(told)} tasks"
-            yield f"{skill.path} was read in no rollout of {some}: {listed}"
+            yield f"{skill.path} was read in no rollout of {some}: {named(unread, 5)}"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_skillopt.plugins.formats.checks import Statement, pattern
 from pytest_skillopt.skill.read import read_bounded
 from pytest_skillopt.skill.text import SkillError
+from pytest_skillopt.words import named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -136,10 +137,7 @@ def _json_of(path: Path) -> Any:
 
 def _numbered(evals: Sequence[int]) -> str:
     """Say in which evals something is ignored; empty for the head of the file."""
-    if not evals:
-        return ""
-    more = f" and {len(evals) - 1} more" if len(evals) > 1 else ""
-    return f" (eval {evals[0]}{more})"
+    return f" (eval {named(map(str, evals), 1)})" if evals else ""
 
 
 def _first(said: Sequence[str]) -> str:

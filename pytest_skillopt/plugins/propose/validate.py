@@ -30,7 +30,7 @@ from pytest_skillopt.skill.read import read_bounded
 from pytest_skillopt.skill.text import SkillError, Text
 from pytest_skillopt.skill.trained import Trained, check_kind
 from pytest_skillopt.skill.version import SKILL_FILE, Version, changes, is_outside, place_of
-from pytest_skillopt.words import percent
+from pytest_skillopt.words import named, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -133,8 +133,7 @@ def load(directory: Path) -> Proposal:
     check_consistent(result, rows.values())
     odd = {name for name in found - must if name.partition("/")[0] not in rows} | (must - found)
     if odd:
-        names = ", ".join(sorted(odd)[:5])
-        raise Refused(f"the proposal has unexpected or missing files: {names}")
+        raise Refused(f"the proposal has unexpected or missing files: {named(sorted(odd), 5)}")
     texts: dict[str, dict[str, Text]] = {name: {} for name in rows}
     for path in sorted(found - {RESULT}):
         name, _, file = path.partition("/")
