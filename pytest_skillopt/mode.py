@@ -143,7 +143,7 @@ def modes(hook: Any) -> dict[str, Mode]:
 
 def _own(run: Run, display: Display) -> Result:
     """Carry out a mode of the core; its function imports what uses this module."""
-    from pytest_skillopt.modes.own import OWN
+    from pytest_skillopt.modes import OWN
 
     return OWN[run.mode.name](run, display)
 

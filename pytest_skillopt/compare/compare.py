@@ -6,32 +6,40 @@ fill in versions and rule: ``check``, ``try`` and ``drift``. ``aa`` compares a s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections import defaultdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import pytest
 
-from pytest_skillopt.compare.aa import measure_noise
-from pytest_skillopt.compare.check import ask_if_worse
-from pytest_skillopt.compare.comparison import Question, answer
-from pytest_skillopt.compare.drift import ask_if_it_helps
+from pytest_skillopt import words
+from pytest_skillopt.compare.comparison import GO_ON, Question, answer, take
+from pytest_skillopt.compare.gates import HelpsGate, RegressionCheck
 from pytest_skillopt.compare.tries import ask_about_a_change
 from pytest_skillopt.compare.versions import NONE, Revision, find
 from pytest_skillopt.git import GitError
-from pytest_skillopt.rollouts.sampler import OF_ONE_SKILL, StopRun
+from pytest_skillopt.rates import noise_floor
+from pytest_skillopt.rollouts.sampler import OF_ONE_SKILL, Stop, StopRun
+from pytest_skillopt.run.past import NO_RESULT, load_runs
+from pytest_skillopt.run.result import Arm, PastRow
 from pytest_skillopt.search.extensions import gate_options, gate_tasks, make_gate
+from pytest_skillopt.search.outcome import comparison, task_row
 from pytest_skillopt.skill.text import SkillError
 from pytest_skillopt.skill.trained import Trained
+from pytest_skillopt.skill.version import NO_SKILL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_skillopt import Result
+    from pytest_skillopt import Result, Rollout, Version
+    from pytest_skillopt.compare.comparison import Fields
     from pytest_skillopt.mode import Mode
     from pytest_skillopt.report.live import Display
     from pytest_skillopt.run.directory import Home
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import SkillResult
+    from pytest_skillopt.run.result import Comparison, SkillResult, Status
+    from pytest_skillopt.tasks.task import SkillTask
 
 
 def compare(run: Run, display: Display) -> Result:
@@ -108,6 +116,157 @@ def _ask_about_two(run: Run, skill: str) -> Question:
         raise SkillError(same)
     gate = make_gate(run.settings.gate, gate_tasks(run.tasks_of(skill)), gate_options(run.settings))
     return Question(before=before, after=after, gate=gate)
+
+
+def ask_if_worse(run: Run, skill: str) -> Question | SkillResult:
+    """Compare a skill with an earlier version; SkillError if git has none."""
+    now, ref = run.versions[skill], run.mode.argument
+    then, moved = _then(run, skill)
+    status: Status = "unmeasured"
+    if moved:
+        run.notes.append(f"{skill} is compared with {moved} at {ref}")
+    if then is None:
+        why = "there is nothing to compare it with; if it was moved, stage that with git add"
+        reason = f"{skill} did not exist at {ref}: {why}"
+    elif then.digest == now.digest:
+        status, reason = "unchanged", f"{skill} is the same as at {ref}: nothing was run"
+    else:
+        gate = RegressionCheck(gate_tasks(run.tasks_of(skill)), gate_options(run.settings))
+        return Question(before=then, after=now, gate=gate, told=_as_val)
+    return run.skill_result(skill, now, now, status=status, reason=reason)
+
+
+def _as_val(found: Fields) -> Fields:
+    return {"val": found["suite"]}
+
+
+def _then(run: Run, skill: str) -> tuple[Version | None, str]:
+    """Return the earlier version, None for a new skill, and its path if it had another one."""
+    ref, trained = run.mode.argument, Trained.of(run.settings)
+    if ref == NONE:
+        return NO_SKILL, ""
+    revision = Revision(run.root, ref)
+    if then := revision.skill(skill, trained):
+        return then, ""
+    revision.check_known(skill)
+    place = revision.moved(skill)
+    return (revision.skill(place, trained), place) if place else (None, "")
+
+
+_WORDS = {"accepted": "helps", "rejected": "not shown to help"}
+"""Words of a verdict, by the status; a run with another status has no verdict."""
+
+
+def ask_if_it_helps(run: Run, skill: str) -> Question:
+    """Compare no skill with the skill on disk, and show what earlier runs have measured.
+
+    The samples are named after the latest run with a verdict: a repeated command takes up what was
+    paid for until there is a new verdict, and then draws afresh, since a model may change under its
+    name.
+    """
+    runs = load_runs(run.home)
+    for stored in runs:
+        if stored.result is None and stored.problem != NO_RESULT:
+            run.notes.append(f"{stored.id} is left out of the history: its {stored.problem}")
+    earlier = [
+        (stored.result, found)
+        for stored in runs
+        if stored.result and stored.result.mode == run.mode.name
+        for found in stored.result.skills
+        if found.path == skill and found.status in _WORDS
+    ]
+
+    def told(found: Fields) -> Fields:
+        status, suite = found["status"], found["suite"]
+        if status not in _WORDS:
+            return {"patch": ""}
+        past: list[PastRow] = []
+        for result, one in earlier:
+            past += _measured(result.started, result.models, one.status, one.suite)
+        if past:
+            run.notes.append(f"earlier, {past[-1].step}: {past[-1].reason}")
+        today = datetime.now(UTC).isoformat()
+        return {"patch": "", "history": [*past, *_measured(today, run.roles, status, suite)]}
+
+    latest = earlier[-1][0].run if earlier else "first"
+    tasks = gate_tasks(run.tasks_of(skill))
+    gate = HelpsGate(tasks, gate_options(run.settings), decision=latest)
+    return Question(before=NO_SKILL, after=run.versions[skill], gate=gate, told=told)
+
+
+def _measured(
+    day: str, models: Mapping[str, str], status: str, suite: Comparison | None
+) -> Iterator[PastRow]:
+    """Yield what a run has measured of the skill, if its result holds the pass rates."""
+    if suite is None or suite.after is None:
+        return
+    without, with_it = suite.before.rate, suite.after.rate
+    model = models.get("target", "the tests' own agent")
+    said = f"{_WORDS[status]} {model}: {words.percent(without)} to {words.percent(with_it)} with it"
+    verdict: Literal["accepted", "rejected"] = "accepted" if status == "accepted" else "rejected"
+    yield PastRow(
+        step=day[:10], train=without, before=without, after=with_it, verdict=verdict, reason=said
+    )
+
+
+def measure_noise(run: Run, skill: str) -> SkillResult:
+    """Evaluate a skill twice, in the same version."""
+    version = run.versions[skill]
+    digest = run.sampler.add_version(skill, version)
+    tasks = run.tasks_of(skill)
+    rollouts = run.settings.rollouts
+    of: defaultdict[tuple[str, str], list[Rollout]] = defaultdict(list)
+    for rollout in _both_evaluations(run, digest, tasks):
+        of[rollout.request.task, rollout.request.stream].append(rollout)
+    rows = [task_row(task, of[task.id, "aa/1"], of[task.id, "aa/2"]) for task in tasks]
+    arms = [(row.before, row.after or Arm()) for row in rows]
+    counts = [(first.passed + second.passed, first.n + second.n) for first, second in arms]
+    floor = noise_floor(counts, rollouts)
+    flaky = sum(0 < passed < n for passed, n in counts)
+    reason = (
+        f"two evaluations of {words.plural(rollouts, 'rollout')} a task differ by "
+        f"{100 * floor:.1f} points (one standard deviation) by chance; {flaky} of "
+        f"{words.plural(len(rows), 'task')} {'is' if flaky == 1 else 'are'} flaky"
+    )
+    status: Status = "measured"
+    if not any(n for _, n in counts):
+        status, reason = "unmeasured", f"{skill}: nothing could be measured"
+    return run.skill_result(
+        skill,
+        version,
+        version,
+        status=status,
+        reason=reason,
+        suite=comparison(rows),
+        noise_floor=floor,
+        tasks=rows,
+    )
+
+
+def _both_evaluations(run: Run, version: str, tasks: Sequence[SkillTask]) -> list[Rollout]:
+    """Take the rollouts of two evaluations, or as many whole rounds as the caps pay for.
+
+    What a cap ends within a round leaves the rounds before.
+    """
+    wanted, done = run.settings.rollouts, 0
+    taken: list[Rollout] = []
+    while more := run.limits.purse.affordable_rounds(2 * len(tasks), wanted - done):
+        requests = []
+        for index in range(done, done + more):
+            for stream in ("aa/1", "aa/2"):
+                requests += [run.sampler.request(task.id, version, stream, index) for task in tasks]
+        try:
+            taken += take(run, requests)
+        except StopRun as stop:
+            if stop.kind is not Stop.CAP or not done:
+                raise
+            run.notes.append(stop.reason)
+            break
+        done += more
+    if done < wanted:
+        paid = f"the caps paid for {words.plural(done, 'rollout')} of {wanted} a task"
+        run.notes.append(f"{paid}; {GO_ON}")
+    return taken
 
 
 class _Comparing(NamedTuple):

@@ -1,6 +1,6 @@
 """Carry out a mode on the collected tasks and write its result.
 
-To add a mode, write its function, name it in ``own.py`` and declare it in ``mode.py``; or write a
+To add a mode, write its function, name it in ``OWN`` and declare it in ``mode.py``; or write a
 plugin.
 """
 
@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
+from pytest_skillopt.compare.compare import COMPARISONS, compare
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.hookresults import PluginError, naming
 from pytest_skillopt.model.types import CacheError, ModelConfigError
+from pytest_skillopt.modes.measure import evaluate
 from pytest_skillopt.modes.opening import opened
 from pytest_skillopt.modes.plan import expected, plan_entry
+from pytest_skillopt.modes.train import train
 from pytest_skillopt.plugins import merged, switched_off
 from pytest_skillopt.report.files import write_reports, write_result
 from pytest_skillopt.report.junit import properties
@@ -31,7 +34,7 @@ from pytest_skillopt.tasks.splits import SplitError
 from pytest_skillopt.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from pytest_skillopt.mode import Mode
     from pytest_skillopt.rollouts.executor import WorkersExecutor
@@ -41,6 +44,12 @@ if TYPE_CHECKING:
     from pytest_skillopt.tasks.task import SkillTask
 
 Outcome = Literal["passed", "failed", "skipped"]
+OWN: Mapping[str, Callable[[Run, Display], Result]] = {
+    "evaluate": evaluate,
+    "train": train,
+    **dict.fromkeys(COMPARISONS, compare),
+}
+"""Functions of the core's modes, by the names of these."""
 
 
 def conduct(
