@@ -59,7 +59,7 @@ def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model | None:
 
 def pytest_skillopt_result(config: pytest.Config, result: Result) -> None:
     """Report the skills that were not read."""
-    from pytest_skillopt.plugins.agents.notes import notes_on_reading
+    from pytest_skillopt.plugins.agents.binding import notes_on_reading
 
     if said := "; ".join(notes_on_reading(result.skills)):
         result.notes.append(said)
@@ -75,7 +75,7 @@ def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) ->
         find_harness(name)
     if not any(task.agent for task in tasks):
         return None
-    from pytest_skillopt.plugins.agents.notes import notes_on_confinement
+    from pytest_skillopt.plugins.agents.binding import notes_on_confinement
 
     return "\n".join(notes_on_confinement(config)) or None
 

@@ -1,9 +1,13 @@
-"""Commands ``propose`` and ``job``; the latter for unattended trainings."""
+"""Command ``propose``, and for unattended trainings ``job`` and ``schedule``."""
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
+import re
 import secrets
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_skillopt.cli import tell
-from pytest_skillopt.errors import UsageError
+from pytest_skillopt.errors import UsageError, UserError
 from pytest_skillopt.plugins.propose.adopt import add_adopt
 from pytest_skillopt.plugins.propose.proposal import FOLDER
 from pytest_skillopt.plugins.propose.publish import Outcome, Publisher
-from pytest_skillopt.plugins.propose.schedule import CAPS, add_schedule, training
 from pytest_skillopt.run.directory import SUMMARY
 from pytest_skillopt.run.past import find_home
 from pytest_skillopt.untrusted import no_command
@@ -26,6 +29,13 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.run.result import Result, SkillResult
 
+CAPS = {
+    "calls": ("N", "maximum number of paid model calls"),
+    "cost": ("USD", "maximum cost in US dollars"),
+    "time": ("SECONDS", "maximum time in seconds"),
+}
+
+_TIME = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 _SENTENCES = {
     "create": "{path}: pushed to the new branch {branch}",
     "update": "{path}: rebuilt the branch {branch}",
@@ -51,7 +61,7 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     text = "train in a CI job: needs a spending cap, sets the job's outputs"
     job = commands.add_parser("job", help=text)
     job.set_defaults(handle=_job)
-    schedule = add_schedule(commands)
+    schedule = _add_schedule(commands)
     for parser in (job, schedule):
         for name, (unit, text) in CAPS.items():
             parser.add_argument(f"--max-{name}", metavar=unit, default="", help=text)
@@ -150,3 +160,77 @@ def _append(variable: str, text: str) -> None:
     if path := os.environ.get(variable):
         with Path(path).open("a", encoding="utf-8") as file:
             file.write(text)
+
+
+def _add_schedule(commands: argparse._SubParsersAction[Any]) -> argparse.ArgumentParser:
+    text = "print a crontab line that trains and proposes every night"
+    schedule: argparse.ArgumentParser = commands.add_parser("schedule", help=text)
+    text = "local time of day (default: 03:17)"
+    schedule.add_argument("--at", metavar="HH:MM", default="03:17", help=text)
+    schedule.set_defaults(handle=_schedule)
+    return schedule
+
+
+def _schedule(args: argparse.Namespace) -> int:
+    """Print the line of a crontab.
+
+    It trains with ``--skillopt-write=no``, so that the next night starts from the merged skill, not
+    from the proposed one.
+    """
+    match = _TIME.fullmatch(args.at)
+    if match is None:
+        raise UserError(f"{args.at!r} is not a time of day: write HH:MM, e.g. 03:17")
+    hour, minute = int(match[1]), int(match[2])
+    home = find_home().path.resolve()
+    log = home / "runs" / "schedule.log"
+    train = [sys.executable, "-m", "pytest", *training(args, "--skillopt-write=no")]
+    options = split_arguments("--propose", args.propose)
+    args.check_propose(options)  # now, and not at night after a paid training
+    # -P: no file of the project is imported, as everywhere where something is pushed.
+    propose = [sys.executable, "-P", "-m", "pytest_skillopt", "propose", *options]
+    command = (
+        f"cd {shlex.quote(str(home.parent))} && mkdir -p {shlex.quote(str(log.parent))} && "
+        f"{{ {shlex.join(train)} && {shlex.join(propose)}; }} >>{shlex.quote(str(log))} 2>&1"
+    )
+    if "\n" in command or "\r" in command:
+        raise UserError(f"a crontab line cannot contain a line break: {command!r}")
+    sys.stdout.write(f"{minute} {hour} * * * {_escaped(command)}\n")
+    return 0
+
+
+def _escaped(command: str) -> str:
+    """Escape each %, which cron turns into a line break, even in quotes."""
+    return command.replace("%", "\\%")
+
+
+def training(args: argparse.Namespace, *own: str) -> list[str]:
+    """Return pytest's arguments for an unattended training; ``own`` precede those of the user.
+
+    Raises:
+        UserError: there is no cap, a cap is not a positive number, or quotes are not closed.
+    """
+    given = {f"max-{name}": getattr(args, f"max_{name}").strip() for name in CAPS}
+    given = {name: value for name, value in given.items() if value}
+    for name, value in given.items():
+        if not _is_positive(value):
+            raise UserError(f"--{name}: {value!r} is not a number above 0")
+    if not given:
+        names = ", ".join(f"--max-{name}" for name in CAPS)
+        raise UserError(f"a job needs a spending cap, at least one of {names}")
+    flags = [f"--skillopt-{name}={value}" for name, value in given.items()]
+    arguments = [*own, *split_arguments("--args", args.args)]
+    # The caps come last, so that no argument overrides one.
+    return ["--skillopt-train", *arguments, *flags]
+
+
+def split_arguments(option: str, text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UserError(f"{option}: {error}: {text!r}") from None
+
+
+def _is_positive(value: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return 0 < float(value) < math.inf
+    return False

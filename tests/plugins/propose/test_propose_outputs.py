@@ -17,8 +17,7 @@ from sessions import clean_environment
 from tables import each_row
 
 from pytest_skillopt.cli import main
-from pytest_skillopt.plugins.propose.commands import write_outputs
-from pytest_skillopt.plugins.propose.schedule import training
+from pytest_skillopt.plugins.propose.commands import training, write_outputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable

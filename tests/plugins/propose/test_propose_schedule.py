@@ -14,7 +14,7 @@ import pytest
 from tables import each_row
 
 from pytest_skillopt.cli import _parser, main
-from pytest_skillopt.plugins.propose.schedule import training
+from pytest_skillopt.plugins.propose.commands import training
 
 if TYPE_CHECKING:
     from refusals import Refusal
