@@ -187,7 +187,7 @@ class Purse:
 
     def affordable(self) -> float:
         """Return how many further rollouts can be paid after the reserves; infinity without cap."""
-        return max(0.0, min(self._bounds(), default=(math.inf, ""))[0])
+        return max(0.0, _least(self._bounds())[0])
 
     def affordable_rounds(self, size: int, most: int) -> int:
         """Return how many of ``most`` rounds of so many rollouts can be paid after the reserves.
@@ -200,11 +200,11 @@ class Purse:
 
     def affordable_calls(self) -> float:
         """Return how many optimizer calls can be paid after the reserves; infinity without cap."""
-        return max(0.0, min(self._bounds_of_calls(), default=(math.inf, ""))[0])
+        return max(0.0, _least(self._bounds_of_calls())[0])
 
     def total(self) -> float:
         """Return the rollouts that the whole purse pays, those taken included; infinity without."""
-        return self.samples + max(0.0, min(self._payable(), default=(math.inf, ""))[0])
+        return self.samples + max(0.0, _least(self._payable())[0])
 
     def reserve(self, purpose: str, rollouts: Reserve) -> None:
         """Reserve so many rollouts for a purpose, in place of what was reserved for it before."""
@@ -260,7 +260,7 @@ class Purse:
     @property
     def binding(self) -> str:
         """The cap that allows the fewest rollouts, or the search's own limit; empty if none."""
-        return min(self._bounds(), default=(math.inf, ""))[1]
+        return _least(self._bounds())[1]
 
     @property
     def is_bound_by_cap(self) -> bool:
@@ -311,12 +311,12 @@ class Purse:
     @property
     def _tightest(self) -> int | None:
         """Number of the cap that pays the fewest rollouts; None without a cap."""
-        payable = min(self._payable(), default=None)
-        return None if payable is None else CAPS.index(payable[1])
+        _, name = _least(self._payable())
+        return CAPS.index(name) if name else None
 
     def refusal(self, rollouts: float) -> str:
         """Say why so many more rollouts may not be taken; empty if they may."""
-        left, name = min(self._bounds(), default=(math.inf, ""))
+        left, name = _least(self._bounds())
         if rollouts <= left:
             return ""
         held = self._held()
@@ -330,7 +330,7 @@ class Purse:
 
     def refusal_of_calls(self, calls: int) -> str:
         """Say why so many more optimizer calls may not be made; empty if they may."""
-        left, name = min(self._bounds_of_calls(), default=(math.inf, ""))
+        left, name = _least(self._bounds_of_calls())
         if calls <= left:
             return ""
         return f"skillopt_{name} leaves no call of the optimizer after {self.samples} samples"
@@ -411,12 +411,15 @@ class Purse:
         for cap, gone, left in zip(self.caps, self._gone, whole, strict=True):
             yield min(left, cap - gone) if cap else left
 
+    def _affords(self, price: Amounts, kept: Amounts) -> Iterator[tuple[float, str]]:
+        """Yield how many at a price each cap pays beside what is kept, and its name."""
+        for name, left, each, less in zip(CAPS, self._rests(), price, kept, strict=True):
+            if left < math.inf and (each or left <= 0):
+                yield math.floor((left - less) / each + _ROUNDING) if each else 0.0, name
+
     def _payable(self) -> Iterator[tuple[float, str]]:
         """Yield the rollouts that each cap pays, reserved ones included, and its name."""
-        rows = zip(CAPS, self._rests(), self.price, self._margins, strict=True)
-        for name, left, price, margin in rows:
-            if left < math.inf and (price or left <= 0):
-                yield math.floor((left - margin) / price + _ROUNDING) if price else 0.0, name
+        return self._affords(self.price, self._margins)
 
     def _bounds(self) -> Iterator[tuple[float, str]]:
         """Yield the rollouts that each bound leaves, and its name."""
@@ -434,14 +437,15 @@ class Purse:
 
     def _bounds_of_calls(self) -> Iterator[tuple[float, str]]:
         """Yield the optimizer calls that each cap leaves after the reserves, and its name."""
-        each, usual = self.price.times(self._held()), self._price_of_call
-        rows = zip(CAPS, self._rests(), each, usual, strict=True)
-        for name, left, reserved, price in rows:
-            if left < math.inf and (price or left <= 0):
-                yield math.floor((left - reserved) / price) if price else 0.0, name
+        return self._affords(self._price_of_call, self.price.times(self._held()))
 
 
 OWN_LIMIT = "the search's own limit"
+
+
+def _least(bounds: Iterator[tuple[float, str]]) -> tuple[float, str]:
+    """Return the bound that allows the least, and its name; infinity and "" without any."""
+    return min(bounds, default=(math.inf, ""))
 
 
 class _Prices:
