@@ -62,7 +62,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     from pytest_skillopt.errors import UsageError, UserError
     from pytest_skillopt.hookresults import PluginError, naming
     from pytest_skillopt.model.types import ModelError
-    from pytest_skillopt.run.directory import RunError
 
     try:
         with naming():
@@ -72,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader has closed the pipe (`... | head`); without this, Python complains at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (UsageError, RunError, ModelError, PluginError) as error:
+    except (UsageError, ModelError, PluginError) as error:
         return fail(str(error))
     except UserError as error:
         fail(str(error))

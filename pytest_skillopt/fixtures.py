@@ -103,10 +103,9 @@ def refuse_windows() -> None:
 @contextlib.contextmanager
 def without_traceback() -> Iterator[None]:
     """Turn a wrong configuration into a failure of the test, without a traceback."""
-    from pytest_skillopt.model.types import ModelConfigError
-    from pytest_skillopt.skill.text import SkillError
+    from pytest_skillopt.errors import UserError
 
     try:
         yield
-    except (pytest.UsageError, ModelConfigError, SkillError) as error:
+    except (pytest.UsageError, UserError) as error:
         raise pytest.fail.Exception(str(error), pytrace=False) from None

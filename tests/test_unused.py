@@ -110,6 +110,7 @@ def test_a_task_without_a_fixture_imports_its_marker(pytester: pytest.Pytester) 
         """,
     )
     assert found - DECLARED == {
+        "errors",
         "settings",
         "skill",
         "skill.find",

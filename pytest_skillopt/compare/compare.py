@@ -17,7 +17,7 @@ from pytest_skillopt.compare.comparison import GO_ON, Question, answer, take
 from pytest_skillopt.compare.gates import HelpsGate, RegressionCheck
 from pytest_skillopt.compare.tries import ask_about_a_change
 from pytest_skillopt.compare.versions import NONE, Revision, find
-from pytest_skillopt.git import GitError
+from pytest_skillopt.errors import UserError
 from pytest_skillopt.rates import noise_floor
 from pytest_skillopt.rollouts.sampler import OF_ONE_SKILL, Stop, StopRun
 from pytest_skillopt.run.past import NO_RESULT, load_runs
@@ -72,7 +72,7 @@ def _compare_skill(
 def _answer(run: Run, skill: str, ask: Callable[[Run, str], Question | SkillResult]) -> SkillResult:
     try:
         found = ask(run, skill)
-    except (SkillError, GitError, OSError) as error:
+    except (UserError, OSError) as error:
         raise _usage_error(run.mode, error) from None
     return answer(run, skill, found) if isinstance(found, Question) else found
 

@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.errors import UserError
 from pytest_skillopt.git import Clone, Git, GitError, Tree
 from pytest_skillopt.rollouts.folders import TemporaryFolder
 from pytest_skillopt.skill.folder import belongs, holds_more, is_resource
@@ -181,7 +182,7 @@ class Revision:
     def _explained(self, name: str) -> Iterator[None]:
         try:
             yield
-        except (GitError, SkillError) as error:
+        except UserError as error:
             raise SkillError(f"{name} at {self._ref}: {error}") from error
 
 

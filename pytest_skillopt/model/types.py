@@ -8,6 +8,8 @@ from dataclasses import KW_ONLY, dataclass
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 
+from pytest_skillopt.errors import UserError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -262,5 +264,5 @@ class CacheError(ModelError):
     kind = "cache"
 
 
-class ModelConfigError(ValueError):
+class ModelConfigError(UserError, ValueError):
     """The settings name no usable model; the message says what to set."""

@@ -16,7 +16,7 @@ import pytest
 from pytest_skillopt.compare.compare import COMPARISONS, compare
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.hookresults import PluginError, naming
-from pytest_skillopt.model.types import CacheError, ModelConfigError
+from pytest_skillopt.model.types import CacheError
 from pytest_skillopt.modes.measure import evaluate
 from pytest_skillopt.modes.opening import opened
 from pytest_skillopt.modes.plan import expected, plan_entry
@@ -26,11 +26,8 @@ from pytest_skillopt.report.files import write_reports, write_result
 from pytest_skillopt.report.junit import properties
 from pytest_skillopt.report.live import Display
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
-from pytest_skillopt.run.directory import RunError
 from pytest_skillopt.run.journal import JournalError
 from pytest_skillopt.run.result import Arm, TaskRow
-from pytest_skillopt.skill.text import SkillError
-from pytest_skillopt.tasks.splits import SplitError
 from pytest_skillopt.words import plural
 
 if TYPE_CHECKING:
@@ -156,17 +153,12 @@ def _noted(result: Result, what: str, write: Callable[[], object]) -> Result:
     return result
 
 
-_FOR_THE_USER = (
-    UserError, SkillError, SplitError, RunError, ModelConfigError, CacheError, JournalError,
-)  # fmt: skip
-
-
 @contextlib.contextmanager
 def _as_usage_errors(config: pytest.Config) -> Iterator[None]:
     try:
         with naming():
             yield
-    except _FOR_THE_USER as error:
+    except (UserError, CacheError, JournalError) as error:
         raise pytest.UsageError(f"{error}{switched_off(config)}") from error
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_skillopt import words
+from pytest_skillopt.errors import UserError
 from pytest_skillopt.model.config import model_config, parse_prices
 from pytest_skillopt.model.purse import Amounts, Purse
 from pytest_skillopt.model.types import ModelConfigError
@@ -30,7 +31,6 @@ from pytest_skillopt.search.budget import FINAL
 from pytest_skillopt.search.estimate import smallest_gain
 from pytest_skillopt.search.extensions import notes_on_search
 from pytest_skillopt.search.final_comparison import reserve_final, samples_of_test, shortage
-from pytest_skillopt.skill.text import SkillError
 from pytest_skillopt.tasks.splits import SplitError
 from pytest_skillopt.tasks.task import describe_tasks, keep_tasks
 from pytest_skillopt.untrusted import no_command
@@ -151,7 +151,7 @@ class Plan:
             found = read_versions(self._config.rootpath, self.tasks, self.settings)
             yield from notes_on_skills(found)
             parse_prices(self.settings.prices)
-        except (SkillError, ModelConfigError) as fault:
+        except UserError as fault:
             yield f"{fault}; the run would be refused"
 
     def _forecast(self) -> Iterator[str]:

@@ -13,6 +13,7 @@ import pytest
 
 from pytest_skillopt.compare.compare import refuse_versions
 from pytest_skillopt.edits.context import read_preferences
+from pytest_skillopt.errors import UserError
 from pytest_skillopt.model.cache import DiskCache, Replies
 from pytest_skillopt.model.config import PROVIDER, check_prices, model_config, provider_of
 from pytest_skillopt.model.limits import Meter
@@ -34,7 +35,6 @@ from pytest_skillopt.run.directory import (
     JOURNAL,
     Home,
     RunDirectory,
-    RunError,
     finish_writing,
 )
 from pytest_skillopt.run.journal import Journal, JournalLedger, entries_of
@@ -52,7 +52,6 @@ from pytest_skillopt.run.project import CONFIG_FILES
 from pytest_skillopt.search.extensions import notes_on_search
 from pytest_skillopt.skill.folder import left_out
 from pytest_skillopt.skill.read import skill_files
-from pytest_skillopt.skill.text import SkillError
 from pytest_skillopt.skill.trained import Trained
 
 if TYPE_CHECKING:
@@ -220,7 +219,7 @@ def refuse_early(config: pytest.Config, mode: Mode, settings: Settings) -> None:
             found = model_config(settings, "optimizer")
             if not found.key_command:  # the command is run only if the key is needed
                 found.api_key()
-    except (ModelConfigError, RunError, SkillError) as error:
+    except UserError as error:
         raise pytest.UsageError(f"{error}{switched_off(config)}") from error
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
+from pytest_skillopt.errors import UsageError
 from pytest_skillopt.run.journal import entries_of
 from pytest_skillopt.skill.read import read_again
 from pytest_skillopt.skill.text import SkillError
@@ -39,7 +40,7 @@ _PRIVATE = 0o700
 """Mode of folders with transcripts: only their owner may read them."""
 
 
-class RunError(Exception):
+class RunError(UsageError):
     """A run that cannot be opened; the message names it and the existing ones."""
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_skillopt.errors import UserError
-from pytest_skillopt.skill.text import SkillError
 from pytest_skillopt.skill.trained import check_kind
 from pytest_skillopt.skill.version import NO_SKILL, Version, place_of
 
@@ -57,10 +56,7 @@ def change_of_run(home: Home, run: str, skill: SkillResult) -> tuple[Version, Ve
     for place in sorted({place_of(skill.path, name) for name in (*before, *after)}):
         if place.startswith(("/", "../")):
             raise UserError(f"{place} lies outside of the project")
-        try:
-            check_kind(place)
-        except SkillError as error:
-            raise UserError(str(error)) from None
+        check_kind(place)
     return before, after
 
 
@@ -70,11 +66,11 @@ def configured(work: Callable[[pytest.Config], int]) -> int:
     Raises:
         UserError: as ``work``, or a model failed.
     """
-    from pytest_skillopt.model.types import ModelConfigError, ModelError
+    from pytest_skillopt.model.types import ModelError
 
     try:
         return int(pytest.main(["-p", "no:cacheprovider", "-q"], plugins=[_Project(work)]))
-    except (ModelError, ModelConfigError) as error:
+    except ModelError as error:
         raise UserError(str(error)) from None
 
 

@@ -15,6 +15,8 @@ from typing import Any
 
 import yaml
 
+from pytest_skillopt.errors import UserError
+
 MANAGED = ("guidance", "reminders")
 """Blocks that only the trainer writes; ordinary edits may not change them."""
 
@@ -45,7 +47,7 @@ _CONFLICT = re.compile(r"^(?:<{7} .*|={7}\r?|>{7} .*)$", re.MULTILINE)
 _YAML_FAULTS = (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 
 
-class SkillError(ValueError):
+class SkillError(UserError, ValueError):
     """A skill file or document that cannot be used; the message says which, why and what to do."""
 
 

@@ -14,6 +14,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.errors import UserError
 from pytest_skillopt.words import named
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ _TOLERANCE = 0.34
 """Largest relative deviation of a split from its share before groups are moved."""
 
 
-class SplitError(ValueError):
+class SplitError(UserError, ValueError):
     """An impossible split; the message says what to change."""
 
 

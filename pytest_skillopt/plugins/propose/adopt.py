@@ -127,10 +127,7 @@ def _write(home: Home, changes: Iterable[tuple[str, Version, Version]]) -> None:
     trained = _trained(_settings(root))
     due = [change for change in changes if not _is_done(root, *change)]
     for path, old, new in due:
-        try:
-            write_skill(root, home, path, old, new, trained)
-        except SkillError as error:
-            raise UserError(str(error)) from None
+        write_skill(root, home, path, old, new, trained)
         tell(f"{path}: {old.digest[:10]} -> {new.digest[:10]}")
     if not due:
         tell("nothing to write: the files have these versions already")

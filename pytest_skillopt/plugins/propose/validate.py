@@ -207,7 +207,7 @@ def _check(row: SkillResult, after: Version, base: Base) -> Checked:
                 description=base.settings.train_description,
             )
             warnings = check_text(before, after, linter)
-    except (UserError, SkillError) as error:
+    except UserError as error:
         raise Refused(f"{path}: {error}") from None
     except UnicodeDecodeError:
         raise Refused(f"{path}: one of its files is not UTF-8") from None
