@@ -31,7 +31,6 @@ from pytest_skillopt.search.budget import FINAL
 from pytest_skillopt.search.estimate import smallest_gain
 from pytest_skillopt.search.extensions import notes_on_search
 from pytest_skillopt.search.final_comparison import reserve_final, samples_of_test, shortage
-from pytest_skillopt.tasks.splits import SplitError
 from pytest_skillopt.tasks.task import describe_tasks, keep_tasks
 from pytest_skillopt.untrusted import no_command
 
@@ -61,9 +60,9 @@ class Plan:
         tasks = describe_tasks(self._config, self.settings, items)
         try:
             self.tasks, notes = split_tasks(tasks, self.settings, self.mode)
-        except SplitError as error:
+            told = hooked_notes(self._config, self.mode, self.settings, self.tasks)
+        except UserError as error:
             raise pytest.UsageError(str(error)) from None
-        told = hooked_notes(self._config, self.mode, self.settings, self.tasks)
         self._lines = [*self._plan(notes, left_out), *told]
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

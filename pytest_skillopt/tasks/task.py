@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from pytest_skillopt.errors import UserError
 from pytest_skillopt.settings import ini
 from pytest_skillopt.skill.find import find_skill, project_path, skill_paths
 from pytest_skillopt.skill.text import SkillError
@@ -372,5 +373,5 @@ def describe_tasks(
     """Return the tasks among the items; raise UsageError for a wrong marker or unknown skill."""
     try:
         return collect_tasks(items, SkillLocator(config.rootpath, settings.skill))
-    except SkillError as error:
+    except UserError as error:
         raise pytest.UsageError(str(error)) from None

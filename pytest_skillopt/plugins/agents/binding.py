@@ -110,10 +110,7 @@ def identify(item: pytest.Item, settings: Settings, skill: str) -> str:
     resolve(settings.sandbox)
     signed_in = own_sign_in(item.config)
     find = signed_in.find if signed_in else installed
-    try:
-        harness = find(name)
-    except ModelConfigError as error:
-        raise pytest.UsageError(str(error)) from None
+    harness = find(name)
     _check_kind(skill, harness)
     if signed_in:
         _check_streams(item.config, settings, harness.name)
@@ -124,15 +121,12 @@ def own_sign_in(config: pytest.Config) -> SignedIn | None:
     """Return the target if it is an agent under the user's own sign-in.
 
     Raises:
-        pytest.UsageError: it cannot be used here.
+        ModelConfigError: it cannot be used here.
     """
     models = Models.of(config)
     if provider_of(models.settings, "target") != PROVIDER:
         return None
-    try:
-        target = models.get("target")
-    except ModelConfigError as error:
-        raise pytest.UsageError(str(error)) from None
+    target = models.get("target")
     return target if isinstance(target, SignedIn) else None  # else conftest.py returned another
 
 
