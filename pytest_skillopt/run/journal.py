@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_skillopt.model.types import Completion, ModelError, ModelFault, Usage
 from pytest_skillopt.rollouts.rollout import Rollout
+from pytest_skillopt.rollouts.sampler import OWN_AGENT
 from pytest_skillopt.untrusted import parsed, redact
 
 if TYPE_CHECKING:
@@ -97,6 +98,11 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
     def kept(self, kind: str) -> list[Data]:
         """Return the data of the entries of a kind that were present when it was opened."""
         return [entry.data for entry in self.entries if entry.kind == kind]
+
+    @property
+    def about(self) -> Data:
+        """Description of the run that was present when it was opened; empty if there was none."""
+        return next(iter(self.kept("run")), {})
 
     def once(self, kind: str, make: Callable[[], Data]) -> Data:
         """Return the data of the run's only entry of a kind, which its first session writes."""
@@ -185,6 +191,20 @@ def entries_of(path: Path, kind: str) -> Iterator[Data]:
                 yield entry["data"]
 
 
+def usage_in(kind: str, data: Data) -> Iterator[tuple[str, str, Usage]]:
+    """Yield role, stage and usage of the calls that an entry tells of, if any."""
+    found: dict[tuple[str, str], Usage] = {}
+    if kind in ("rollout", "error"):
+        stage = data["request"]["stream"].partition("/")[0]
+        own = Usage(**data.get("reported", {}))
+        found["target", stage] = Usage(**data["usage"]).minus(own)
+        found[OWN_AGENT, stage] = own
+        found |= {(role, stage): Usage(**used) for role, used in data["other_usage"].items()}
+    elif kind in ("reply", UNANSWERED):
+        found["optimizer", data["stage"]] = Usage(**data["usage"])
+    yield from ((*key, used) for key, used in found.items() if used != Usage())
+
+
 class JournalLedger:
     """The sampler's ``Ledger``: the rollouts of a run, by request key."""
 
@@ -236,8 +256,7 @@ class JournaledModel:
     ) -> None:
         self.name, self.fingerprint = model.name, model.fingerprint
         self.simulated = model.simulated
-        described: Data = next(iter(journal.kept("run")), {})
-        self._first = described.get("models", {}).get("optimizer", model.fingerprint)
+        self._first = journal.about.get("models", {}).get("optimizer", model.fingerprint)
         """Fingerprint of the optimizer that the run was begun with; another may have to end it."""
         self._model = model
         self._journal = journal

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.types import Usage
 from pytest_skillopt.options import with_setting
-from pytest_skillopt.rollouts.sampler import OWN_AGENT
 from pytest_skillopt.run.directory import Home, RunError, description_of, finished
-from pytest_skillopt.run.journal import UNANSWERED, JournalError, entries_of
+from pytest_skillopt.run.journal import UNANSWERED, JournalError, entries_of, usage_in
 from pytest_skillopt.run.result import Result, SkillResult, UsageRow
 from pytest_skillopt.skill.diff import patch_of
 from pytest_skillopt.skill.version import Version
@@ -228,18 +227,11 @@ def versions_of_packages(tasks: Iterable[SkillTask]) -> dict[str, str]:
 def earlier_usage(journal: Path) -> dict[tuple[str, str], Usage]:
     """Sum the usage in a run's journal by role and stage."""
     used: defaultdict[tuple[str, str], Usage] = defaultdict(Usage)
-    for kind in ("rollout", "error"):
+    for kind in ("rollout", "error", "reply", UNANSWERED):
         for data in entries_of(journal, kind):
-            stage, own = data["request"]["stream"].partition("/")[0], data.get("reported", {})
-            of_own, whole = Usage(**own), Usage(**data["usage"])
-            used["target", stage] += whole.minus(of_own)
-            for role, usage_of_role in data["other_usage"].items():
-                used[role, stage] += Usage(**usage_of_role)
-            used[OWN_AGENT, stage] += of_own
-    for kind in ("reply", UNANSWERED):
-        for data in entries_of(journal, kind):
-            used["optimizer", data["stage"]] += Usage(**data["usage"])
-    return {key: usage for key, usage in used.items() if usage != Usage()}
+            for role, stage, usage in usage_in(kind, data):
+                used[role, stage] += usage
+    return used
 
 
 def refuse_finished(directory: Path) -> None:
@@ -281,9 +273,8 @@ def check_same_run(journal: Journal, description: dict[str, Any]) -> None:
     if not journal.entries:
         journal.write("run", description)
         return
-    earlier = next(iter(journal.kept("run")), None)
     difference = ": the line of its journal that describes it is damaged"
-    if earlier is None or (difference := _difference(earlier, description)):
+    if not journal.about or (difference := _difference(journal.about, description)):
         raise RunError(f"run {journal.path.parent.name} cannot be continued{difference}")
 
 
@@ -320,7 +311,7 @@ def versions_at_start(
     journal: Journal, directory: RunDirectory, versions: Mapping[str, Version]
 ) -> dict[str, Version]:
     """Return the skills at the run's start: a killed run may have written them since."""
-    start: dict[str, str] = next((data["skills"] for data in journal.kept("run")), {})
+    start: dict[str, str] = journal.about.get("skills", {})
     ours = {(data["skill"], data["version"]) for data in journal.kept("writing")}
     return {
         skill: Version.unpack(directory.content(start[skill]))

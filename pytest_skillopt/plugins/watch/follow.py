@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.types import Usage
 from pytest_skillopt.run.directory import JOURNAL, RESULT, is_held
-from pytest_skillopt.run.journal import EXPECTED, RATES, unseal
+from pytest_skillopt.run.journal import EXPECTED, RATES, unseal, usage_in
 from pytest_skillopt.untrusted import bound, printable
 from pytest_skillopt.words import full_stop
 
@@ -62,7 +62,7 @@ class Follower:
         self._faults: Counter[str] = Counter()
         self._rates: dict[str, list[float]] = {}
         """Expected pass rates of the train tasks at the start and now, by skill."""
-        self._spent: dict[str, Usage] = {}
+        self._spent: defaultdict[str, Usage] = defaultdict(Usage)
         self._phase = ""
         self._first = self._last = self._session = 0.0
         self._in_session = 0
@@ -77,6 +77,8 @@ class Follower:
                 entry = unseal(line)
                 if entry is not None:
                     self._take(entry, self._end)
+                    for role, _, used in usage_in(entry["kind"], entry["data"]):
+                        self._spent[role] += used
                 self._end += len(line)
 
     def _take(self, entry: Mapping[str, Any], offset: int) -> None:
@@ -91,7 +93,6 @@ class Follower:
             self._rollout(data, offset)
         elif kind == "reply":
             self._phase = "the optimizer is working"
-            self._spend("optimizer", data["usage"])
         elif kind == "step":
             self._steps[data.get("skill", ""), data["step"]] = data
         elif kind == "edit":
@@ -139,9 +140,6 @@ class Follower:
         )
         self._outcomes[outcome] += 1
         self._in_session += outcome != "error"
-        self._spend("target", data["usage"])
-        for role, usage in data["other_usage"].items():
-            self._spend(role, usage)
         if outcome == "error":
             self._faults[f"{request['task']}: {(data['error'] or {}).get('message', '')}"] += 1
 
@@ -151,9 +149,6 @@ class Follower:
 
     def _version(self, version: str) -> int:
         return self._versions.setdefault(version, len(self._versions))
-
-    def _spend(self, role: str, usage: Mapping[str, Any]) -> None:
-        self._spent[role] = self._spent.get(role, Usage()) + Usage(**usage)
 
     def state(self, since: int) -> dict[str, Any]:
         """Return what the page shows as JSON values; texts are printable and bounded.

@@ -145,6 +145,19 @@ def test_a_torn_last_line_is_taken_when_it_is_whole(run: Path) -> None:
         server.server_close()
 
 
+def test_a_call_without_a_reply_is_paid_for(run: Path) -> None:
+    journal = write_journal(run)
+    server = Watch(run)
+    try:
+        assert "optimizer" not in server.look(0)["spent"]
+        lost = {"stage": "reflect", "fault": "HTTP 500", "usage": {"calls": 2}}
+        journal.write("unanswered", lost, key="k")
+        assert server.look(0)["spent"]["optimizer"]["calls"] == 2
+    finally:
+        journal.close()
+        server.server_close()
+
+
 def test_a_run_that_is_continued_shows_each_step_once(run: Path) -> None:
     write_journal(run).close()
     server = Watch(run)
