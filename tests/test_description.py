@@ -77,14 +77,14 @@ def test_a_description_that_tells_requests_apart_is_written(
 ) -> None:
     project.run("git", "init", "--quiet")
     project.run("git", "commit", "--quiet", "--allow-empty", "--message=Begin")
-    text, skill = train(project, chat_server, edits=[{"content": GOOD}])
+    text, skill = train(project, chat_server, edits=[{"content": ALWAYS}, {"content": GOOD}])
     assert skill["written"]
     assert text == START.replace("For lists.", f"'{GOOD}'")
     result = json.loads((project.path / ".skillopt/proposal/result.json").read_text())
     counted = [row for row in result["skills"][0]["tasks"] if row["split"] != "test"]
     assert {row["trigger"] for row in counted} == {True, False}, "propose looks at both"
     accepted = [edit for edit in skill["edits"] if edit["status"] == "accepted"]
-    assert [edit["field"] for edit in accepted] == ["description"]
+    assert [edit["content"] for edit in accepted] == [GOOD], "no skill has two descriptions"
     validator = pytest.importorskip("skills_ref.validator")
     assert validator.validate(project.path / "skills/house-greeting") == []
 

@@ -154,4 +154,6 @@ class Ideas:
         edits = [self._edits[one], self._edits[other]]
         if one in self._needs[other] or other in self._needs[one]:
             return True
+        if {edit.field for edit in edits} == {"description"}:
+            return False  # the second would replace the first
         return all(rebuild(whole.version, order) is not None for order in (edits, edits[::-1]))
