@@ -292,7 +292,9 @@ class Purse:
         number = self._tightest
         if number is None:
             return ""
-        said = _setting(number, self.caps[number])
+        said = _setting(number, (self._whole or self).caps[number])
+        if self._parts > 1:
+            said = f"the skill's share of {said}"
         if number == 0:
             return f"{said} pays for {self.caps.rollouts:,.0f} rollouts"
         seen, price = self._seen, _shown(number, self.price[number])
