@@ -301,9 +301,12 @@ def refuse_keys(config: pytest.Config, names: Iterable[str]) -> None:
         if gone:
             raise pytest.UsageError(f"{name} no longer exists: {gone}")
         near = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=1, cutoff=0.0)
-        place = f" in {config.inipath.name}" if config.inipath else ""
-        hint = "" if name in near else f"; the nearest is {near[0]} (docs/reference.md has all)"
-        raise pytest.UsageError(f"{name}{place} is not a setting{hint}{switched_off(config)}")
+        hint = switched_off(config) or f"; the nearest is {near[0]} (docs/reference.md has all)"
+        given = any(
+            word.startswith(name) for word in config.known_args_namespace.override_ini or ()
+        )
+        place = "" if given or not config.inipath else f" in {config.inipath.name}"
+        raise pytest.UsageError(f"{name}{place} is not a setting{hint}")
 
 
 def refuse_table(config: pytest.Config) -> None:
