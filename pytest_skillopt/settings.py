@@ -302,9 +302,8 @@ def refuse_keys(config: pytest.Config, names: Iterable[str]) -> None:
             raise pytest.UsageError(f"{name} no longer exists: {gone}")
         near = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=1, cutoff=0.0)
         hint = switched_off(config) or f"; the nearest is {near[0]} (docs/reference.md has all)"
-        given = any(
-            word.startswith(name) for word in config.known_args_namespace.override_ini or ()
-        )
+        overrides = config.known_args_namespace.override_ini or ()
+        given = any(word.startswith(name) for word in overrides)
         place = "" if given or not config.inipath else f" in {config.inipath.name}"
         raise pytest.UsageError(f"{name}{place} is not a setting{hint}")
 
