@@ -98,11 +98,12 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
 def test_a_cap_is_shared_out_so_that_every_last_comparison_is_made(project: Project) -> None:
     cap = 90
     shown = project.train(f"--skillopt-max-rollouts={cap}")
+    found = project.result
     for number, skill in enumerate(SKILLS, 1):
         path = f"skills/{skill}/SKILL.md"
         assert f"skillopt: {path}, skill {number} of 2\n" in shown
         assert f"skillopt: {path}: its tasks are not split, since parts of so few (8)" in shown
-    found = project.result
+        assert f"{path}: the search ended early: skillopt_max_rollouts" in str(found["notes"])
     assert [skill["status"] for skill in found["skills"]] == ["accepted", "accepted"], found
     assert found["rollouts"] <= cap
     assert project.improved == list(SKILLS)

@@ -71,7 +71,8 @@ def _train_each(run: Run, display: Display) -> list[TrainOutcome]:
     """Train one skill after the other, each with an equal part of the budget that is left."""
     outcomes: list[TrainOutcome] = []
     for place, skill in enumerate(run.versions):
-        if len(run.versions) > 1:
+        named = f"{skill}: " if len(run.versions) > 1 else ""
+        if named:
             display.line(f"skillopt: {skill}, skill {place + 1} of {len(run.versions)}")
         # Rollouts of the skill before that still run would count against this one.
         run.sampler.settle()
@@ -80,7 +81,7 @@ def _train_each(run: Run, display: Display) -> list[TrainOutcome]:
         renewed = _new_descriptions(run, outcomes)
         outcome = _unless_interrupted(_train_skill(run, display, skill, purse, rivals, renewed))
         outcomes.append(outcome)
-        run.notes += outcome.notes
+        run.notes += [named + note for note in outcome.notes]
         if outcome.status == "interrupted":
             break
     return outcomes
