@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.model.config import Server, model_config, protect_requests, provider_of
+from pytest_skillopt.model.config import (
+    Server,
+    check_prices,
+    model_config,
+    protect_requests,
+    provider_of,
+)
 from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.types import CapReached, ModelConfigError
 from pytest_skillopt.settings import Settings
@@ -74,6 +80,18 @@ class Models:
                 ask = self._config.hook.pytest_skillopt_client
                 self._made[role] = ask(config=self._config, role=role) or self.build(role)
             return self._made[role]
+
+    def capped(self, role: Role) -> Model:
+        """Return the model of a role for a command; from now on the caps hold.
+
+        Raises:
+            ModelConfigError: the settings name no usable one, or no price under a cap in money.
+        """
+        self.throttle = Meter(self.settings)
+        model = self.get(role)
+        if self.settings.max_cost and hasattr(model, "config"):
+            check_prices([model.config])
+        return model
 
     def probe(self, roles: Iterable[Role], ended: Callable[[], str]) -> None:
         """Check concurrently that the built-in clients of some roles get an answer.

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, ValidationError
 from pytest_skillopt.cli import tell
 from pytest_skillopt.errors import UsageError, UserError
 from pytest_skillopt.model.roles import Models
-from pytest_skillopt.model.types import ModelFault
+from pytest_skillopt.model.types import ModelError
 from pytest_skillopt.plugins.judge.judge import Judge, UnreadableJudgement
 from pytest_skillopt.rates import interval
 from pytest_skillopt.words import percent, plural
@@ -108,15 +108,15 @@ def calibrate(config: pytest.Config, path: Path) -> int:
         ModelError: the judge cannot be used, or its first call failed.
     """
     rows = read_labels(path)
-    model = Models.of(config).get("judge")
+    model = Models.of(config).capped("judge")
     tell(f"{plural(len(rows), 'call')} of {model.name}, one for each label")
     judge = Judge(model, sample="calibrate")
     counts: Counter[tuple[bool, bool]] = Counter()
     for row in rows:
         try:
             grade = judge(row.rubric, row.answer, question=row.question or "")
-        except ModelFault as error:
-            # A provider that has answered before is not given up: the grades are paid for.
+        except ModelError as error:
+            # After the first grade, which is paid for, those that there are count.
             passes = bool(counts) or isinstance(error, UnreadableJudgement)
             if error.fatal or not passes:
                 raise

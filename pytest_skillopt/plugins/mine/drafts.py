@@ -19,6 +19,7 @@ from pytest_skillopt.errors import UsageError, UserError
 from pytest_skillopt.model.faults import estimate_tokens
 from pytest_skillopt.model.roles import Models
 from pytest_skillopt.model.structured import Label, ask_json
+from pytest_skillopt.model.types import ModelError
 from pytest_skillopt.plugins.mine.sessions import clean, distinct, read_requests
 from pytest_skillopt.settings import ini
 from pytest_skillopt.skill.text import SkillError, Text
@@ -77,12 +78,18 @@ def mine(config: pytest.Config, skill: Path, output: Path, args: argparse.Namesp
     batches = [requests[i : i + BATCH] for i in range(0, len(requests), BATCH)]
     prompts = [_about_requests(skill, batch) for batch in batches]
     told = f"{plural(files, 'file')} of {source}, {plural(len(requests), 'different request')}"
-    if not _agreed(config, f"read {told}", prompts, args.yes):
+    model = Models.of(config).capped("optimizer")
+    if not _agreed(model, f"read {told}", prompts, args.yes):
         return 1
-    model = Models.of(config).get("optimizer")
     drafts: list[_Draft] = []
     for number, (batch, prompt) in enumerate(zip(batches, prompts, strict=True)):
-        drafts += _read_drafts(_answer(model, prompt, f"mine/{number}"), batch)
+        try:
+            drafts += _read_drafts(_answer(model, prompt, f"mine/{number}"), batch)
+        except (ModelError, UserError) as error:
+            if not drafts:
+                raise
+            # The drafts that there are were paid for.
+            tell(f"call {number + 1} brought no drafts: {error}")
         if len(drafts) >= args.tests:
             break
     return _keep(config, skill, output, drafts[: args.tests])
@@ -103,9 +110,10 @@ def init(config: pytest.Config, skill: Path, output: Path, args: argparse.Namesp
     if triggers:
         parts += _about_triggers(skill)
     prompt = "\n\n".join(parts)
-    if not _agreed(config, f"read {skill.parent}", [prompt], args.yes):
+    model = Models.of(config).capped("optimizer")
+    if not _agreed(model, f"read {skill.parent}", [prompt], args.yes):
         return 1
-    answer = _answer(Models.of(config).get("optimizer"), prompt, "init")
+    answer = _answer(model, prompt, "init")
     most_queries = _QUERIES if triggers else 0
     queries = answer.should_trigger[:most_queries], answer.near_misses[:most_queries]
     drafts = _read_drafts(answer, ())[: args.tests]
@@ -125,9 +133,8 @@ def _about_triggers(skill: Path) -> Iterator[str]:
     )
 
 
-def _agreed(config: pytest.Config, what: str, prompts: Sequence[str], yes: bool) -> bool:
+def _agreed(model: Model, what: str, prompts: Sequence[str], yes: bool) -> bool:
     """Show what will be sent and its cost, and ask the user to confirm."""
-    model = Models.of(config).get("optimizer")
     tokens = estimate_tokens("".join(prompts))
     price = model.config.price if hasattr(model, "config") else None
     cost = f", about ${price.cost(tokens, _OUT * len(prompts)):.2f}" if price else ""

@@ -65,7 +65,9 @@ def test_an_answer_without_a_grade_is_named_and_left_out(
         return "Nice!" if "odd" in answer else grade(body)
 
     chat_server.reply = reply
-    answers = ("odd one", "good", "late one")
+    ini = project.path / "tox.ini"
+    ini.write_text(f"{ini.read_text()}\nskillopt_max_calls = 4\n")
+    answers = ("odd one", "good", "late one", "good", "good one")
     rows = [{"answer": a, "rubric": "polite", "label": True} for a in answers]
     result = calibrate(project, "\n".join(map(json.dumps, rows)))
     assert result.ret == 0, result.stderr.str()
@@ -74,10 +76,11 @@ def test_an_answer_without_a_grade_is_named_and_left_out(
             "  left out: 'odd one': openai:j: unreadable judgement: no JSON object or array; "
             "try another skillopt_judge",
             "  left out: 'late one': openai:j: HTTP 400: overloaded",
-            "agreement 100.0 % * on 1 label, *",
+            "  left out: 'good one': skillopt_max_calls: the cap of 4 model calls is reached *",
+            "agreement 100.0 % * on 2 labels, *",
         ]
     )
-    for row, said in zip(rows[::2], ("no grade could be read", "HTTP 400"), strict=True):
+    for row, said in zip(rows[:3:2], ("no grade could be read", "HTTP 400"), strict=True):
         result = calibrate(project, json.dumps(row))
         assert result.ret == 1
         assert f"error: openai:j: {said}" in result.stderr.str()

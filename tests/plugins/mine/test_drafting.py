@@ -16,7 +16,7 @@ from pytest_skillopt.plugins.mine.sessions import clean, distinct, read_requests
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from chat_server import Body, ChatServer
+    from chat_server import Answer, Body, ChatServer
 
 KEY = "sk-proj-abcdefghij0123456789ABCDEFGHIJ"
 ASKED = "Write the release notes for version 2.1 of the parser"
@@ -251,6 +251,37 @@ def test_nothing_is_sent_before_it_was_agreed_to(
     assert "add --yes" in result.stderr.str()
     result.stdout.fnmatch_lines(["read 1 file of *"])
     assert chat_server.calls == 0
+
+
+def test_drafts_that_were_paid_for_are_kept_when_a_later_call_brings_none(
+    project: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytest_skillopt.plugins.mine.drafts.BATCH", 1)
+    log, ini = project.path / "rollout.jsonl", project.path / "tox.ini"
+    log.write_text(codex(ASKED, "Sort our people", "Draw a large map", "Sing a song of old"))
+    settings, draft = f"{ini.read_text()}\n", chat_server.reply
+    caps = "skillopt_max_calls = 2\nskillopt_max_cost = 1\n"
+    ini.write_text(settings + caps)
+    command = ("init", "notes", "--from", str(log), "--yes")
+    assert "skillopt_max_cost: no price is known for m" in call(*command).stderr.str()
+    assert chat_server.calls == 0
+    ini.write_text(f"{settings}{caps}skillopt_prices = m=1/1\n")
+
+    def reply(body: Body) -> str | Answer:
+        if "Sort our people" in asked_in(body):
+            return chat_server.answer.error(400, "overloaded")
+        return draft(body)
+
+    chat_server.reply = reply
+    result = call(*command)
+    assert result.ret == 0, result.stderr.str()
+    result.stdout.fnmatch_lines_random(
+        [
+            "call * brought no drafts: openai:m: HTTP 400: overloaded",
+            "call * brought no drafts: skillopt_max_calls: the cap of 2 model calls is reached *",
+            "2 drafts in *",
+        ]
+    )
 
 
 def test_a_starter_suite_runs(project: pytest.Pytester) -> None:
