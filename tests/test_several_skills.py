@@ -113,6 +113,23 @@ def test_a_cap_is_shared_out_so_that_every_last_comparison_is_made(project: Proj
     )
 
 
+def test_a_file_of_two_skills_is_trained_with_one_of_them(
+    project: Project, chat_server: ChatServer
+) -> None:
+    """Else the second could not be written, or would be changed by the first."""
+    (project.path / "AGENTS.md").write_text("# House\n")
+    train = ("--skillopt-train", "-oskillopt_files=../../AGENTS.md")
+    said = "AGENTS.md belongs to skills/farewell/SKILL.md and skills/hello/SKILL.md: *"
+    project.run(*train, "--collect-only").stdout.fnmatch_lines([f"{said}; the run would be*"])
+    refused = project.run(*train)
+    assert refused.ret == pytest.ExitCode.USAGE_ERROR
+    refused.stderr.fnmatch_lines([f"ERROR: {said}"])
+    assert chat_server.calls == 0
+    assert project.run("--skillopt", train[1]).ret == 1
+    project.train(train[1], "test_hello.py")
+    assert project.improved == ["hello"]
+
+
 def test_errors_of_one_skill_do_not_end_the_training_of_the_next(project: Project) -> None:
     project.break_first()
     project.run("--skillopt-train")

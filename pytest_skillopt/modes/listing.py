@@ -147,7 +147,8 @@ class Plan:
     def _faults(self) -> Iterator[str]:
         """Name faults of the skills, and a fault that ends a run before its first call."""
         try:
-            found = read_versions(self._config.rootpath, self.tasks, self.settings)
+            root = self._config.rootpath
+            found = read_versions(root, self.tasks, self.settings, self.mode)
             yield from notes_on_skills(found)
             parse_prices(self.settings.prices)
         except UserError as fault:

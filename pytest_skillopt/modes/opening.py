@@ -84,7 +84,7 @@ def opened(
     home = Home(root / settings.dir)
     tasks, notes = split_tasks(tasks, settings, mode)
     notes += finish_writing(root, home, skills_of(tasks), Trained.of(settings))
-    versions = read_versions(root, tasks, settings)
+    versions = read_versions(root, tasks, settings, mode)
     resumed = None if mode.resume is None else home.find(mode.resume, "training")
     if resumed is not None:
         refuse_finished(resumed)

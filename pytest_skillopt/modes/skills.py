@@ -7,8 +7,9 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.skill.read import read_version
+from pytest_skillopt.skill.text import SkillError
 from pytest_skillopt.skill.trained import Trained
-from pytest_skillopt.skill.version import SKILL_FILE
+from pytest_skillopt.skill.version import SKILL_FILE, place_of
 from pytest_skillopt.tasks.splits import assign_splits
 from pytest_skillopt.words import plural
 
@@ -48,14 +49,33 @@ def skills_of(tasks: Iterable[SkillTask]) -> list[str]:
     return list(dict.fromkeys(task.skill for task in tasks))
 
 
-def read_versions(root: Path, tasks: Sequence[SkillTask], settings: Settings) -> dict[str, Version]:
+def read_versions(
+    root: Path, tasks: Sequence[SkillTask], settings: Settings, mode: Mode
+) -> dict[str, Version]:
     """Read the skills.
 
     Raises:
-        SkillError: a skill cannot be read.
+        SkillError: a skill cannot be read, or a training would change a file of two skills.
     """
     trained = Trained.of(settings)
-    return {skill: read_version(Path(skill), root, trained) for skill in skills_of(tasks)}
+    found = {skill: read_version(Path(skill), root, trained) for skill in skills_of(tasks)}
+    if mode.name == "train":
+        _refuse_shared(found, root)
+    return found
+
+
+def _refuse_shared(versions: Mapping[str, Version], root: Path) -> None:
+    owners: dict[Path, str] = {}
+    for skill, version in versions.items():
+        for name in version:
+            place = place_of(skill, name)
+            owner = owners.setdefault((root / place).resolve(), skill)
+            if owner != skill:
+                raise SkillError(
+                    f"{place} belongs to {owner} and {skill}: what one of them learns would change "
+                    "the other one, unmeasured; choose the tests of one skill, by paths or -k, or "
+                    "name only other files in skillopt_files"
+                )
 
 
 def notes_on_skills(versions: Mapping[str, Version]) -> Iterator[str]:
