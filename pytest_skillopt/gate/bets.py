@@ -9,14 +9,14 @@ depend on the draw, so the ratio
 has mean 1: sum over documents d of P(d) P(o | d) / mean = 1 for each outcome o. A gambler who
 stakes the share f of the wealth multiplies it by ``1 + f (r - 1)``; the wealth starts at 1 and has
 mean 1 after any number of bets (a test martingale). Nothing is assumed of the tasks, of the order
-and of the stopping, and the model may be wrong: then the bets are bad and the wealth falls. Half of
-the stake is kept and three gamblers share the other half:
+and of the stopping, and the model may be wrong: then the bets are bad and the wealth falls. A
+quarter of the stake is kept; four gamblers share the rest, with ``f`` of 0, 1/4, 1/2 and 1. Before
+each bet they put a twentieth of their wealth together and divide it evenly ("fixed share"; Herbster
+and Warmuth 1998, Machine Learning 32): what was lost while the model knew little can be won later.
 
-    E = 1/2 + 1/2 mean over f of prod(1 + f (r - 1))
-
-``E`` is an e-value (Shafer 2021, "Testing by betting"; Vovk and Wang 2021, Annals of Statistics
-49): P(E >= 1 / alpha) <= alpha at any time, and ``p / E`` is a p-value for a p-value ``p`` of later
-samples (Ignatiadis, Wang, Ramdas 2024, Biometrika 111).
+``E``, the wealth of all, is an e-value (Shafer 2021, "Testing by betting"; Vovk and Wang 2021,
+Annals of Statistics 49): P(E >= 1 / alpha) <= alpha at any time, and ``p / E`` is a p-value for a
+p-value ``p`` of later samples (Ignatiadis, Wang, Ramdas 2024, Biometrika 111).
 
 A search bets on a document and a task only the first time that they meet. A server that repeats its
 replies, or a text that moves a task by an accident of its wording, gives a dependence of outcome
@@ -31,9 +31,12 @@ from __future__ import annotations
 
 import math
 
-STAKES = (0.25, 0.5, 1.0)
-KEPT = 0.5
+STAKES = (0.0, 0.25, 0.5, 1.0)
+"""Share of the wealth that each gambler stakes."""
+KEPT = 0.25
 """Part of the stake that is not betted, so that ``E`` never falls below it."""
+SHARED = 0.05
+"""Part of the gamblers' wealth that is divided evenly before each bet."""
 MOST = 1e100
 """Wealth at which a gambler stops: far above what any verdict asks for, far below an overflow."""
 
@@ -58,9 +61,10 @@ class Bets:
         if not (0 < drawn < 1 and 0 < mean < 1):
             raise ValueError(f"a bet needs probabilities in (0, 1), not {drawn} and {mean}")
         ratio = passed * drawn / mean + (1 - passed) * (1 - drawn) / (1 - mean)
+        part = SHARED * math.fsum(self._wealth) / len(STAKES)
         for gambler, stake in enumerate(STAKES):
-            wealth = self._wealth[gambler] * (1 + stake * (ratio - 1))
-            self._wealth[gambler] = min(MOST, wealth)
+            wealth = (1 - SHARED) * self._wealth[gambler] + part
+            self._wealth[gambler] = min(MOST, wealth * (1 + stake * (ratio - 1)))
 
     @property
     def e_value(self) -> float:
