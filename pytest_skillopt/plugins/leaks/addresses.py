@@ -23,7 +23,7 @@ _DOT = re.compile(
 )
 _PLACEHOLDER = re.compile(r"\$?\{[^{}\s]{0,80}\}|\$\w+|<[^<>\s]{0,80}>")
 _URL = re.compile(
-    r"(?:\b[a-z][a-z0-9+.-]{1,20}:|(?<![\w:/.]))//+((?:[^\s/?#\"'()\[\]]|\[[0-9a-f:.]+\]){1,300})"
+    r"(?:(?:\b[a-z][a-z0-9+.-]{1,20}:|(?<![\w:/.]))//+|\bwww\.)((?:[^\s/?#\"'()\[\]]|\[[0-9a-f:.]+\]){1,300})"
 )
 _MAIL = re.compile(
     r"(?<![\w.+-])[\w.+-]{1,64}@((?!v?\d+\.\d)(?:[\w-]{1,63}\.)+[a-z]{2,24})(?![\w-])"
@@ -85,7 +85,7 @@ def _character(escape: re.Match[str]) -> str:
     return chr(int(escape[1], 16) if escape[1] else int(escape[2], 8))
 
 
-_UNQUOTED = str.maketrans("", "", "*\\")
+_UNQUOTED = str.maketrans("\u3002", ".", "*\\")  # a full stop in names of hosts, too
 
 
 def _addresses(text: str) -> Iterator[str]:
@@ -122,8 +122,8 @@ def _of_programs(text: str) -> Iterator[str]:
 
 def _outside(host: str) -> Iterator[str]:
     """Yield the host unless it is reserved or without a dot, and so in the local network."""
-    if re.fullmatch(r"0x[0-9a-f]+|\d{6,}", host):
-        yield host  # an IP address in one number
+    if re.fullmatch(r"0x[0-9a-f]+|\d{6,}|(?:[\d.]+\.)?0\d[\d.]+", host):
+        yield host  # an IP address in one number, or in octal ones
     elif re.fullmatch(r"[\d.]+", host):
         yield from _outside_ip(host)
     elif "." in host and not _RESERVED.fullmatch(host) and host not in _PRODUCTS:

@@ -29,11 +29,13 @@ _LEAST_ENCODED = 12
 _LETTER_SHARE = 0.5
 """Share of letters, in (0, 1], from which decoded bytes count as text."""
 
-_BASE16 = re.compile(r"(?<![0-9A-Za-z])(?:[0-9A-Fa-f]{2}){12,}(?![0-9A-Za-z])")
+_BASE16 = re.compile(r"(?<![0-9A-Za-z])(?:[0-9A-Fa-f]{2} ?){11,}[0-9A-Fa-f]{2}(?![0-9A-Za-z])")
 _BASE64 = re.compile(r"(?<![\w+/=-])[A-Za-z0-9+/_-]{16,}={0,2}(?![\w+/=])")
 _BASE32 = re.compile(r"(?<![\w=])[A-Z2-7]{20,}={0,6}(?![\w=])")
-_ESCAPES = re.compile(r"(?:(?<!\\)\\++(?:x|u00)[0-9a-f]{2}|%[0-9a-f]{2}|&#x[0-9a-f]{2};){6,}", re.I)
-_ESCAPE = re.compile(r"(?:x|u00|%)([0-9a-f]{2})|#x([0-9a-f]{2});", re.IGNORECASE)
+_ESCAPES = re.compile(
+    r"(?:(?<!\\)\\++(?:x|u00)[0-9a-f]{2}|%[0-9a-f]{2}|&#(?:x[0-9a-f]{2}|\d{2,3});){6,}", re.I
+)
+_ESCAPE = re.compile(r"(?:x|u00|%)([0-9a-f]{2})|#(\d+);", re.IGNORECASE)
 _BLOB = re.compile(
     r"(?<![\w/+.:=-])(?=[A-Za-z0-9+/]*\d)(?=[A-Za-z0-9+/]*[a-z])(?=[A-Za-z0-9+/]*[A-Z])"
     r"[A-Za-z0-9+/]{60,}={0,2}"
@@ -118,7 +120,7 @@ def encoded_texts(text: str) -> Iterator[str]:
     for pattern, decode in decoders.items():
         yield from (run for run in pattern.findall(text) if _is_text(decode, run))
     for match in _ESCAPES.finditer(text):
-        codes = [int(first or second, 16) for first, second in _ESCAPE.findall(match[0])]
+        codes = [int(a or b, 16 if a else 10) for a, b in _ESCAPE.findall(match[0])]
         if all(0x20 <= code < 0x7F for code in codes):
             yield match[0]
     yield from _BLOB.findall(text)
