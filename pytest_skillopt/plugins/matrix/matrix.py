@@ -124,17 +124,20 @@ def _targets(settings: Settings) -> Iterator[tuple[str, list[str]]]:
     for agent, model in itertools.product(agents, models):
         arguments = [f"--skillopt-target={model}"] if model else []
         arguments += [f"-oskillopt_harness={agent}"] if agent else []
-        several = [name for name, all_ in ((agent, agents), (model, models)) if len(all_) > 1]
-        yield ", ".join(several), arguments
+        yield ", ".join(filter(None, (agent, model))), arguments
 
 
 def _listed(text: str) -> list[str]:
     return [*dict.fromkeys(filter(None, map(str.strip, text.split(","))))] or [""]
 
 
+def _shown(row: TargetRow) -> str:
+    return percent(row.rate.rate) if row.rate else "not measured"
+
+
 def _report(config: pytest.Config, matrix: _Matrix) -> None:
     results = matrix.results
-    rates = [f"{row.target}: {percent(row.rate.rate)}" for row in matrix.rows if row.rate]
+    rates = [f"{row.target}: {_shown(row)}" for row in matrix.rows]
     directory = Home(config.rootpath / matrix.settings.dir).new_run()
     simulated = any(one.simulated for one in results)
     errors = sum(one.errors for one in results)

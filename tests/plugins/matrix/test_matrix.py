@@ -97,7 +97,20 @@ def test_caps_hold_for_all_targets_together(
     matrix = results(project)["matrix"]
     assert matrix.targets[1].reason == "skillopt_max_rollouts is reached"
     assert (matrix.status, matrix.targets[1].tasks) == ("unmeasured", {})
+    said = " ".join(done.stdout.str().split())
+    assert "Pass rates openai:good: 100.0 %; openai:half: not measured." in said
     done.stdout.fnmatch_lines(["*2  openai:half * - *skillopt_max_rollouts is reached"])
+
+
+def test_a_target_that_is_named_twice_is_evaluated_once(project: pytest.Pytester) -> None:
+    done = warm_sessions.run(
+        "--skillopt",
+        "--skillopt-target=openai:good,openai:good",
+        "-p",
+        "no:xdist",
+        cwd=project.path,
+    )
+    done.stdout.fnmatch_lines(["Pass rates openai:good: 100.0 %."])
 
 
 def test_a_target_that_cannot_be_used_is_named(project: pytest.Pytester) -> None:
@@ -132,7 +145,7 @@ def test_a_plan_is_made_for_each_target(project: pytest.Pytester, chat_server: C
 
 
 def test_several_agents(project_of_agent: Project) -> None:
-    """Each agent with each model; the name says what differs."""
+    """Each agent with each model."""
     project = project_of_agent
     stub = (project.path / "stub.py").read_text()
     (project.path / "stub.py").write_text(f"{stub}\nOTHER = AGENT\n")
@@ -142,7 +155,9 @@ def test_several_agents(project_of_agent: Project) -> None:
     assert done.ret == 0
     found = sorted(project.path.glob(".skillopt/runs/*/result.json"))
     matrix = json.loads(found[-1].read_text())
-    assert [row["target"] for row in matrix["targets"]] == ["stub:AGENT", "stub:OTHER"]
+    assert [row["target"] for row in matrix["targets"]] == [
+        f"stub:{name}, openai:fake-model" for name in ("AGENT", "OTHER")
+    ]
     assert [row["tasks"] for row in matrix["targets"]] == [{"test_task.py::test_it": [1, 1]}] * 2
 
 
