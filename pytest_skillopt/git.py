@@ -222,8 +222,8 @@ class Tree:
         entry = self.files.get(place)
         if entry and entry.mode == _SUBMODULE:
             raise GitError(
-                f"{place} is a submodule, whose files are in another repository: run the check "
-                "in that one"
+                f"{place} is a submodule, whose files are in another repository: run this in "
+                "that one"
             )
         return entry
 

@@ -226,6 +226,7 @@ def _base_entry(path: str, base: Base) -> Entry:
         raise Refused("not a plain path under the top of the repository")
     entry = base.tree.files.get(path)
     if entry is None:
+        base.tree.real(path)  # raises GitError if it lies in a submodule
         raise Refused(
             "the base branch has no such file: push it, or, if it was renamed or deleted since, "
             "train again there"

@@ -307,6 +307,16 @@ def test_symlink_in_the_base_is_no_skill_file(project: Project) -> None:
         check(project)
 
 
+def test_skill_in_a_submodule_of_the_base(project: Project) -> None:
+    project.propose()
+    project.git("rm", "-r", "--cached", "--quiet", "skills", "pyproject.toml")  # it named the skill
+    commit = project.git("rev-parse", "HEAD").strip()
+    project.git("update-index", "--add", "--cacheinfo", f"160000,{commit},skills")
+    project.git("commit", "--quiet", "-m", "Submodule")
+    with pytest.raises(Refused, match="skills is a submodule, whose files are in another repo"):
+        check(project)
+
+
 def test_file_that_the_base_does_not_have(project: Project) -> None:
     project.propose()
     (project.root / "pyproject.toml").unlink()  # it named the skill
