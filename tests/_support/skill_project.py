@@ -99,6 +99,14 @@ class Project:
     def remote_git(self, *args: str) -> str:
         return run_git(self.remote, *args)
 
+    def hook(self, name: str, script: str) -> Path:
+        """Have the remote run a script of the shell at each push."""
+        hook = self.remote / "hooks" / name
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text(f"#!/bin/sh\n{script}")
+        hook.chmod(0o755)
+        return hook
+
     def branches(self) -> dict[str, str]:
         """Branches of the remote with their tips."""
         lines = self.remote_git("for-each-ref", "--format=%(refname:short) %(objectname)").split()

@@ -129,10 +129,8 @@ def test_branch_deleted_at_the_same_moment_is_not_brought_back(proposed: Project
 
 def test_a_branch_that_the_remote_protects_is_named_with_the_way_out(project: Project) -> None:
     project.propose()
-    hook = project.remote / "hooks" / "pre-receive"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text("#!/bin/sh\necho 'GH006: Protected branch update failed.' >&2\nexit 1\n")
-    hook.chmod(0o755)
+    refuse = "echo 'GH006: Protected branch update failed.' >&2\nexit 1\n"
+    project.hook("pre-receive", refuse)
     said = (
         f"the remote origin refused {BRANCH}: GH006: Protected branch update failed.; pre-receive "
         "hook declined: a rule for branches of that name, or missing rights of the token"

@@ -34,14 +34,31 @@ if TYPE_CHECKING:
 REQUEST = Request(BRANCH, "main", "Train", "text", "marker")
 
 
+HEADER = "Basic " + base64.b64encode(f"x-access-token:{TOKEN}".encode()).decode()
+
+
+def propose() -> None:
+    assert main(["propose"]) == 0
+
+
 @contextlib.contextmanager
-def serve_git(repository: Path, authorization: str) -> Iterator[str]:
-    """Serve one bare repository over HTTP to whoever sends exactly this header."""
-    subprocess.run(["git", "config", "http.receivepack", "true"], cwd=repository, check=True)
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """Have a server on loopback; its address."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@contextlib.contextmanager
+def over_http(project: Project, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Serve the remote as a GitHub over HTTP to whoever sends exactly ``HEADER``; its address."""
+    project.remote_git("config", "http.receivepack", "true")
 
     class Handler(BaseHTTPRequestHandler):
         def _serve(self) -> None:
-            if self.headers.get_all("Authorization") != [authorization]:
+            if self.headers.get_all("Authorization") != [HEADER]:
                 self.send_error(401)
                 return
             path, _, query = self.path.partition("?")
@@ -49,7 +66,7 @@ def serve_git(repository: Path, authorization: str) -> Iterator[str]:
                 ["git", "http-backend"],
                 env={
                     **os.environ,
-                    "GIT_PROJECT_ROOT": str(repository),
+                    "GIT_PROJECT_ROOT": str(project.remote),
                     "GIT_HTTP_EXPORT_ALL": "1",
                     "PATH_INFO": path.removeprefix("/octo/repo.git"),
                     "QUERY_STRING": query,
@@ -75,11 +92,10 @@ def serve_git(repository: Path, authorization: str) -> Iterator[str]:
         def log_message(self, *args: Any) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with serving(Handler) as url:
+        project.git("remote", "set-url", "origin", f"{url}/octo/repo.git")
+        monkeypatch.setenv("GITHUB_SERVER_URL", url)
+        yield url
 
 
 @contextlib.contextmanager
@@ -100,11 +116,8 @@ def listen(redirect: str = "") -> Iterator[tuple[str, list[dict[str, str]]]]:
         def log_message(self, *args: Any) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}", headers
-    server.shutdown()
-    server.server_close()
+    with serving(Handler) as url:
+        yield url, headers
 
 
 def test_new_request_is_a_draft(
@@ -114,7 +127,7 @@ def test_new_request_is_a_draft(
     monkeypatch.setenv("GITHUB_RUN_ID", "77")
     project.propose()
 
-    assert main(["propose"]) == 0
+    propose()
 
     (pull,) = github.pulls
     assert (pull["head"]["ref"], pull["base"], pull["draft"]) == (BRANCH, "main", True)
@@ -141,7 +154,7 @@ def test_running_again_changes_nothing(
     before = proposed.branches()
     monkeypatch.setenv("GITHUB_OUTPUT", str(tmp_path / "outputs"))
 
-    assert main(["propose"]) == 0
+    propose()
 
     assert proposed.branches() == before
     assert asked.writes == []
@@ -152,7 +165,7 @@ def test_new_proposal_updates_the_open_request(proposed: Project, asked: FakeGit
     asked.pulls[0]["draft"] = False
     proposed.propose(AFTER + b"\nRound to cents.\n", counts=[(0, 3)])
 
-    assert main(["propose"]) == 0
+    propose()
 
     (pull,) = asked.pulls
     assert "0.0 % to 100.0 %" in pull["title"]
@@ -169,10 +182,10 @@ def test_branch_is_deleted_when_nothing_is_left(
     proposed.commit("By hand", "skills")
     proposed.push()
 
-    assert main(["propose"]) == 0
+    propose()
 
     assert BRANCH not in proposed.branches()
-    assert main(["propose"]) == 0
+    propose()
     assert "the base branch has this text already" in capsys.readouterr().out
     assert asked.writes == []
 
@@ -183,7 +196,7 @@ def test_a_forged_result_with_the_text_of_the_base_deletes_no_other_proposal(
 ) -> None:
     theirs = proposed.branches()[BRANCH]
     proposed.propose(BEFORE, before=before)
-    assert main(["propose"]) == 0
+    propose()
     assert proposed.branches()[BRANCH] == theirs
     assert asked.writes == []
 
@@ -194,7 +207,7 @@ def test_a_result_does_not_choose_the_branch(project: Project, github: FakeGitHu
     file = project.proposal / "result.json"
     file.write_text(file.read_text().replace('"name": "invoices"', '"name": "payroll"'))
     (project.proposal / "invoices").rename(project.proposal / "payroll")
-    assert main(["propose"]) == 0
+    propose()
     assert project.branches().keys() == {"main", BRANCH}
     assert "payroll" not in github.pulls[0]["title"] + github.pulls[0]["body"]
 
@@ -214,7 +227,7 @@ def test_human_push_is_left_alone(
         proposed.commit("By hand", "skills")
         proposed.push()
 
-    assert main(["propose"]) == 0
+    propose()
 
     assert proposed.branches()[BRANCH] == ada.git("rev-parse", "HEAD")
     assert f"somebody else has changed {BRANCH}, so it was not touched" in capsys.readouterr().out
@@ -225,11 +238,11 @@ def test_declined_change_is_not_proposed_again(proposed: Project, asked: FakeGit
     asked.pulls[0]["state"] = "closed"
     proposed.git("push", "--quiet", "origin", "--delete", BRANCH)
 
-    assert main(["propose"]) == 0
+    propose()
     assert (len(asked.pulls), BRANCH in proposed.branches()) == (1, False)
 
     proposed.propose(AFTER + b"\nAnother change.\n")
-    assert main(["propose"]) == 0
+    propose()
     assert (len(asked.pulls), BRANCH in proposed.branches()) == (2, True)
 
 
@@ -255,7 +268,7 @@ def test_fault_at_any_call_ends_in_the_same_state(
     github._serve = real  # type: ignore[method-assign]
     github.faults.clear()
 
-    assert main(["propose"]) == 0
+    propose()
 
     assert len(github.pulls) == 1
     assert project.remote_git("rev-list", "--count", f"main..{BRANCH}") == "1"
@@ -300,14 +313,14 @@ def test_a_request_that_another_job_opens_at_the_same_moment(
     create = github._create
     monkeypatch.setattr(github, "_create", lambda asked: (create(asked), create(asked))[1])
     project.propose()
-    assert main(["propose"]) == 0
+    propose()
     assert len(github.pulls) == 1
 
 
 def test_repository_without_drafts(project: Project, github: FakeGitHub) -> None:
     project.propose()
     github.drafts = False
-    assert main(["propose"]) == 0
+    propose()
     assert github.pulls[0]["draft"] is False
 
 
@@ -365,7 +378,7 @@ def test_a_command_in_the_checkout_does_not_run(
         spy.write_text(f"#!/bin/sh\ntouch {project.root.parent}/ran\nexit 1\n")
         spy.chmod(0o755)
     monkeypatch.setenv("PATH", f"{place}{os.pathsep}{os.environ['PATH']}")
-    assert main(["propose"]) == 0
+    propose()
     assert not (project.root.parent / "ran").exists()
     assert len(github.pulls) == 1
 
@@ -375,9 +388,9 @@ def test_texts_and_token_are_on_no_command_line(
 ) -> None:
     """Others on the machine can read it, and a text could be taken for an option."""
     asked.pulls.clear()
-    assert main(["propose"]) == 0
+    propose()
     proposed.propose(AFTER + b"\nRound to cents.\n")
-    assert main(["propose"]) == 0
+    propose()
     (pull,) = asked.pulls
     log = gh_log.read_text(encoding="utf-8")
     assert len(log.splitlines()) == len(asked.calls)
@@ -393,7 +406,7 @@ def test_a_request_on_a_server_of_ones_own(
 ) -> None:
     monkeypatch.setenv("GITHUB_SERVER_URL", "https://github.example.com/")
     project.propose()
-    assert main(["propose"]) == 0
+    propose()
     assert len(github.pulls) == 1
     assert '"--hostname", "github.example.com"' in gh_log.read_text(encoding="utf-8")
 
@@ -409,7 +422,7 @@ def test_settings_of_the_command_that_change_its_output_are_left_out(
     for name in ("GH_DEBUG", "GH_FORCE_TTY", "CLICOLOR_FORCE", "DEBUG", "OPENAI_API_KEY"):
         monkeypatch.setenv(name, "of-this-test")
     project.propose()
-    assert main(["propose"]) == 0
+    propose()
     assert "of-this-test" not in seen.read_text()
     assert f"GH_TOKEN={TOKEN}" in seen.read_text()
 
@@ -427,13 +440,13 @@ def test_the_real_command_does_the_same(
     monkeypatch.setenv("GH_CONFIG_DIR", str(gh_log.parent / "config"))
     github.drafts = False
     project.propose()
-    assert main(["propose"]) == 0
+    propose()
     (pull,) = github.pulls
     assert pull["draft"] is False
     assert "Passes more tasks." in pull["body"]
     github.calls.clear()
     project.propose(AFTER + b"\nRound to cents.\n", counts=[(0, 3)])
-    assert main(["propose"]) == 0
+    propose()
     assert github.writes == ["PATCH /pulls/1"]
     assert "0.0 % to 100.0 %" in pull["title"]
     monkeypatch.delenv("GITHUB_TOKEN")
@@ -454,33 +467,27 @@ def test_push_over_http_carries_the_token_in_a_header_alone(
     real = subprocess.check_output(["sh", "-c", "command -v git"], text=True).strip()
     spy.write_text(f'#!/bin/sh\nprintf "%s " "$@" >>{log}\nexec {real} "$@"\n')
     spy.chmod(0o755)
-    header = "Basic " + base64.b64encode(f"x-access-token:{TOKEN}".encode()).decode()
-    with serve_git(project.remote, header) as url:
+    with over_http(project, monkeypatch) as url:
         project.propose()
-        project.git("remote", "set-url", "origin", f"{url}/octo/repo.git")
         # A header that a checkout may leave behind; two of them would be refused.
         project.git("config", f"http.{url}/.extraheader", "Authorization: Basic old")
-        monkeypatch.setenv("GITHUB_SERVER_URL", url)
         monkeypatch.setenv("PATH", f"{spy.parent}{os.pathsep}{os.environ['PATH']}")
 
-        assert main(["propose"]) == 0
+        propose()
 
     assert BRANCH in project.branches()
     seen = log.read_text()
     assert " push " in seen
     assert TOKEN not in seen
-    assert header not in seen
+    assert HEADER not in seen
 
 
 def test_a_token_that_may_not_push(
     project: Project, github: FakeGitHub, monkeypatch: pytest.MonkeyPatch, refusal: Refusal
 ) -> None:
-    header = "Basic " + base64.b64encode(f"x-access-token:{TOKEN}".encode()).decode()
-    with serve_git(project.remote, header) as url:
+    project.propose()
+    with over_http(project, monkeypatch):
         project.remote_git("config", "http.receivepack", "false")
-        project.propose()
-        project.git("remote", "set-url", "origin", f"{url}/octo/repo.git")
-        monkeypatch.setenv("GITHUB_SERVER_URL", url)
         said = refusal("propose")
     assert "error: 403" in said
     assert "GitHub: contents: write" in said
@@ -508,10 +515,7 @@ def test_what_was_pushed_before_a_refusal_is_told(
     result["skills"].append(result["skills"][0] | {"path": "more/SKILL.md"})
     file.write_text(json.dumps(result))
     shutil.copytree(project.proposal / "invoices", project.proposal / "invoices-2")
-    hook = project.remote / "hooks" / "update"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text(f'#!/bin/sh\n[ "$1" = refs/heads/{BRANCH} ]\n')
-    hook.chmod(0o755)
+    project.hook("update", f'[ "$1" = refs/heads/{BRANCH} ]\n')
 
     assert main(["propose"]) == 1
 
@@ -683,10 +687,8 @@ def test_programs_that_the_clone_names_do_not_run(
         (hooks / name).chmod(0o755)
     included = tmp_path / "included"
     included.write_text(f"[core]\npager = {spy}\n[alias]\nfetch = !{spy}\npush = !{spy}\n")
-    header = "Basic " + base64.b64encode(f"x-access-token:{TOKEN}".encode()).decode()
-    with serve_git(project.remote, header) as url:
+    with over_http(project, monkeypatch):
         project.propose()
-        project.git("remote", "set-url", "origin", f"{url}/octo/repo.git")
         for key in (
             "filter.spy.clean", "filter.spy.smudge", "filter.spy.process", "core.fsmonitor",
             "core.sshCommand", "core.askPass", "core.gitProxy", "core.editor", "credential.helper",
@@ -702,9 +704,8 @@ def test_programs_that_the_clone_names_do_not_run(
         (project.root / ".git" / "info").mkdir(exist_ok=True)
         (project.root / ".git" / "info" / "attributes").write_text("* filter=spy diff=spy\n")
         os.utime(project.root / "other.txt", (1, 1))
-        monkeypatch.setenv("GITHUB_SERVER_URL", url)
 
-        assert main(["propose"]) == 0
+        propose()
 
     assert BRANCH in project.branches()
     assert list(seen.iterdir()) == []
@@ -767,13 +768,8 @@ def test_two_at_once_end_well(proposed: Project, capsys: pytest.CaptureFixture[s
     """The branch of the other one is there once the server takes the first push."""
     theirs = proposed.branches()[BRANCH]
     proposed.remote_git("update-ref", "-d", f"refs/heads/{BRANCH}")
-    hook = proposed.remote / "hooks" / "pre-receive"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text(
-        f"#!/bin/sh\nrm -f {hook}\nunset GIT_QUARANTINE_PATH\n"
-        f"git update-ref refs/heads/{BRANCH} {theirs}\n"
-    )
-    hook.chmod(0o755)
+    take = f"git update-ref refs/heads/{BRANCH} {theirs}\n"
+    hook = proposed.hook("pre-receive", f'rm -f "$0"\nunset GIT_QUARANTINE_PATH\n{take}')
     assert main(["propose", "--no-forge"]) == 0
     assert not hook.exists()
     assert "nothing was pushed" in capsys.readouterr().out
@@ -797,7 +793,7 @@ def test_a_request_shows_what_was_checked_not_what_the_result_says(
         reason="Accepted, fresh: 90.0 % to 99.0 %.",
         from_search=2,
     )
-    assert main(["propose"]) == 0
+    propose()
     checked, unchecked = github.pulls[0]["body"].split("## Not checked: what the training says\n")
     assert f"\n+{joke.decode()}" in checked
     assert "from 33.3 % to 88.9 %: 3 tasks, 18 rollouts" in checked
@@ -831,27 +827,28 @@ HOSTILE = (
 """Texts that would begin a line with a quick action of GitLab, which reads \\n as a line break."""
 
 
-def descriptions(project: Project, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Take the options of a push like GitLab, which reads \\n as a line break."""
+def push_to_gitlab(project: Project, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Propose to a hook that writes down the push options, and answers like GitLab."""
     project.remote_git("config", "receive.advertisePushOptions", "true")
-    hook = project.remote / "hooks" / "pre-receive"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text(
-        '#!/bin/sh\nn=0\nwhile [ "$n" -lt "$GIT_PUSH_OPTION_COUNT" ]; do\n'
+    project.hook(
+        "pre-receive",
+        'n=0\nwhile [ "$n" -lt "$GIT_PUSH_OPTION_COUNT" ]; do\n'
         'eval "printf \'%s\\0\' \\"\\$GIT_PUSH_OPTION_$n\\"" >>options\nn=$((n + 1))\ndone\n'
-        "echo https://gitlab.example.com/a/b/-/merge_requests/5\n"
+        "echo 'View merge request for skillopt/invoices:'\n"
+        "echo '  https://gitlab.example.com/a/b/-/merge_requests/5'\n",
     )
-    hook.chmod(0o755)
     monkeypatch.setenv("GITLAB_CI", "true")
-    assert main(["propose"]) == 0
-    options = (project.remote / "options").read_bytes().decode().split("\0")
-    return [option.partition("=")[2].replace("\\n", "\n") for option in options]
+    propose()
+    return (project.remote / "options").read_bytes().decode().split("\0")
 
 
 def test_no_text_of_others_starts_a_line_on_gitlab(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the reason, the id of a task, the reason of an edit and the skill itself."""
+    """In the reason, the id of a task, the reason of an edit and the skill itself.
+
+    GitLab reads \\n in an option as a line break.
+    """
     text = "\n".join(HOSTILE)
     written = AFTER.replace(b"twice.", f"twice. {text}".encode())
     project.propose(written.replace(b"\r", b"").replace(b"\xe2\x80\xa8", b""), reason=text)
@@ -861,31 +858,17 @@ def test_no_text_of_others_starts_a_line_on_gitlab(
     skill["tasks"][0]["id"] += f"[{text}]"
     skill["edits"] = [{"op": "append", "content": text, "reason": text, "status": "accepted"}]
     file.write_text(json.dumps(result))
-    for option in descriptions(project, monkeypatch):
-        lines = [line.strip() for line in option.splitlines()]
+    for option in push_to_gitlab(project, monkeypatch):
+        text = option.partition("=")[2].replace("\\n", "\n")
+        lines = [line.strip() for line in text.splitlines()]
         assert [line for line in lines if line.startswith("/")] == []
 
 
 def test_gitlab_opens_the_request_with_the_push(
     project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The remote's hook writes down the push options and answers like GitLab."""
-    project.remote_git("config", "receive.advertisePushOptions", "true")
-    hook = project.remote / "hooks" / "pre-receive"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text(
-        '#!/bin/sh\nn=0\nwhile [ "$n" -lt "$GIT_PUSH_OPTION_COUNT" ]; do\n'
-        'eval "printf \'%s\\n\' \\"\\$GIT_PUSH_OPTION_$n\\"" >>options.txt\nn=$((n + 1))\ndone\n'
-        "echo 'View merge request for skillopt/invoices:'\n"
-        "echo '  https://gitlab.example.com/a/b/-/merge_requests/5'\n"
-    )
-    hook.chmod(0o755)
-    monkeypatch.setenv("GITLAB_CI", "true")
     project.propose()
-
-    assert main(["propose"]) == 0
-
-    options = (project.remote / "options.txt").read_text().splitlines()
+    options = push_to_gitlab(project, monkeypatch)
     assert options[0] == "merge_request.create"
     assert "merge_request.target=main" in options
     assert "merge_request.draft" in options
@@ -904,24 +887,22 @@ def test_a_request_that_gitlab_does_not_open(
     """It takes the branch, and answers with a warning and the address of a form."""
     monkeypatch.setenv("GITLAB_CI", "true")
     project.remote_git("config", "receive.advertisePushOptions", "true")
-    hook = project.remote / "hooks" / "post-receive"
-    hook.parent.mkdir(exist_ok=True)
     form = "https://gitlab.example.com/a/b/-/merge_requests/new?x=1"
-    hook.write_text(f"#!/bin/sh\necho User access was denied\necho '{form}'\n")
-    hook.chmod(0o755)
+    denied = "echo User access was denied\n"
+    project.hook("post-receive", f"{denied}echo '{form}'\n")
     project.propose()
     for _ in range(2):  # the next night, too
         said = refusal("propose")
         assert f"{BRANCH} was deleted again, and GitLab opened no request" in said
-    hook.write_text(f"#!/bin/sh\necho '{form.partition('new')[0]}7'\n")
-    assert main(["propose"]) == 0
+    project.hook("post-receive", f"echo '{form.partition('new')[0]}7'\n")
+    propose()
     project.git("commit", "--quiet", "--allow-empty", "-m", "Go on")
     project.git("push", "--quiet", "origin", "HEAD")
-    hook.write_text(f"#!/bin/sh\necho User access was denied\necho '{form}'\n")
+    project.hook("post-receive", f"{denied}echo '{form}'\n")
     said = refusal("propose")
     assert f"{BRANCH} was deleted again" in said
     assert not project.remote_git("branch", "--list", BRANCH)
-    hook.write_text("#!/bin/sh\necho User access was denied\n")
+    project.hook("post-receive", denied)
     assert f"{BRANCH} was pushed, and GitLab" in refusal("propose")
     capsys.readouterr()
     assert main(["propose"]) == 0, "as after a command that was killed when it had pushed"
