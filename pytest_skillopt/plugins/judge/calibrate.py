@@ -6,7 +6,6 @@ in [0, 1]; at least 0.5 means true) and, if the rubric needs it, ``question``.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from pytest_skillopt.rates import interval
 from pytest_skillopt.words import percent, plural
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     import pytest
@@ -31,35 +31,26 @@ FEW = 30
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Counts of a judge's grades compared with people's labels."""
+    """A judge's grades compared with people's labels."""
 
-    both: int = 0
-    neither: int = 0
-    judge_alone: int = 0
-    """Labels for which the judge says yes and people say no."""
-    people_alone: int = 0
-
-    @property
-    def total(self) -> int:
-        return self.both + self.neither + self.judge_alone + self.people_alone
+    pairs: Sequence[tuple[bool, bool]]
+    """Whether the judge says yes, and people do, for each label; at least one."""
 
     @property
     def share(self) -> float:
         """Share of labels that the judge agrees with, in [0, 1]."""
-        return (self.both + self.neither) / self.total
+        return sum(judge == people for judge, people in self.pairs) / len(self.pairs)
 
     @property
     def interval(self) -> tuple[float, float]:
         """95% confidence interval of the share (Wilson, 1927)."""
-        agreed = self.both + self.neither
-        return interval([(1, 1)] * agreed + [(0, 1)] * (self.total - agreed))
+        return interval([(judge == people, 1) for judge, people in self.pairs])
 
     @property
     def kappa(self) -> float:
         """Agreement beyond chance, in [-1, 1] (Cohen, 1960); 0 if it is undefined."""
-        n = self.total
-        judge, people = self.both + self.judge_alone, self.both + self.people_alone
-        chance = (judge * people + (n - judge) * (n - people)) / n**2
+        judge, people = (sum(said) / len(self.pairs) for said in zip(*self.pairs, strict=True))
+        chance = judge * people + (1 - judge) * (1 - people)
         return 0.0 if chance == 1 else (self.share - chance) / (1 - chance)
 
 
@@ -111,31 +102,30 @@ def calibrate(config: pytest.Config, path: Path) -> int:
     model = Models.of(config).capped("judge")
     tell(f"{plural(len(rows), 'call')} of {model.name}, one for each label")
     judge = Judge(model, sample="calibrate")
-    counts: Counter[tuple[bool, bool]] = Counter()
+    pairs: list[tuple[bool, bool]] = []
     for row in rows:
         try:
             grade = judge(row.rubric, row.answer, question=row.question or "")
         except ModelError as error:
             # After the first grade, which is paid for, those that there are count.
-            passes = bool(counts) or isinstance(error, UnreadableJudgement)
+            passes = bool(pairs) or isinstance(error, UnreadableJudgement)
             if error.fatal or not passes:
                 raise
             tell(f"  left out: {row.answer[:70]!r}: {error}")
             continue
         says, people = grade.score >= 0.5, row.label >= 0.5
-        counts[says, people] += 1
+        pairs.append((says, people))
         if says != people:
             tell(f"  differs: {row.answer[:70]!r}: {grade.reason[:120]}")
-    cells = ((True, True), (False, False), (True, False), (False, True))
-    found = Agreement(*(counts[cell] for cell in cells))
-    if not found.total:
+    if not pairs:
         raise UserError(f"{model.name}: no grade could be read")
+    found = Agreement(pairs)
     low, high = found.interval
     agreement = f"agreement {percent(found.share)} ({percent(low)} to {percent(high)})"
-    labels, kappa = plural(found.total, "label"), f"kappa {found.kappa:.2f}"
-    judge_only = f"only the judge says yes {plural(found.judge_alone, 'time')}"
-    people_only = f"only people {plural(found.people_alone, 'time')}"
+    labels, kappa = plural(len(pairs), "label"), f"kappa {found.kappa:.2f}"
+    judge_only = f"only the judge says yes {plural(pairs.count((True, False)), 'time')}"
+    people_only = f"only people {plural(pairs.count((False, True)), 'time')}"
     tell(f"{agreement} on {labels}, {kappa}; {judge_only}, {people_only}")
-    if found.total < FEW:
+    if len(pairs) < FEW:
         tell(f"this is too few labels for a reliable figure: have at least {FEW}")
     return 0

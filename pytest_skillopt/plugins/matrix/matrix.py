@@ -44,7 +44,6 @@ class _Matrix:
     settings: Settings
     results: list[Result] = field(default_factory=list)
     rows: list[TargetRow] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
 
     def left(self) -> dict[str, float]:
         """Return what is left of each cap that is set."""
@@ -122,9 +121,9 @@ def _targets(settings: Settings) -> Iterator[tuple[str, list[str]]]:
     """Yield the name of each combination of an agent and a model, and the options that set it."""
     agents, models = (_listed(text) for text in (settings.harness, settings.target))
     for agent, model in itertools.product(agents, models):
-        arguments = [f"--skillopt-target={model}"] if model else []
-        arguments += [f"-oskillopt_harness={agent}"] if agent else []
-        yield ", ".join(filter(None, (agent, model))), arguments
+        set_ = {"-oskillopt_harness": agent, "--skillopt-target": model}
+        arguments = [f"{flag}={name}" for flag, name in set_.items() if name]
+        yield ", ".join(filter(None, set_.values())), arguments
 
 
 def _listed(text: str) -> list[str]:
@@ -139,10 +138,6 @@ def _report(config: pytest.Config, matrix: _Matrix) -> None:
     results = matrix.results
     rates = [f"{row.target}: {_shown(row)}" for row in matrix.rows]
     directory = Home(config.rootpath / matrix.settings.dir).new_run()
-    simulated = any(one.simulated for one in results)
-    errors = sum(one.errors for one in results)
-    command = command_line(config.invocation_params.args)
-    settings = matrix.settings.to_json()
     result = Result(
         mode="matrix",
         run=directory.name,
@@ -151,13 +146,13 @@ def _report(config: pytest.Config, matrix: _Matrix) -> None:
         seconds=round(matrix.seconds, 3),
         status=matrix.status,
         reason=f"pass rates {'; '.join(rates)}",
-        command=command,
-        simulated=simulated,
+        command=command_line(config.invocation_params.args),
+        simulated=any(one.simulated for one in results),
         versions=results[0].versions,
-        settings=settings,
+        settings=matrix.settings.to_json(),
         usage=matrix.usage,
         rollouts=matrix.rollouts,
-        errors=errors,
+        errors=sum(one.errors for one in results),
         targets=matrix.rows,
     )
     with Journal(directory.journal) as journal:

@@ -141,8 +141,7 @@ def command(folder: Path, key: str, answer: str) -> int:
         )
     if not key:
         prompts = waiting(folder)
-        said = f"waiting in {folder}:" if prompts else "no prompt is waiting for an answer"
-        tell(said)
+        tell(f"waiting in {folder}:" if prompts else "no prompt is waiting for an answer")
         for path in prompts:
             title = path.read_text(encoding="utf-8").partition("\n")[0]
             tell(f"  {path.stem}  {title.removeprefix('# ')}")

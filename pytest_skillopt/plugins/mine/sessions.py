@@ -95,14 +95,15 @@ def _of_file(file: Path) -> Iterator[str]:
 
 
 def _turns(value: Any, depth: int = 0) -> Iterator[str]:
-    if depth > 12 or _is_aside(value):
+    if depth > 12:
         return
     if isinstance(value, list):
         for element in value:
             yield from _turns(element, depth + 1)
-    elif isinstance(value, dict) and _role(value).lower() in ("user", "human", "user.message"):
-        yield from _requests(_text(value).strip())
-    elif isinstance(value, dict):
+    elif isinstance(value, dict) and not any(map(value.get, _ASIDE)):
+        if _role(value).lower() in ("user", "human", "user.message"):
+            yield from _requests(_text(value).strip())
+            return
         for name, inner in value.items():
             if name != "subagent_trajectories":
                 yield from _turns(inner, depth + 1)
@@ -114,11 +115,6 @@ def _requests(text: str) -> Iterator[str]:
         text = text.partition(_ASKED)[2].removesuffix(_ASKED_END).strip()
     if text and not _MACHINE.match(text):
         yield text
-
-
-def _is_aside(value: Any) -> bool:
-    """Whether an entry is not part of the talk between a person and the agent."""
-    return isinstance(value, dict) and any(map(value.get, _ASIDE))
 
 
 def _role(value: dict[str, Any]) -> str:

@@ -116,8 +116,9 @@ def test_a_file_that_cannot_be_read_is_named(project: pytest.Pytester) -> None:
 
 
 def test_agreement_in_figures() -> None:
-    found = Agreement(both=40, neither=40, judge_alone=10, people_alone=10)
+    same, other = [(True, True), (False, False)], [(True, False), (False, True)]
+    found = Agreement(40 * same + 10 * other)
     assert found.share == 0.8
     assert found.kappa == pytest.approx(0.6)
     assert found.interval == pytest.approx((0.711, 0.867), abs=0.001)
-    assert Agreement(both=5).kappa == 0.0
+    assert Agreement(5 * same[:1]).kappa == 0.0
