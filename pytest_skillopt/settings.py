@@ -265,7 +265,6 @@ FIELDS = [field for field in dataclasses.fields(Settings) if not field.metadata[
 
 def refuse_options(config: pytest.Config, args: Iterable[str]) -> None:
     """Raise UsageError for an option that is gone, or is an ini key only; say what to do now."""
-    known = {field.name for field in FIELDS}
     for word in args:
         flag = word.partition("=")[0]
         name = flag.removeprefix("--skillopt-").replace("-", "_")
@@ -276,8 +275,7 @@ def refuse_options(config: pytest.Config, args: Iterable[str]) -> None:
         if _is_declared(config, f"skillopt_{name}"):
             how = f"-o skillopt_{name}=VALUE, or skillopt_{name} in the configuration file"
             raise pytest.UsageError(f"{flag} is not an option: write {how}")
-        off = switched_off(config)
-        if off or name in known:
+        if off := switched_off(config):
             raise pytest.UsageError(f"{flag} is not an option here{off}")
 
 
@@ -302,8 +300,7 @@ def refuse_keys(config: pytest.Config, names: Iterable[str]) -> None:
             raise pytest.UsageError(f"{name} no longer exists: {gone}")
         near = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=1, cutoff=0.0)
         hint = switched_off(config) or f"; the nearest is {near[0]} (docs/reference.md has all)"
-        overrides = config.known_args_namespace.override_ini or ()
-        given = any(word.startswith(name) for word in overrides)
+        given = name in str(config.known_args_namespace.override_ini)
         place = "" if given or not config.inipath else f" in {config.inipath.name}"
         raise pytest.UsageError(f"{name}{place} is not a setting{hint}")
 
