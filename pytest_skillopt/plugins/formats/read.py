@@ -241,7 +241,7 @@ def _case(row: Any, number: int, beside: Path, folder: Path, aside: Callable[[st
 
 
 def _statements(row: dict[str, Any], aside: Callable[[str], None]) -> Iterator[Statement]:
-    for key in _JUDGED:
+    for key in (*_JUDGED, "scorers"):
         for element in _listed(row.get(key)):
             if isinstance(element, str) and element.strip():
                 yield Statement(element.strip())
@@ -249,10 +249,6 @@ def _statements(row: dict[str, Any], aside: Callable[[str], None]) -> Iterator[S
                 yield from _object(element, aside)
             else:
                 raise ValueError(f"{key!r} holds {json.dumps(element)[:40]}: a text is expected")
-    for element in _listed(row.get("scorers")):
-        if not isinstance(element, dict):
-            raise ValueError("'scorers' may hold only objects")
-        yield from _object(element, aside)
     yield from _patterns(row, "must_have", "matches")
     yield from _patterns(row, "must_not_have", "does not match")
 

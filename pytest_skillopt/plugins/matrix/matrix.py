@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pytest_skillopt.settings import Settings
 
 
-@dataclass(eq=False)  # pytest keeps its plugins in sets
 class _Listener:
     """Plugin of a target's session that keeps its result."""
 
