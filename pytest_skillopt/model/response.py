@@ -87,7 +87,7 @@ def read_response(body: bytes, messages: Messages, config: ModelConfig) -> Compl
     """
     try:
         data = parsed(body)
-    except (ValueError, RecursionError):
+    except ValueError:
         page = brief(body[:4000].decode("utf-8", "replace"))
         streams = body.lstrip().startswith(b"data:")
         words = "a stream, which was not asked for" if streams else "not JSON but"

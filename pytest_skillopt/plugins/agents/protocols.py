@@ -77,13 +77,13 @@ def _events(text: str) -> tuple[list[Event], bool, str]:
         # Gemini streams a JSON list unless events are requested.
         found = whole if isinstance(whole, list) else [whole]
         return [event for event in found if isinstance(event, dict)], isinstance(whole, list), ""
-    except (ValueError, RecursionError):
+    except ValueError:
         pass
     events, broken = [], ""
     for kind, data in _blocks(text):
         try:
             event = parsed(data)
-        except (ValueError, RecursionError):
+        except ValueError:
             broken = data
             continue
         if isinstance(event, dict):

@@ -108,8 +108,7 @@ def calibrate(config: pytest.Config, path: Path) -> int:
             grade = judge(row.rubric, row.answer, question=row.question or "")
         except ModelError as error:
             # After the first grade, which is paid for, those that there are count.
-            passes = bool(pairs) or isinstance(error, UnreadableJudgement)
-            if error.fatal or not passes:
+            if error.fatal or not (pairs or isinstance(error, UnreadableJudgement)):
                 raise
             tell(f"  left out: {row.answer[:70]!r}: {error}")
             continue

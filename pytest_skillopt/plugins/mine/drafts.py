@@ -77,9 +77,9 @@ def mine(config: pytest.Config, skill: Path, output: Path, args: argparse.Namesp
     files, requests = read_requests(source)
     batches = [requests[i : i + BATCH] for i in range(0, len(requests), BATCH)]
     prompts = [_about_requests(skill, batch) for batch in batches]
-    told = f"{plural(files, 'file')} of {source}, {plural(len(requests), 'different request')}"
+    what = f"read {plural(files, 'file')} of {source}, {plural(len(requests), 'different request')}"
     model = Models.of(config).capped("optimizer")
-    if not _agreed(model, f"read {told}", prompts, args.yes):
+    if not _agreed(model, what, prompts, args.yes):
         return 1
     drafts: list[_Draft] = []
     for number, (batch, prompt) in enumerate(zip(batches, prompts, strict=True)):

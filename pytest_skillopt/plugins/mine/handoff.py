@@ -76,8 +76,7 @@ class Handoff:
         """
         if asked.get("tools"):
             raise ModelConfigError("handoff only answers prompts; it cannot be an agent with tools")
-        digest = hashlib.sha256(json.dumps([sample, list(messages)]).encode()).hexdigest()
-        key = digest[:12]
+        key = hashlib.sha256(json.dumps([sample, list(messages)]).encode()).hexdigest()[:12]
         answer = self._folder / f"{key}{_ANSWER}"
         usage = Usage(cached=1)
         if not answer.exists():
@@ -116,8 +115,8 @@ def _prompt(key: str, stage: str, messages: Messages, form: dict[str, Any] | Non
 
 def waiting(folder: Path) -> list[Path]:
     """List the prompts without an answer, the oldest first."""
-    prompts = [p for p in folder.glob("*.md") if not p.name.endswith(_ANSWER)]
-    open_ = [p for p in prompts if not (folder / f"{p.stem}{_ANSWER}").exists()]
+    prompts = [path for path in folder.glob("*.md") if not path.name.endswith(_ANSWER)]
+    open_ = [path for path in prompts if not path.with_suffix(_ANSWER).exists()]
     return sorted(open_, key=lambda path: path.stat().st_mtime)
 
 

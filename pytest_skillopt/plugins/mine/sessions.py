@@ -6,12 +6,12 @@ searched for turns of the user; text in them that was written by a tool or machi
 
 from __future__ import annotations
 
-import json
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.errors import UsageError, UserError
-from pytest_skillopt.untrusted import printable, redact
+from pytest_skillopt.untrusted import parsed, printable, redact
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -82,16 +82,11 @@ def _of_file(file: Path) -> Iterator[str]:
     except OSError as error:
         raise UserError(f"{file}: {error.strerror}") from None
     try:
-        found = [json.loads(text)]
-    except (ValueError, RecursionError):
-        found = []
+        yield from _turns(parsed(text))
+    except ValueError:
         for line in text.split("\n"):
-            try:
-                found.append(json.loads(line))
-            except (ValueError, RecursionError):
-                continue  # the last line of a session that is still open
-    for each in found:
-        yield from _turns(each)
+            with suppress(ValueError):  # the last line of a session that is still open
+                yield from _turns(parsed(line))
 
 
 def _turns(value: Any, depth: int = 0) -> Iterator[str]:

@@ -285,7 +285,7 @@ def _environment(environ: Mapping[str, str]) -> dict[str, str]:
 def _parsed(output: bytes) -> Any:
     try:
         return parsed(output)
-    except (ValueError, RecursionError):
+    except ValueError:
         return None
 
 
