@@ -121,10 +121,10 @@ def calibrate(config: pytest.Config, path: Path) -> int:
     found = Agreement(pairs)
     low, high = found.interval
     agreement = f"agreement {percent(found.share)} ({percent(low)} to {percent(high)})"
-    labels, kappa = plural(len(pairs), "label"), f"kappa {found.kappa:.2f}"
+    beyond = f"on {plural(len(pairs), 'label')}, kappa {found.kappa:.2f}"
     judge_only = f"only the judge says yes {plural(pairs.count((True, False)), 'time')}"
     people_only = f"only people {plural(pairs.count((False, True)), 'time')}"
-    tell(f"{agreement} on {labels}, {kappa}; {judge_only}, {people_only}")
+    tell(f"{agreement} {beyond}; {judge_only}, {people_only}")
     if len(pairs) < FEW:
         tell(f"this is too few labels for a reliable figure: have at least {FEW}")
     return 0
