@@ -158,8 +158,14 @@ def _why_and_what_next(skill: SkillResult) -> Iterator[str]:
 
 def _what_to_do(skill: SkillResult) -> str:
     """Say what would help the next attempt, if that is known."""
-    if skill.gain:
-        return _what_decides(skill, skill.gain, _need(skill))
+    if skill.gain and not _probably_helps(skill):
+        how = "a higher cap, which lets the search go on," if skill.cap else "another seed"
+        return (
+            "by all samples together no edit of the candidate is likelier to help than not; find "
+            f"others with {how} or another skillopt_optimizer."
+        )
+    if skill.gain and skill.need:
+        return _what_decides(skill.gain, skill.need)
     if skill.suite and skill.suite.before.rate == 1:
         return "there is nothing to learn from these tasks; add some that the skill still fails."
     if skill.cap and not skill.suite:
@@ -170,20 +176,13 @@ def _what_to_do(skill: SkillResult) -> str:
     return ""
 
 
-def _need(skill: SkillResult) -> NeedRow | None:
-    """Return what would decide about a candidate, if an edit of it probably helps."""
+def _probably_helps(skill: SkillResult) -> bool:
     chances = [row.chance for row in figures.candidate_lines(skill) if row.chance is not None]
-    return skill.need if max(chances, default=1.0) >= _PROBABLE else None
+    return max(chances, default=1.0) >= _PROBABLE
 
 
-def _what_decides(skill: SkillResult, gain: GainRow, need: NeedRow | None) -> str:
+def _what_decides(gain: GainRow, need: NeedRow) -> str:
     """Say how many rollouts or tasks would decide about a candidate."""
-    if need is None:
-        how = "a higher cap, which lets the search go on," if skill.cap else "another seed"
-        return (
-            "by all samples together no edit of the candidate is likelier to help than not; find "
-            f"others with {how} or another skillopt_optimizer."
-        )
     points = words.points_between(gain.before, gain.after, 0).removeprefix("+")
     if need.tasks:
         return (
@@ -197,7 +196,7 @@ def _what_decides(skill: SkillResult, gain: GainRow, need: NeedRow | None) -> st
         f"{words.number(2 * gain.pairs)}"
     )
     if need.pairs <= gain.pairs:
-        return f"{shows}, so that the gain is smaller, or this was the fifth; try another seed."
+        return f"{shows}, and was not refused for their number; try another seed."
     # Not that it allows so many: its search takes what it finds worth taking first.
     return (
         f"{shows}. The command of the next attempt allows more, and the more its search wins, the "
@@ -209,7 +208,7 @@ def _next_attempt(result: Result, skill: SkillResult) -> str:
     """Return the command of the next attempt at a skill that was not improved."""
     if result.resume or skill.status not in ("rejected", "unchanged"):
         return ""
-    need = _need(skill)
+    need = skill.need if _probably_helps(skill) else None
     if (need and need.tasks) or not (skill.gain or skill.cap):
         return ""
     more = skill.cap or f"skillopt_seed={result.settings.get('seed', 0) + 1}"

@@ -79,5 +79,15 @@ def test_a_comparison_that_had_enough_rollouts_asks_for_another_seed() -> None:
     need = NeedRow(pairs=20, option="skillopt_seed=1")
     few = skill.model_copy(update={"need": need})
     told = screens.screen(printed, result.model_copy(update={"skills": [few]}))
-    assert "or this was the fifth; try another seed." in " ".join(told.split())
+    assert "and was not refused for their number; try another seed." in " ".join(told.split())
     assert told.endswith("-o skillopt_seed=1\n")
+
+
+def test_an_edit_that_helps_but_breaks_a_task_is_not_told_to_be_of_no_use() -> None:
+    """No number of rollouts would help, so that none is told."""
+    printed, result = screens.kept("refused", 60)
+    (skill,) = result.skills
+    told = screens.screen(
+        printed, result.model_copy(update={"skills": [skill.model_copy(update={"need": None})]})
+    )
+    assert "likelier to help than not" not in " ".join(told.split())
