@@ -158,7 +158,7 @@ class Plan:
         tasks, settings = self.tasks, self.settings
         plan = expected(tasks, self.mode, settings)
         yield f"rollouts: {_of(plan.typical, plan.most)}; skillopt_max_rollouts caps them"
-        if any(task.agent for task in tasks):
+        if any(task.agent and task.trigger is None for task in tasks):
             yield "a rollout of a coding agent is a whole run of it, often 10 to 50 model calls"
         if any("target" in task.roles and not task.agent for task in tasks):
             yield (

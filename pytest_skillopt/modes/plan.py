@@ -107,8 +107,8 @@ _ASSUMED: dict[Role, Use] = {
     "optimizer": Use(4_000, 1_000, 1, 20),
 }
 """Assumed use of a rollout, of its judge, of its simulated user, and of an optimizer call."""
-_AGENT_CALLS, _AGENT_CALL = 10, Use(10_000, 300, 1, 10)
-"""Assumed model calls of a coding agent's run, and the use of each."""
+_AGENT_CALL = Use(10_000, 300, 1, 10)
+"""Assumed use of each model call of a coding agent."""
 _ENOUGH = 5
 """Least number of paid rollouts in an earlier run from which prices are estimated."""
 
@@ -124,8 +124,7 @@ def usual_use(role: Role, tasks: Sequence[SkillTask], home: Home | None) -> tupl
         return measured, "as in earlier runs of these tasks"
     source = "an assumption"
     if role == "target" and any(task.agent for task in tasks):
-        calls, each = _AGENT_CALLS, _AGENT_CALL
-        source += f": an agent makes {calls} calls of {each.read:,} in and {each.said:,} out"
+        source += f": {_AGENT_CALL.read:,} in and {_AGENT_CALL.said:,} out a call of an agent"
     return _mean([_assumed(task, role) for task in tasks]), source
 
 
@@ -181,11 +180,16 @@ def _mean(found: Iterable[Use]) -> Use:
     return Use(*map(fmean, zip(*found, strict=True)))
 
 
+def _calls_of_agent(task: SkillTask) -> int:
+    """Return the assumed model calls of an agent's run, which a trigger task ends early."""
+    return 10 if task.trigger is None else 3
+
+
 def _assumed(task: SkillTask, role: Role) -> Use:
     if role not in task.roles:
         return Use()
     if role == "target" and task.agent:
-        return Use(*(_AGENT_CALLS * amount for amount in _AGENT_CALL))
+        return Use(*(_calls_of_agent(task) * amount for amount in _AGENT_CALL))
     if role == "target" and "user" in task.roles:
         return Use(*(_ASSUMED["user"].calls * amount for amount in _ASSUMED[role]))
     return _ASSUMED[role]

@@ -94,7 +94,15 @@ def test_an_agents_run_is_priced_by_its_calls(project: pytest.Pytester) -> None:
     project.makepyfile(TESTS.format(tasks=12, fixture="skill_harness"))
     options = ("-oskillopt_harness=own:AGENT", "-opythonpath=.", "--skillopt-rollouts=1")
     said = planned(project, "--skillopt", *options)
-    assert "if it takes 100,000 tokens in and 3,000 out (an assumption: an agent makes 10" in said
+    assert (
+        "if it takes 100,000 tokens in and 3,000 out (an assumption: 10,000 in and 300 out" in said
+    )
+    assert "often 10 to 50 model calls" in said
+    task = TESTS.format(tasks=12, fixture="skill_harness")
+    project.makepyfile(task.replace("skill_task", "skill_task(trigger=True)"))
+    said = planned(project, "--skillopt", *options)
+    assert "if it takes 30,000 tokens in and 900 out (an assumption: 10,000 in and 300" in said
+    assert "often 10 to 50 model calls" not in said
 
 
 def test_a_price_is_what_earlier_runs_of_the_same_tasks_took(
