@@ -200,9 +200,8 @@ def _keep(
             file.write(text)
     except OSError as error:
         raise UserError(f"{output}: {error.strerror}") from None
-    again = shlex.join(["pytest", str(output)])
-    said = f"{plural(len(drafts), 'draft')} in {output}; review each, then: {again}"
-    tell(f"{said} shows which pass now")
+    made = f"{plural(len(drafts), 'draft')} in {output}; review each"
+    tell(f"{made}, then: {shlex.join(['pytest', str(output)])} shows which pass now")
     return 0
 
 

@@ -100,8 +100,7 @@ def _adopted(args: argparse.Namespace, home: Home, run: str, result: Result) -> 
         changes.append((path, before, after))
     _write(home, changes)
     leave_receipt(home, run, accepted.values())
-    way = f"to undo it: pytest-skillopt adopt {run} --undo"
-    tell(f"receipt: {receipt}; {way}")
+    tell(f"receipt: {receipt}; to undo it: pytest-skillopt adopt {run} --undo")
     return 0
 
 
