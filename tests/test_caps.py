@@ -278,10 +278,11 @@ def test_the_command_after_a_cap_names_a_cap_that_gets_further(
 ) -> None:
     given = ("-p", "no:xdist", "-o", f"skillopt_max_{cap}")
     first, said = run(pytester, chat_server, "--skillopt-train", *given)
-    assert f"\n{way}\n" in said
+    *_, label, command = said.strip().splitlines()
+    assert label == way, "above the command, below pytest's summary"
     both = "the cap of the next attempt pays for a search, too"
     assert (both in " ".join(said.split())) == (way == "Next attempt:"), "at least 48, and 153"
-    _, *arguments = shlex.split(said.strip().splitlines()[-1])
+    _, *arguments = shlex.split(command)
     assert f"skillopt_max_{cap}" not in arguments
     said = pytester.runpytest_inprocess(*arguments).stdout.str()
     result = latest_result(pytester.path)

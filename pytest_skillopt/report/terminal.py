@@ -83,11 +83,16 @@ def print_report(config: pytest.Config, reporter: pytest.TerminalReporter, resul
     width = shutil.get_terminal_size().columns
     told = config.stash.get(TOLD, ())
     verbose = config.option.verbose > 0
-    *shown, last = lines(result, width, verbose=verbose, live=True, told=told)
-    for line in shown:
+    *report, label, command = lines(result, width, verbose=verbose, live=True, told=told)
+    for line in report:
         reporter.write_line(line.text, **line.markup)
+
+    def end() -> None:
+        reporter.write_line(label.text, **label.markup)
+        reporter.write_line(command.text, **command.markup)
+
     # Other plugins write below what is written now.
-    config.add_cleanup(lambda: reporter.write_line(last.text, **last.markup))
+    config.add_cleanup(end)
 
 
 def lines(
