@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.mode import mode_named
 from pytest_skillopt.report.blocks import Code, Diff, Items, Section, Table, Text
 from pytest_skillopt.report.markdown import Layout
 from pytest_skillopt.report.markup import code, fenced, inert
@@ -29,7 +30,6 @@ MAX_BODY = 60_000
 """Maximum bytes of a request's text; GitHub allows 65,536 characters."""
 _MOST_DIFF, _MOST_ITEMS = 24_000, 5_000
 """Maximum bytes of the change, and of each list."""
-_SIDES = ("base", "edited")
 
 
 class _Inert(Layout):
@@ -78,7 +78,7 @@ def _checked(skill: Checked) -> Iterator[Block]:
         f"{plural(rates.samples, 'rollout')}, computed from the counts of the training, as the "
         "mean over the tasks."
     )
-    yield arms(rates.rows, _SIDES)
+    yield arms(rates.rows, mode_named("check").sides)
     if skill.rule:
         yield Text(
             f"The rule of the search {skill.rule} judged it, as the base branch says: the "
@@ -100,10 +100,11 @@ def _tasks(rows: Sequence[TaskRow]) -> Iterator[Section]:
     lists: dict[str, list[TaskRow]] = {"fewer": [], "more": [], "as many": []}
     for row in rows:
         lists[_change(row)].append(row)
+    sides = mode_named("check").sides
     for change, found in lists.items():
         if found:
             cells = [(r.none or "", r.before, r.after or "", Code(redact(r.id))) for r in found]
-            table = Table.filled(("no skill", *_SIDES, "task"), "rrrl", cells)
+            table = Table.filled(("no skill", *sides, "task"), "rrrl", cells)
             head = f"{plural(len(found), 'task')} with {change} passes"
             yield Section(head, (table,), is_folded=True)
 
