@@ -19,6 +19,7 @@ import sqlite3
 import tempfile
 import threading
 import time
+import zlib
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -122,6 +123,42 @@ def test_a_run_killed_again_and_again_pays_for_nothing_twice(
     project.run(*WORKERS, *resume)
     assert outcome(project.result) == undisturbed
     _check_paid_once(project, lost=2 * done)
+
+
+def test_records_with_wrong_fields_are_measured_again(
+    project: FaultProject, baseline: tuple[list[dict[str, Any]], int, bytes]
+) -> None:
+    """Their checksums are right: somebody, or another version of the package, wrote them."""
+    project.run("-p", "no:xdist")
+    wrong: dict[str, Any] = {
+        "plan": {"tasks": 1},
+        "width": {"rollouts": "4"},
+        "idle": {"passed": 3},
+        "round": {"samples": None},
+        "rollout": {"score": math.nan},
+        "reply": {"usage": {"coins": 1}},
+        "final": {"prior": "1"},
+        "writing": {"version": None},
+    }
+    path = project.run_directory / "journal.jsonl"
+    lines, numbers = [], []
+    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), 1):
+        entry = json.loads(line)
+        if change := wrong.pop(entry["kind"], None):
+            entry["data"] |= change
+            del entry["crc"]
+            text = json.dumps(entry).encode()[:-1]
+            line = text + b',"crc":"%08x"}\n' % zlib.crc32(text)
+            numbers.append(number)
+        lines.append(line)
+    assert wrong.keys() <= {"idle"}
+    path.write_bytes(b"".join(lines))
+    (project.run_directory / "result.json").unlink()
+    project.skill.write_bytes(SKILL)
+    said = " ".join(project.run("-p", "no:xdist", "--skillopt-resume=latest").split())
+    for number in numbers:
+        assert f"journal line {number} was corrupt and is measured again" in said
+    assert outcome(project.result) == baseline[0]
 
 
 def test_a_run_is_not_continued_with_samples_of_an_older_helper(project: FaultProject) -> None:

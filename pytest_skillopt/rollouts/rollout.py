@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+from collections.abc import Mapping  # noqa: TC003 (pydantic reads it)
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,7 +17,7 @@ from pytest_skillopt.model.types import Usage
 from pytest_skillopt.untrusted import shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
 _ERROR_LIMIT = 2_000
 
@@ -191,7 +192,7 @@ class Rollout:
         data["usage"] = Usage(**data["usage"])
         others = data["other_usage"].items()
         data["other_usage"] = {role: Usage(**used) for role, used in others}
-        data["reported"] = Usage(**data.get("reported", {}))
+        data["reported"] = Usage(**data["reported"])
         if data["error"] is not None:
             data["error"] = InfraError(**data["error"])
         return cls(**data)

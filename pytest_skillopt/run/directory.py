@@ -180,10 +180,9 @@ class RunDirectory:
 def description_of(run: Path) -> dict[str, Any]:
     """Return what a run's journal says of the run; empty if it cannot be read."""
     try:
-        found = next(entries_of(run / JOURNAL, "run"), None)
+        return next(entries_of(run / JOURNAL, "run"), {})
     except OSError:
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 def result_of(run: Path) -> dict[str, Any]:

@@ -5,8 +5,8 @@ Format (version 1), one JSON object per line: ``n`` (line number from 1), ``at``
 kinds and their data are listed in ``docs/journal.md``.
 
 A killed run leaves at most one incomplete line, the last, which the next run removes. Any other
-line with a wrong checksum is skipped and reported with its number; its content is measured again,
-never guessed.
+line with a wrong checksum or wrong data (``run/records.py``) is skipped and reported with its
+number; its content is measured again, never guessed.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pytest_skillopt.model.types import Completion, ModelError, ModelFault, Usage
 from pytest_skillopt.rollouts.rollout import Rollout
 from pytest_skillopt.rollouts.sampler import OWN_AGENT
+from pytest_skillopt.run.records import check
 from pytest_skillopt.untrusted import parsed, redact
 
 if TYPE_CHECKING:
@@ -196,7 +197,7 @@ def usage_in(kind: str, data: Data) -> Iterator[tuple[str, str, Usage]]:
     found: dict[tuple[str, str], Usage] = {}
     if kind in ("rollout", "error"):
         stage = data["request"]["stream"].partition("/")[0]
-        own = Usage(**data.get("reported", {}))
+        own = Usage(**data["reported"])
         found["target", stage] = Usage(**data["usage"]).minus(own)
         found[OWN_AGENT, stage] = own
         found |= {(role, stage): Usage(**used) for role, used in data["other_usage"].items()}
@@ -231,17 +232,16 @@ class JournalLedger:
 
 
 def unseal(line: bytes) -> Data | None:
+    """Return the entry of a line; None if it is damaged, or its data is not right for its kind."""
     text, seal = line[:-_SEAL_LENGTH], line[-_SEAL_LENGTH:]
     if seal != _SEAL % zlib.crc32(text):
         return None
     try:
-        entry = parsed(text + b"}")
+        entry: Data = parsed(text + b"}")
+        check(entry)
     except ValueError:
         return None
-    if not (isinstance(entry, dict) and {"kind", "data"} <= entry.keys()):
-        return None
-    named = isinstance(entry["kind"], str) and isinstance(entry.get("key", ""), str)
-    return entry if named and isinstance(entry["data"], dict) else None
+    return entry
 
 
 class JournaledModel:

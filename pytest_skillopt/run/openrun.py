@@ -302,7 +302,7 @@ def _difference(earlier: dict[str, Any], description: dict[str, Any]) -> str:
 def _fixed(description: dict[str, Any], part: str) -> Any:
     """Return what of a part of a description must be as it was."""
     found = description.get(part)
-    if part != "models" or not isinstance(found, dict):
+    if part != "models" or found is None:
         return found
     return {role: model for role, model in found.items() if role != "optimizer"}
 

@@ -91,12 +91,11 @@ def load_run(path: Path) -> StoredRun:
 def earlier_rollouts(home: Home, tasks: Iterable[SkillTask]) -> Iterator[tuple[str, list[Rollout]]]:
     """Yield the runs, the latest first, each with its rollouts of tasks that are still the same.
 
-    A run is left out if its journal cannot be read, or has the form of another version of the
-    package.
+    A run is left out if its journal cannot be read.
     """
     same = {(task.id, task.source) for task in tasks}
     for run in reversed(home.run_names()):
-        with contextlib.suppress(OSError, KeyError, TypeError, AttributeError):
+        with contextlib.suppress(OSError):
             yield run, list(_rollouts(home.runs / run / JOURNAL, same))
 
 

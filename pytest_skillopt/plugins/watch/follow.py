@@ -94,7 +94,7 @@ class Follower:
         elif kind == "reply":
             self._phase = "the optimizer is working"
         elif kind == "step":
-            self._steps[data.get("skill", ""), data["step"]] = data
+            self._steps[data["skill"], data["step"]] = data
         elif kind == "edit":
             self._edit(data)
         elif kind in (EXPECTED, RATES):
@@ -250,8 +250,8 @@ class Follower:
         told |= {
             "outcome": data["outcome"],
             "message": error.get("message") or data["message"],
-            "worker": data.get("worker", ""),
-            "duration": data.get("duration", 0.0),
+            "worker": data["worker"],
+            "duration": data["duration"],
             "turns": turns,
         }
         shown: dict[str, Any] = _clean(told)

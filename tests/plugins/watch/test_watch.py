@@ -175,6 +175,7 @@ def test_a_run_that_is_continued_shows_each_step_once(run: Path) -> None:
 def test_an_edit_that_won_is_not_refused_because_it_is_proposed_again(run: Path, fate: str) -> None:
     journal = write_journal(run)
     edit = EditRow(op="append", content="- once", step=1).model_dump()
+    edit["skill"] = "SKILL.md"
     for status in (fate, "refused"):
         journal.write("edit", {**edit, "status": status, "why": "it is there already"})
     server = Watch(run)

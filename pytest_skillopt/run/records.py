@@ -1,0 +1,185 @@
+"""What the data of each kind of record must have for those who read it.
+
+A checksum shows that a line was not torn or changed by accident, not that its data is right.
+Kinds and keys without a form here are not checked: nothing is decided by them.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime  # noqa: TC003 (pydantic reads it)
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from pytest_skillopt.model.types import Completion, ToolCall, Usage
+from pytest_skillopt.rollouts.rollout import Rollout
+from pytest_skillopt.run.result import EditRow, StepRow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_Rate = Annotated[float, Field(ge=0, le=1)]
+_Number = Annotated[float, Field(ge=0)]
+_Count = Annotated[int, Field(ge=0)]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+
+class _Run(_Record):
+    mode: str
+    skills: dict[str, str] = {}
+    settings: dict[str, Any] = {}
+    models: dict[str, str] = {}
+
+
+class _Plan(_Record):
+    tasks: list[tuple[str, str]]
+    typical: _Number
+    most: _Number
+    caps: dict[str, Any]
+    models: dict[str, str]
+
+
+class _Width(_Record):
+    rollouts: Annotated[int, Field(ge=1)]
+
+
+class _Round(_Record):
+    skill: str
+    round: int
+    samples: list[tuple[str, str, list[_Count], tuple[_Rate, _Rate] | None]]
+
+
+class _Rates(_Record):
+    skill: str
+    start: _Rate
+    now: _Rate
+
+
+class _Expected(_Record):
+    more: float
+
+
+class _Idle(_Record):
+    passed: list[tuple[str, str]]
+
+
+class _Final(_Record):
+    model_config = ConfigDict(extra="forbid")
+    skill: str
+    candidate: str
+    budget: _Count | None
+    lift: dict[str, float]
+    prior: _Number
+    rates: dict[str, _Rate]
+    agreement: _Rate | None
+
+
+class _Unanswered(_Record):
+    stage: str
+    fault: str
+    usage: Usage
+
+
+class _Reply(_Record):
+    stage: str
+    text: str
+    tool_calls: tuple[ToolCall, ...]
+    finish_reason: str
+    usage: Usage
+
+
+class _Written(_Record):
+    skill: str
+    version: str
+
+
+class _Step(StepRow):
+    skill: str
+
+
+class _Edit(EditRow):
+    skill: str
+    status: Any
+    """Also ``waiting``, which no result has."""
+
+
+def _rollout(data: dict[str, Any], key: str) -> Usage:
+    made = Rollout.from_json(data)
+    if not 0 <= (made.score or 0) <= 1:
+        raise ValueError("its score is out of range")
+    if (made.error is None) == (made.outcome == "error") or key not in ("", made.request.key):
+        raise ValueError("its parts do not fit together")
+    return made.all_usage
+
+
+_KEYED = ("rollout", "lost", "reply", "unanswered")
+_MODELS: dict[str, Any] = {
+    "run": _Run,
+    "plan": _Plan,
+    "width": _Width,
+    "round": _Round,
+    "rates": _Rates,
+    "expected": _Expected,
+    "idle": _Idle,
+    "rollout": Rollout,
+    "error": Rollout,
+    "lost": Rollout,
+    "reply": _Reply,
+    "unanswered": _Unanswered,
+    "final": _Final,
+    "writing": _Written,
+    "written": _Written,
+    "step": _Step,
+    "edit": _Edit,
+}
+_FORMS = {kind: TypeAdapter[Any](model) for kind, model in _MODELS.items()}
+_MADE: dict[str, Callable[[dict[str, Any], str], Usage]] = {
+    "rollout": _rollout,
+    "error": _rollout,
+    "lost": _rollout,
+    "reply": lambda data, _: Completion.from_json(data).usage,
+    "unanswered": lambda data, _: Usage(**data["usage"]),
+}
+
+
+class _Entry(_Record):
+    at: datetime
+    kind: str
+    key: str = ""
+    data: dict[str, Any]
+
+
+_ENTRY = TypeAdapter(_Entry)
+
+
+def check(entry: dict[str, Any]) -> None:
+    """Check an entry of the journal.
+
+    Raises:
+        ValueError: it lacks a field, or a field has a wrong type or is out of its range.
+    """
+    _validate(_ENTRY, entry)
+    kind, data = entry["kind"], entry["data"]
+    if kind in _FORMS and ("key" in entry) != (kind in _KEYED):
+        raise ValueError("a key is missing, or is too many")
+    if kind in _FORMS:
+        _validate(_FORMS[kind], data)
+    try:
+        used = _MADE[kind](data, entry.get("key", "")) if kind in _MADE else Usage()
+    except (KeyError, TypeError) as error:
+        raise ValueError(str(error)) from error
+    if min(used.calls, used.cached, used.tokens, used.worth) < 0:
+        raise ValueError("its usage is negative")
+
+
+def _validate(form: TypeAdapter[Any], data: object) -> None:
+    # As JSON, since a strict form takes no list for a tuple; pydantic refuses half a surrogate
+    # pair, which a reply may contain.
+    # Evidence that only a plugin's gate reads may be infinite.
+    dumped = json.dumps(data, ensure_ascii=False, allow_nan=form is _ENTRY)
+    text = dumped.encode(errors="replace")
+    form.validate_json(text, strict=True)
