@@ -8,7 +8,9 @@ skill on one day (UTC) share one alpha. The k-th different try is decided at
 so, by the union bound, the probability that any try of a day accepts a change without effect is at
 most alpha, however the next try is chosen. (An online Bonferroni rule; see D. P. Foster and R. A.
 Stine, "Alpha-investing", Journal of the Royal Statistical Society B 70, 2008.) The same try
-repeated on the same day has the same alpha and the same samples, so it has the same verdict.
+repeated on the same day under the same caps has the same alpha and the same samples, so it has the
+same verdict. Repeated after a cap has cut it, it looks at more samples with the same alpha again;
+the bound does not count this further look.
 """
 
 from __future__ import annotations
