@@ -147,10 +147,11 @@ _MADE: dict[str, Callable[[dict[str, Any], str], Usage]] = {
 
 
 class _Entry(_Record):
+    """An entry without its data."""
+
     at: datetime
     kind: str
     key: str = ""
-    data: dict[str, Any]
 
 
 _ENTRY = TypeAdapter(_Entry)
@@ -162,8 +163,11 @@ def check(entry: dict[str, Any]) -> None:
     Raises:
         ValueError: it lacks a field, or a field has a wrong type or is out of its range.
     """
-    _validate(_ENTRY, entry)
-    kind, data = entry["kind"], entry["data"]
+    data = entry.get("data")
+    if not isinstance(data, dict):
+        raise ValueError("its data is not an object")
+    _validate(_ENTRY, {name: value for name, value in entry.items() if name != "data"})
+    kind = entry["kind"]
     if kind in _FORMS and ("key" in entry) != (kind in _KEYED):
         raise ValueError("a key is missing, or is too many")
     if kind in _FORMS:
@@ -179,7 +183,5 @@ def check(entry: dict[str, Any]) -> None:
 def _validate(form: TypeAdapter[Any], data: object) -> None:
     # As JSON, since a strict form takes no list for a tuple; pydantic refuses half a surrogate
     # pair, which a reply may contain.
-    # Evidence that only a plugin's gate reads may be infinite.
-    dumped = json.dumps(data, ensure_ascii=False, allow_nan=form is _ENTRY)
-    text = dumped.encode(errors="replace")
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False).encode(errors="replace")
     form.validate_json(text, strict=True)
