@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from pytest_skillopt.run.result import Comparison, SkillResult, Status
     from pytest_skillopt.tasks.task import SkillTask
 
+    Ask = Callable[[Run, str], Question | SkillResult]
+    """Returns the question about a skill, or the result if there is nothing to run."""
+
 
 def compare(run: Run, display: Display) -> Result:
     """Answer the mode's question about each skill of the suite.
@@ -55,9 +58,7 @@ def compare(run: Run, display: Display) -> Result:
     return run.result_of(results)
 
 
-def _compare_skill(
-    run: Run, skill: str, ask: Callable[[Run, str], Question | SkillResult]
-) -> SkillResult:
+def _compare_skill(run: Run, skill: str, ask: Ask) -> SkillResult:
     """Answer the question about a skill; errors of its tests spare the other skills."""
     run.sampler.settle()  # else rollouts of the skill before count against this one
     try:
@@ -69,7 +70,7 @@ def _compare_skill(
         return run.skill_result(skill, now, now, status="unmeasured", reason=stop.reason)
 
 
-def _answer(run: Run, skill: str, ask: Callable[[Run, str], Question | SkillResult]) -> SkillResult:
+def _answer(run: Run, skill: str, ask: Ask) -> SkillResult:
     try:
         found = ask(run, skill)
     except (UserError, OSError) as error:
@@ -270,8 +271,7 @@ def _both_evaluations(run: Run, version: str, tasks: Sequence[SkillTask]) -> lis
 
 
 class _Comparing(NamedTuple):
-    ask: Callable[[Run, str], Question | SkillResult]
-    """Returns the question about a skill, or the result if there is nothing to run."""
+    ask: Ask
     phase: str = "comparison"
     does: str = ""
     """Its verb, if it is about one skill only."""
