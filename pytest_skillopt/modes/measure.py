@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.compare.comparison import GO_ON
 from pytest_skillopt.rollouts.sampler import OF_ONE_SKILL, Stop, StopRun
-from pytest_skillopt.run.result import Comparison, Rate
-from pytest_skillopt.search.outcome import cost_of, task_row
+from pytest_skillopt.search.outcome import comparison, cost_of, task_row
 from pytest_skillopt.words import percent, plural
 
 if TYPE_CHECKING:
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.report.live import Display
     from pytest_skillopt.rollouts.rollout import Rollout, RolloutRequest
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import Result, SkillResult, Status, TaskRow
+    from pytest_skillopt.run.result import Comparison, Result, SkillResult, Status, TaskRow
 
 STREAM = "eval"
 
@@ -94,10 +93,9 @@ def _skill_result(
 ) -> SkillResult:
     version, tasks = run.versions[skill], run.tasks_of(skill)
     rows = [task_row(task, rollouts[task.id], []) for task in tasks]
-    rate = Rate.of((row.before.passed, row.before.n) for row in rows)
-    status, reason = _answer(skill, rows, rate, stop)
+    suite = comparison(rows)
+    status, reason = _answer(skill, rows, suite, stop)
     measured = {task.id: rollouts[task.id] for task in tasks}
-    suite = Comparison(before=rate) if rate else None
     return run.skill_result(
         skill,
         version,
@@ -111,7 +109,7 @@ def _skill_result(
 
 
 def _answer(
-    skill: str, rows: Sequence[TaskRow], rate: Rate | None, stop: StopRun | None
+    skill: str, rows: Sequence[TaskRow], suite: Comparison | None, stop: StopRun | None
 ) -> tuple[Status, str]:
     """Return status and reason; after a cap the measured tasks count, after a fault none."""
     if stop is not None and stop.kind is not Stop.CAP:
@@ -126,6 +124,7 @@ def _answer(
         met = f": {sample.message}" if sample and sample.message else ""
         many = f"{len(missed)} of {len(rows)} tasks could not be measured"
         return "unmeasured", f"{skill}: {many}, the first {missed[0].id}{met}"
-    if rate is None:
+    if suite is None:
         return "unmeasured", f"{skill}: every task was skipped"
-    return "measured", f"{skill}: pass rate {percent(rate.rate)} over {plural(rate.tasks, 'task')}"
+    rate, tasks = percent(suite.before.rate), plural(suite.before.tasks, "task")
+    return "measured", f"{skill}: pass rate {rate} over {tasks}"
