@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import json
 from datetime import datetime  # noqa: TC003 (pydantic reads it)
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from pytest_skillopt.model.types import Completion, ToolCall, Usage
 from pytest_skillopt.rollouts.rollout import Rollout
 from pytest_skillopt.run.result import EditRow, StepRow
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _Rate = Annotated[float, Field(ge=0, le=1)]
 _Number = Annotated[float, Field(ge=0)]
@@ -107,13 +104,13 @@ class _Edit(EditRow):
     """Also ``waiting``, which no result has."""
 
 
-def _rollout(data: dict[str, Any], key: str) -> Usage:
-    made = Rollout.from_json(data)
-    if not 0 <= (made.score or 0) <= 1:
+def _check_rollout(rollout: Rollout, key: str) -> None:
+    if not 0 <= (rollout.score or 0) <= 1:
         raise ValueError("its score is out of range")
-    if (made.error is None) == (made.outcome == "error") or key not in ("", made.request.key):
-        raise ValueError("its parts do not fit together")
-    return made.all_usage
+    if (rollout.error is None) == (rollout.outcome == "error"):
+        raise ValueError("its outcome and its error do not fit together")
+    if key not in ("", rollout.request.key):
+        raise ValueError("its key is that of another rollout")
 
 
 _KEYED = ("rollout", "lost", "reply", "unanswered")
@@ -137,13 +134,6 @@ _MODELS: dict[str, Any] = {
     "edit": _Edit,
 }
 _FORMS = {kind: TypeAdapter[Any](model) for kind, model in _MODELS.items()}
-_MADE: dict[str, Callable[[dict[str, Any], str], Usage]] = {
-    "rollout": _rollout,
-    "error": _rollout,
-    "lost": _rollout,
-    "reply": lambda data, _: Completion.from_json(data).usage,
-    "unanswered": lambda data, _: Usage(**data["usage"]),
-}
 
 
 class _Entry(_Record):
@@ -168,16 +158,38 @@ def check(entry: dict[str, Any]) -> None:
         raise ValueError("its data is not an object")
     _validate(_ENTRY, {name: value for name, value in entry.items() if name != "data"})
     kind = entry["kind"]
-    if kind in _FORMS and ("key" in entry) != (kind in _KEYED):
+    if kind not in _FORMS:
+        return
+    if ("key" in entry) != (kind in _KEYED):
         raise ValueError("a key is missing, or is too many")
-    if kind in _FORMS:
-        _validate(_FORMS[kind], data)
+    _validate(_FORMS[kind], data)
     try:
-        used = _MADE[kind](data, entry.get("key", "")) if kind in _MADE else Usage()
-    except (KeyError, TypeError) as error:
-        raise ValueError(str(error)) from error
+        used = _usage_of(kind, data, entry.get("key", ""))
+    except (
+        KeyError,
+        TypeError,
+    ) as error:  # pydantic passes over both
+        raise ValueError(f"a field is missing, or is too many: {error}") from error
     if min(used.calls, used.cached, used.tokens, used.worth) < 0:
         raise ValueError("its usage is negative")
+
+
+def _usage_of(kind: str, data: dict[str, Any], key: str) -> Usage:
+    """Make the object that a record holds; return its usage, none if it has no usage.
+
+    Raises:
+        KeyError, TypeError: the record lacks a field, or has one that the object has not.
+        ValueError: the fields do not fit together.
+    """
+    if _MODELS[kind] is Rollout:
+        rollout = Rollout.from_json(data)
+        _check_rollout(rollout, key)
+        return rollout.all_usage
+    if kind == "reply":
+        return Completion.from_json(data).usage
+    if kind == "unanswered":
+        return Usage(**data["usage"])
+    return Usage()
 
 
 def _validate(form: TypeAdapter[Any], data: object) -> None:
