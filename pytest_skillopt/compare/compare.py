@@ -165,17 +165,7 @@ def ask_if_it_helps(run: Run, skill: str) -> Question:
     paid for until there is a new verdict, and then draws afresh, since a model may change under its
     name.
     """
-    runs = load_runs(run.home)
-    for stored in runs:
-        if stored.result is None and stored.problem != NO_RESULT:
-            run.notes.append(f"{stored.id} is left out of the history: its {stored.problem}")
-    earlier = [
-        (stored.result, found)
-        for stored in runs
-        if stored.result and stored.result.mode == run.mode.name
-        for found in stored.result.skills
-        if found.path == skill and found.status in _WORDS
-    ]
+    earlier = _earlier_verdicts(run, skill)
 
     def told(found: Fields) -> Fields:
         status, suite = found["status"], found["suite"]
@@ -193,6 +183,22 @@ def ask_if_it_helps(run: Run, skill: str) -> Question:
     tasks = gate_tasks(run.tasks_of(skill))
     gate = HelpsGate(tasks, gate_options(run.settings), decision=latest)
     return Question(before=NO_SKILL, after=run.versions[skill], gate=gate, told=told)
+
+
+def _earlier_verdicts(run: Run, skill: str) -> list[tuple[Result, SkillResult]]:
+    """Return the runs of this mode with a verdict about the skill; note those not readable."""
+    found: list[tuple[Result, SkillResult]] = []
+    for stored in load_runs(run.home):
+        result = stored.result
+        if result is None:
+            if stored.problem != NO_RESULT:
+                run.notes.append(f"{stored.id} is left out of the history: its {stored.problem}")
+            continue
+        if result.mode != run.mode.name:
+            continue
+        rows = [row for row in result.skills if row.path == skill and row.status in _WORDS]
+        found += [(result, row) for row in rows]
+    return found
 
 
 def _measured(

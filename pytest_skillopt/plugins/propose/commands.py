@@ -188,10 +188,10 @@ def _schedule(args: argparse.Namespace) -> int:
     args.check_propose(options)  # now, and not at night after a paid training
     # -P: no file of the project is imported, as everywhere where something is pushed.
     propose = [sys.executable, "-P", "-m", "pytest_skillopt", "propose", *options]
-    command = (
-        f"cd {shlex.quote(str(home.parent))} && mkdir -p {shlex.quote(str(log.parent))} && "
-        f"{{ {shlex.join(train)} && {shlex.join(propose)}; }} >>{shlex.quote(str(log))} 2>&1"
-    )
+    enter = shlex.join(["cd", str(home.parent)])
+    make_folder = shlex.join(["mkdir", "-p", str(log.parent)])
+    both = f"{shlex.join(train)} && {shlex.join(propose)}"
+    command = f"{enter} && {make_folder} && {{ {both}; }} >>{shlex.quote(str(log))} 2>&1"
     if "\n" in command or "\r" in command:
         raise UserError(f"a crontab line cannot contain a line break: {command!r}")
     sys.stdout.write(f"{minute} {hour} * * * {_escaped(command)}\n")
