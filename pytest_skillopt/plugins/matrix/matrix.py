@@ -136,6 +136,8 @@ def _shown(row: TargetRow) -> str:
 def _report(config: pytest.Config, matrix: _Matrix) -> None:
     results = matrix.results
     rates = [f"{row.target}: {_shown(row)}" for row in matrix.rows]
+    simulated = any(one.simulated for one in results)
+    errors = sum(one.errors for one in results)
     directory = Home(config.rootpath / matrix.settings.dir).new_run()
     result = Result(
         mode="matrix",
@@ -146,12 +148,12 @@ def _report(config: pytest.Config, matrix: _Matrix) -> None:
         status=matrix.status,
         reason=f"pass rates {'; '.join(rates)}",
         command=command_line(config.invocation_params.args),
-        simulated=any(one.simulated for one in results),
+        simulated=simulated,
         versions=results[0].versions,
         settings=matrix.settings.to_json(),
         usage=matrix.usage,
         rollouts=matrix.rollouts,
-        errors=sum(one.errors for one in results),
+        errors=errors,
         targets=matrix.rows,
     )
     with Journal(directory.journal) as journal:

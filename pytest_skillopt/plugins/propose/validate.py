@@ -198,12 +198,13 @@ def _check(row: SkillResult, after: Version, base: Base) -> Checked:
             if rule.margin and after.size >= before.size:
                 raise Refused("the new skill is not shorter")
             folder = posixpath.dirname(path) or "."
+            beside = {posixpath.relpath(name, folder) for name in base.tree.files}
             linter = Linter(
                 allow=allowed(base.settings.lint_allow) - _NEVER_ALLOWED,
                 max_tokens=base.settings.max_skill_tokens,
                 # A text that occurs anywhere on the base branch is taken for the user's own.
                 known=lambda text: mentions(base.git, base.commit, text),
-                present={posixpath.relpath(name, folder) for name in base.tree.files},
+                present=beside,
                 description=base.settings.train_description,
             )
             warnings = check_text(before, after, linter)
