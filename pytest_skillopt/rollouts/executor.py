@@ -2,6 +2,8 @@
 
 Messages of workers arrive in execnet's receiver threads, one per worker. These update the state
 under one lock and send the next request at once; the consumer waits in ``next`` in another thread.
+If it falls behind by as many rollouts as run at once, nothing is sent until it fetches one: it may
+find that a cap is used up.
 """
 
 from __future__ import annotations
@@ -231,6 +233,7 @@ class WorkersExecutor:
                     raise ExecutorClosed(self._closed)
                 raise RuntimeError("no rollout is queued or running")
             key, done = self._done.popitem(last=False)
+        self._dispatch()
         if isinstance(done, Rollout):
             return done
         rollout = Rollout.from_json(json.loads(done))
@@ -305,7 +308,8 @@ class WorkersExecutor:
 
     def _assign(self) -> list[tuple[Worker, RolloutRequest]]:
         assigned = []
-        while self._pending and self._workers:
+        most = sum(worker.slots for worker in self._workers)
+        while self._pending and len(self._done) < most:
             worker = max(self._workers, key=lambda w: w.free)
             if worker.free < 1:
                 break

@@ -123,6 +123,22 @@ def test_requests_are_spread_over_workers_before_their_slots_fill_up() -> None:
     assert fleet.executor.capacity == 16
 
 
+def test_nothing_is_sent_to_workers_while_nobody_fetches_what_they_have_done() -> None:
+    """Whoever fetches it may find that a cap is used up."""
+    fleet = Fleet()
+    first, second = fleet.hire(), fleet.hire()
+    fleet.executor.submit(request(index) for index in range(9))
+    for _ in range(5):
+        fleet.finish(first)
+        fleet.finish(second)
+    sent = [one for worker in fleet.workers for one in worker._channel.runs()]
+    assert len(sent) == 3, "two at once, and one for the first that was done"
+    for _ in range(2):
+        fleet.executor.next()
+    sent = [one for worker in fleet.workers for one in worker._channel.runs()]
+    assert len(sent) == 5, "one is left to fetch, so both workers go on"
+
+
 def test_a_leaving_worker_gets_nothing_more() -> None:
     fleet = Fleet()
     worker = fleet.hire()
