@@ -14,7 +14,7 @@ import pytest
 from pytest_skillopt.compare.compare import refuse_versions
 from pytest_skillopt.edits.context import read_preferences
 from pytest_skillopt.errors import UserError
-from pytest_skillopt.model.cache import DiskCache, Replies
+from pytest_skillopt.model.cache import Replies
 from pytest_skillopt.model.config import PROVIDER, check_prices, model_config, provider_of
 from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.remote import services
@@ -100,9 +100,7 @@ def opened(
         fingerprints = {role: model.fingerprint for role, model in found.items()}
         if settings.max_cost:
             check_prices([model.config for model in found.values() if hasattr(model, "config")])
-        if settings.cache != "off":
-            home.make()
-            replies.cache = DiskCache(home.cache)
+        home.keep(replies)
         executor.services, executor.on_lost = services(limits, models)
         asked = probed_roles(roles, tasks)
         limits.purse.probes(len({fingerprints[role] for role in asked}))

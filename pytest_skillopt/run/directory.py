@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator
     from pathlib import Path
 
+    from pytest_skillopt.model.cache import Replies
     from pytest_skillopt.skill.trained import Trained
 
 JOURNAL, RESULT = "journal.jsonl", "result.json"
@@ -66,10 +67,6 @@ class Home:
     def runs(self) -> Path:
         return self.path / "runs"
 
-    @property
-    def cache(self) -> Path:
-        return self.path / "cache"
-
     def make(self) -> None:
         """Create the directory and have git ignore it; RunError if it cannot be written."""
         with _explained(self.path):
@@ -78,6 +75,14 @@ class Home:
             if not ignore.exists():
                 ignore.write_text("*\n", encoding="utf-8")
         self._sweep()
+
+    def keep(self, replies: Replies) -> None:
+        """Store replies here, unless their mode is ``off``; CacheError, RunError if it cannot."""
+        if replies.mode != "off":
+            from pytest_skillopt.model.cache import DiskCache  # slow, and most commands need none
+
+            self.make()
+            replies.cache = DiskCache(self.path / "cache")
 
     def _sweep(self) -> None:
         """Remove the temporary files of killed processes."""

@@ -51,6 +51,11 @@ def test_agreement_is_printed(project: pytest.Pytester, chat_server: ChatServer)
         ]
     )
     assert chat_server.calls == 4
+    # Nothing is paid twice, and the agreement is that of the first time.
+    more = json.dumps({"answer": "good and new", "rubric": "polite", "label": True})
+    again = calibrate(project, "\n".join([*lines, more]))
+    again.stdout.fnmatch_lines(["agreement 80.0 % *"])
+    assert chat_server.calls == 5
 
 
 def test_an_answer_without_a_grade_is_named_and_left_out(
@@ -67,7 +72,7 @@ def test_an_answer_without_a_grade_is_named_and_left_out(
     chat_server.reply = reply
     ini = project.path / "tox.ini"
     ini.write_text(f"{ini.read_text()}\nskillopt_max_calls = 4\n")
-    answers = ("odd one", "good", "late one", "good", "good one")
+    answers = ("odd one", "good", "late one", "good too", "good one")
     rows = [{"answer": a, "rubric": "polite", "label": True} for a in answers]
     result = calibrate(project, "\n".join(map(json.dumps, rows)))
     assert result.ret == 0, result.stderr.str()
