@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -194,8 +195,17 @@ def _schedule(args: argparse.Namespace) -> int:
     command = f"{enter} && {make_folder} && {{ {both}; }} >>{shlex.quote(str(log))} 2>&1"
     if "\n" in command or "\r" in command:
         raise UserError(f"a crontab line cannot contain a line break: {command!r}")
+    _check(train, home.parent)
     sys.stdout.write(f"{minute} {hour} * * * {_escaped(command)}\n")
     return 0
+
+
+def _check(train: Sequence[str], folder: Path) -> None:
+    """Raise UserError if pytest refuses a command; its plan, which calls no model, tells."""
+    plan = [*train, "--collect-only"]
+    told = subprocess.run(plan, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    if told.returncode == pytest.ExitCode.USAGE_ERROR:
+        raise UserError(f"pytest refuses, as it says above: {shlex.join(train)}")
 
 
 def _escaped(command: str) -> str:
