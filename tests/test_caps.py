@@ -108,6 +108,18 @@ def test_an_assumed_price_forbids_no_batch(
     assert result["status"] == "accepted", said
 
 
+def test_rollouts_that_a_cap_cuts_off_are_counted_nowhere(
+    pytester: pytest.Pytester, chat_server: ChatServer, api_key: str
+) -> None:
+    """Eight at once: the other seven have begun when the call that the cap forbids is refused."""
+    settings = ("--skillopt-max-calls=5", "--skillopt-cache=off", "-n1", "--skillopt-lanes=8")
+    result, said = run(pytester, chat_server, "--skillopt", *settings, guests=8)
+    (skill,) = result["skills"]
+    measured = sum(row["before"]["n"] for row in skill["tasks"])
+    assert 0 < measured == result["rollouts"] < 8
+    assert f"{measured} rollouts before a cap ended it" in " ".join(said.split())
+
+
 EMPTY = "the optimizer sends empty replies about half of the guests"
 LONG = "max_output_tokens = 8000"
 

@@ -194,10 +194,10 @@ def _changes(skill: SkillResult, result: Result) -> Iterator[Block]:
             blocks.append(Items(tuple(warned), "careful"))
         if skill.written:
             undo = Command(f"pytest-skillopt adopt {result.run} --undo")
-            blocks += [Text("The file is written. This restores what was there before:"), undo]
+            blocks += [Text("Written. This restores what was there before:"), undo]
         elif result.mode == "train":
-            why = words.full_stop(f"the file is NOT written: {skill.unwritten}".removesuffix(": "))
-            blocks.append(Text(why))
+            why = f"NOT written: {skill.unwritten}".removesuffix(": ")
+            blocks.append(Text(words.full_stop(why)))
         yield Section("What changes", (*blocks, Diff(skill.patch)))
     elif blocks:
         yield Section("The best candidate", tuple(blocks))

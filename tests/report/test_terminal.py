@@ -317,7 +317,7 @@ def test_what_was_not_to_be_written_is_no_caution(make_result: MakeResult) -> No
     kept = with_skill(result, written=False, unwritten="skillopt_write is no")
     report = joined(kept.model_copy(update={"settings": settings}))
     assert "was not written; the edit is kept as a patch" not in report
-    assert "The file is NOT written: skillopt_write is no." in report
+    assert "NOT written: skillopt_write is no." in report
 
 
 @settings(max_examples=20)
