@@ -20,7 +20,7 @@ from pytest_skillopt.errors import UserError
 from pytest_skillopt.plugins import hooks, merged
 from pytest_skillopt.plugins.propose.base import MAX_SKILL
 from pytest_skillopt.plugins.propose.errors import Refused
-from pytest_skillopt.plugins.propose.git import LINK, mentions
+from pytest_skillopt.plugins.propose.git import mentions
 from pytest_skillopt.plugins.propose.proposal import UP, proposed
 from pytest_skillopt.run.directory import RESULT
 from pytest_skillopt.run.result import Result
@@ -238,7 +238,7 @@ def _base_entry(path: str, base: Base) -> Entry:
             f"not one of the skill files that proposals may change ({known}); add it to the "
             "setting skillopt_propose_skills on the base branch"
         )
-    if entry.mode == LINK:
+    if entry.is_link:
         raise Refused(
             "a link on the base branch: train the file that it points to (skillopt_skill)"
         )
