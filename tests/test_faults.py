@@ -125,6 +125,24 @@ def test_a_run_killed_again_and_again_pays_for_nothing_twice(
     _check_paid_once(project, lost=2 * done)
 
 
+def test_a_continued_run_divides_a_cap_as_the_first_would_have(project: FaultProject) -> None:
+    """Its check of the models is answered by the cache, and what it has cost counts again."""
+    project.server.probe = "OK " * 80
+    cap = ("-p", "no:xdist", "--skillopt-cache=rw", "--skillopt-max-tokens=9000")
+    project.run(*cap)
+    (undisturbed,) = project.journal("final")
+    (verdict,) = project.journal("verdict")
+    path = project.run_directory / "journal.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[: len(lines) // 2]))
+    (project.run_directory / "result.json").unlink()
+    project.skill.write_bytes(SKILL)
+    project.run(*cap, "--skillopt-resume=latest")
+    (continued,) = project.journal("final")
+    assert continued["data"] == undisturbed["data"]
+    assert project.journal("verdict")[0]["data"] == verdict["data"]
+
+
 def test_records_with_wrong_fields_are_measured_again(
     project: FaultProject, baseline: tuple[list[dict[str, Any]], int, bytes]
 ) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import hashlib
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from pytest_skillopt.model.config import PROVIDER, check_prices, model_config, p
 from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.remote import services
 from pytest_skillopt.model.roles import MODELS, Models
-from pytest_skillopt.model.types import ROLES, ModelConfigError
+from pytest_skillopt.model.types import ROLES, ModelConfigError, Usage
 from pytest_skillopt.modes.plan import usual_prices
 from pytest_skillopt.modes.skills import (
     notes_on_skills,
@@ -37,7 +38,7 @@ from pytest_skillopt.run.directory import (
     RunDirectory,
     finish_writing,
 )
-from pytest_skillopt.run.journal import Journal, JournalLedger, entries_of
+from pytest_skillopt.run.journal import PROBE, Journal, JournalLedger, entries_of
 from pytest_skillopt.run.openrun import (
     Run,
     can_continue,
@@ -103,8 +104,6 @@ def opened(
         home.keep(replies)
         executor.services, executor.on_lost = services(limits, models)
         asked = probed_roles(roles, tasks)
-        limits.purse.probes(len({fingerprints[role] for role in asked}))
-        probe = functools.cache(lambda: models.probe(asked, lambda: executor.ended))
         told = hooked_notes(config, mode, settings, tasks)
         directory = RunDirectory.open(resumed) if resumed else home.new_run()
         if resumed is None:
@@ -134,6 +133,12 @@ def opened(
         earlier = earlier_usage(journal.path) if resumed else {}
         command = command_line(config.invocation_params.args)
         packages = versions_of_packages(tasks)
+
+        @functools.cache
+        def probe() -> None:
+            models.probe(asked, lambda: executor.ended)
+            count_probes(journal, limits)
+
         if not mode.late_probe:
             probe()
         yield Run(
@@ -156,6 +161,17 @@ def opened(
             earlier=earlier,
             unfinished=_unfinished(home, mode, directory, about),
         )
+
+
+def count_probes(journal: Journal, limits: Meter) -> None:
+    """Count what it took to check the models, in a continued run what its first session took."""
+
+    def paid() -> dict[str, Any]:
+        accounts = limits.accounts.items()
+        return {role: asdict(usage) for (role, stage), usage in accounts if stage == PROBE}
+
+    usages = journal.once(PROBE, paid).values()
+    limits.purse.probed(sum((Usage(**usage) for usage in usages), Usage()))
 
 
 def _add_skills(executor: WorkersExecutor, versions: Mapping[str, Version], root: Path) -> None:

@@ -39,6 +39,8 @@ RATES = "rates"
 """Kind of the record of the pass rates that a search expects."""
 EXPECTED = "expected"
 """Kind of the record of the rollouts that a training is still expected to take."""
+PROBE = "probe"
+"""Kind of the record of what it took to check the models, and stage of these calls."""
 LOST, UNANSWERED = "lost", "unanswered"
 """Kinds of what came to nothing and was decided without: rollouts, and calls of the optimizer."""
 _SEAL = b',"crc":"%08x"}\n'
@@ -203,6 +205,8 @@ def usage_in(kind: str, data: Data) -> Iterator[tuple[str, str, Usage]]:
         found |= {(role, stage): Usage(**used) for role, used in data["other_usage"].items()}
     elif kind in ("reply", UNANSWERED):
         found["optimizer", data["stage"]] = Usage(**data["usage"])
+    elif kind == PROBE:
+        found = {(role, PROBE): Usage(**used) for role, used in data.items()}
     yield from ((*key, used) for key, used in found.items() if used != Usage())
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_skillopt.model.types import Usage
 from pytest_skillopt.options import with_setting
 from pytest_skillopt.run.directory import Home, RunError, description_of, finished
-from pytest_skillopt.run.journal import UNANSWERED, JournalError, entries_of, usage_in
+from pytest_skillopt.run.journal import PROBE, UNANSWERED, JournalError, entries_of, usage_in
 from pytest_skillopt.run.result import Result, SkillResult, UsageRow
 from pytest_skillopt.skill.diff import patch_of
 from pytest_skillopt.skill.version import Version
@@ -227,7 +227,7 @@ def versions_of_packages(tasks: Iterable[SkillTask]) -> dict[str, str]:
 def earlier_usage(journal: Path) -> dict[tuple[str, str], Usage]:
     """Sum the usage in a run's journal by role and stage."""
     used: defaultdict[tuple[str, str], Usage] = defaultdict(Usage)
-    for kind in ("rollout", "error", "reply", UNANSWERED):
+    for kind in (PROBE, "rollout", "error", "reply", UNANSWERED):
         for data in entries_of(journal, kind):
             for role, stage, usage in usage_in(kind, data):
                 used[role, stage] += usage

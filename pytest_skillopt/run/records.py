@@ -117,6 +117,7 @@ _KEYED = ("rollout", "lost", "reply", "unanswered")
 _MODELS: dict[str, Any] = {
     "run": _Run,
     "plan": _Plan,
+    "probe": dict[str, Usage],
     "width": _Width,
     "round": _Round,
     "rates": _Rates,
@@ -189,6 +190,8 @@ def _usage_of(kind: str, data: dict[str, Any], key: str) -> Usage:
         return Completion.from_json(data).usage
     if kind == "unanswered":
         return Usage(**data["usage"])
+    if kind == "probe":
+        return sum((Usage(**used) for used in data.values()), Usage())
     return Usage()
 
 

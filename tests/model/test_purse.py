@@ -197,7 +197,7 @@ def test_a_session_that_takes_all_from_the_journal_has_paid_for_its_probes_only(
     first, continued = filled(Amounts(calls=100)), filled(Amounts(calls=100))
     first.pay(Usage(calls=20))
     for purse in (first, continued):
-        purse.probes(2)
+        purse.probed(Usage(calls=2))
         purse.pay(Usage(calls=2))
     assert first.affordable() == continued.affordable() == (100 - 22 - 2) // 2
 
