@@ -23,6 +23,7 @@ import zlib
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -159,24 +160,45 @@ def test_records_with_wrong_fields_are_measured_again(
         "writing": {"version": None},
     }
     path = project.run_directory / "journal.jsonl"
+    numbers = rewrite(path, wrong)
+    assert wrong.keys() <= {"idle"}
+    (project.run_directory / "result.json").unlink()
+    project.skill.write_bytes(SKILL)
+    said = " ".join(project.run("-p", "no:xdist", "--skillopt-resume=latest").split())
+    for number in numbers:
+        assert f"{path}: line {number} was corrupt and is measured again" in said
+    assert outcome(project.result) == baseline[0]
+
+
+def rewrite(journal: Path, changes: dict[str, Any]) -> list[int]:
+    """Change the data of the first record of each kind, with the right checksum; return lines."""
     lines, numbers = [], []
-    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), 1):
+    for number, line in enumerate(journal.read_bytes().splitlines(keepends=True), 1):
         entry = json.loads(line)
-        if change := wrong.pop(entry["kind"], None):
+        if change := changes.pop(entry["kind"], None):
             entry["data"] |= change
             del entry["crc"]
             text = json.dumps(entry).encode()[:-1]
             line = text + b',"crc":"%08x"}\n' % zlib.crc32(text)
             numbers.append(number)
         lines.append(line)
-    assert wrong.keys() <= {"idle"}
-    path.write_bytes(b"".join(lines))
+    journal.write_bytes(b"".join(lines))
+    return numbers
+
+
+def test_a_written_skill_whose_start_is_lost_is_not_continued(project: FaultProject) -> None:
+    """The run was killed after it had written the skill, and before its result."""
+    project.run("-p", "no:xdist")
     (project.run_directory / "result.json").unlink()
-    project.skill.write_bytes(SKILL)
-    said = " ".join(project.run("-p", "no:xdist", "--skillopt-resume=latest").split())
-    for number in numbers:
-        assert f"journal line {number} was corrupt and is measured again" in said
-    assert outcome(project.result) == baseline[0]
+    start = project.run_directory / "skills" / f"{sha256(SKILL).hexdigest()}.md"
+    resume = ("-p", "no:xdist", "--skillopt-resume=latest")
+    for content, said in ((b"Another.", "does not have this SHA-256"), (None, "No such file")):
+        start.unlink() if content is None else start.write_bytes(content)
+        refused = project.run(*resume, expect=4)
+        assert f"{start}: " in refused
+        assert said in refused
+    rewrite(project.run_directory / "journal.jsonl", {"run": {"skills": {}}})
+    assert "the skill has changed since" in project.run(*resume, expect=4)
 
 
 def test_a_run_is_not_continued_with_samples_of_an_older_helper(project: FaultProject) -> None:

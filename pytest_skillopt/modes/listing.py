@@ -106,7 +106,7 @@ class Plan:
         home, tasks = self._home, [[task.id, task.source] for task in self.tasks]
         for run in reversed(home.run_names()):
             with contextlib.suppress(OSError):
-                for data in entries_of(home.runs / run / JOURNAL, IDLE):
+                for _, data in entries_of(home.runs / run / JOURNAL, IDLE):
                     passed = [task for task, source in data["passed"] if [task, source] in tasks]
                     if said := words.passes_with_nothing(passed):
                         yield said

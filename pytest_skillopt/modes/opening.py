@@ -203,7 +203,7 @@ def _discard_unused(run: Path, error: type[BaseException] | None, *_: object) ->
     """Remove a new run if an error, such as an unusable model, has left it without any result."""
     kinds = ("rollout", "error", "reply") if error is not None else ()
     with contextlib.suppress(OSError):
-        if kinds and not any(found for kind in kinds for found in entries_of(run / JOURNAL, kind)):
+        if kinds and not any(entries_of(run / JOURNAL, *kinds)):
             shutil.rmtree(run)
 
 
@@ -292,7 +292,8 @@ def _notes(
     if mode.resume is not None:
         kept = len(journal.kept("rollout"))
         yield f"continued with {kept} rollouts of earlier sessions; caps count this session only"
-    yield from (f"journal line {n} was corrupt and is measured again" for n in journal.corrupt)
+    for number in journal.corrupt:
+        yield f"{journal.path}: line {number} was corrupt and is measured again"
 
 
 def notes_on_links(skills: Iterable[str], root: Path) -> Iterator[str]:

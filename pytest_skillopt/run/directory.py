@@ -168,15 +168,9 @@ class RunDirectory:
 
     def keep_version(self, version: str, content: bytes) -> None:
         """Store the bytes of a version that was tried, atomically."""
-        path = self._version(version)
+        path = self.path / "skills" / f"{version}.md"
         if not path.exists():
             replace_file(path, content)
-
-    def content(self, version: str) -> bytes:
-        return self._version(version).read_bytes()
-
-    def _version(self, version: str) -> Path:
-        return self.path / "skills" / f"{version}.md"
 
     def close(self) -> None:
         self.lock.release()
@@ -185,8 +179,8 @@ class RunDirectory:
 def description_of(run: Path) -> dict[str, Any]:
     """Return what a run's journal says of the run; empty if it cannot be read."""
     try:
-        return next(entries_of(run / JOURNAL, "run"), {})
-    except OSError:
+        return next(entries_of(run / JOURNAL, "run")).data
+    except (OSError, StopIteration):
         return {}
 
 

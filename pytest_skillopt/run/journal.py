@@ -27,7 +27,7 @@ from pytest_skillopt.run.records import check
 from pytest_skillopt.untrusted import parsed, redact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from pytest_skillopt.model.types import Messages, Model
@@ -183,15 +183,14 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
         return end
 
 
-def entries_of(path: Path, kind: str) -> Iterator[Data]:
-    """Yield the data of the intact entries of a kind; open the file read-only."""
+def entries_of(path: Path, *kinds: str) -> Iterator[Entry]:
+    """Yield the intact entries of some kinds; open the file read-only."""
     if path.exists() and not path.is_file():
         return  # a pipe would never end
     with path.open("rb") as file:
         for line in file:
-            entry = unseal(line)
-            if entry is not None and entry["kind"] == kind:
-                yield entry["data"]
+            if entry := unseal(line, kinds):
+                yield Entry(entry["kind"], entry["data"])
 
 
 def usage_in(kind: str, data: Data) -> Iterator[tuple[str, str, Usage]]:
@@ -235,13 +234,18 @@ class JournalLedger:
         return self._journal.has("rollout", key) or self._journal.has(LOST, key)
 
 
-def unseal(line: bytes) -> Data | None:
-    """Return the entry of a line; None if it is damaged, or its data is not right for its kind."""
+def unseal(line: bytes, kinds: Sequence[str] = ()) -> Data | None:
+    """Return the entry of a line; None if it is damaged, or its data is not right for its kind.
+
+    ``kinds`` are those to return; empty: all.
+    """
     text, seal = line[:-_SEAL_LENGTH], line[-_SEAL_LENGTH:]
     if seal != _SEAL % zlib.crc32(text):
         return None
     try:
         entry: Data = parsed(text + b"}")
+        if kinds and entry.get("kind") not in kinds:
+            return None
         check(entry)
     except ValueError:
         return None

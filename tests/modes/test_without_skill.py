@@ -67,7 +67,7 @@ def test_none_before_and_after_side_by_side(
     (run,) = (pytester.path / ".skillopt" / "runs").iterdir()
     later = run.with_name(f"{run.name}-later")
     shutil.copytree(run, later)
-    data = next(d for d in entries_of(run / JOURNAL, "rollout") if not d["score"])
+    data = next(d for _, d in entries_of(run / JOURNAL, "rollout") if not d["score"])
     with Journal(later / JOURNAL) as journal:
         journal.write("rollout", {**data, "unheard_of": 1}, key="x")
     done = pytester.runpytest_inprocess("--skillopt-train")
