@@ -204,7 +204,7 @@ def test_a_memory_document_that_cannot_be_trained(remembering: Project) -> None:
     refused = {
         "../../MEMORY.md": "MEMORY.md: no such file",
         "../../../secret.md": "lies outside of the project",
-        "../../LINK.md": "LINK.md: is a link; name the file that it points to",
+        "../../LINK.md": "LINK.md: is a link; name ../../AGENTS.md",
         "../../run.py": "run.py: only text documents are trained",
     }
     top = remembering.folder.parent.parent

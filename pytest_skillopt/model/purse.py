@@ -521,4 +521,5 @@ def _shown(number: int, amount: float) -> str:
     """Write an amount with its unit."""
     if CAPS[number] == "max_cost":
         return f"${amount:.2g}" if amount < 0.1 else f"${amount:,.2f}"
-    return f"{amount:,.3g} {_UNITS[number]}" if amount < 100 else f"{amount:,.0f} {_UNITS[number]}"
+    written = f"{amount:,.3g}" if amount < 100 else f"{amount:,.0f}"
+    return f"{written} {_UNITS[number].removesuffix('s' if written == '1' else '')}"

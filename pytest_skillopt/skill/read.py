@@ -41,7 +41,7 @@ def read_version(path: Path, root: Path, trained: Trained) -> Version:
         try:
             check_kind(name)
             if is_outside(name) and (folder / name).is_symlink():
-                raise SkillError(f"{name}: is a link; name the file that it points to")
+                raise SkillError(f"{name}: is a link; name {_own_name(folder, name)} in its place")
             version |= {name: read_skill(folder / name, root)}
         except SkillError as error:
             raise SkillError(f"{error}, or leave it out of skillopt_files") from None

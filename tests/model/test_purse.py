@@ -155,7 +155,7 @@ def test_it_explains_itself() -> None:
     assert Purse(Amounts(rollouts=20)).explain() == (
         "skillopt_max_rollouts = 20 pays for 20 rollouts; 20 are left"
     )
-    assert "1 model calls each (an assumption)" in Purse(Amounts(calls=7)).explain()
+    assert "1 model call each (an assumption)" in Purse(Amounts(calls=7)).explain()
 
 
 # Shares of a purse.

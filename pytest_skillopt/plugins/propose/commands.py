@@ -17,9 +17,13 @@ import pytest
 
 from pytest_skillopt.cli import tell
 from pytest_skillopt.errors import UsageError, UserError
+from pytest_skillopt.git import Clone
 from pytest_skillopt.plugins.propose.adopt import add_adopt
+from pytest_skillopt.plugins.propose.base import read_base
+from pytest_skillopt.plugins.propose.git import has_commit
 from pytest_skillopt.plugins.propose.proposal import FOLDER
 from pytest_skillopt.plugins.propose.publish import Outcome, Publisher
+from pytest_skillopt.plugins.propose.validate import base_entry
 from pytest_skillopt.run.directory import SUMMARY
 from pytest_skillopt.run.past import find_home
 from pytest_skillopt.untrusted import no_command
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
 
+    from pytest_skillopt import SkillTask
     from pytest_skillopt.run.result import Result, SkillResult
 
 CAPS = {
@@ -115,6 +120,20 @@ class _Job:
     skills: Sequence[SkillResult] = ()
     summary = Path()
 
+    def pytest_skillopt_opened(self, config: pytest.Config, tasks: Sequence[SkillTask]) -> str:
+        """Tell before anything is paid that no proposal may change a skill, as committed here."""
+        if not has_commit(config.rootpath):
+            return ""
+        told = []
+        clone = Clone(config.rootpath)
+        base = read_base(clone, clone.resolve("HEAD") or "")
+        for skill in dict.fromkeys(task.skill for task in tasks):
+            try:
+                base_entry(clone.prefix + skill, base)
+            except UserError as error:
+                told.append(f"{skill}: pytest-skillopt propose would refuse it now: {error}")
+        return "\n".join(told)
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_skillopt_finished(self, result: Result, folder: Path) -> None:
         self.skills, self.summary = result.skills, folder / SUMMARY
@@ -195,17 +214,20 @@ def _schedule(args: argparse.Namespace) -> int:
     command = f"{enter} && {make_folder} && {{ {both}; }} >>{shlex.quote(str(log))} 2>&1"
     if "\n" in command or "\r" in command:
         raise UserError(f"a crontab line cannot contain a line break: {command!r}")
-    _check(train, home.parent)
+    _check(args, home.parent)
     sys.stdout.write(f"{minute} {hour} * * * {_escaped(command)}\n")
     return 0
 
 
-def _check(train: Sequence[str], folder: Path) -> None:
-    """Raise UserError if pytest refuses a command; its plan, which calls no model, tells."""
-    plan = [*train, "--collect-only"]
-    told = subprocess.run(plan, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+def _check(args: argparse.Namespace, folder: Path) -> None:
+    """Show the plan of a night, which calls no model; UserError if pytest refuses its arguments."""
+    own = f"--args={args.args} --skillopt-write=no --collect-only -qq"
+    caps = [f"--max-{name}={getattr(args, f'max_{name}')}" for name in CAPS]
+    plan = [sys.executable, "-m", "pytest_skillopt", "job", own, *caps]
+    # The standard output is the line of the crontab.
+    told = subprocess.run(plan, cwd=folder, stdin=subprocess.DEVNULL, stdout=2)
     if told.returncode == pytest.ExitCode.USAGE_ERROR:
-        raise UserError(f"pytest refuses, as it says above: {shlex.join(train)}")
+        raise UserError(f"pytest refuses the arguments, as it says above: {args.args}")
 
 
 def _escaped(command: str) -> str:

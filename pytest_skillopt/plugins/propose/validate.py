@@ -176,7 +176,7 @@ def validate(proposal: Proposal, base: Base) -> list[Checked]:
 def _check(row: SkillResult, after: Version, base: Base) -> Checked:
     path = base.git.prefix + row.path
     try:
-        entry = _base_entry(path, base)
+        entry = base_entry(path, base)
         search, rule = own_rule(row, base.settings.search, _WAY)
         rates = check_evidence(row, rule)
         places = {name: _place(path, name, base) for name in after.files}
@@ -220,7 +220,8 @@ def _with_ends(version: Version, old: bytes, new: bytes) -> Version:
     return Version({name: Text(text.data.replace(old, new)) for name, text in version.items()})
 
 
-def _base_entry(path: str, base: Base) -> Entry:
+def base_entry(path: str, base: Base) -> Entry:
+    """Return the entry of a skill; Refused, or GitError, if no proposal may change it."""
     parts = path.split("/")
     plain = path.isprintable() and not set(path) & set('\\"')
     if not plain or not all(parts) or {".", "..", ".git"} & {part.lower() for part in parts}:
