@@ -216,8 +216,8 @@ def refuse_early(config: pytest.Config, mode: Mode, settings: Settings) -> None:
     """
     root = config.rootpath
     home = Home(root / settings.dir)
-    if mode.name == "compare":
-        _refuse_foreign_root(config)
+    if mode.name in ("compare", "try"):
+        _refuse_foreign_root(config, mode)
     refuse_versions(root, home, mode)
     try:
         if mode.resume is not None:
@@ -237,8 +237,8 @@ def refuse_early(config: pytest.Config, mode: Mode, settings: Settings) -> None:
         raise pytest.UsageError(f"{error}{switched_off(config)}") from error
 
 
-def _refuse_foreign_root(config: pytest.Config) -> None:
-    """Refuse to compare two files outside of the project, which pytest takes for its paths."""
+def _refuse_foreign_root(config: pytest.Config, mode: Mode) -> None:
+    """Refuse files outside of the project if pytest has taken them for its paths."""
     here, root = config.invocation_params.dir, config.rootpath
     if config.inipath:
         return
@@ -248,7 +248,7 @@ def _refuse_foreign_root(config: pytest.Config) -> None:
         for name in CONFIG_FILES:
             if (folder / name).is_file():
                 raise pytest.UsageError(
-                    f"--skillopt-compare: both are outside of the project, so that pytest takes "
+                    f"{mode.flag}: files outside of the project are named, so that pytest takes "
                     f"{root} for its root directory, without your settings: add -c {folder / name}"
                 )
 
