@@ -330,16 +330,16 @@ class Purse:
             f"; {held:,.0f} more are reserved for {' and '.join(self.reserved())}" if held else ""
         )
         if name == OWN_LIMIT:
-            return f"the search has had its {self.samples} samples{kept}"
+            return f"the search has had its {self.samples} rollouts{kept}"
         kept += "" if self.samples or not held else f"; {self.pays()}: raise it"
-        return f"skillopt_{name} leaves no more for the search after {self.samples} samples{kept}"
+        return f"skillopt_{name} leaves no more for the search after {self.samples} rollouts{kept}"
 
     def refusal_of_calls(self, calls: int) -> str:
         """Say why so many more optimizer calls may not be made; empty if they may."""
         left, name = _least(self._bounds_of_calls())
         if calls <= left:
             return ""
-        return f"skillopt_{name} leaves no call of the optimizer after {self.samples} samples"
+        return f"skillopt_{name} leaves no call of the optimizer after {self.samples} rollouts"
 
     # Methods that tell what this session pays.
 

@@ -184,14 +184,15 @@ def _probably_helps(skill: SkillResult) -> bool:
 def _what_decides(gain: GainRow, need: NeedRow) -> str:
     """Say how many rollouts or tasks would decide about a candidate."""
     points = words.points_between(gain.before, gain.after, 0).removeprefix("+")
+    points = words.in_points(points)
     if need.tasks:
         return (
-            f"these {gain.tasks} tasks are too few to tell a gain of {points} points "
+            f"these {gain.tasks} tasks are too few to tell a gain of {points} "
             f"from an accident of wording, however often they are sampled: have {need.tasks} of "
             "this kind."
         )
     shows = (
-        f"a gain of {points} points shows in four of five comparisons with "
+        f"a gain of {points} shows in four of five comparisons with "
         f"{words.number(2 * need.pairs)} fresh rollouts; this one had "
         f"{words.number(2 * gain.pairs)}"
     )

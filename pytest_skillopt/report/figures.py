@@ -13,6 +13,7 @@ from pytest_skillopt.run.result import Arm
 from pytest_skillopt.skill.version import NO_SKILL
 from pytest_skillopt.words import (
     clip,
+    in_points,
     lead,
     money,
     move,
@@ -57,8 +58,8 @@ def interval(rate: Rate) -> str:
 def gained(gain: GainRow) -> str:
     """Write a gain with its interval: ``+12 points (95 % interval -5 to +29)``."""
     low, high = round(100 * gain.low), round(100 * gain.high)
-    points = points_between(gain.before, gain.after, 0)
-    return f"{points} points (95 % interval {low:+} to {high:+})"
+    points = in_points(points_between(gain.before, gain.after, 0))
+    return f"{points} (95 % interval {low:+} to {high:+})"
 
 
 def pass_rate(arm: Arm) -> float | None:

@@ -50,7 +50,7 @@ def test_each_cap_is_worth_rollouts_at_the_prices_seen(caps: Amounts, total: int
     left = purse.affordable()
     assert left == purse.total() - 10 - 20
     assert purse.refusal(left) == ""
-    assert "after 10 samples; 20 more are reserved for the end" in purse.refusal(left + 1)
+    assert "after 10 rollouts; 20 more are reserved for the end" in purse.refusal(left + 1)
 
 
 def test_calls_of_the_optimizer_are_paid_from_the_same_purse() -> None:
@@ -115,7 +115,7 @@ def test_what_is_reserved_for_the_search_itself_comes_back() -> None:
     purse.allow(100)
     purse.reserve("leaving out", 30)
     assert (purse.affordable(), purse.is_bound_by_cap) == (70, False)
-    assert "the search has had its 0 samples" in purse.refusal(71)
+    assert "the search has had its 0 rollouts" in purse.refusal(71)
     purse.release()
     assert purse.affordable() == math.inf
 
