@@ -83,5 +83,6 @@ def test_errors_of_one_skill_leave_another_measured(
     broken, sound = latest_result(pytester.path)["skills"]
     assert (broken["status"], sound["status"]) == ("unmeasured", "measured")
     assert "attempts in a row ended in infrastructure errors" in broken["reason"]
+    assert "0 of 0" not in done.stdout.str()
     assert sound["suite"]["before"]["rate"] == pytest.approx(0.75)
     assert [row["before"]["n"] for row in sound["tasks"]] == [3, 3, 3, 3]
