@@ -70,8 +70,8 @@ def read_labels(path: Path) -> list[Label]:
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: {error}") from None
     rows: list[Label] = []
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():

@@ -157,10 +157,7 @@ def _skill_text(skill: Path) -> str:
 
 
 def _read(file: Path) -> str:
-    try:
-        return clean(file.read_text(encoding="utf-8", errors="replace"))[:_REFERENCE]
-    except OSError as error:
-        raise UserError(f"{file}: {error.strerror}") from None
+    return clean(file.read_text(encoding="utf-8", errors="replace"))[:_REFERENCE]
 
 
 def _answer(model: Model, prompt: str, sample: str) -> _Drafts:
@@ -193,12 +190,9 @@ def _keep(
         return 0
     relative = os.path.relpath(skill, config.rootpath).replace(os.sep, "/")
     text = _source_of(drafts, queries, relative)
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        with output.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise UserError(f"{output}: {error.strerror}") from None
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with output.open("x", encoding="utf-8") as file:
+        file.write(text)
     made = f"{plural(len(drafts), 'draft')} in {output}; review each"
     tell(f"{made}, then: {shlex.join(['pytest', str(output)])} shows which pass now")
     return 0

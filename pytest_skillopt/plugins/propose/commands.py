@@ -114,25 +114,29 @@ def _report(outcome: Outcome, args: argparse.Namespace) -> None:
         sys.stdout.write(no_command(f"\n{outcome.request.title}\n\n{outcome.request.body}\n"))
 
 
+def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) -> str:
+    """Tell before anything is paid which skills no proposal may change, as they are committed.
+
+    This module is a plugin of each training that is to be proposed.
+    """
+    if not has_commit(config.rootpath):
+        return ""
+    told = []
+    clone = Clone(config.rootpath)
+    base = read_base(clone, clone.resolve("HEAD") or "")
+    for skill in dict.fromkeys(task.skill for task in tasks):
+        try:
+            base_entry(clone.prefix + skill, base)
+        except UserError as error:
+            told.append(f"{skill}: pytest-skillopt propose would refuse it now: {error}")
+    return "\n".join(told)
+
+
 class _Job:
     """Plugin of the training of a job that keeps how it has ended."""
 
     skills: Sequence[SkillResult] = ()
     summary = Path()
-
-    def pytest_skillopt_opened(self, config: pytest.Config, tasks: Sequence[SkillTask]) -> str:
-        """Tell before anything is paid that no proposal may change a skill, as committed here."""
-        if not has_commit(config.rootpath):
-            return ""
-        told = []
-        clone = Clone(config.rootpath)
-        base = read_base(clone, clone.resolve("HEAD") or "")
-        for skill in dict.fromkeys(task.skill for task in tasks):
-            try:
-                base_entry(clone.prefix + skill, base)
-            except UserError as error:
-                told.append(f"{skill}: pytest-skillopt propose would refuse it now: {error}")
-        return "\n".join(told)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_skillopt_finished(self, result: Result, folder: Path) -> None:
@@ -145,7 +149,7 @@ def _job(args: argparse.Namespace) -> int:
     sys.argv = ["pytest", *arguments]
     sys.path.insert(0, str(Path.cwd()))  # as python -m pytest does
     job = _Job()
-    code = int(pytest.main(arguments, plugins=[job]))
+    code = int(pytest.main(arguments, plugins=[job, sys.modules[__name__]]))
     write_outputs(_training_outputs(job.skills))
     if job.summary.is_file():
         _append("GITHUB_STEP_SUMMARY", job.summary.read_text(encoding="utf-8") + "\n")
@@ -214,20 +218,18 @@ def _schedule(args: argparse.Namespace) -> int:
     command = f"{enter} && {make_folder} && {{ {both}; }} >>{shlex.quote(str(log))} 2>&1"
     if "\n" in command or "\r" in command:
         raise UserError(f"a crontab line cannot contain a line break: {command!r}")
-    _check(args, home.parent)
+    _check(train, home.parent)
     sys.stdout.write(f"{minute} {hour} * * * {_escaped(command)}\n")
     return 0
 
 
-def _check(args: argparse.Namespace, folder: Path) -> None:
-    """Show the plan of a night, which calls no model; UserError if pytest refuses its arguments."""
-    own = f"--args={args.args} --skillopt-write=no --collect-only -qq"
-    caps = [f"--max-{name}={getattr(args, f'max_{name}')}" for name in CAPS]
-    plan = [sys.executable, "-m", "pytest_skillopt", "job", own, *caps]
+def _check(train: Sequence[str], folder: Path) -> None:
+    """Show the plan of a night, which calls no model; UserError if pytest refuses the command."""
+    plan = [*train, "--collect-only", "-qq", "-p", __name__]
     # The standard output is the line of the crontab.
     told = subprocess.run(plan, cwd=folder, stdin=subprocess.DEVNULL, stdout=2)
     if told.returncode == pytest.ExitCode.USAGE_ERROR:
-        raise UserError(f"pytest refuses the arguments, as it says above: {args.args}")
+        raise UserError("pytest refuses these arguments, as it says above")
 
 
 def _escaped(command: str) -> str:
