@@ -209,7 +209,7 @@ def test_getting_started_is_followed_word_for_word(started: pytest.Pytester) -> 
         r"about (\d+) rollouts, at\s+most (\d+)", (DOCS / "getting-started.md").read_text()
     )
     planned.stdout.fnmatch_lines([f"rollouts: about {typical}, at most {most};*"])
-    trained.stdout.fnmatch_lines(["Written. This restores*"])
+    trained.stdout.fnmatch_lines(["Written. This undoes*"])
     skill = started.path / ".claude" / "skills" / "commit-messages" / "SKILL.md"
     assert SUBJECT in skill.read_text()
 
@@ -223,7 +223,7 @@ def test_a_training_without_a_key_is_followed_word_for_word(pytester: pytest.Pyt
         for line in lines
     )
     measured.stdout.fnmatch_lines(["*0.0 %*"])
-    trained.stdout.fnmatch_lines(["*A simulated model took part*", "Written. This restores*"])
+    trained.stdout.fnmatch_lines(["*A simulated model took part*", "Written. This undoes*"])
     for rule in ("within 50 characters", "without a full stop"):
         assert rule in skill.read_text()
 

@@ -194,7 +194,7 @@ def _changes(skill: SkillResult, result: Result) -> Iterator[Block]:
             blocks.append(Items(tuple(warned), "careful"))
         if skill.written:
             undo = Command(f"pytest-skillopt adopt {result.run} --undo")
-            blocks += [Text("Written. This restores what was there before:"), undo]
+            blocks += [Text("Written. This undoes all that the run has written:"), undo]
         elif result.mode == "train":
             why = f"NOT written: {skill.unwritten}".removesuffix(": ")
             blocks.append(Text(words.full_stop(why)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -71,32 +72,25 @@ def with_model(role: Role, work: Callable[[pytest.Config, Model], int]) -> int:
     Raises:
         UserError: as ``work``, or the model cannot be used.
     """
+    from pytest_skillopt.model.cache import Replies
+    from pytest_skillopt.model.roles import Models
     from pytest_skillopt.model.types import ModelError
-
-    try:
-        return int(pytest.main(["-p", "no:cacheprovider", "-q"], plugins=[_Project(role, work)]))
-    except ModelError as error:
-        raise UserError(str(error)) from None
-
-
-class _Project:
-    """pytest plugin that replaces the session: nothing is collected."""
-
-    def __init__(self, role: Role, work: Callable[[pytest.Config, Model], int]) -> None:
-        self._role = role
-        self._work = work
+    from pytest_skillopt.run.directory import Home
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_cmdline_main(self, config: pytest.Config) -> int:
-        from pytest_skillopt.model.cache import Replies
-        from pytest_skillopt.model.roles import Models
-        from pytest_skillopt.run.directory import Home
-
+    def pytest_cmdline_main(config: pytest.Config) -> int:
         models = Models.of(config)
         replies = Replies(models.settings.cache)
-        model = models.capped(self._role, replies)
+        model = models.capped(role, replies)
         Home(config.rootpath / models.settings.dir).keep(replies)
-        code = self._work(config, model)
+        code = work(config, model)
         for note in replies.notes:
             sys.stderr.write(shown(f"note: {note}\n"))
         return code
+
+    # In place of a session: nothing is collected.
+    plugin = SimpleNamespace(pytest_cmdline_main=pytest_cmdline_main)
+    try:
+        return int(pytest.main(["-p", "no:cacheprovider", "-q"], plugins=[plugin]))
+    except ModelError as error:
+        raise UserError(str(error)) from None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sqlite3
 from typing import TYPE_CHECKING
 
 import pytest
@@ -89,6 +91,19 @@ def test_an_answer_without_a_grade_is_named_and_left_out(
         result = calibrate(project, json.dumps(row))
         assert result.ret == 1
         assert f"error: openai:j: {said}" in result.stderr.str()
+
+
+def test_a_stored_reply_that_cannot_be_used_is_told_and_paid_for_again(
+    project: pytest.Pytester, chat_server: ChatServer
+) -> None:
+    row = json.dumps({"answer": "good", "rubric": "polite", "label": True})
+    assert calibrate(project, row).stderr.str() == ""
+    stored = project.path / ".skillopt" / "cache" / "cache.db"
+    with contextlib.closing(sqlite3.connect(stored)) as database, database:
+        database.execute("UPDATE Cache SET value = 'no reply'")
+    said = calibrate(project, row).stderr.str()
+    assert said.startswith("note: rows of the cache were refused")
+    assert chat_server.calls == 2
 
 
 @each_row(
