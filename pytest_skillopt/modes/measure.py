@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.compare.comparison import GO_ON
 from pytest_skillopt.rollouts.sampler import OF_ONE_SKILL, Stop, StopRun
 from pytest_skillopt.search.outcome import comparison, cost_of, task_row
-from pytest_skillopt.words import percent, plural
+from pytest_skillopt.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -125,5 +125,4 @@ def _answer(
         return "unmeasured", f"{skill}: {many}, the first {missed[0].id}{met}"
     if suite is None:
         return "unmeasured", f"{skill}: every task was skipped"
-    rate, tasks = percent(suite.before.rate), plural(suite.before.tasks, "task")
-    return "measured", f"{skill}: pass rate {rate} over {tasks}"
+    return "measured", f"{skill}: {plural(suite.before.tasks, 'task')} measured"
