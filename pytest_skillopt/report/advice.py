@@ -299,13 +299,9 @@ def _on_broken_tasks(skill: SkillResult) -> Iterator[str]:
     if not broken:
         return
     unseen = list(broken.values()).count("test")
-    of_test, some = "", ""
-    if unseen == len(broken):
-        of_test = " of the test split"
-    elif unseen:
-        some = f", {unseen} of the test split"
+    some = f", {unseen} of the test split" if unseen else ""
     tasks = words.plural(len(broken), "task").capitalize()
-    yield f"{tasks}{of_test} broken{some}: {figures.some(list(broken))}."
+    yield f"{tasks} broken{some}: {figures.some(list(broken))}."
 
 
 def _on_test_split(test: Comparison) -> Iterator[str]:

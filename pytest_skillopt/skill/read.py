@@ -144,18 +144,15 @@ def skill_files(path: Path, root: Path, *, only_resources: bool | None = None) -
     path = root / path
     names = file_names(path, root, only_resources=only_resources)
     files = {name: path.parent / name for name in [path.name, *names]}
-    try:
-        size = sum(file.stat().st_size for file in files.values())
-    except OSError as error:
-        raise SkillError(f"{error.filename}: cannot be read ({error.strerror})") from None
-    if len(files) > MAX_FILES or size > MAX_TOTAL_BYTES:
-        raise SkillError(
-            f"{path.parent}: more than {MAX_FILES} files or {MAX_TOTAL_BYTES} bytes; move the "
-            "skill into a folder of its own"
-        )
     for name in files:
         check_inside(name)
     try:
+        size = sum(file.stat().st_size for file in files.values())
+        if len(files) > MAX_FILES or size > MAX_TOTAL_BYTES:
+            raise SkillError(
+                f"{path.parent}: more than {MAX_FILES} files or {MAX_TOTAL_BYTES} bytes; move the "
+                "skill into a folder of its own"
+            )
         return {name: read_bounded(file, MAX_TOTAL_BYTES) for name, file in files.items()}
     except OSError as error:
         raise SkillError(f"{error.filename}: cannot be read ({error.strerror})") from None

@@ -345,7 +345,7 @@ def test_a_broken_task_of_the_test_split_is_said_to_be_one(make_result: MakeResu
     skill = skill.model_copy(update={"tasks": [row]})
     said = joined(make_result().model_copy(update={"skills": [skill]}))
     assert "none broken" in said
-    assert "caution: 1 task of the test split broken: " in said
+    assert "caution: 1 task broken, 1 of the test split: " in said
     tasks = [row, *(row.model_copy(update={"id": f"t::{n}", "split": "val"}) for n in range(2))]
     skill = skill.model_copy(update={"tasks": tasks})
     said = joined(make_result().model_copy(update={"skills": [skill]}))
