@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, quote_plus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 SHORTEST_SECRET = 8
 """Length in characters below which a secret variable's value is too common a string to redact."""
@@ -326,13 +326,17 @@ def _lines_of_key(value: str) -> list[str]:
     return [line for line in lines if len(line) >= SHORTEST_SECRET and " " not in line]
 
 
-def parsed(text: str | bytes) -> Any:
+def parsed(text: str | bytes, number: Callable[[str], float] | None = None) -> Any:
     """Parse JSON from elsewhere.
 
+    Args:
+        text: the JSON.
+        number: parses a number, NaN and Infinity too; raises ValueError. Default: as Python does.
+
     Raises:
-        ValueError: it is not JSON, or is nested too deeply.
+        ValueError: it is not JSON, or is nested too deeply, or as ``number``.
     """
     try:
-        return json.loads(text)
+        return json.loads(text, parse_float=number, parse_int=number, parse_constant=number)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from pytest_skillopt.model.types import Completion, ToolCall, Usage
 from pytest_skillopt.rollouts.rollout import Rollout
-from pytest_skillopt.run.result import EditRow, StepRow
+from pytest_skillopt.run.result import MOST, EditRow, StepRow
 
 _Rate = Annotated[float, Field(ge=0, le=1)]
 _Number = Annotated[float, Field(ge=0)]
@@ -117,7 +117,6 @@ _KEYED = ("rollout", "lost", "reply", "unanswered")
 _MODELS: dict[str, Any] = {
     "run": _Run,
     "plan": _Plan,
-    "probe": dict[str, Usage],
     "width": _Width,
     "round": _Round,
     "rates": _Rates,
@@ -165,18 +164,14 @@ def check(entry: dict[str, Any]) -> None:
         raise ValueError("a key is missing, or is too many")
     _validate(_FORMS[kind], data)
     try:
-        used = _usage_of(kind, data, entry.get("key", ""))
-    except (
-        KeyError,
-        TypeError,
-    ) as error:  # pydantic passes over both
+        for used in _usages(kind, data, entry.get("key", "")):
+            _check_usage(used)
+    except (KeyError, TypeError) as error:  # pydantic passes over both
         raise ValueError(f"a field is missing, or is too many: {error}") from error
-    if min(used.calls, used.cached, used.tokens, used.worth) < 0:
-        raise ValueError("its usage is negative")
 
 
-def _usage_of(kind: str, data: dict[str, Any], key: str) -> Usage:
-    """Make the object that a record holds; return its usage, none if it has no usage.
+def _usages(kind: str, data: dict[str, Any], key: str) -> list[Usage]:
+    """Make the object that a record holds; return what it tells of usage.
 
     Raises:
         KeyError, TypeError: the record lacks a field, or has one that the object has not.
@@ -185,14 +180,16 @@ def _usage_of(kind: str, data: dict[str, Any], key: str) -> Usage:
     if _MODELS[kind] is Rollout:
         rollout = Rollout.from_json(data)
         _check_rollout(rollout, key)
-        return rollout.all_usage
+        return [rollout.usage, rollout.reported, *rollout.other_usage.values()]
     if kind == "reply":
-        return Completion.from_json(data).usage
-    if kind == "unanswered":
-        return Usage(**data["usage"])
-    if kind == "probe":
-        return sum((Usage(**used) for used in data.values()), Usage())
-    return Usage()
+        return [Completion.from_json(data).usage]
+    return [Usage(**data["usage"])] if kind == "unanswered" else []
+
+
+def _check_usage(used: Usage) -> None:
+    figures = (used.calls, used.cached, used.tokens, used.cost or 0, used.kept_cost)
+    if min(figures) < 0 or max(figures) > MOST:
+        raise ValueError("its usage is out of range")
 
 
 def _validate(form: TypeAdapter[Any], data: object) -> None:

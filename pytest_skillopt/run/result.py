@@ -16,7 +16,7 @@ from pytest_skillopt.rates import interval, pass_hat_k
 from pytest_skillopt.rollouts.rollout import Message  # noqa: TC001 (pydantic reads it)
 from pytest_skillopt.skill.edits import EditField  # noqa: TC001 (pydantic reads it)
 from pytest_skillopt.skill.version import SKILL_FILE
-from pytest_skillopt.untrusted import encodable, redact
+from pytest_skillopt.untrusted import encodable, parsed, redact
 from pytest_skillopt.words import effect
 
 if TYPE_CHECKING:
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from pytest_skillopt.skill.edits import Edit
 
 SCHEMA = "skillopt-result/1"
+_NO_RESULT = "result.json is not a result"
+MOST = 1e308
+"""Most that a number of a record may be, so that each can become a float."""
 
 EditStatus = Literal["accepted", "rejected", "refused", "given up", "open", "dropped"]
 Status = Literal["accepted", "rejected", "unmeasured", "unchanged", "measured", "interrupted"]
@@ -453,15 +456,24 @@ class Result(_Record):
             ValueError: it is not a result of this schema.
         """
         try:
-            result = cls.model_validate_json(text)
+            known = parsed(text, _number)
+            result = cls.model_validate(known)
         except ValidationError as error:
             unknown = [e["loc"] for e in error.errors() if e["type"] == "extra_forbidden"]
             if len(unknown) < error.error_count():
-                raise ValueError(f"result.json is not a result: {problems(error, 'it')}") from None
-            known = json.loads(text)
+                raise ValueError(f"{_NO_RESULT}: {problems(error, 'it')}") from None
             for *place, name in unknown:
                 del reduce(getitem, place, known)[name]
-            result = cls.model_validate_json(json.dumps(known))
+            result = cls.model_validate(known)
+        except ValueError as error:
+            raise ValueError(f"{_NO_RESULT}: {error}") from None
         if result.schema_ != SCHEMA:
             raise ValueError(f"result.json has schema {result.schema_!r}, not {SCHEMA!r}")
         return result
+
+
+def _number(text: str) -> float:
+    found = float(text)
+    if not abs(found) <= MOST:  # NaN, too
+        raise ValueError(f"{text[:20]} is not a measurement")
+    return int(text) if text.lstrip("-").isdigit() else found

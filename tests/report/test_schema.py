@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,3 +50,15 @@ def test_a_field_of_another_version_is_left_out(make_result: MakeResult) -> None
     del data["run"]
     with pytest.raises(ValueError, match="run: Field required"):
         Result.load(json.dumps(data))
+
+
+@each_row("number", ["NaN", "1e400", f"1{'0' * 320}"])
+def test_a_number_that_no_measurement_is_makes_no_result(
+    make_result: MakeResult, number: str
+) -> None:
+    text = make_result().dump()
+    for name in ("seconds", "passed", "rate"):
+        wrong, times = re.subn(rf'("{name}": )[-0-9.e]+', rf"\g<1>{number}", text)
+        assert times, name
+        with pytest.raises(ValueError, match=f"{number[:20]} is not a measurement"):
+            Result.load(wrong)

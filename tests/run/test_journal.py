@@ -127,6 +127,8 @@ FINAL |= {"rates": {"t": 0.5}, "agreement": None}
         ("rollout", ROLLOUT, {"request": {**ROLLOUT["request"], "task": "another"}}),
         ("rollout", ROLLOUT, {"request": [ROLLOUT["request"]]}),
         ("rollout", ROLLOUT, {"usage": {"calls": -1}}),
+        ("rollout", ROLLOUT, {"usage": {"input_tokens": 10**320}}),
+        ("rollout", ROLLOUT, {"reported": {"cost": 10**320}}),
         (
             "lost",
             ROLLOUT | {"outcome": "error", "error": {"kind": "cap", "message": ""}},
@@ -134,6 +136,7 @@ FINAL |= {"rates": {"t": 0.5}, "agreement": None}
         ),
         ("reply", REPLY, {"text": None}),
         ("reply", REPLY, {"usage": {"coins": 1}}),
+        ("reply", REPLY, {"usage": {"cost": 10**320}}),
         ("reply", REPLY, {"tool_calls": [{"id": 1}]}),
         ("unanswered", UNANSWERED, {"usage": [2]}),
         ("unanswered", UNANSWERED, {"usage": {"cost": -1.0}}),
@@ -171,4 +174,4 @@ def test_a_record_with_wrong_fields_counts_as_damaged(
             journal.write(kind, missing, key=key)
     with Journal(path) as again:
         assert again.corrupt == ([2, 3] if optional else [2, 3, 4])
-    assert [entry.data for entry in entries_of(path, kind)] == [right]
+    assert list(entries_of(path, kind)) == [right]

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.types import Usage
+from pytest_skillopt.rollouts.rollout import Rollout
 from pytest_skillopt.run.directory import JOURNAL, RESULT, is_held
 from pytest_skillopt.run.journal import EXPECTED, RATES, unseal, usage_in
 from pytest_skillopt.untrusted import bound, printable
@@ -134,7 +135,7 @@ class Follower:
     def _rollout(self, data: Mapping[str, Any], offset: int) -> None:
         request, outcome = data["request"], data["outcome"]
         self._phase = _PHASES.get(request["stream"].split("/")[0], request["stream"])
-        score = 1.0 if outcome == "passed" else data["score"] if outcome == "failed" else None
+        score = 1.0 if outcome == "passed" else data.get("score") if outcome == "failed" else None
         self._samples.append(
             (self._task(request["task"]), score, self._version(request["version"]), offset)
         )
@@ -243,16 +244,15 @@ class Follower:
             entry = unseal(file.readline())
         if entry is None:
             return None
-        data, request = entry["data"], entry["data"]["request"]
-        error = data.get("error") or {}
-        turns = [[turn["role"], turn["content"]] for turn in data["transcript"]]
-        told = {name: request[name] for name in ("task", "stream", "index", "version")}
+        rollout = Rollout.from_json(entry["data"])
+        request, error = rollout.request, rollout.error
+        told = {name: getattr(request, name) for name in ("task", "stream", "index", "version")}
         told |= {
-            "outcome": data["outcome"],
-            "message": error.get("message") or data["message"],
-            "worker": data["worker"],
-            "duration": data["duration"],
-            "turns": turns,
+            "outcome": rollout.outcome,
+            "message": (error and error.message) or rollout.message,
+            "worker": rollout.worker,
+            "duration": rollout.duration,
+            "turns": [[turn.role, turn.content] for turn in rollout.transcript],
         }
         shown: dict[str, Any] = _clean(told)
         return shown

@@ -18,6 +18,9 @@ from journals import START, write_journal
 from patience import PATIENCE, wait_until
 
 from pytest_skillopt.plugins.watch.server import Watch
+from pytest_skillopt.rollouts.rollout import Rollout
+from pytest_skillopt.run.directory import JOURNAL
+from pytest_skillopt.run.journal import Journal, entries_of
 from pytest_skillopt.run.result import EditRow
 
 if TYPE_CHECKING:
@@ -91,6 +94,18 @@ def test_a_sample_opens_its_transcript(page: Page) -> None:
     assert (told["outcome"] == "passed") == (score == 1)
     assert (task, version, told["version"]) == (0, 0, START)
     assert page.ask(f"transcript?at={place + 1}").status == 404
+
+
+def test_a_sample_without_fields_that_have_a_default_opens(page: Page, run: Path) -> None:
+    rollout = next(entries_of(run / JOURNAL, "rollout"))
+    key = Rollout.from_json(rollout).request.key
+    for name in ("score", "message", "worker", "duration"):
+        del rollout[name]
+    with Journal(run / JOURNAL) as journal:
+        journal.write("rollout", rollout | {"outcome": "failed"}, key=key)
+    *_, (_, score, _, place) = next(page.events())["samples"]
+    assert score is None
+    assert json.loads(page.ask(f"transcript?at={place}").read())["outcome"] == "failed"
 
 
 def test_nobody_gets_in_without_the_address(page: Page) -> None:
