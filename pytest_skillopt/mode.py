@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 
 Tone = Literal["good", "careful", "bad", "neutral"]
 
+_NOT_RUNNING = {
+    "setuponly": "--setup-only and --setup-plan: with them no test runs",
+    "trace": "--trace: a test that is left in the debugger counts as passed",
+}
 _BIASING = {
     "maxfail": "-x / --maxfail",
     "lf": "--lf",
     "stepwise": "--sw",
     "usepdb": "--pdb",
-    "trace": "--trace",
     "reruns": "--reruns",
 }
 
@@ -109,9 +112,9 @@ class Mode:
 
     def _refuse_biasing(self, config: pytest.Config) -> None:
         """Refuse options under which tests do not run, and those that bias what is measured."""
-        if config.getoption("setuponly", default=False):
-            shown = "--setup-only and --setup-plan: with them no test runs"
-            raise pytest.UsageError(f"{self.flag} cannot be combined with {shown}")
+        for dest, shown in _NOT_RUNNING.items():
+            if config.getoption(dest, default=False):
+                raise pytest.UsageError(f"{self.flag} cannot be combined with {shown}")
         if self.judges_tasks:
             return
         for dest, shown in _BIASING.items():

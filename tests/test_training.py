@@ -328,9 +328,12 @@ def test_an_evaluation_that_met_a_cap_says_what_it_has_measured(project: Project
     assert sorted(task["before"]["n"] for task in skill["tasks"]) == [1] * (16 - rollouts) + [2] * (
         rollouts - 8
     )
-    said = skill["reason"].replace("-", "_")
-    assert f": {rollouts} rollouts before a cap ended it: " in said
-    assert cap.partition("=")[0].replace("-", "_").strip("_") in said
+    (note,) = [
+        n for n in project.result["notes"] if n.startswith(f"after {rollouts} of 16 rollouts: ")
+    ]
+    assert cap.partition("=")[0].removeprefix("--skillopt-").replace("-", "_") in note.replace(
+        "-", "_"
+    )
 
 
 def test_tasks_that_a_cap_left_out_are_skipped_and_named(project: Project) -> None:
@@ -375,9 +378,7 @@ def test_a_skill_that_changes_meanwhile_is_not_overwritten(project: Project) -> 
     result = project.train()
     assert result.ret == 0
     assert project.skill.read_bytes() == SKILL + b" And smile."
-    said = " ".join(result.stdout.str().split())
-    assert "NOT written: " in said
-    assert "/SKILL.md was changed during the run; the change is in " in said
+    assert "the file was changed during the run" in project.result["skills"][0]["unwritten"]
     assert RULE in (project.runs[0] / "skill.patch").read_text()
 
 
@@ -451,7 +452,6 @@ BAD_OPTIONS: list[tuple[tuple[str, ...], str]] = [
     (("--sw",), "*cannot be combined with --sw*"),
     (("--lf",), "*cannot be combined with --lf*"),
     (("--pdb",), "*cannot be combined with --pdb*"),
-    (("--setup-plan",), "*cannot be combined with --setup-only and --setup-plan*"),
     (("-f",), "*cannot be combined with -f / --looponfail*"),
     (("--skillopt",), "*--skillopt and --skillopt-train*"),
     (("--skillopt-check-strict",), "*needs --skillopt-check*"),
@@ -468,6 +468,12 @@ def test_bad_options_are_a_usage_error_and_cost_nothing(
 ) -> None:
     check_refusal(project, message, *arguments)
     assert project.skill.read_bytes() == SKILL
+
+
+@each_row("option", ["--trace", "--setup-only"])
+def test_no_mode_takes_options_under_which_no_test_runs(project: Project, option: str) -> None:
+    assert_refused(project.run("--skillopt", option), f"*--skillopt cannot be*with {option}*")
+    assert project.server.calls == 0
 
 
 @each_row(("data", "message"), [(b"\xff\xfe", "*SKILL.md*UTF-8*"), (b"", "*SKILL.md*empty*")])

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.rollouts.runner import ConcurrentRunner
     from pytest_skillopt.settings import Settings
+    from pytest_skillopt.tasks.task import SkillTask
 
 _LOG = logger(__name__)
 
@@ -204,6 +205,10 @@ class WorkerLoop:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         self._left_out = keep_tasks(self._config, items)
 
+    def collect(self, items: list[pytest.Item]) -> list[SkillTask]:
+        """Return the tasks among the collected items; raise UsageError for a wrong one."""
+        return describe_tasks(self._config, self._settings, items)
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         session.config.option.no_summary = True  # not shown, and some plugins are slow at it
@@ -215,8 +220,7 @@ class WorkerLoop:
             facts: dict[str, Any] = {"slots": slots, "collection_errors": errors}
             engine, tasks = None, []
             try:
-                found = describe_tasks(self._config, self._settings, session.items)
-                tasks = [task.to_json() for task in found]
+                tasks = [task.to_json() for task in self.collect(list(session.items))]
                 engine = self._engine(session)
             except pytest.UsageError as error:
                 facts["refusal"] = str(error)
