@@ -17,6 +17,65 @@ if TYPE_CHECKING:
     IniType = Literal["linelist", "bool", "int", "float", "string"]
 
 
+_SETTINGS: Sequence[tuple[str, str, IniType, str]] = (
+    # of tasks
+    ("skill", "", "string", "skill file (default: the only SKILL.md)"),
+    ("split", "", "string", "ratio of train:val:test tasks (default: 2:1:1)"),
+    ("seed", "", "int", "seed for all random choices (default: 0)"),
+    ("rollouts", "K", "int", "rollouts per task and version (default: 3)"),
+    ("timeout", "", "float", "seconds per rollout; 0: no limit (default: 600)"),
+    ("min_pass_rate", "", "float", "pass rate from which a task passes (default: 0.5)"),
+    ("max_attempts", "", "int", "attempts at a rollout that ends in an error (default: 3)"),
+    ("max_error_rate", "", "float", "largest share of errors in a decision (default: 0.05)"),
+    ("dir", "", "string", "folder of the runs and the cache (default: .skillopt)"),
+    ("files", "", "linelist", "other trained files, or none (default: references/*.md)"),
+    ("train_description", "", "bool", "train descriptions, too, on trigger tasks (default: no)"),
+    ("write", "no", "bool", "write improved skills; no: only propose (default: yes)"),
+    # of models
+    ("model", "M", "string", "model of every role: provider:model[@URL]"),
+    ("target", "M", "string", "model that uses the skill: provider:model[@URL]"),
+    ("optimizer", "M", "string", "model that proposes edits: provider:model[@URL]"),
+    ("judge", "", "string", "model of skill_judge (default: the optimizer)"),
+    ("base_url", "", "string", "server of models without @URL"),
+    ("requests", "", "linelist", "[ROLE.]NAME = VALUE lines: temperature, key_env, ..."),
+    ("request_timeout", "", "float", "seconds per model call (default: 120)"),
+    ("max_turns", "", "int", "maximum model calls per skill_agent prompt (default: 16)"),
+    ("cache", "rw", "string", "reply cache: rw, ro, off or refresh (default: rw)"),
+    ("max_in_flight", "", "int", "concurrent model calls, all workers (default: no limit)"),
+    # of training
+    ("max_rollouts", "N", "int", "stop after this many rollouts (default: no cap)"),
+    ("max_calls", "N", "int", "stop after this many paid calls (default: no cap)"),
+    ("max_tokens", "N", "int", "stop after this many tokens (default: no cap)"),
+    ("max_cost", "X", "float", "stop after this many US dollars (default: no cap)"),
+    ("max_time", "S", "float", "stop after this many seconds (default: no cap)"),
+    (
+        "prices",
+        "",
+        "linelist",
+        "MODEL=IN/OUT or IN/OUT/CACHED, ... in US dollars per million tokens",
+    ),
+    (
+        "search",
+        "NAME",
+        "string",
+        "how edits are found: trials, batch, shorten, ... (default: trials)",
+    ),
+    ("preferences", "", "string", "rules for the optimizer: a text or a Markdown file"),
+    ("max_skill_tokens", "", "int", "largest skill, 4 characters a token (default: no limit)"),
+    ("lint_allow", "", "linelist", "lint rules to ignore"),
+    (
+        "gate",
+        "",
+        "string",
+        "rule that accepts an edit: sequential, strict, off, ... (default: sequential)",
+    ),
+    ("gate_alpha", "", "float", "risk of accepting a useless edit (default: 0.05)"),
+    ("metric", "", "string", "score: hard, soft (rollout.score) or mixed (default: hard)"),
+    ("final_rollouts", "", "int", "fresh samples per task before a write (default: 5)"),
+)
+"""Name, metavar of the option (without one it is an ini key only), type and help."""
+
+
 def is_used(options: argparse.Namespace) -> bool:
     """Return whether an option of ours is given, such as that of a mode.
 
@@ -38,10 +97,12 @@ def rollouts_at_once(config: pytest.Config, settings: Settings) -> int:
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("skillopt", "training of agent skills; most options are ini keys, too")
     _add_modes(group)
-    declare = _Declare(parser, group)
-    _add_settings_of_tasks(declare)
-    _add_settings_of_models(declare)
-    _add_settings_of_training(declare)
+    for name, metavar, kind, text in _SETTINGS:
+        if metavar:
+            flag = "--skillopt-" + name.replace("_", "-")
+            group.addoption(flag, metavar=metavar, help=text)
+        told = "see the option" if metavar else text
+        parser.addini(f"skillopt_{name}", told, type=kind, default=None)
 
 
 def _add_modes(group: pytest.OptionGroup) -> None:
@@ -72,75 +133,6 @@ def _add_modes(group: pytest.OptionGroup) -> None:
     add("--skillopt-aa", action=on, help=text)
     text = "tell if the skill still helps today's model"
     add("--skillopt-drift", action=on, help=text)
-
-
-class _Declare:
-    """Declares settings of the core."""
-
-    def __init__(self, parser: pytest.Parser, group: pytest.OptionGroup) -> None:
-        self._parser = parser
-        self._group = group
-
-    def option(self, name: str, metavar: str, text: str, kind: IniType = "string") -> None:
-        """Add an option, and the ini key of the same name."""
-        self._group.addoption("--skillopt-" + name.replace("_", "-"), metavar=metavar, help=text)
-        self.key(name, "see the option", kind)
-
-    def key(self, name: str, text: str, kind: IniType = "string") -> None:
-        """Add an ini key."""
-        self._parser.addini(f"skillopt_{name}", text, type=kind, default=None)
-
-
-def _add_settings_of_tasks(declare: _Declare) -> None:
-    option, key = declare.option, declare.key
-    key("skill", "skill file (default: the only SKILL.md)")
-    key("split", "ratio of train:val:test tasks (default: 2:1:1)")
-    key("seed", "seed for all random choices (default: 0)", "int")
-    option("rollouts", "K", "rollouts per task and version (default: 3)", "int")
-    key("timeout", "seconds per rollout; 0: no limit (default: 600)", "float")
-    key("min_pass_rate", "pass rate from which a task passes (default: 0.5)", "float")
-    key("max_attempts", "attempts at a rollout that ends in an error (default: 3)", "int")
-    key("max_error_rate", "largest share of errors in a decision (default: 0.05)", "float")
-    key("dir", "folder of the runs and the cache (default: .skillopt)")
-    key("files", "other trained files, or none (default: references/*.md)", "linelist")
-    key("train_description", "train descriptions, too, on trigger tasks (default: no)", "bool")
-    option("write", "no", "write improved skills; no: only propose (default: yes)", "bool")
-
-
-def _add_settings_of_models(declare: _Declare) -> None:
-    option, key = declare.option, declare.key
-    option("model", "M", "model of every role: provider:model[@URL]")
-    option("target", "M", "model that uses the skill: provider:model[@URL]")
-    option("optimizer", "M", "model that proposes edits: provider:model[@URL]")
-    key("judge", "model of skill_judge (default: the optimizer)")
-    key("base_url", "server of models without @URL")
-    key("requests", "[ROLE.]NAME = VALUE lines: temperature, key_env, ...", "linelist")
-    key("request_timeout", "seconds per model call (default: 120)", "float")
-    key("max_turns", "maximum model calls per skill_agent prompt (default: 16)", "int")
-    option("cache", "rw", "reply cache: rw, ro, off or refresh (default: rw)")
-    key("max_in_flight", "concurrent model calls, all workers (default: no limit)", "int")
-
-
-def _add_settings_of_training(declare: _Declare) -> None:
-    option, key = declare.option, declare.key
-    option("max_rollouts", "N", "stop after this many rollouts (default: no cap)", "int")
-    option("max_calls", "N", "stop after this many paid calls (default: no cap)", "int")
-    option("max_tokens", "N", "stop after this many tokens (default: no cap)", "int")
-    option("max_cost", "X", "stop after this many US dollars (default: no cap)", "float")
-    option("max_time", "S", "stop after this many seconds (default: no cap)", "float")
-    text = "MODEL=IN/OUT or IN/OUT/CACHED, ... in US dollars per million tokens"
-    key("prices", text, "linelist")
-
-    option("search", "NAME", "how edits are found: trials, batch, shorten, ... (default: trials)")
-    key("preferences", "rules for the optimizer: a text or a Markdown file")
-    key("max_skill_tokens", "largest skill, 4 characters a token (default: no limit)", "int")
-    key("lint_allow", "lint rules to ignore", "linelist")
-
-    text = "rule that accepts an edit: sequential, strict, off, ... (default: sequential)"
-    key("gate", text)
-    key("gate_alpha", "risk of accepting a useless edit (default: 0.05)", "float")
-    key("metric", "score: hard, soft (rollout.score) or mixed (default: hard)")
-    key("final_rollouts", "fresh samples per task before a write (default: 5)", "int")
 
 
 def command_line(arguments: Sequence[str]) -> list[str]:

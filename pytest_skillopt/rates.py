@@ -10,6 +10,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+def mean(counts: Sequence[tuple[float, int]]) -> float:
+    """Return the mean over the tasks of passed / n, in [0, 1]; n > 0."""
+    return math.fsum(passed / n for passed, n in counts) / len(counts)
+
+
 def pass_hat_k(passed: int, n: int, k: int) -> float:
     """Estimate without bias the probability that ``k`` samples of a task all pass (pass^k).
 
@@ -38,7 +43,7 @@ def interval(counts: Sequence[tuple[float, int]], confidence: float = 0.95) -> t
     measured = [(passed, n) for passed, n in counts if n]
     if not measured:
         return 0.0, 1.0
-    rate = math.fsum(passed / n for passed, n in measured) / len(measured)
+    rate = mean(measured)
     shares = math.fsum(1 / n for _, n in measured) / len(measured) ** 2
     pooled = rate * (1 - rate)
     size = (pooled / _variance(measured, _CAUTION) if pooled else 1.0) / shares
@@ -59,7 +64,7 @@ def _variance(counts: Sequence[tuple[float, int]], pooled_weight: int) -> float:
     The unbiased estimate, with the binomial variance of the pooled rate as ``pooled_weight``
     further observations: the latter is the only term if every task has one sample.
     """
-    rate = math.fsum(passed / n for passed, n in counts) / len(counts)
+    rate = mean(counts)
     within = math.fsum(passed * (n - passed) / n for passed, n in counts)
     freedom = sum(n - 1 for _, n in counts)
     return (within + pooled_weight * rate * (1 - rate)) / (freedom + pooled_weight)

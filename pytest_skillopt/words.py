@@ -86,8 +86,12 @@ def points_between(before: float, after: float, digits: int = 1) -> str:
 
 def points_of(change: float) -> str:
     """Write a change of a rate, in [-1, 1], as ``+12 points``."""
-    whole = round(100 * change)
-    return f"{whole:+} point{'s' * (abs(whole) != 1)}"
+    return in_points(f"{round(100 * change):+}")
+
+
+def in_points(figure: str) -> str:
+    """Write a figure with its unit, percentage points: ``+12 points``, ``1 point``."""
+    return f"{figure} point" if figure.strip("+-") == "1" else f"{figure} points"
 
 
 def split_tasks(splits: Sequence[str]) -> str:

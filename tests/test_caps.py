@@ -108,6 +108,18 @@ def test_an_assumed_price_forbids_no_batch(
     assert result["status"] == "accepted", said
 
 
+def test_rollouts_that_a_cap_cuts_off_are_counted_nowhere(
+    pytester: pytest.Pytester, chat_server: ChatServer, api_key: str
+) -> None:
+    """Eight at once: the other seven have begun when the call that the cap forbids is refused."""
+    settings = ("--skillopt-max-calls=5", "--skillopt-cache=off", "-n1", "--skillopt-lanes=8")
+    result, said = run(pytester, chat_server, "--skillopt", *settings, guests=8)
+    (skill,) = result["skills"]
+    measured = sum(row["before"]["n"] for row in skill["tasks"])
+    assert 0 < measured == result["rollouts"] < 8
+    assert f"{measured} rollouts before a cap ended it" in " ".join(said.split())
+
+
 EMPTY = "the optimizer sends empty replies about half of the guests"
 LONG = "max_output_tokens = 8000"
 
@@ -153,12 +165,27 @@ def test_a_cap_pays_for_the_decision_of_a_gate_before_the_final_comparison(
     assert result["rollouts"] == 0
 
 
-def test_a_cap_that_pays_no_call_of_the_optimizer_says_so(
+def test_the_cap_for_the_next_attempt_pays_for_optimizer_calls_too(
     pytester: pytest.Pytester, chat_server: ChatServer, api_key: str
 ) -> None:
-    result, said = run(pytester, chat_server, "--skillopt-train", "--skillopt-max-tokens=85000")
-    assert "skillopt_max_tokens leaves no call of the optimizer after 13" in result["reason"]
-    assert result["skills"][0]["cap"] in said
+    def reply(body: Body) -> Answer:
+        is_optimizer = body["model"] == "thinker"
+        useless = with_tokens(body, proposal("Be kind."), times=12)
+        return useless if is_optimizer else played(body)
+
+    given = ("--skillopt-train", "--skillopt-max-tokens=100000")
+    result, said = run(pytester, chat_server, *given, reply=reply)
+    name, cap = result["skills"][0]["cap"].split("=")
+    assert f"{name}={cap}" in said
+    assert int(cap) > 100_000 + 100 * 1_000 + 20 * 12_000, "100 more rollouts, and twenty calls"
+
+
+def test_the_assumed_price_of_an_optimizer_call_forbids_no_first_one(
+    pytester: pytest.Pytester, chat_server: ChatServer, api_key: str
+) -> None:
+    """Rollouts and their reserve leave 9,000 tokens; a call is assumed to take 5,000."""
+    result, _ = run(pytester, chat_server, "--skillopt-train", "--skillopt-max-tokens=85000")
+    assert result["status"] == "accepted"
 
 
 def test_time_that_pays_150_rollouts_pays_for_a_training(toy: ModuleType) -> None:

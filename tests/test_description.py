@@ -89,6 +89,22 @@ def test_a_description_that_tells_requests_apart_is_written(
     assert validator.validate(project.path / "skills/house-greeting") == []
 
 
+def test_of_two_descriptions_in_one_update_the_second_is_refused(
+    project: pytest.Pytester, chat_server: ChatServer
+) -> None:
+    edits = [{"content": GOOD}, {"content": "Do."}]
+    batch = ("--skillopt-train=description", "--skillopt-search=batch")
+    once = "-oskillopt_published=epochs: 1"
+    text, skill = train(project, chat_server, *batch, once, edits=edits)
+    assert text == START.replace("For lists.", f"'{GOOD}'")
+    told = {edit["content"]: (edit["status"], edit["why"]) for edit in skill["edits"]}
+    assert told[GOOD][0] == "accepted"
+    assert told["Do."] == ("refused", "an edit before it replaces the description")
+    _, skill = train(project, chat_server, *batch, once, edits=edits[:1])
+    (again,) = skill["edits"]
+    assert again["why"] == "no-op: the document would not change"
+
+
 def test_a_description_that_always_triggers_is_no_gain(
     project: pytest.Pytester, chat_server: ChatServer
 ) -> None:

@@ -15,7 +15,7 @@ from chat_server import asked_in, system_of
 
 import pytest_skillopt
 from pytest_skillopt.rollouts.rollout import IDLE
-from pytest_skillopt.run.journal import EXPECTED, LOST, RATES, UNANSWERED
+from pytest_skillopt.run.journal import EXPECTED, LOST, PROBE, RATES, UNANSWERED
 from pytest_skillopt.search.final_comparison import BEGUN
 from pytest_skillopt.search.history import ROUND
 from pytest_skillopt.settings import Settings
@@ -209,7 +209,7 @@ def test_getting_started_is_followed_word_for_word(started: pytest.Pytester) -> 
         r"about (\d+) rollouts, at\s+most (\d+)", (DOCS / "getting-started.md").read_text()
     )
     planned.stdout.fnmatch_lines([f"rollouts: about {typical}, at most {most};*"])
-    trained.stdout.fnmatch_lines(["The file is written.*"])
+    trained.stdout.fnmatch_lines(["Written. This undoes*"])
     skill = started.path / ".claude" / "skills" / "commit-messages" / "SKILL.md"
     assert SUBJECT in skill.read_text()
 
@@ -223,7 +223,7 @@ def test_a_training_without_a_key_is_followed_word_for_word(pytester: pytest.Pyt
         for line in lines
     )
     measured.stdout.fnmatch_lines(["*0.0 %*"])
-    trained.stdout.fnmatch_lines(["*A simulated model took part*", "The file is written.*"])
+    trained.stdout.fnmatch_lines(["*A simulated model took part*", "Written. This undoes*"])
     for rule in ("within 50 characters", "without a full stop"):
         assert rule in skill.read_text()
 
@@ -269,7 +269,7 @@ def test_every_kind_of_journal_entry_is_documented() -> None:
     package = Path(pytest_skillopt.__file__).parent
     written = {kind for path in package.rglob("*.py") for kind in writing.findall(path.read_text())}
     assert {"run", "rollout", "verdict"} <= written
-    written |= {BEGUN, EXPECTED, IDLE, LOST, RATES, ROUND, UNANSWERED}
+    written |= {BEGUN, EXPECTED, IDLE, LOST, PROBE, RATES, ROUND, UNANSWERED}
     text = (DOCS / "journal.md").read_text(encoding="utf-8")
     assert written == set(re.findall(r"^\| `(\w+)` \|", text.split("| kind |")[1], re.MULTILINE))
 

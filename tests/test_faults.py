@@ -23,6 +23,7 @@ import zlib
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -125,6 +126,24 @@ def test_a_run_killed_again_and_again_pays_for_nothing_twice(
     _check_paid_once(project, lost=2 * done)
 
 
+def test_a_continued_run_divides_a_cap_as_the_first_would_have(project: FaultProject) -> None:
+    """Its check of the models is answered by the cache, and what it has cost counts again."""
+    project.server.probe = "OK " * 80
+    cap = ("-p", "no:xdist", "--skillopt-cache=rw", "--skillopt-max-tokens=9000")
+    project.run(*cap)
+    (undisturbed,) = project.journal("final")
+    (verdict,) = project.journal("verdict")
+    path = project.run_directory / "journal.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[: len(lines) // 2]))
+    (project.run_directory / "result.json").unlink()
+    project.skill.write_bytes(SKILL)
+    project.run(*cap, "--skillopt-resume=latest")
+    (continued,) = project.journal("final")
+    assert continued["data"] == undisturbed["data"]
+    assert project.journal("verdict")[0]["data"] == verdict["data"]
+
+
 def test_records_with_wrong_fields_are_measured_again(
     project: FaultProject, baseline: tuple[list[dict[str, Any]], int, bytes]
 ) -> None:
@@ -141,24 +160,45 @@ def test_records_with_wrong_fields_are_measured_again(
         "writing": {"version": None},
     }
     path = project.run_directory / "journal.jsonl"
+    numbers = rewrite(path, wrong)
+    assert wrong.keys() <= {"idle"}
+    (project.run_directory / "result.json").unlink()
+    project.skill.write_bytes(SKILL)
+    said = " ".join(project.run("-p", "no:xdist", "--skillopt-resume=latest").split())
+    for number in numbers:
+        assert f"{path}: line {number} was corrupt and is measured again" in said
+    assert outcome(project.result) == baseline[0]
+
+
+def rewrite(journal: Path, changes: dict[str, Any]) -> list[int]:
+    """Change the data of the first record of each kind, with the right checksum; return lines."""
     lines, numbers = [], []
-    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), 1):
+    for number, line in enumerate(journal.read_bytes().splitlines(keepends=True), 1):
         entry = json.loads(line)
-        if change := wrong.pop(entry["kind"], None):
+        if change := changes.pop(entry["kind"], None):
             entry["data"] |= change
             del entry["crc"]
             text = json.dumps(entry).encode()[:-1]
             line = text + b',"crc":"%08x"}\n' % zlib.crc32(text)
             numbers.append(number)
         lines.append(line)
-    assert wrong.keys() <= {"idle"}
-    path.write_bytes(b"".join(lines))
+    journal.write_bytes(b"".join(lines))
+    return numbers
+
+
+def test_a_written_skill_whose_start_is_lost_is_not_continued(project: FaultProject) -> None:
+    """The run was killed after it had written the skill, and before its result."""
+    project.run("-p", "no:xdist")
     (project.run_directory / "result.json").unlink()
-    project.skill.write_bytes(SKILL)
-    said = " ".join(project.run("-p", "no:xdist", "--skillopt-resume=latest").split())
-    for number in numbers:
-        assert f"journal line {number} was corrupt and is measured again" in said
-    assert outcome(project.result) == baseline[0]
+    start = project.run_directory / "skills" / f"{sha256(SKILL).hexdigest()}.md"
+    resume = ("-p", "no:xdist", "--skillopt-resume=latest")
+    for content, said in ((b"Another.", "does not have this SHA-256"), (None, "No such file")):
+        start.unlink() if content is None else start.write_bytes(content)
+        refused = project.run(*resume, expect=4)
+        assert f"{start}: " in refused
+        assert said in refused
+    rewrite(project.run_directory / "journal.jsonl", {"run": {"skills": {}}})
+    assert "the skill has changed since" in project.run(*resume, expect=4)
 
 
 def test_a_run_is_not_continued_with_samples_of_an_older_helper(project: FaultProject) -> None:
@@ -522,7 +562,7 @@ def test_a_reference_that_is_added_during_the_run_leaves_the_skill_unwritten(
     output = project.run("-p", "no:xdist")
     assert project.skill.read_bytes() == SKILL
     assert project.result["skills"][0]["status"] == "accepted"
-    assert "whisper.md: the skill is not written, this file was added" in " ".join(output.split())
+    assert "whisper.md was added during the run" in " ".join(output.split())
 
 
 def test_an_interrupt_while_the_optimizer_thinks_keeps_what_is_known(

@@ -170,7 +170,7 @@ def test_no_rollout_begins_once_a_cap_is_used_up(
     result = kept(project)
     name = cap.partition("=")[0].removeprefix("--").replace("-", "_")
     assert result["status"] == "measured", "as far as it went"
-    assert any(name in note and "is reached" in note for note in result["notes"])
+    assert f" before a cap ended it: {name}" in result["reason"]
     assert 7 <= len(paid(project)) <= 7 + running - 1
     assert own(result)["eval"]["calls"] == 2 * len(paid(project))
     assert result["rollouts"] == len(paid(project))

@@ -108,7 +108,7 @@ def test_a_cap_is_shared_out_so_that_every_last_comparison_is_made(project: Proj
     assert found["rollouts"] <= cap
     assert project.improved == list(SKILLS)
     assert any(
-        "with skills/farewell/SKILL.md and skills/hello/SKILL.md the pass rate of all" in note
+        "with skills/farewell/SKILL.md, skills/hello/SKILL.md the pass rate of all" in note
         for note in found["notes"]
     )
 

@@ -328,12 +328,9 @@ def test_an_evaluation_that_met_a_cap_says_what_it_has_measured(project: Project
     assert sorted(task["before"]["n"] for task in skill["tasks"]) == [1] * (16 - rollouts) + [2] * (
         rollouts - 8
     )
-    (note,) = [
-        n for n in project.result["notes"] if n.startswith(f"after {rollouts} of 16 rollouts: ")
-    ]
-    assert cap.partition("=")[0].removeprefix("--skillopt-").replace("-", "_") in note.replace(
-        "-", "_"
-    )
+    said = skill["reason"].replace("-", "_")
+    assert f": {rollouts} rollouts before a cap ended it: " in said
+    assert cap.partition("=")[0].replace("-", "_").strip("_") in said
 
 
 def test_tasks_that_a_cap_left_out_are_skipped_and_named(project: Project) -> None:
@@ -378,7 +375,9 @@ def test_a_skill_that_changes_meanwhile_is_not_overwritten(project: Project) -> 
     result = project.train()
     assert result.ret == 0
     assert project.skill.read_bytes() == SKILL + b" And smile."
-    assert "the file was changed during the run" in project.result["skills"][0]["unwritten"]
+    said = " ".join(result.stdout.str().split())
+    assert "NOT written: " in said
+    assert "/SKILL.md was changed during the run; the change is in " in said
     assert RULE in (project.runs[0] / "skill.patch").read_text()
 
 

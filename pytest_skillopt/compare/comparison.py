@@ -112,7 +112,7 @@ def with_none(run: Run, skill: str, rows: Sequence[TaskRow]) -> Fields:
     """Return the rows with what an earlier run has measured without any skill, and its name."""
     none, measured_by = _without_skill(run, skill)
     tasks = [row.model_copy(update={"none": none.get(row.id)}) for row in rows]
-    return {"tasks": tasks, "none_from": measured_by}
+    return {"tasks": tasks, "none_from": measured_by if rows else ""}
 
 
 def _without_skill(run: Run, skill: str) -> tuple[dict[str, Arm], str]:

@@ -11,7 +11,7 @@ from pytest_skillopt.compare.comparison import GO_ON
 from pytest_skillopt.gate.data import ARMS, CANDIDATE, INCUMBENT, TAPE
 from pytest_skillopt.gate.engine import SequentialGate, Unmeasured, Want, Wants
 from pytest_skillopt.gate.statistics import exact_test
-from pytest_skillopt.rates import interval
+from pytest_skillopt.rates import interval, mean
 from pytest_skillopt.words import plural
 
 if TYPE_CHECKING:
@@ -89,8 +89,7 @@ def highest_gain(strata: Sequence[tuple[int, int, int, int]]) -> float:
     """
     new = [(passed, n) for passed, n, _, _ in strata]
     old = [(passed, n) for _, _, passed, n in strata]
-    new_rate = math.fsum(passed / n for passed, n in new) / len(new)
-    old_rate = math.fsum(passed / n for passed, n in old) / len(old)
+    new_rate, old_rate = mean(new), mean(old)
     _, new_high = interval(new, 0.9)
     old_low, _ = interval(old, 0.9)
     return new_rate - old_rate + math.hypot(new_high - new_rate, old_rate - old_low)

@@ -96,7 +96,7 @@ def _question(
 
 _NEXT = {
     "accepted": "apply it with: pytest-skillopt show --patch {run} | git apply",
-    "rejected": "keep the skill as it is; a further try today needs stronger evidence",
+    "rejected": "a further try today needs stronger evidence",
 }
 
 

@@ -65,7 +65,9 @@ def apply_each(version: Version, edits: Sequence[Edit], context: Context) -> Upd
     """Apply edits one after the other; leave out those that the checks refuse."""
     applied, refused = [], []
     for edit in edits:
-        result = context.vetting.try_edit(version, edit)
+        result: Version | Refusal = Refusal(edit, "an edit before it replaces the description")
+        if edit.field == "body" or version.main.same_frontmatter(context.version.main):
+            result = context.vetting.try_edit(version, edit)
         if isinstance(result, Refusal):
             refused.append(result)
         else:

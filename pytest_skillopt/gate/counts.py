@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.gate.data import ARMS, CANDIDATE, INCUMBENT, TaskEvidence
 from pytest_skillopt.gate.posterior import Pair
-from pytest_skillopt.gate.statistics import log_e
+from pytest_skillopt.gate.statistics import WORDING, log_e
 from pytest_skillopt.words import named, percent, points_between
 
 if TYPE_CHECKING:
@@ -123,6 +123,24 @@ class Counts(dict["tuple[Arm, str]", OneCount]):
             for task in tasks
             for old in [self[INCUMBENT, task]]
         )
+
+    def deviation(self, tasks: Sequence[str]) -> float:
+        """Return the standard deviation of the sum of changes of tasks with both arms.
+
+        Accidents of wording count, too (``gate/statistics.py``).
+        """
+        variance = 0.0
+        for task in tasks:
+            pair = self.pair(task)
+            accident = 2 * (WORDING * pair.variance) ** 2
+            variance += accident + pair.variance * (1 / pair.before_n + 1 / pair.after_n)
+        return math.sqrt(variance)
+
+    def score(self, tasks: Sequence[str]) -> float:
+        """Return the change of the observed mean over its standard deviation; 0 if unknown."""
+        compared = self.complete()
+        known = [task for task in tasks if task in compared]
+        return self.gain(known) / self.deviation(known) if known else 0.0
 
     def strata(self, tasks: Sequence[str]) -> list[tuple[int, int, int, int]]:
         """Return passed and n of the candidate, passed and n of the incumbent, for each task.

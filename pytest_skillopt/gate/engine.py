@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -38,6 +38,11 @@ SUSPECT = 1.5
 """E-value from which a task looks broken and is sampled again."""
 CREDIBLE = math.log(30)
 """Log e-value from which a task that cannot refuse the edit is broken and not sampled again."""
+FALLEN = -0.9
+"""Least change of the mean of the val tasks, or of the trigger tasks of a kind, over its standard
+deviation."""
+MORE = 4
+"""Most further pairs of each trigger task of a kind whose mean is lower."""
 NOTHING = 1e-12
 """Absolute value up to which a sum of rates is zero: rounding errors."""
 UNLIKELY = 0.05
@@ -198,13 +203,38 @@ class SequentialGate:
         left = min(self.limit - self._drawn.total(), self.purse.affordable())
         return max(0, int(min(samples, left)))
 
-    def fallen_side(self) -> str:
-        """Describe the kind of trigger tasks that got worse; empty if neither did."""
+    def _sides(self) -> Iterator[tuple[str, list[str]]]:
+        """Yield the trigger tasks that count of either kind, after where the skill is asked for."""
         for where, asks in (("should", True), ("should not", False)):
-            side = [task for task in self.tasks if self.triggers.get(task) is asks]
+            if side := [task for task in self.tasks if self.triggers.get(task) is asks]:
+                yield where, side
+
+    def follow_sides(self) -> Generator[Wants, None, None]:
+        """Sample both arms of the trigger tasks of a kind again if their mean is lower.
+
+        A few samples of near misses fall by chance; as many again tell that from a loss.
+        """
+        for _, side in self._sides():
+            if self.counts.score(side) >= 0:
+                continue
+            more = [task for task in side for _ in range(self._more_of(task))]
+            more = more[: self.affordable(2 * len(more)) // 2]
+            if more:
+                yield self.pairs(more)
+
+    def _more_of(self, task: str) -> int:
+        """Return how many pairs the task has, at most ``MORE``."""
+        return min(MORE, *(self.counts[arm, task].n for arm in ARMS))
+
+    def fallen_side(self) -> str:
+        """Describe the kind of trigger tasks that is likely to have fallen; empty if neither is.
+
+        A task that was not sampled counts as one that fails only under the candidate.
+        """
+        for where, side in self._sides():
+            known = all(self.counts[INCUMBENT, task].n for task in side)
             fall = -self.counts.gain(side, missing=1)
-            if fall > NOTHING:
-                known = all(self.counts[INCUMBENT, task].n for task in side)
+            if self.counts.score(side) < FALLEN or (not known and fall > NOTHING):
                 most = "" if known else "up to "
                 return (
                     f"the skill is asked for less well where it {where} be: "

@@ -17,7 +17,7 @@ as its last condition. It accepts if
 3. the gain is not confined to train tasks: ``chance_memorised <= memorised``, and the val tasks
    have not fallen: their observed change is at least ``FALLEN`` of its standard deviation;
 4. no task broke that must pass (with ``veto``: no task at all), and neither side of the trigger
-   tasks has a lower mean;
+   tasks has fallen, by the same bar, after as many samples again of a side with a lower mean;
 5. the observed pass rate of the suite is strictly greater.
 
 Without a search before it, the first part looks for the tasks that the edit moves: each sample is
@@ -42,6 +42,7 @@ from pytest_skillopt.gate.bets import Bets
 from pytest_skillopt.gate.counts import AGREEING
 from pytest_skillopt.gate.data import ARMS, CANDIDATE, INCUMBENT, Searched
 from pytest_skillopt.gate.engine import (
+    FALLEN,
     NOTHING,
     SUSPECT,
     SequentialGate,
@@ -86,8 +87,6 @@ FEW = 1.4
 """Fresh pairs for each task up to which they are few."""
 MEMORISED_PRIOR = 0.10
 """Probability, before any val task is sampled, that the gain is confined to train tasks."""
-FALLEN = -0.9
-"""Least change of the mean of the val tasks over its standard deviation."""
 EXPECTED = 0.08
 """Standard error of the rise of the suite's mean that a search expects: its root mean square in 116
 trainings of ten simulated worlds."""
@@ -156,6 +155,7 @@ class DefaultGate(SequentialGate):
         # One pair of each other task tells of what broke, and next to nothing of the net effect.
         net = self._net_doubt(self._last_look)
         yield from self._complete([task for task in self.tasks if task not in self._compared])
+        yield from self.follow_sides()
         broken = yield from self.follow_suspects(self.tasks)
         if broken:
             return self._judge("rejected", self.refuse_for(broken))
@@ -457,7 +457,7 @@ class DefaultGate(SequentialGate):
                 return doubt
             return f"{doubt}, and the search expected {100 * self._expected_rise():+.1f} points"
         held = self._held_out
-        if held and self._score(held) < FALLEN:
+        if held and self.counts.score(held) < FALLEN:
             return f"the val tasks are likely to have fallen; {self._said()}"
         if held and not self.repeats:
             train = [self.counts.pair(task) for task in self.tasks if task not in held]
@@ -496,9 +496,9 @@ class DefaultGate(SequentialGate):
         """
         known = self._compared
         if not known or not self._lift:
-            return self._score(known)
+            return self.counts.score(known)
         observed = self.counts.gain(known) / len(known)
-        precision = (len(known) / self._chance_sum(known)) ** 2
+        precision = (len(known) / self.counts.deviation(known)) ** 2
         prior = EXPECTED**-2
         total = precision * observed + prior * self._expected_rise()
         return total / math.sqrt(precision + prior)
@@ -511,27 +511,12 @@ class DefaultGate(SequentialGate):
     def _is_hopeless(self) -> bool:
         if self.options.searched is None:
             return self._chance() <= HOPELESS
-        return self._score(self.tasks) <= FALLING
+        return self.counts.score(self.tasks) <= FALLING
 
     def _chance(self) -> float:
         """Return ``P(rise)``."""
         pairs = [self.counts.pair(task) for task in self.tasks]
         return chance_of_rise(pairs)
-
-    def _score(self, tasks: Sequence[str]) -> float:
-        """Return the change of the observed mean over its standard deviation; 0 if unknown."""
-        compared = self._compared
-        known = [task for task in tasks if task in compared]
-        return self.counts.gain(known) / self._chance_sum(known) if known else 0.0
-
-    def _chance_sum(self, tasks: Sequence[str]) -> float:
-        """Return the standard deviation of the sum of changes of tasks with both arms."""
-        variance = 0.0
-        for task in tasks:
-            pair = self.counts.pair(task)
-            accident = 2 * (WORDING * pair.variance) ** 2
-            variance += accident + pair.variance * (1 / pair.before_n + 1 / pair.after_n)
-        return math.sqrt(variance)
 
     def _must_pass_in_doubt(self) -> str:
         """Describe the tasks that must pass and are unknown or look broken; "" if there is none."""
@@ -576,7 +561,7 @@ class DefaultGate(SequentialGate):
         if self.options.searched is None:
             return f"the chance of a rise is {probability(self._chance())}"
         known = self._compared
-        points = 100 * self._chance_sum(known) / max(1, len(known))
+        points = 100 * self.counts.deviation(known) / max(1, len(known))
         return f"chance moves the mean by {points:.1f} points"
 
 

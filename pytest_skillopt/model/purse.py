@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.settings import Settings
 
-FIRST_LOOK = 32
-"""Rollouts that an assumed price never forbids, since they tell the price."""
+FIRST_LOOK, FIRST_CALLS = 32, 2
+"""Rollouts and optimizer calls that an assumed price never forbids, since they tell the price."""
 _LOSS = 1.25
 """Time that a round takes over the durations of its rollouts: few run at its end."""
 _LEAST = 1e-9
@@ -168,9 +168,9 @@ class Purse:
         if self._whole is not None:
             self._whole.called(usage)
 
-    def probes(self, models: int) -> None:
-        """Count the call by which each session sees whether a model is there."""
-        self._probes = Usage(calls=models)
+    def probed(self, usage: Usage) -> None:
+        """Count the calls by which the first session has checked the models."""
+        self._probes = usage
 
     @property
     def taken(self) -> Amounts:
@@ -301,10 +301,14 @@ class Purse:
         source = f"as in {seen.samples} of them" if seen else self.usual.source
         return f"{said} pays for about {self.total():,.0f} rollouts, at {price} each ({source})"
 
-    def needed_for(self, rollouts: float) -> str:
-        """Write the run's tightest cap as it would have to be to pay so many rollouts here."""
+    def needed_for(self, rollouts: float, calls: float = 0) -> str:
+        """Write the run's tightest cap as it would have to be to pay so many rollouts here.
+
+        ``calls`` is the number of further optimizer calls.
+        """
         number = self._tightest or 0
         more = (rollouts - self.samples) * self.price[number] + self._margins[number]
+        more += calls * self._price_of_call[number]
         lacking = more - list(self._rests())[number]
         whole = self._whole or self
         needed = whole.caps[number] + self._parts * lacking
@@ -326,16 +330,16 @@ class Purse:
             f"; {held:,.0f} more are reserved for {' and '.join(self.reserved())}" if held else ""
         )
         if name == OWN_LIMIT:
-            return f"the search has had its {self.samples} samples{kept}"
+            return f"the search has had its {self.samples} rollouts{kept}"
         kept += "" if self.samples or not held else f"; {self.pays()}: raise it"
-        return f"skillopt_{name} leaves no more for the search after {self.samples} samples{kept}"
+        return f"skillopt_{name} leaves no more for the search after {self.samples} rollouts{kept}"
 
     def refusal_of_calls(self, calls: int) -> str:
         """Say why so many more optimizer calls may not be made; empty if they may."""
         left, name = _least(self._bounds_of_calls())
         if calls <= left:
             return ""
-        return f"skillopt_{name} leaves no call of the optimizer after {self.samples} samples"
+        return f"skillopt_{name} leaves no call of the optimizer after {self.samples} rollouts"
 
     # Methods that tell what this session pays.
 
@@ -396,11 +400,15 @@ class Purse:
         return sum(self.reserved().values())
 
     @property
+    def _calls(self) -> int:
+        """Number of optimizer calls so far."""
+        return self._optimizer.calls + self._optimizer.cached
+
+    @property
     def _price_of_call(self) -> Amounts:
-        calls = self._optimizer.calls + self._optimizer.cached
-        if not calls:
+        if not self._calls:
             return self.usual.call
-        return Amounts.taken_by(self._optimizer).times(1 / calls)
+        return Amounts.taken_by(self._optimizer).times(1 / self._calls)
 
     @property
     def _margins(self) -> Amounts:
@@ -439,7 +447,9 @@ class Purse:
 
     def _bounds_of_calls(self) -> Iterator[tuple[float, str]]:
         """Yield the optimizer calls that each cap leaves after the reserves, and its name."""
-        return self._affords(self._price_of_call, self.price.times(self._held()))
+        for left, name in self._affords(self._price_of_call, self.price.times(self._held())):
+            unsure = not self._calls and name != "max_calls" and left >= 0
+            yield max(left, FIRST_CALLS if unsure else -math.inf), name
 
 
 OWN_LIMIT = "the search's own limit"
@@ -511,4 +521,5 @@ def _shown(number: int, amount: float) -> str:
     """Write an amount with its unit."""
     if CAPS[number] == "max_cost":
         return f"${amount:.2g}" if amount < 0.1 else f"${amount:,.2f}"
-    return f"{amount:,.3g} {_UNITS[number]}" if amount < 100 else f"{amount:,.0f} {_UNITS[number]}"
+    written = f"{amount:,.3g}" if amount < 100 else f"{amount:,.0f}"
+    return f"{written} {_UNITS[number].removesuffix('s' if written == '1' else '')}"

@@ -81,13 +81,13 @@ class Models:
                 self._made[role] = ask(config=self._config, role=role) or self.build(role)
             return self._made[role]
 
-    def capped(self, role: Role) -> Model:
-        """Return the model of a role for a command; from now on the caps hold.
+    def capped(self, role: Role, replies: Replies) -> Model:
+        """Return the model of a role for a command; from now on caps and stored replies hold.
 
         Raises:
             ModelConfigError: the settings name no usable one, or no price under a cap in money.
         """
-        self.throttle = Meter(self.settings)
+        self.throttle, self._cache = Meter(self.settings), replies
         model = self.get(role)
         if self.settings.max_cost and hasattr(model, "config"):
             check_prices([model.config])

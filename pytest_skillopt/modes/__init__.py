@@ -75,7 +75,7 @@ def conduct(
             display.end()
         found.notes.extend(_notes_on_skips(found))
         complete = config.hook.pytest_skillopt_result
-        found = _noted(found, "the result", lambda: complete(config=config, result=found))
+        _is_done(found, "the result", lambda: complete(config=config, result=found))
         result = _deliver(config, run, found)
     return result, list(task_reports(run, result))
 
@@ -124,7 +124,7 @@ def _deliver(config: pytest.Config, run: Run, found: Result) -> Result:
     folder, hook = run.directory.path, config.hook
     more: dict[str, str] = {}
     add = functools.partial(hook.pytest_skillopt_report, config=config)
-    found = _noted(found, "a plugin's report", lambda: more.update(merged(add(result=found))))
+    _is_done(found, "a plugin's report", lambda: more.update(merged(add(result=found))))
     begun = found.model_copy(update={"resume": run.resume_command()})
 
     def report() -> None:
@@ -132,15 +132,15 @@ def _deliver(config: pytest.Config, run: Run, found: Result) -> Result:
         write_reports(folder, found, more)
 
     tell = functools.partial(hook.pytest_skillopt_finished, config=config, folder=folder)
-    result = _noted(begun, "the report", report)
-    result = _noted(result, "a plugin's output", lambda: tell(result=found))
-    if result is begun:
-        result = _noted(begun, "the result", lambda: write_result(folder, found))
-    return found if result is begun else result
+    is_reported = _is_done(found, "the report", report)
+    is_told = _is_done(found, "a plugin's output", lambda: tell(result=found))
+    if is_reported and is_told:
+        is_told = _is_done(found, "the result", lambda: write_result(folder, found))
+    return found if is_reported and is_told else begun
 
 
-def _noted(result: Result, what: str, write: Callable[[], object]) -> Result:
-    """Write something; if that fails, e.g. on a full disk, return the result with a note.
+def _is_done(result: Result, what: str, write: Callable[[], object]) -> bool:
+    """Write something; if that fails, e.g. on a full disk, add a note to the result.
 
     A fault of a plugin does not lose the report of what was paid for either.
     """
@@ -148,9 +148,9 @@ def _noted(result: Result, what: str, write: Callable[[], object]) -> Result:
         write()
     except Exception as error:
         kind = "" if isinstance(error, OSError | pytest.UsageError) else f"{type(error).__name__}: "
-        note = f"{what} could not be written: {kind}{error}"
-        return result.model_copy(update={"notes": [*result.notes, note]})
-    return result
+        result.notes.append(f"{what} could not be written: {kind}{error}")
+        return False
+    return True
 
 
 @contextlib.contextmanager

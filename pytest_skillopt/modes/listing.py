@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
@@ -39,7 +38,8 @@ if TYPE_CHECKING:
 
     from pytest_skillopt import Role, SkillTask
     from pytest_skillopt.mode import Mode
-    from pytest_skillopt.modes.plan import Expected, Use
+    from pytest_skillopt.model.types import Price
+    from pytest_skillopt.modes.plan import Expected
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.tasks.task import LeftOut
 
@@ -106,7 +106,7 @@ class Plan:
         home, tasks = self._home, [[task.id, task.source] for task in self.tasks]
         for run in reversed(home.run_names()):
             with contextlib.suppress(OSError):
-                for data in entries_of(home.runs / run / JOURNAL, IDLE):
+                for _, data in entries_of(home.runs / run / JOURNAL, IDLE):
                     passed = [task for task, source in data["passed"] if [task, source] in tasks]
                     if said := words.passes_with_nothing(passed):
                         yield said
@@ -183,20 +183,20 @@ class Plan:
 
     def _costs(self, plan: Expected) -> Iterator[str]:
         """Price the rollouts and the optimizer calls."""
-        settings = self.settings
+        cap = self.settings.max_cost
         prices, unpriced = self._prices()
-        yield from _money(plan, prices, settings.max_cost)
-        if unpriced and (prices or settings.max_cost):
+        yield from self._money(plan, prices)
+        if unpriced and (prices or cap):
             refused = "; skillopt_max_cost needs one: the run would be refused"
             names = ", ".join(sorted(unpriced))
             yield (
                 f"no price is known for {names}, which is in no figure above (see skillopt_prices)"
-                + refused * bool(settings.max_cost)
+                + refused * bool(cap)
             )
 
-    def _prices(self) -> tuple[dict[Role, _Each], set[str]]:
-        """Estimate the cost by role; return also the models whose price is not known."""
-        found: dict[Role, _Each] = {}
+    def _prices(self) -> tuple[dict[Role, Price], set[str]]:
+        """Return the price of each role's model, and the models whose price is not known."""
+        found: dict[Role, Price] = {}
         unpriced: set[str] = set()
         for role in wanted_roles(self.mode, self.tasks):
             with contextlib.suppress(ModelConfigError):
@@ -204,9 +204,39 @@ class Plan:
                 if model.price is None:
                     unpriced.add(model.model)
                 else:
-                    use, source = usual_use(role, self.tasks, self._home)
-                    found[role] = _Each(model.price.cost(use.read, use.said), use, source)
+                    found[role] = model.price
         return found, unpriced
+
+    def _money(self, plan: Expected, prices: Mapping[Role, Price]) -> Iterator[str]:
+        """Price the plan."""
+        typical = most = 0.0
+        for role, price in prices.items():
+            use, source = usual_use(role, self.tasks, self._home)
+            cost = price.cost(use.read, use.said)
+            calls = role == "optimizer"
+            typical += cost * (plan.typical_calls if calls else plan.typical)
+            most += cost * (plan.calls if calls else plan.most)
+            if cost:
+                yield (
+                    f"price: {_about(cost)} a {_UNITS.get(role, 'rollout')}, if it takes "
+                    f"{use.read:,.0f} tokens in and {use.said:,.0f} out ({source})"
+                )
+        if prices:
+            cap = self.settings.max_cost
+            typical = min(typical, cap or typical)
+            shown = f"money: {_about(typical)}"
+            if most > typical:
+                shown += f", {_about(most)} for the most rollouts"
+            bound = f"at most {words.money(cap)} (skillopt_max_cost)" if cap else "not capped"
+            yield f"{shown}; {bound}"
+
+
+_UNITS = {
+    "optimizer": "call of the optimizer",
+    "judge": "rollout for its judge",
+    "user": "rollout for its simulated user",
+}
+"""What a price is for, if not for a rollout, by the role of the model."""
 
 
 def _of(typical: int, most: int) -> str:
@@ -218,39 +248,3 @@ def _of(typical: int, most: int) -> str:
 def _about(cost: float) -> str:
     shown = words.money(cost)
     return shown if shown.startswith("below") else f"about {shown}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Each:
-    """Expected cost of a rollout or an optimizer call, in US dollars, and its use."""
-
-    cost: float
-    use: Use
-    source: str
-
-
-def _money(plan: Expected, prices: Mapping[Role, _Each], cap: float) -> Iterator[str]:
-    """Price the plan."""
-    typical = most = 0.0
-    for role, each in prices.items():
-        calls = role == "optimizer"
-        typical += each.cost * (plan.typical_calls if calls else plan.typical)
-        most += each.cost * (plan.calls if calls else plan.most)
-        if each.cost:
-            unit = {
-                "optimizer": "call of the optimizer",
-                "judge": "rollout for its judge",
-                "user": "rollout for its simulated user",
-            }
-            read, said = f"{each.use.read:,.0f}", f"{each.use.said:,.0f}"
-            yield (
-                f"price: {_about(each.cost)} a {unit.get(role, 'rollout')}, if it takes "
-                f"{read} tokens in and {said} out ({each.source})"
-            )
-    if prices:
-        typical = min(typical, cap or typical)
-        shown = f"money: {_about(typical)}"
-        if most > typical:
-            shown += f", {_about(most)} for the most rollouts"
-        bound = f"at most {words.money(cap)} (skillopt_max_cost)" if cap else "not capped"
-        yield f"{shown}; {bound}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.compare.comparison import GO_ON
 from pytest_skillopt.rollouts.sampler import OF_ONE_SKILL, Stop, StopRun
 from pytest_skillopt.search.outcome import comparison, cost_of, task_row
-from pytest_skillopt.words import percent, plural
+from pytest_skillopt.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,8 +37,6 @@ def evaluate(run: Run, display: Display) -> Result:
     for rollout in taken:
         rollouts[rollout.request.task].append(rollout)
     skills = [_skill_result(run, skill, rollouts, stops.get(skill)) for skill in run.versions]
-    for reason in dict.fromkeys(stop.reason for stop in stops.values()):
-        run.notes.append(f"after {len(taken)} of {len(requests)} rollouts: {reason}")
     interrupted = any(stop.kind is Stop.INTERRUPTED for stop in stops.values())
     return run.result_of(skills, status="interrupted" if interrupted else None)
 
@@ -114,10 +112,11 @@ def _answer(
     """Return status and reason; after a cap the measured tasks count, after a fault none."""
     if stop is not None and stop.kind is not Stop.CAP:
         return "unmeasured", stop.reason
-    measured = [row for row in rows if row.before.n]
-    if stop is not None and measured:
-        many = f"{len(measured)} of {len(rows)} tasks were measured"
-        return "measured", f"{skill}: {many} before a cap ended it: {stop.reason}; {GO_ON}"
+    if stop is not None:
+        measured = sum(row.before.n for row in rows)
+        status: Status = "measured" if measured else "unmeasured"
+        many = plural(measured, "rollout")
+        return status, f"{skill}: {many} before a cap ended it: {stop.reason}; {GO_ON}"
     missed = [row for row in rows if not row.before.n and not row.skipped]
     if missed:
         sample = missed[0].before.sample
@@ -126,5 +125,4 @@ def _answer(
         return "unmeasured", f"{skill}: {many}, the first {missed[0].id}{met}"
     if suite is None:
         return "unmeasured", f"{skill}: every task was skipped"
-    rate, tasks = percent(suite.before.rate), plural(suite.before.tasks, "task")
-    return "measured", f"{skill}: pass rate {rate} over {tasks}"
+    return "measured", f"{skill}: {plural(suite.before.tasks, 'task')} measured"

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import hashlib
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,12 @@ import pytest
 from pytest_skillopt.compare.compare import refuse_versions
 from pytest_skillopt.edits.context import read_preferences
 from pytest_skillopt.errors import UserError
-from pytest_skillopt.model.cache import DiskCache, Replies
+from pytest_skillopt.model.cache import Replies
 from pytest_skillopt.model.config import PROVIDER, check_prices, model_config, provider_of
 from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.remote import services
 from pytest_skillopt.model.roles import MODELS, Models
-from pytest_skillopt.model.types import ROLES, ModelConfigError
+from pytest_skillopt.model.types import ROLES, ModelConfigError, Usage
 from pytest_skillopt.modes.plan import usual_prices
 from pytest_skillopt.modes.skills import (
     notes_on_skills,
@@ -37,7 +38,7 @@ from pytest_skillopt.run.directory import (
     RunDirectory,
     finish_writing,
 )
-from pytest_skillopt.run.journal import Journal, JournalLedger, entries_of
+from pytest_skillopt.run.journal import PROBE, Journal, JournalLedger, entries_of
 from pytest_skillopt.run.openrun import (
     Run,
     can_continue,
@@ -100,13 +101,9 @@ def opened(
         fingerprints = {role: model.fingerprint for role, model in found.items()}
         if settings.max_cost:
             check_prices([model.config for model in found.values() if hasattr(model, "config")])
-        if settings.cache != "off":
-            home.make()
-            replies.cache = DiskCache(home.cache)
+        home.keep(replies)
         executor.services, executor.on_lost = services(limits, models)
         asked = probed_roles(roles, tasks)
-        limits.purse.probes(len({fingerprints[role] for role in asked}))
-        probe = functools.cache(lambda: models.probe(asked, lambda: executor.ended))
         told = hooked_notes(config, mode, settings, tasks)
         directory = RunDirectory.open(resumed) if resumed else home.new_run()
         if resumed is None:
@@ -136,6 +133,12 @@ def opened(
         earlier = earlier_usage(journal.path) if resumed else {}
         command = command_line(config.invocation_params.args)
         packages = versions_of_packages(tasks)
+
+        @functools.cache
+        def probe() -> None:
+            models.probe(asked, lambda: executor.ended)
+            count_probes(journal, limits)
+
         if not mode.late_probe:
             probe()
         yield Run(
@@ -158,6 +161,17 @@ def opened(
             earlier=earlier,
             unfinished=_unfinished(home, mode, directory, about),
         )
+
+
+def count_probes(journal: Journal, limits: Meter) -> None:
+    """Count what it took to check the models, in a continued run what its first session took."""
+
+    def paid() -> dict[str, Any]:
+        accounts = limits.accounts.items()
+        return {role: asdict(usage) for (role, stage), usage in accounts if stage == PROBE}
+
+    usages = journal.once(PROBE, paid).values()
+    limits.purse.probed(sum((Usage(**usage) for usage in usages), Usage()))
 
 
 def _add_skills(executor: WorkersExecutor, versions: Mapping[str, Version], root: Path) -> None:
@@ -189,7 +203,7 @@ def _discard_unused(run: Path, error: type[BaseException] | None, *_: object) ->
     """Remove a new run if an error, such as an unusable model, has left it without any result."""
     kinds = ("rollout", "error", "reply") if error is not None else ()
     with contextlib.suppress(OSError):
-        if kinds and not any(found for kind in kinds for found in entries_of(run / JOURNAL, kind)):
+        if kinds and not any(entries_of(run / JOURNAL, *kinds)):
             shutil.rmtree(run)
 
 
@@ -202,8 +216,8 @@ def refuse_early(config: pytest.Config, mode: Mode, settings: Settings) -> None:
     """
     root = config.rootpath
     home = Home(root / settings.dir)
-    if mode.name == "compare":
-        _refuse_foreign_root(config)
+    if mode.name in ("compare", "try"):
+        _refuse_foreign_root(config, mode)
     refuse_versions(root, home, mode)
     try:
         if mode.resume is not None:
@@ -223,8 +237,8 @@ def refuse_early(config: pytest.Config, mode: Mode, settings: Settings) -> None:
         raise pytest.UsageError(f"{error}{switched_off(config)}") from error
 
 
-def _refuse_foreign_root(config: pytest.Config) -> None:
-    """Refuse to compare two files outside of the project, which pytest takes for its paths."""
+def _refuse_foreign_root(config: pytest.Config, mode: Mode) -> None:
+    """Refuse files outside of the project if pytest has taken them for its paths."""
     here, root = config.invocation_params.dir, config.rootpath
     if config.inipath:
         return
@@ -234,7 +248,7 @@ def _refuse_foreign_root(config: pytest.Config) -> None:
         for name in CONFIG_FILES:
             if (folder / name).is_file():
                 raise pytest.UsageError(
-                    f"--skillopt-compare: both are outside of the project, so that pytest takes "
+                    f"{mode.flag}: files outside of the project are named, so that pytest takes "
                     f"{root} for its root directory, without your settings: add -c {folder / name}"
                 )
 
@@ -278,7 +292,8 @@ def _notes(
     if mode.resume is not None:
         kept = len(journal.kept("rollout"))
         yield f"continued with {kept} rollouts of earlier sessions; caps count this session only"
-    yield from (f"journal line {n} was corrupt and is measured again" for n in journal.corrupt)
+    for number in journal.corrupt:
+        yield f"{journal.path}: line {number} was corrupt and is measured again"
 
 
 def notes_on_links(skills: Iterable[str], root: Path) -> Iterator[str]:

@@ -262,7 +262,7 @@ def _refuse_added(path: Path, now: Version, outcome: TrainOutcome) -> None:
     """Raise SkillError if the skill has a file by now with which the new version never ran."""
     for name in now.keys() - outcome.before.keys() - outcome.after.keys():
         place = path.parent / name
-        raise SkillError(f"{place}: the skill is not written, this file was added during the run")
+        raise SkillError(f"{place} was added during the run")
 
 
 def _skill_result(run: Run, outcome: TrainOutcome, hindered: str) -> SkillResult:

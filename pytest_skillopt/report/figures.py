@@ -13,6 +13,7 @@ from pytest_skillopt.run.result import Arm
 from pytest_skillopt.skill.version import NO_SKILL
 from pytest_skillopt.words import (
     clip,
+    in_points,
     lead,
     money,
     move,
@@ -56,9 +57,9 @@ def interval(rate: Rate) -> str:
 
 def gained(gain: GainRow) -> str:
     """Write a gain with its interval: ``+12 points (95 % interval -5 to +29)``."""
-    low, high = 100 * gain.low, 100 * gain.high
-    points = points_between(gain.before, gain.after, 0)
-    return f"{points} points (95 % interval {low:+.0f} to {high:+.0f})"
+    low, high = round(100 * gain.low), round(100 * gain.high)
+    points = in_points(points_between(gain.before, gain.after, 0))
+    return f"{points} (95 % interval {low:+} to {high:+})"
 
 
 def pass_rate(arm: Arm) -> float | None:
@@ -261,14 +262,15 @@ def uninformative(skill: SkillResult) -> list[tuple[TaskRow, str]]:
     found = []
     for row in skill.tasks:
         none = row.before if skill.before == NO_SKILL.digest else row.none
-        bare, now = pass_rate(none) if none else None, pass_rate(row.after or row.before)
         passed, n = all_samples(row)
         if n < ENOUGH:
             continue
         if passed in (0, n):
             found.append((row, ALWAYS if passed else NEVER))
-        elif bare is not None and now is not None and bare >= now:
-            found.append((row, "passed as often without the skill"))
+        elif none and none.n:
+            arms = [arm for arm in (row.before, row.after) if arm and arm.n and arm is not none]
+            if arms and all(arm.passed * none.n <= none.passed * arm.n for arm in arms):
+                found.append((row, "passed as often without the skill"))
     return found
 
 

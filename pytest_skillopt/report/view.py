@@ -194,10 +194,10 @@ def _changes(skill: SkillResult, result: Result) -> Iterator[Block]:
             blocks.append(Items(tuple(warned), "careful"))
         if skill.written:
             undo = Command(f"pytest-skillopt adopt {result.run} --undo")
-            blocks += [Text("The file is written. This restores what was there before:"), undo]
+            blocks += [Text("Written. This undoes all that the run has written:"), undo]
         elif result.mode == "train":
-            why = words.full_stop(f"the file is NOT written: {skill.unwritten}".removesuffix(": "))
-            blocks.append(Text(why))
+            why = f"NOT written: {skill.unwritten}".removesuffix(": ")
+            blocks.append(Text(words.full_stop(why)))
         yield Section("What changes", (*blocks, Diff(skill.patch)))
     elif blocks:
         yield Section("The best candidate", tuple(blocks))
@@ -275,10 +275,13 @@ def _tasks(rows: Sequence[TaskRow], mode: str, compared: bool) -> Table:
     labels = sides if compared else ("a rollout", "")
     body: Rows = []
     for row in rows:
-        after: Cell = row.after or (words.UNKNOWN if compared else "")
+        before: Cell = row.before if row.before.n else words.UNKNOWN
+        after: Cell = words.UNKNOWN if compared else ""
+        if row.after and row.after.n:
+            after = row.after
         marks: list[str] = [_change(row)] if row.change != "same" else []
         marks += [mark for mark in figures.marks(row) if mark != "flaky"]  # the counts say so
-        body.append((row.none or "", row.before, after, ", ".join(marks), Code(row.id)))
+        body.append((row.none or "", before, after, ", ".join(marks), Code(row.id)))
     return Table.filled(
         ("no skill", *sides, "change" if compared else " ", "task"),
         "rrrll",

@@ -186,7 +186,7 @@ class Sampler:
 
     @property
     def taken(self) -> int:
-        """Number of rollouts that this process started, without those from the ledger."""
+        """Rollouts that this process started and no cap cut off, without those from the ledger."""
         return self.purse.begun
 
     @property
@@ -379,6 +379,8 @@ class Sampler:
             self._reports = True
             self._meter.note(rollout.reported, (OWN_AGENT, request.stage, request.task))
         self._ledger.put(rollout)
+        if rollout.error is not None and rollout.error.kind == "cap":
+            self.purse.begin(-1)  # it was cut off, and a continued run takes it again
         return rollout
 
     def _stop_if_hopeless(self, request: RolloutRequest, error: InfraError) -> None:
@@ -391,7 +393,7 @@ class Sampler:
             said = f"{_OF_ALL[error.kind]}, {request.task}: {error.message}"
             stop = StopRun(said, kind=Stop.FATAL)
         elif self._errors_in_a_row >= max(self._settings.breaker, 2 * self._executor.capacity):
-            many = f"{self._errors_in_a_row} infrastructure errors in a row"
+            many = f"{self._errors_in_a_row} attempts in a row ended in infrastructure errors"
             stop = StopRun(
                 f"{many}, the last in {request.task}: {error.message}", kind=Stop.BREAKER
             )

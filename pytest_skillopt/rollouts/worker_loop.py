@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.rollouts.runner import ConcurrentRunner
     from pytest_skillopt.settings import Settings
-    from pytest_skillopt.tasks.task import SkillTask
 
 _LOG = logger(__name__)
 
@@ -205,10 +204,6 @@ class WorkerLoop:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         self._left_out = keep_tasks(self._config, items)
 
-    def collect(self, items: list[pytest.Item]) -> list[SkillTask]:
-        """Return the tasks among the collected items; raise UsageError for a wrong one."""
-        return describe_tasks(self._config, self._settings, items)
-
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         session.config.option.no_summary = True  # not shown, and some plugins are slow at it
@@ -220,7 +215,8 @@ class WorkerLoop:
             facts: dict[str, Any] = {"slots": slots, "collection_errors": errors}
             engine, tasks = None, []
             try:
-                tasks = [task.to_json() for task in self.collect(list(session.items))]
+                found = describe_tasks(self._config, self._settings, session.items)
+                tasks = [task.to_json() for task in found]
                 engine = self._engine(session)
             except pytest.UsageError as error:
                 facts["refusal"] = str(error)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator
     from pathlib import Path
 
+    from pytest_skillopt.model.cache import Replies
     from pytest_skillopt.skill.trained import Trained
 
 JOURNAL, RESULT = "journal.jsonl", "result.json"
@@ -66,10 +67,6 @@ class Home:
     def runs(self) -> Path:
         return self.path / "runs"
 
-    @property
-    def cache(self) -> Path:
-        return self.path / "cache"
-
     def make(self) -> None:
         """Create the directory and have git ignore it; RunError if it cannot be written."""
         with _explained(self.path):
@@ -78,6 +75,14 @@ class Home:
             if not ignore.exists():
                 ignore.write_text("*\n", encoding="utf-8")
         self._sweep()
+
+    def keep(self, replies: Replies) -> None:
+        """Store replies here, unless their mode is ``off``; CacheError, RunError if it cannot."""
+        if replies.mode != "off":
+            from pytest_skillopt.model.cache import DiskCache  # slow, and most commands need none
+
+            self.make()
+            replies.cache = DiskCache(self.path / "cache")
 
     def _sweep(self) -> None:
         """Remove the temporary files of killed processes."""
@@ -163,15 +168,9 @@ class RunDirectory:
 
     def keep_version(self, version: str, content: bytes) -> None:
         """Store the bytes of a version that was tried, atomically."""
-        path = self._version(version)
+        path = self.path / "skills" / f"{version}.md"
         if not path.exists():
             replace_file(path, content)
-
-    def content(self, version: str) -> bytes:
-        return self._version(version).read_bytes()
-
-    def _version(self, version: str) -> Path:
-        return self.path / "skills" / f"{version}.md"
 
     def close(self) -> None:
         self.lock.release()
@@ -180,8 +179,8 @@ class RunDirectory:
 def description_of(run: Path) -> dict[str, Any]:
     """Return what a run's journal says of the run; empty if it cannot be read."""
     try:
-        return next(entries_of(run / JOURNAL, "run"), {})
-    except OSError:
+        return next(entries_of(run / JOURNAL, "run")).data
+    except (OSError, StopIteration):
         return {}
 
 

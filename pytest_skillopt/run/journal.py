@@ -27,7 +27,7 @@ from pytest_skillopt.run.records import check
 from pytest_skillopt.untrusted import parsed, redact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from pytest_skillopt.model.types import Messages, Model
@@ -39,6 +39,8 @@ RATES = "rates"
 """Kind of the record of the pass rates that a search expects."""
 EXPECTED = "expected"
 """Kind of the record of the rollouts that a training is still expected to take."""
+PROBE = "probe"
+"""Kind of the record of what it took to check the models, and stage of these calls."""
 LOST, UNANSWERED = "lost", "unanswered"
 """Kinds of what came to nothing and was decided without: rollouts, and calls of the optimizer."""
 _SEAL = b',"crc":"%08x"}\n'
@@ -181,15 +183,14 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
         return end
 
 
-def entries_of(path: Path, kind: str) -> Iterator[Data]:
-    """Yield the data of the intact entries of a kind; open the file read-only."""
+def entries_of(path: Path, *kinds: str) -> Iterator[Entry]:
+    """Yield the intact entries of some kinds; open the file read-only."""
     if path.exists() and not path.is_file():
         return  # a pipe would never end
     with path.open("rb") as file:
         for line in file:
-            entry = unseal(line)
-            if entry is not None and entry["kind"] == kind:
-                yield entry["data"]
+            if entry := unseal(line, kinds):
+                yield Entry(entry["kind"], entry["data"])
 
 
 def usage_in(kind: str, data: Data) -> Iterator[tuple[str, str, Usage]]:
@@ -203,6 +204,8 @@ def usage_in(kind: str, data: Data) -> Iterator[tuple[str, str, Usage]]:
         found |= {(role, stage): Usage(**used) for role, used in data["other_usage"].items()}
     elif kind in ("reply", UNANSWERED):
         found["optimizer", data["stage"]] = Usage(**data["usage"])
+    elif kind == PROBE:
+        found = {(role, PROBE): Usage(**used) for role, used in data.items()}
     yield from ((*key, used) for key, used in found.items() if used != Usage())
 
 
@@ -231,13 +234,18 @@ class JournalLedger:
         return self._journal.has("rollout", key) or self._journal.has(LOST, key)
 
 
-def unseal(line: bytes) -> Data | None:
-    """Return the entry of a line; None if it is damaged, or its data is not right for its kind."""
+def unseal(line: bytes, kinds: Sequence[str] = ()) -> Data | None:
+    """Return the entry of a line; None if it is damaged, or its data is not right for its kind.
+
+    ``kinds`` are those to return; empty: all.
+    """
     text, seal = line[:-_SEAL_LENGTH], line[-_SEAL_LENGTH:]
     if seal != _SEAL % zlib.crc32(text):
         return None
     try:
         entry: Data = parsed(text + b"}")
+        if kinds and entry.get("kind") not in kinds:
+            return None
         check(entry)
     except ValueError:
         return None

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from pytest_skillopt.model.types import Usage
 from pytest_skillopt.options import with_setting
 from pytest_skillopt.run.directory import Home, RunError, description_of, finished
-from pytest_skillopt.run.journal import UNANSWERED, JournalError, entries_of, usage_in
+from pytest_skillopt.run.journal import PROBE, UNANSWERED, JournalError, entries_of, usage_in
+from pytest_skillopt.run.project import version_of_run
 from pytest_skillopt.run.result import Result, SkillResult, UsageRow
 from pytest_skillopt.skill.diff import patch_of
-from pytest_skillopt.skill.version import Version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.run.journal import Journal
     from pytest_skillopt.run.result import Status
     from pytest_skillopt.settings import Settings
+    from pytest_skillopt.skill.version import Version
     from pytest_skillopt.tasks.task import SkillTask
 
 _NEW = "without --skillopt-resume a new run begins, which uses the cached replies"
@@ -227,10 +228,9 @@ def versions_of_packages(tasks: Iterable[SkillTask]) -> dict[str, str]:
 def earlier_usage(journal: Path) -> dict[tuple[str, str], Usage]:
     """Sum the usage in a run's journal by role and stage."""
     used: defaultdict[tuple[str, str], Usage] = defaultdict(Usage)
-    for kind in ("rollout", "error", "reply", UNANSWERED):
-        for data in entries_of(journal, kind):
-            for role, stage, usage in usage_in(kind, data):
-                used[role, stage] += usage
+    for entry in entries_of(journal, PROBE, "rollout", "error", "reply", UNANSWERED):
+        for role, stage, usage in usage_in(*entry):
+            used[role, stage] += usage
     return used
 
 
@@ -313,9 +313,9 @@ def versions_at_start(
     """Return the skills at the run's start: a killed run may have written them since."""
     start: dict[str, str] = journal.about.get("skills", {})
     ours = {(data["skill"], data["version"]) for data in journal.kept("writing")}
-    return {
-        skill: Version.unpack(directory.content(start[skill]))
-        if (skill, version.digest) in ours
-        else version
-        for skill, version in versions.items()
-    }
+    found = dict(versions)
+    for skill in versions.keys() & start.keys():
+        if (skill, versions[skill].digest) in ours:
+            home = Home(directory.path.parents[1])
+            found[skill] = version_of_run(home, directory.name, start[skill])
+    return found

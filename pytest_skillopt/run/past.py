@@ -100,7 +100,7 @@ def earlier_rollouts(home: Home, tasks: Iterable[SkillTask]) -> Iterator[tuple[s
 
 
 def _rollouts(journal: Path, same: Container[tuple[str, str]]) -> Iterator[Rollout]:
-    for data in entries_of(journal, "rollout"):
+    for _, data in entries_of(journal, "rollout"):
         if (data["request"]["task"], data["request"]["source"]) in same:
             yield Rollout.from_json(data)
 

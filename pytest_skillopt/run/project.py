@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,10 +11,12 @@ import pytest
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.skill.trained import check_kind
 from pytest_skillopt.skill.version import NO_SKILL, Version, place_of
+from pytest_skillopt.untrusted import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pytest_skillopt.model.types import Model, Role
     from pytest_skillopt.run.directory import Home
     from pytest_skillopt.run.result import SkillResult
 
@@ -60,26 +64,33 @@ def change_of_run(home: Home, run: str, skill: SkillResult) -> tuple[Version, Ve
     return before, after
 
 
-def configured(work: Callable[[pytest.Config], int]) -> int:
-    """Load the project's pytest configuration, call ``work`` with it and return its exit code.
+def with_model(role: Role, work: Callable[[pytest.Config, Model], int]) -> int:
+    """Load the project's pytest configuration, call ``work`` with a model; return its exit code.
+
+    The caps hold, and replies that are paid for are stored in the project's cache.
 
     Raises:
-        UserError: as ``work``, or a model failed.
+        UserError: as ``work``, or the model cannot be used.
     """
+    from pytest_skillopt.model.cache import Replies
+    from pytest_skillopt.model.roles import Models
     from pytest_skillopt.model.types import ModelError
-
-    try:
-        return int(pytest.main(["-p", "no:cacheprovider", "-q"], plugins=[_Project(work)]))
-    except ModelError as error:
-        raise UserError(str(error)) from None
-
-
-class _Project:
-    """pytest plugin that replaces the session: nothing is collected."""
-
-    def __init__(self, work: Callable[[pytest.Config], int]) -> None:
-        self._work = work
+    from pytest_skillopt.run.directory import Home
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_cmdline_main(self, config: pytest.Config) -> int:
-        return self._work(config)
+    def pytest_cmdline_main(config: pytest.Config) -> int:
+        models = Models.of(config)
+        replies = Replies(models.settings.cache)
+        model = models.capped(role, replies)
+        Home(config.rootpath / models.settings.dir).keep(replies)
+        code = work(config, model)
+        for note in replies.notes:
+            sys.stderr.write(shown(f"note: {note}\n"))
+        return code
+
+    # In place of a session: nothing is collected.
+    plugin = SimpleNamespace(pytest_cmdline_main=pytest_cmdline_main)
+    try:
+        return int(pytest.main(["-p", "no:cacheprovider", "-q"], plugins=[plugin]))
+    except ModelError as error:
+        raise UserError(str(error)) from None

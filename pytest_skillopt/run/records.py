@@ -117,6 +117,7 @@ _KEYED = ("rollout", "lost", "reply", "unanswered")
 _MODELS: dict[str, Any] = {
     "run": _Run,
     "plan": _Plan,
+    "probe": dict[str, Usage],
     "width": _Width,
     "round": _Round,
     "rates": _Rates,
@@ -183,6 +184,8 @@ def _usages(kind: str, data: dict[str, Any], key: str) -> list[Usage]:
         return [rollout.usage, rollout.reported, *rollout.other_usage.values()]
     if kind == "reply":
         return [Completion.from_json(data).usage]
+    if kind == "probe":
+        return [Usage(**used) for used in data.values()]
     return [Usage(**data["usage"])] if kind == "unanswered" else []
 
 

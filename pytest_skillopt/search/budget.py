@@ -50,7 +50,12 @@ def calls_at_once(at_once: int) -> int:
 
 def calls_of(samples: float) -> int:
     """Return the most optimizer calls of a search that may take so many samples."""
-    return max(_LEAST_CALLS, int(samples) // _SAMPLES_A_CALL)
+    return max(_LEAST_CALLS, calls_beside(samples))
+
+
+def calls_beside(samples: float) -> int:
+    """Return the most optimizer calls beside so many further samples."""
+    return int(samples) // _SAMPLES_A_CALL
 
 
 def samples_of(tasks: int) -> int:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_skillopt.gate.data import GateOptions, Searched
 from pytest_skillopt.gate.sequential import DefaultGate, most_samples
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
-from pytest_skillopt.search.budget import FINAL, usual_fresh
+from pytest_skillopt.search.budget import FINAL, calls_beside, usual_fresh
 from pytest_skillopt.search.extensions import gate_options, gate_tasks, rule_of, search_of
 from pytest_skillopt.search.prospects import AHEAD
 
@@ -149,8 +149,12 @@ def cap_to_continue(
     """
     if purse.total() == math.inf:
         return ""
-    rollouts = planned or _with_reserves(purse.samples + AHEAD, settings, tasks)
-    return purse.needed_for(rollouts).replace(" = ", "=")
+    if planned:
+        needed = purse.needed_for(planned)
+    else:
+        rollouts = _with_reserves(purse.samples + AHEAD, settings, tasks)
+        needed = purse.needed_for(rollouts, calls_beside(AHEAD))
+    return needed.replace(" = ", "=")
 
 
 def shortage(purse: Purse, settings: Settings, tasks: Sequence[SkillTask]) -> str:

@@ -244,13 +244,14 @@ class DefaultSearch:
     def _take(self, jobs: Sequence[Job], asked: Sequence[int] = ()) -> None:
         """Take samples, ask analysts at the same time, and learn from both."""
         jobs = [job for job in jobs if not self._observed.is_unmeasurable(job.task)]
+        drawn = self._rounds.draw(jobs) if jobs else []
         context = self._context()
         batch = [self._observed.record(task) for task in asked]
         asking = Beside(lambda: self._propose(batch, context)) if batch else None
         unreadable = context.calls.unreadable
         self._asked.update(asked)
         with asking or nullcontext():
-            self._learn(self._rounds.take(jobs) if jobs else [])
+            self._learn(self._rounds.take(drawn))
         if asking:
             self._step.asked += len(batch)
             context.memory.remember_patterns(record.pattern for record in batch)

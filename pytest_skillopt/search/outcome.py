@@ -23,6 +23,7 @@ from pytest_skillopt.run.result import (
 )
 from pytest_skillopt.skill.edits import Edit
 from pytest_skillopt.skill.version import Version
+from pytest_skillopt.words import named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -243,7 +244,7 @@ def check_together(
         outcomes = [_withdrawn(o, "rejected", why) for o in outcomes]
     points = -100 * _fallen(gains) + 0.0
     return outcomes, (
-        f"with {' and '.join(kept) or 'no skill'} the pass rate of all {len(gains)} tasks that the "
+        f"with {named(kept) or 'no skill'} the pass rate of all {len(gains)} tasks that the "
         f"final comparisons measured changes by {points:+.1f} points"
     )
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pytest_skillopt.gate.bets import Bets
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
+from pytest_skillopt.search.budget import require
 from pytest_skillopt.search.history import ROUND
 
 if TYPE_CHECKING:
@@ -58,15 +59,27 @@ class Rounds:
         self._seen: set[tuple[frozenset[Idea], int]] = set()
         """Sets of ideas and tasks that were sampled before."""
 
-    def take(self, jobs: Sequence[Job]) -> list[tuple[Drawn, Rollout]]:
-        """Take the samples of a round, as many as the budget covers, and settle the bets.
+    def draw(self, jobs: Sequence[Job]) -> list[Drawn]:
+        """Draw the samples of a round, as many as the budget covers.
+
+        Before analysts are asked beside it: how much of a cap their replies have taken at some
+        moment depends on how fast they come, and a continued run has them at once.
 
         Raises:
             OutOfBudget: it covers none.
+        """
+        purse = self._state.purse
+        left = min(len(jobs), purse.affordable())
+        drawn = self._draw(jobs[: max(1, int(left))])
+        require(purse, len(drawn))
+        return drawn
+
+    def take(self, drawn: Sequence[Drawn]) -> list[tuple[Drawn, Rollout]]:
+        """Take the samples that were drawn, and settle the bets.
+
+        Raises:
             StopRun: a cap or a fault ended the run.
         """
-        left = min(len(jobs), self._state.purse.affordable())
-        drawn = self._draw(jobs[: max(1, int(left))])
         pairs = [(one.made.version, self._tasks[one.task]) for one in drawn]
         taken = list(zip(drawn, self._state.samples.take_each(pairs, STREAM), strict=True))
         for one, rollout in taken:

@@ -91,6 +91,7 @@ class Samples:
             for task, number in counts.items()
             for _ in range(number)
         ]
+        require(self.purse, len(pairs))
         rollouts = iter(self.take_each(pairs, stream))
         return [
             {task: list(islice(rollouts, number)) for task, number in counts.items()}
@@ -100,12 +101,12 @@ class Samples:
     def take_each(self, pairs: Iterable[tuple[Version, str]], stream: str) -> list[Rollout]:
         """Take one fresh sample of each pair of a version and a task, all in one round.
 
+        The caller has asked the purse.
+
         Raises:
-            OutOfBudget, StopRun: as ``take``.
+            StopRun: a cap or a fault ended the run.
         """
-        requests = [self._draw(version, task, stream) for version, task in pairs]
-        require(self.purse, len(requests))
-        return self._take(requests)
+        return self._take([self._draw(version, task, stream) for version, task in pairs])
 
     def _draw(self, version: Version, task: str, stream: str) -> RolloutRequest:
         """Return a request for the next sample of a stream, with a new index."""

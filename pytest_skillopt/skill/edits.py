@@ -36,6 +36,7 @@ EditField = Literal["body", "description"]
 DESCRIPTION_LIMIT = 1024
 """Maximum characters of a skill's description (Agent Skills specification)."""
 
+_NO_OP = "no-op: the document would not change"
 _WORD = re.compile(r"\w+")
 # Includes the indented lines that continue its value.
 _DESCRIPTION = re.compile(
@@ -120,7 +121,10 @@ def apply(version: Version, edit: Edit) -> Version:
     if edit.field == "description":
         if (edit.op, edit.file) != ("replace", SKILL_FILE):
             raise SkillError("only SKILL.md has a description, and it is replaced as a whole")
-        return version | {SKILL_FILE: with_description(version.main, edit.content)}
+        described = with_description(version.main, edit.content)
+        if described == version.main:
+            raise SkillError(_NO_OP)
+        return version | {SKILL_FILE: described}
     is_new = edit.file not in version
     if is_new and edit.file not in file_links(version.main, SKILL_FILE):
         raise SkillError(f"{edit.file} is not a trained file of the skill, and nothing links to it")
@@ -200,7 +204,7 @@ def _changed(document: Text, edit: Edit) -> Text:
     text = document.text
     after = text[:start] + new + text[end:]
     if after == text:
-        raise SkillError("no-op: the document would not change")
+        raise SkillError(_NO_OP)
     result = Text.from_text(after)
     if not result.body.strip():
         raise SkillError("the body would be empty")

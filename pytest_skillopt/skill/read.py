@@ -41,7 +41,7 @@ def read_version(path: Path, root: Path, trained: Trained) -> Version:
         try:
             check_kind(name)
             if is_outside(name) and (folder / name).is_symlink():
-                raise SkillError(f"{name}: is a link; name the file that it points to")
+                raise SkillError(f"{name}: is a link; name {_own_name(folder, name)} in its place")
             version |= {name: read_skill(folder / name, root)}
         except SkillError as error:
             raise SkillError(f"{error}, or leave it out of skillopt_files") from None
@@ -144,18 +144,15 @@ def skill_files(path: Path, root: Path, *, only_resources: bool | None = None) -
     path = root / path
     names = file_names(path, root, only_resources=only_resources)
     files = {name: path.parent / name for name in [path.name, *names]}
-    try:
-        size = sum(file.stat().st_size for file in files.values())
-    except OSError as error:
-        raise SkillError(f"{error.filename}: cannot be read ({error.strerror})") from None
-    if len(files) > MAX_FILES or size > MAX_TOTAL_BYTES:
-        raise SkillError(
-            f"{path.parent}: more than {MAX_FILES} files or {MAX_TOTAL_BYTES} bytes; move the "
-            "skill into a folder of its own"
-        )
     for name in files:
         check_inside(name)
     try:
+        size = sum(file.stat().st_size for file in files.values())
+        if len(files) > MAX_FILES or size > MAX_TOTAL_BYTES:
+            raise SkillError(
+                f"{path.parent}: more than {MAX_FILES} files or {MAX_TOTAL_BYTES} bytes; move the "
+                "skill into a folder of its own"
+            )
         return {name: read_bounded(file, MAX_TOTAL_BYTES) for name, file in files.items()}
     except OSError as error:
         raise SkillError(f"{error.filename}: cannot be read ({error.strerror})") from None

@@ -83,10 +83,10 @@ def _replace(target: Path, new: Path | None) -> None:
 def _check_unchanged(place: Path, target: Path, inside: Path, data: bytes) -> None:
     """Raise SkillError if a file has left a folder, or holds other data; a missing one is empty."""
     if not target.is_relative_to(inside.resolve()):
-        raise SkillError(f"{place}: not written, it is now outside of the project")
+        raise SkillError(f"{place} is now outside of the project")
     found = target.read_bytes() if target.exists() else b""
     if found != data:
-        raise SkillError(f"{place}: not written, the file was changed during the run")
+        raise SkillError(f"{place} was changed during the run")
 
 
 def _restore(file: Path, data: bytes) -> None:

@@ -20,7 +20,7 @@ from pytest_skillopt.skill.text import SkillError
 from pytest_skillopt.tasks.recorded import refuse_recording
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from pytest_skillopt.settings import Settings
 
@@ -227,14 +227,6 @@ def _sha256(values: list[Any]) -> str:
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 
 
-def collect_tasks(
-    items: Iterable[pytest.Item], skill_path: Callable[[pytest.Item], str]
-) -> list[SkillTask]:
-    """Return the tasks among the items, sorted by id: shuffled tests do not change a training."""
-    found = (collect_task(item, skill_path) for item in items)
-    return sorted((task for task in found if task is not None), key=lambda task: task.id)
-
-
 _SELECTED = pytest.StashKey[pytest.Item]()
 _LOCATOR = pytest.StashKey["SkillLocator"]()
 _LIVE = pytest.StashKey[tuple[pytest.FixtureRequest, str]]()
@@ -370,8 +362,14 @@ def _reason_of(skip: pytest.Mark) -> str:
 def describe_tasks(
     config: pytest.Config, settings: Settings, items: Sequence[pytest.Item]
 ) -> list[SkillTask]:
-    """Return the tasks among the items; raise UsageError for a wrong marker or unknown skill."""
+    """Return the tasks among the items, sorted by id: shuffled tests do not change a training.
+
+    Raises:
+        UsageError: a wrong marker, or an unknown skill.
+    """
+    locate = SkillLocator(config.rootpath, settings.skill)
     try:
-        return collect_tasks(items, SkillLocator(config.rootpath, settings.skill))
+        found = [collect_task(item, locate) for item in items]
     except UserError as error:
         raise pytest.UsageError(str(error)) from None
+    return sorted(filter(None, found), key=lambda task: task.id)

@@ -160,7 +160,7 @@ def test_what_a_cap_has_cut_short_says_so_and_how_it_goes_on(
     _, shown = project.compare(*mode, "--skillopt-max-rollouts=20")
     assert re.search(said, shown), shown
     assert shown.count(GO_ON) == 1
-    assert "keep the skill as it is;" not in shown
+    assert "a further try today" not in shown
     _, shown = project.compare(*mode)
     assert GO_ON not in shown
 

@@ -170,4 +170,4 @@ def test_a_session_leaves_what_helped_to_the_final_comparison(pytester: pytest.P
     assert skill.read_text() != before
     text = " ".join(result.stdout.str().split())
     assert text.count("skillopt: the verdict on ") == 1
-    assert text.count("The file is written.") == 1
+    assert text.count("Written. This undoes") == 1

@@ -50,7 +50,7 @@ def test_each_cap_is_worth_rollouts_at_the_prices_seen(caps: Amounts, total: int
     left = purse.affordable()
     assert left == purse.total() - 10 - 20
     assert purse.refusal(left) == ""
-    assert "after 10 samples; 20 more are reserved for the end" in purse.refusal(left + 1)
+    assert "after 10 rollouts; 20 more are reserved for the end" in purse.refusal(left + 1)
 
 
 def test_calls_of_the_optimizer_are_paid_from_the_same_purse() -> None:
@@ -115,7 +115,7 @@ def test_what_is_reserved_for_the_search_itself_comes_back() -> None:
     purse.allow(100)
     purse.reserve("leaving out", 30)
     assert (purse.affordable(), purse.is_bound_by_cap) == (70, False)
-    assert "the search has had its 0 samples" in purse.refusal(71)
+    assert "the search has had its 0 rollouts" in purse.refusal(71)
     purse.release()
     assert purse.affordable() == math.inf
 
@@ -155,7 +155,7 @@ def test_it_explains_itself() -> None:
     assert Purse(Amounts(rollouts=20)).explain() == (
         "skillopt_max_rollouts = 20 pays for 20 rollouts; 20 are left"
     )
-    assert "1 model calls each (an assumption)" in Purse(Amounts(calls=7)).explain()
+    assert "1 model call each (an assumption)" in Purse(Amounts(calls=7)).explain()
 
 
 # Shares of a purse.
@@ -197,7 +197,7 @@ def test_a_session_that_takes_all_from_the_journal_has_paid_for_its_probes_only(
     first, continued = filled(Amounts(calls=100)), filled(Amounts(calls=100))
     first.pay(Usage(calls=20))
     for purse in (first, continued):
-        purse.probes(2)
+        purse.probed(Usage(calls=2))
         purse.pay(Usage(calls=2))
     assert first.affordable() == continued.affordable() == (100 - 22 - 2) // 2
 

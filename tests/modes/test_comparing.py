@@ -85,8 +85,12 @@ def test_a_comparison_estimates_pass_hat_k_without_bias_with_one_k(
     assert f"of a task pass (pass^k): {said[0]} -> {said[1]} %." in shown
 
 
-def test_two_files_outside_of_the_project_do_not_hide_its_settings(
-    pytester: pytest.Pytester,
+@pytest.mark.parametrize(
+    "mode",
+    [("--skillopt-compare", "../first.md", "../second.md"), ("--skillopt-try", "../first.md")],
+)
+def test_files_outside_of_the_project_do_not_hide_its_settings(
+    pytester: pytest.Pytester, mode: tuple[str, ...]
 ) -> None:
     project = pytester.mkdir("project")
     (project / "pytest.ini").write_text("[pytest]\nskillopt_rollouts = 1\n")
@@ -96,11 +100,11 @@ def test_two_files_outside_of_the_project_do_not_hide_its_settings(
         (pytester.path / name).write_text(f"---\nname: s\ndescription: S.\n---\n{name}\n")
     pytester.chdir()
     os.chdir(project)
-    arguments = "-p", "no:xdist", "--skillopt-compare", "../first.md", "../second.md"
+    arguments = ("-p", "no:xdist", *mode)
     done = pytester.runpytest_inprocess(*arguments)
     assert done.ret == 4
     root, wanted = pytester.path, project / "pytest.ini"
     assert f"pytest takes {root} for its root directory, without" in done.stderr.str()
     assert f"add -c {wanted}" in done.stderr.str()
     assert not (root / ".skillopt").exists()
-    assert pytester.runpytest_inprocess(*arguments, "-c", str(wanted)).ret == 0
+    assert pytester.runpytest_inprocess(*arguments, "-c", str(wanted)).ret != 4

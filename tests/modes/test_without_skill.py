@@ -67,7 +67,7 @@ def test_none_before_and_after_side_by_side(
     (run,) = (pytester.path / ".skillopt" / "runs").iterdir()
     later = run.with_name(f"{run.name}-later")
     shutil.copytree(run, later)
-    data = next(d for d in entries_of(run / JOURNAL, "rollout") if not d["score"])
+    data = next(d for _, d in entries_of(run / JOURNAL, "rollout") if not d["score"])
     with Journal(later / JOURNAL) as journal:
         journal.write("rollout", {**data, "unheard_of": 1}, key="x")
     done = pytester.runpytest_inprocess("--skillopt-train")
@@ -95,6 +95,8 @@ def test_none_before_and_after_side_by_side(
     assert "A pass rate is the mean over the tasks" in page
     summary = (run / "summary.md").read_text()
     assert "| without the skill | 7" in summary
+    unsampled = pytester.runpytest_inprocess("--skillopt-train", "--skillopt-max-rollouts=1")
+    assert "Without any skill" not in unsampled.stdout.str(), "no task is shown"
     # Another model is another measurement.
     few = ("--skillopt-rollouts=1", "-oskillopt_final_rollouts=1")
     other = ("--skillopt-train", "--skillopt-target=openai:other", *few)

@@ -287,3 +287,20 @@ def test_a_task_tells_nothing_only_by_all_of_at_least_five_samples(
     skill = make_result(tasks=4).skills[0].model_copy(update={"tasks": [row]})
     listed = figures.uninformative_listed(skill)
     assert listed == (f"Tasks that told nothing: {said}." if said else "")
+
+
+@each_row(
+    ("before", "after", "is_named"),
+    [((9, 10), (1, 10), False), ((1, 10), (9, 10), False), ((3, 6), (4, 10), True)],
+)
+def test_a_task_that_a_change_breaks_tells_something(
+    make_result: MakeResult, before: tuple[int, int], after: tuple[int, int], is_named: bool
+) -> None:
+    """It passes half of the time without any skill."""
+    arms = [Arm(passed=passed, n=n) for passed, n in (before, after)]
+    row = TaskRow(
+        id="a.py::x", split="val", before=arms[0], after=arms[1], none=Arm(passed=5, n=10)
+    )
+    skill = make_result(tasks=4).skills[0].model_copy(update={"tasks": [row]})
+    said = "passed as often without the skill (a.py::x)"
+    assert (said in figures.uninformative_listed(skill)) == is_named

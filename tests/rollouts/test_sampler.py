@@ -126,7 +126,7 @@ def test_nothing_is_started_after_a_limit_that_a_rollout_has_reached() -> None:
 
 def test_a_run_of_errors_opens_the_breaker() -> None:
     sampler, _ = make(ScriptedExecutor(lambda r, run: error(r)), Settings(breaker=5))
-    with pytest.raises(StopRun, match="5 infrastructure errors in a row") as stop:
+    with pytest.raises(StopRun, match="5 attempts in a row ended in infrastructure errors") as stop:
         sampler.take(requests(sampler))
     assert stop.value.kind == "breaker"
 

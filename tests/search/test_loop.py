@@ -21,8 +21,10 @@ from pytest_skillopt.edits.combine import Patch
 from pytest_skillopt.edits.update import Update
 from pytest_skillopt.rollouts.rollout import InfraError
 from pytest_skillopt.rollouts.sampler import Sampler, Stop, StopRun
+from pytest_skillopt.search import loop
 from pytest_skillopt.search.extensions import Stages
 from pytest_skillopt.search.history import Observer
+from pytest_skillopt.search.rounds import Beside
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.edits import apply
@@ -31,6 +33,8 @@ from pytest_skillopt.skill.version import Version
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import ModuleType
+
+    import pytest
 
     from pytest_skillopt.rollouts.rollout import Rollout, RolloutRequest
 
@@ -561,3 +565,34 @@ def test_many_workers_search_in_fewer_rounds(toy: ModuleType) -> None:
     (one, gain), (many, wide) = found
     assert many < one
     assert wide >= gain - 0.1
+
+
+def test_how_fast_the_optimizer_answers_decides_nothing(
+    toy: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A continued run has the replies at once, which have taken a part of a cap."""
+
+    class Before(Beside[Any]):
+        def __enter__(self) -> Beside[Any]:
+            self._run()
+            return self
+
+    class After(Beside[Any]):
+        def __enter__(self) -> Beside[Any]:
+            return self
+
+        def __exit__(self, *of_error: object) -> None:
+            self._run()
+
+    world = toy.make_world(tasks=24)
+    outcomes = []
+    for kind in (Before, After):
+        monkeypatch.setattr(loop, "Beside", kind)
+        model = toy.ToyOptimizer(useful=0.3)
+        outcomes.append(train(toy, world, model, max_tokens=60_000)[0])
+    first, second = outcomes
+    assert first.reason == second.reason
+    assert first.verdict == second.verdict
+    assert first.verdict is not None
+    assert first.ended == second.ended
+    assert "skillopt_max_tokens" in first.ended

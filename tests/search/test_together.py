@@ -43,7 +43,7 @@ def statuses(*outcomes: TrainOutcome) -> list[tuple[str, bool]]:
 def test_what_improves_everything_is_kept() -> None:
     both = outcome("a", [(0, 3), (3, 3)]), outcome("b", [(1, 2)])
     assert statuses(*both) == [("accepted", True)] * 2
-    assert "with a and b the pass rate of all 3 tasks" in check_together(both)[1]
+    assert "with a, b the pass rate of all 3 tasks" in check_together(both)[1]
     assert "+44.4 points" in check_together(both)[1]
 
 

@@ -4,7 +4,8 @@ import shutil
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.tasks.task import SkillLocator, collect_task, collect_tasks
+from pytest_skillopt.settings import Settings
+from pytest_skillopt.tasks.task import SkillLocator, collect_task, describe_tasks
 
 if TYPE_CHECKING:
     import pytest
@@ -223,6 +224,8 @@ def test_the_order_of_the_tests_does_not_matter(pytester: pytest.Pytester) -> No
             """
         )
     )
-    tasks = [collect_tasks(order, lambda marked: "S") for order in (items, items[::-1])]
+    (pytester.path / "SKILL.md").write_text("# Sort\n")
+    config, orders = items[0].config, (items, items[::-1])
+    tasks = [describe_tasks(config, Settings(), order) for order in orders]
     assert tasks[0] == tasks[1]
     assert [task.id[-2] for task in tasks[0]] == ["0", "1", "2"]

@@ -6,7 +6,6 @@ requested. It is always parsed, never searched as text: a model can write anythi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.faults import brief, judge_status, provider_words
@@ -24,29 +23,19 @@ if TYPE_CHECKING:
     """Part of a reply, or the whole, as JSON."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Protocol:
-    whole: tuple[str, ...]
-    """Fields of which a reply that is not a stream has one."""
-    ends: tuple[str, ...] = ()
-    """Types of the last event."""
-    told: str = "usage"
-    """Field that holds token counts, in an event or in its ``part``."""
-    part: str = ""
-
-
-_CHAT = _Protocol(("choices",))
-_RESPONSES = _Protocol(
-    ("output",), ends=("response.completed", "response.incomplete"), part="response"
-)
-_MESSAGES = _Protocol(("content",), ends=("message_stop",), part="message")
-_GEMINI = _Protocol(("candidates", "promptFeedback"), told="usageMetadata")
-_PROTOCOLS = {
-    "chat": _CHAT,
-    "responses": _RESPONSES,
-    "messages": _MESSAGES,
-    "gemini": _GEMINI,
+_WHOLE = {
+    "chat": ("choices",),
+    "responses": ("output",),
+    "messages": ("content",),
+    "gemini": ("candidates", "promptFeedback"),
 }
+"""Fields of which a reply that is not a stream has one, by protocol."""
+_ENDS = ("response.completed", "response.incomplete", "message_stop")
+"""Types of the last event of a stream."""
+_PARTS = ("response", "message")
+"""Fields of an event that hold a part of the whole reply."""
+_TOLD = ("usage", "usageMetadata")
+"""Fields of an event, or of such a part, that hold token counts."""
 _FINISHED = ("finish_reason", "finishReason", "stop_reason")
 _TEXTS = frozenset({"content", "text", "delta", "arguments", "partial_json", "thinking"})
 """Fields that hold a model's output."""
@@ -63,11 +52,9 @@ def read_reply(
         request: JSON of the request, to estimate the tokens if the provider reports none.
         config: the model that was called.
     """
-    form = _PROTOCOLS[protocol]
     events, streamed, broken = _events(text)
-    tokens = Tokens.most([holder.get(form.told) for holder in _holders(form, events)])
-    usage = config.usage(tokens, request, "".join(_texts(events)))
-    return usage, _fault(form, events, streamed, broken, text)
+    usage = config.usage(Tokens.most(_told(events)), request, "".join(_texts(events)))
+    return usage, _fault(_WHOLE[protocol], events, streamed, broken, text)
 
 
 def _events(text: str) -> tuple[list[Event], bool, str]:
@@ -108,12 +95,12 @@ def _blocks(text: str) -> Iterator[tuple[str, str]]:
             yield kind, joined
 
 
-def _holders(form: _Protocol, events: list[Event]) -> Iterator[Event]:
-    """Yield the events and their parts that tell about the whole reply."""
+def _told(events: list[Event]) -> list[Any]:
+    """List the token counts of the events and of the parts in them."""
+    holders = list(events)
     for event in events:
-        yield event
-        if isinstance(part := event.get(form.part), dict):
-            yield part
+        holders += [part for name in _PARTS if isinstance(part := event.get(name), dict)]
+    return [holder.get(name) for holder in holders for name in _TOLD]
 
 
 def _texts(events: list[Event]) -> Iterator[str]:
@@ -132,7 +119,7 @@ def _texts(events: list[Event]) -> Iterator[str]:
 
 
 def _fault(
-    form: _Protocol, events: list[Event], streamed: bool, broken: str, text: str
+    whole: tuple[str, ...], events: list[Event], streamed: bool, broken: str, text: str
 ) -> ModelFault | None:
     if not events:
         return ModelFault(f"unreadable reply: {brief(text) or 'empty'}", retry=True, answered=True)
@@ -151,17 +138,17 @@ def _fault(
     if broken:
         words = f"the reply broke off, or has an event that is not JSON: {brief(broken[:400])}"
         return ModelFault(words, retry=True, answered=True)
-    if streamed and not any(_is_last(form, event) for event in events):
+    if streamed and not any(map(_is_last, events)):
         return ModelFault("the reply broke off", retry=True, answered=True)
-    if not streamed and all(events[0].get(name) is None for name in form.whole):
-        words = f"a malformed reply (no {' or '.join(form.whole)}): {brief(text)}"
+    if not streamed and all(events[0].get(name) is None for name in whole):
+        words = f"a malformed reply (no {' or '.join(whole)}): {brief(text)}"
         return ModelFault(words, retry=True, answered=True)
     return None
 
 
-def _is_last(form: _Protocol, event: Event) -> bool:
+def _is_last(event: Event) -> bool:
     """Return whether the reply is complete with this event."""
-    if event.get("type") in form.ends or event.get("promptFeedback"):
+    if event.get("type") in _ENDS or event.get("promptFeedback"):
         return True
     parts = [event.get("delta"), *_list(event.get("choices")), *_list(event.get("candidates"))]
     parts = [part for part in parts if isinstance(part, dict)]

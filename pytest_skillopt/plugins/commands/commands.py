@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import secrets
 import shlex
 import shutil
 import subprocess
@@ -121,7 +122,8 @@ class Commands(Calls):
         self.cwd = self.folder / "work"
         """Folder in which ``run`` runs commands; set another one if they need it."""
         self.cwd.mkdir()
-        self._token = server.serve(self)
+        self._token = secrets.token_urlsafe(16)
+        server.served[self._token] = self
         (self.folder / "server").write_text(f"{server.port} {self._token}")
         (self.folder / "stub.py").write_bytes(Path(stub.__file__).read_bytes())
         recorder.commands = self
@@ -314,7 +316,7 @@ class Commands(Calls):
     def close(self) -> None:
         """Answer no call any more, and write the calls into the transcript."""
         self._recorder.commands = None
-        self._server.forget(self._token)
+        del self._server.served[self._token]
         self._temporary.remove()
         if self.recorded:
             self._recorder.record("tool", self._written())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
 import socketserver
 import threading
 from typing import TYPE_CHECKING, Any
@@ -35,7 +34,8 @@ class Server(socketserver.ThreadingTCPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self._served: dict[str, Commands] = {}
+        self.served: dict[str, Commands] = {}
+        """Commands by their tokens."""
         # Closing takes one poll interval.
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
 
@@ -52,18 +52,6 @@ class Server(socketserver.ThreadingTCPServer):
     def port(self) -> int:
         return int(self.server_address[1])
 
-    def serve(self, commands: Commands) -> str:
-        """Serve the commands of a test; return their token."""
-        token = secrets.token_urlsafe(16)
-        self._served[token] = commands
-        return token
-
-    def find(self, token: str) -> Commands | None:
-        return self._served.get(token)
-
-    def forget(self, token: str) -> None:
-        self._served.pop(token, None)
-
     def close(self) -> None:
         self.shutdown()
         self.server_close()
@@ -71,7 +59,7 @@ class Server(socketserver.ThreadingTCPServer):
     def verify_request(self, request: Any, client_address: Any) -> bool:
         if threading.active_count() < _MOST_THREADS:
             return True
-        for commands in [*self._served.values()]:
+        for commands in [*self.served.values()]:
             commands.fail(ModelFault("commands: too many calls at once"))
         return False
 
@@ -88,7 +76,7 @@ class _Handler(socketserver.BaseRequestHandler):
         file = self.request.makefile("rb")
         self.request.settimeout(_PATIENCE)
         token, *told = map(str, receive(file))
-        commands = self.server.find(token)
+        commands = self.server.served.get(token)
         if commands is None:
             return
         self.request.settimeout(None)

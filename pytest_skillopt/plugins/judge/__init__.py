@@ -33,9 +33,9 @@ def pytest_skillopt_commands(commands: argparse._SubParsersAction[Any]) -> None:
 
 def _calibrate(args: argparse.Namespace) -> int:
     from pytest_skillopt.plugins.judge.calibrate import calibrate
-    from pytest_skillopt.run.project import configured
+    from pytest_skillopt.run.project import with_model
 
-    return configured(lambda config: calibrate(config, args.file))
+    return with_model("judge", lambda config, model: calibrate(model, args.file))
 
 
 @pytest.fixture

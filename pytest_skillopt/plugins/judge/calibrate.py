@@ -13,7 +13,6 @@ from pydantic import BaseModel, Field, ValidationError
 
 from pytest_skillopt.cli import tell
 from pytest_skillopt.errors import UsageError, UserError
-from pytest_skillopt.model.roles import Models
 from pytest_skillopt.model.types import ModelError
 from pytest_skillopt.plugins.judge.judge import Judge, UnreadableJudgement
 from pytest_skillopt.rates import interval
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    import pytest
+    from pytest_skillopt.model.types import Model
 
 FEW = 30
 """Number of labels below which the interval is too wide to be useful."""
@@ -71,8 +70,8 @@ def read_labels(path: Path) -> list[Label]:
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: {error}") from None
     rows: list[Label] = []
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
@@ -89,17 +88,16 @@ def read_labels(path: Path) -> list[Label]:
     return rows
 
 
-def calibrate(config: pytest.Config, path: Path) -> int:
+def calibrate(model: Model, path: Path) -> int:
     """Grade each labelled answer once, and print the agreement.
 
     An answer whose grade cannot be read, or does not come, is named and left out.
 
     Raises:
         UserError: see :func:`read_labels`; no grade could be read.
-        ModelError: the judge cannot be used, or its first call failed.
+        ModelError: the first call of the judge failed.
     """
     rows = read_labels(path)
-    model = Models.of(config).capped("judge")
     tell(f"{plural(len(rows), 'call')} of {model.name}, one for each label")
     judge = Judge(model, sample="calibrate")
     pairs: list[tuple[bool, bool]] = []

@@ -135,7 +135,7 @@ def _shown(row: TargetRow) -> str:
 
 def _report(config: pytest.Config, matrix: _Matrix) -> None:
     results = matrix.results
-    rates = [f"{row.target}: {_shown(row)}" for row in matrix.rows]
+    rates = [f"{row.target} {_shown(row)}" for row in matrix.rows]
     simulated = any(one.simulated for one in results)
     errors = sum(one.errors for one in results)
     directory = Home(config.rootpath / matrix.settings.dir).new_run()
@@ -146,7 +146,7 @@ def _report(config: pytest.Config, matrix: _Matrix) -> None:
         started=results[-1].started,
         seconds=round(matrix.seconds, 3),
         status=matrix.status,
-        reason=f"pass rates {'; '.join(rates)}",
+        reason=f"pass rates: {'; '.join(rates)}",
         command=command_line(config.invocation_params.args),
         simulated=simulated,
         versions=results[0].versions,

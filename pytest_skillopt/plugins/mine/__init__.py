@@ -66,13 +66,15 @@ def _add_drafting(commands: argparse._SubParsersAction[Any]) -> None:
 def _draft(args: argparse.Namespace) -> int:
     from pytest_skillopt.errors import UsageError
     from pytest_skillopt.plugins.mine import drafts
-    from pytest_skillopt.run.project import configured
+    from pytest_skillopt.run.project import with_model
 
     path: Path = args.skill.resolve()
     skill = path / "SKILL.md" if path.is_dir() else path
     if not skill.is_file():
         raise UsageError(f"there is no skill at {path}: name a SKILL.md or its folder")
-    draft, ending = (drafts.mine, "_mined") if args.source else (drafts.init, "")
+    ending = "_mined" if args.source else ""
     own = re.sub(r"\W+", "_", skill.parent.name.lower()).strip("_") or "skill"
     file = Path(args.output or f"tests/test_{own}{ending}.py").resolve()
-    return configured(lambda config: draft(config, skill, file, args))
+    draft = drafts.mine if args.source else drafts.init
+    drafts.refuse_place(file)
+    return with_model("optimizer", lambda config, model: draft(config, model, skill, file, args))

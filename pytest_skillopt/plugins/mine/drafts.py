@@ -17,7 +17,6 @@ from pydantic import AfterValidator, BaseModel, Field
 from pytest_skillopt.cli import tell
 from pytest_skillopt.errors import UsageError, UserError
 from pytest_skillopt.model.faults import estimate_tokens
-from pytest_skillopt.model.roles import Models
 from pytest_skillopt.model.structured import Label, ask_json
 from pytest_skillopt.model.types import ModelError
 from pytest_skillopt.plugins.mine.sessions import clean, distinct, read_requests
@@ -70,15 +69,15 @@ Queries = tuple[list[str], list[str]]
 """Requests for which an agent should load the skill, and near misses."""
 
 
-def mine(config: pytest.Config, skill: Path, output: Path, args: argparse.Namespace) -> int:
+def mine(
+    config: pytest.Config, model: Model, skill: Path, output: Path, args: argparse.Namespace
+) -> int:
     """Draft tests from past sessions; send nothing before the user has confirmed it."""
-    _refuse_place(output)
     source = args.source.resolve()
     files, requests = read_requests(source)
     batches = [requests[i : i + BATCH] for i in range(0, len(requests), BATCH)]
     prompts = [_about_requests(skill, batch) for batch in batches]
     what = f"read {plural(files, 'file')} of {source}, {plural(len(requests), 'different request')}"
-    model = Models.of(config).capped("optimizer")
     if not _agreed(model, what, prompts, args.yes):
         return 1
     drafts: list[_Draft] = []
@@ -95,9 +94,10 @@ def mine(config: pytest.Config, skill: Path, output: Path, args: argparse.Namesp
     return _keep(config, skill, output, drafts[: args.tests])
 
 
-def init(config: pytest.Config, skill: Path, output: Path, args: argparse.Namespace) -> int:
+def init(
+    config: pytest.Config, model: Model, skill: Path, output: Path, args: argparse.Namespace
+) -> int:
     """Draft a starter suite from the skill, its references and its evals."""
-    _refuse_place(output)
     references = sorted((skill.parent / "references").glob("*.md"))
     parts = [_skill_text(skill), *(f"{f.name}:\n{fence(_read(f))}" for f in references)]
     evals = skill.parent / "evals" / "evals.json"
@@ -110,7 +110,6 @@ def init(config: pytest.Config, skill: Path, output: Path, args: argparse.Namesp
     if triggers:
         parts += _about_triggers(skill)
     prompt = "\n\n".join(parts)
-    model = Models.of(config).capped("optimizer")
     if not _agreed(model, f"read {skill.parent}", [prompt], args.yes):
         return 1
     answer = _answer(model, prompt, "init")
@@ -158,10 +157,7 @@ def _skill_text(skill: Path) -> str:
 
 
 def _read(file: Path) -> str:
-    try:
-        return clean(file.read_text(encoding="utf-8", errors="replace"))[:_REFERENCE]
-    except OSError as error:
-        raise UserError(f"{file}: {error.strerror}") from None
+    return clean(file.read_text(encoding="utf-8", errors="replace"))[:_REFERENCE]
 
 
 def _answer(model: Model, prompt: str, sample: str) -> _Drafts:
@@ -194,18 +190,15 @@ def _keep(
         return 0
     relative = os.path.relpath(skill, config.rootpath).replace(os.sep, "/")
     text = _source_of(drafts, queries, relative)
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        with output.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise UserError(f"{output}: {error.strerror}") from None
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with output.open("x", encoding="utf-8") as file:
+        file.write(text)
     made = f"{plural(len(drafts), 'draft')} in {output}; review each"
     tell(f"{made}, then: {shlex.join(['pytest', str(output)])} shows which pass now")
     return 0
 
 
-def _refuse_place(output: Path) -> None:
+def refuse_place(output: Path) -> None:
     """Refuse a file that exists or cannot be written before a model is paid for its text."""
     if output.exists():
         raise UserError(f"{output} exists and was not changed: choose another --output")

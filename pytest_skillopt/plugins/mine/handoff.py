@@ -155,8 +155,8 @@ def command(folder: Path, key: str, answer: str) -> int:
         return 0
     try:
         text = (_from_input() if answer == "-" else read_bounded(Path(answer), MOST_BYTES)).decode()
-    except (OSError, UnicodeDecodeError, SkillError) as error:
-        raise UsageError(f"{answer}: {getattr(error, 'strerror', None) or error}") from None
+    except (UnicodeDecodeError, SkillError) as error:
+        raise UsageError(f"{answer}: {error}") from None
     if not text.strip():
         raise UserError("the answer is empty and was not used")
     replace_file(folder / f"{key}{_ANSWER}", text.encode())

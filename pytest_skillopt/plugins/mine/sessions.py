@@ -75,12 +75,9 @@ def _transcripts(folder: Path) -> Iterator[Path]:
 
 
 def _of_file(file: Path) -> Iterator[str]:
-    try:
-        if file.stat().st_size > _MOST_BYTES:
-            return
-        text = file.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise UserError(f"{file}: {error.strerror}") from None
+    if file.stat().st_size > _MOST_BYTES:
+        return
+    text = file.read_text(encoding="utf-8", errors="replace")
     try:
         yield from _turns(parsed(text))
     except ValueError:

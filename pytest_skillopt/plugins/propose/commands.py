@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +17,13 @@ import pytest
 
 from pytest_skillopt.cli import tell
 from pytest_skillopt.errors import UsageError, UserError
+from pytest_skillopt.git import Clone
 from pytest_skillopt.plugins.propose.adopt import add_adopt
+from pytest_skillopt.plugins.propose.base import read_base
+from pytest_skillopt.plugins.propose.git import has_commit
 from pytest_skillopt.plugins.propose.proposal import FOLDER
 from pytest_skillopt.plugins.propose.publish import Outcome, Publisher
+from pytest_skillopt.plugins.propose.validate import base_entry
 from pytest_skillopt.run.directory import SUMMARY
 from pytest_skillopt.run.past import find_home
 from pytest_skillopt.untrusted import no_command
@@ -27,6 +32,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
 
+    from pytest_skillopt import SkillTask
     from pytest_skillopt.run.result import Result, SkillResult
 
 CAPS = {
@@ -108,6 +114,24 @@ def _report(outcome: Outcome, args: argparse.Namespace) -> None:
         sys.stdout.write(no_command(f"\n{outcome.request.title}\n\n{outcome.request.body}\n"))
 
 
+def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) -> str:
+    """Tell before anything is paid which skills no proposal may change, as they are committed.
+
+    This module is a plugin of each training that is to be proposed.
+    """
+    if not has_commit(config.rootpath):
+        return ""
+    told = []
+    clone = Clone(config.rootpath)
+    base = read_base(clone, clone.resolve("HEAD") or "")
+    for skill in dict.fromkeys(task.skill for task in tasks):
+        try:
+            base_entry(clone.prefix + skill, base)
+        except UserError as error:
+            told.append(f"{skill}: pytest-skillopt propose would refuse it now: {error}")
+    return "\n".join(told)
+
+
 class _Job:
     """Plugin of the training of a job that keeps how it has ended."""
 
@@ -125,7 +149,7 @@ def _job(args: argparse.Namespace) -> int:
     sys.argv = ["pytest", *arguments]
     sys.path.insert(0, str(Path.cwd()))  # as python -m pytest does
     job = _Job()
-    code = int(pytest.main(arguments, plugins=[job]))
+    code = int(pytest.main(arguments, plugins=[job, sys.modules[__name__]]))
     write_outputs(_training_outputs(job.skills))
     if job.summary.is_file():
         _append("GITHUB_STEP_SUMMARY", job.summary.read_text(encoding="utf-8") + "\n")
@@ -194,8 +218,18 @@ def _schedule(args: argparse.Namespace) -> int:
     command = f"{enter} && {make_folder} && {{ {both}; }} >>{shlex.quote(str(log))} 2>&1"
     if "\n" in command or "\r" in command:
         raise UserError(f"a crontab line cannot contain a line break: {command!r}")
+    _check(train, home.parent)
     sys.stdout.write(f"{minute} {hour} * * * {_escaped(command)}\n")
     return 0
+
+
+def _check(train: Sequence[str], folder: Path) -> None:
+    """Show the plan of a night, which calls no model; UserError if pytest refuses the command."""
+    plan = [*train, "--collect-only", "-qq", "-p", __name__]
+    # The standard output is the line of the crontab.
+    told = subprocess.run(plan, cwd=folder, stdin=subprocess.DEVNULL, stdout=2)
+    if told.returncode == pytest.ExitCode.USAGE_ERROR:
+        raise UserError("pytest refuses these arguments, as it says above")
 
 
 def _escaped(command: str) -> str:

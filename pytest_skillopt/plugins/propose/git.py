@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Self
 from pytest_skillopt.errors import UsageError, UserError
 from pytest_skillopt.git import Git, GitError, GitFailed, scrub
 from pytest_skillopt.plugins.propose.errors import BranchMoved
-from pytest_skillopt.plugins.propose.forges import TOKENS
+from pytest_skillopt.plugins.propose.forges import TOKENS, place
 from pytest_skillopt.rollouts.folders import TemporaryFolder
 from pytest_skillopt.untrusted import environment
 
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 BASE = "refs/skillopt/base"
 BRANCHES = "refs/skillopt/branches/"
 """Prefix of the refs to the tips of the remote's ``skillopt/*`` branches."""
-LINK = "120000"
-"""Mode of a symbolic link."""
 
 _MOVED = (
     "(stale info)",
@@ -95,7 +93,7 @@ class Repository(Git):
         With a token, git reads no configuration file and runs no helper but its own. Without one,
         the user's configuration determines how to log in.
         """
-        local = is_local(self._fetch_url) or is_local(self._push_url)
+        local = None in (place(self._fetch_url), place(self._push_url))
         allowed = {"GIT_ALLOW_PROTOCOL": "https:http:ssh:git" + (":file" if local else "")}
         if not headers:
             tokens = {name for names in TOKENS.values() for name in names}
@@ -228,16 +226,9 @@ def find_remote(clone: Clone, name: str) -> Remote:
             "another with --remote"
         )
     for use, url in urls.items():
-        if is_local(url) and not url.startswith("file://"):
+        if place(url) is None and not url.startswith("file://"):
             urls[use] = str((clone.directory / url).resolve())
     return Remote(name, urls["fetch"], urls["push"])
-
-
-def is_local(url: str) -> bool:
-    """Tell whether a remote is a local folder."""
-    if url.startswith("file://"):
-        return True
-    return "://" not in url and (url.startswith(("/", ".")) or ":" not in url.split("/", 1)[0])
 
 
 def has_commit(root: Path) -> bool:

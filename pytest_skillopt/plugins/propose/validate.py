@@ -20,7 +20,7 @@ from pytest_skillopt.errors import UserError
 from pytest_skillopt.plugins import hooks, merged
 from pytest_skillopt.plugins.propose.base import MAX_SKILL
 from pytest_skillopt.plugins.propose.errors import Refused
-from pytest_skillopt.plugins.propose.git import LINK, mentions
+from pytest_skillopt.plugins.propose.git import mentions
 from pytest_skillopt.plugins.propose.proposal import UP, proposed
 from pytest_skillopt.run.directory import RESULT
 from pytest_skillopt.run.result import Result
@@ -176,7 +176,7 @@ def validate(proposal: Proposal, base: Base) -> list[Checked]:
 def _check(row: SkillResult, after: Version, base: Base) -> Checked:
     path = base.git.prefix + row.path
     try:
-        entry = _base_entry(path, base)
+        entry = base_entry(path, base)
         search, rule = own_rule(row, base.settings.search, _WAY)
         rates = check_evidence(row, rule)
         places = {name: _place(path, name, base) for name in after.files}
@@ -220,7 +220,8 @@ def _with_ends(version: Version, old: bytes, new: bytes) -> Version:
     return Version({name: Text(text.data.replace(old, new)) for name, text in version.items()})
 
 
-def _base_entry(path: str, base: Base) -> Entry:
+def base_entry(path: str, base: Base) -> Entry:
+    """Return the entry of a skill; Refused, or GitError, if no proposal may change it."""
     parts = path.split("/")
     plain = path.isprintable() and not set(path) & set('\\"')
     if not plain or not all(parts) or {".", "..", ".git"} & {part.lower() for part in parts}:
@@ -238,7 +239,7 @@ def _base_entry(path: str, base: Base) -> Entry:
             f"not one of the skill files that proposals may change ({known}); add it to the "
             "setting skillopt_propose_skills on the base branch"
         )
-    if entry.mode == LINK:
+    if entry.is_link:
         raise Refused(
             "a link on the base branch: train the file that it points to (skillopt_skill)"
         )

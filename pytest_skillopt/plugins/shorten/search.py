@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.gate.engine import SequentialGate
+from pytest_skillopt.rates import mean
 from pytest_skillopt.rollouts.sampler import StopRun
 from pytest_skillopt.search.budget import OutOfBudget, most_of_search, require
 from pytest_skillopt.search.extensions import Search, gate_options, gate_tasks
@@ -71,9 +72,8 @@ def _worse_by_margin(p_value: float, level: float) -> str:
 def _variance(counts: Sequence[tuple[int, int]]) -> float:
     """Return the variance of the sum of the rates."""
     apart = math.fsum(_spread(passed / n, n) / n for passed, n in counts)
-    mean = math.fsum(passed / n for passed, n in counts) / len(counts)
     samples = sum(n for _, n in counts)
-    return min(apart, _spread(mean, samples) * math.fsum(1 / n for _, n in counts))
+    return min(apart, _spread(mean(counts), samples) * math.fsum(1 / n for _, n in counts))
 
 
 def _spread(rate: float, n: int) -> float:

@@ -260,7 +260,7 @@ def test_the_first_training_is_followed_word_for_word(signed_in: Project, fakes:
     )
     assert "Pass rate 0.0 %" in words(measured)
     assert "rollouts: about" in words(planned)
-    assert "The file is written." in words(trained)
+    assert "Written. This undoes" in words(trained)
     assert "Ahoy" in signed_in.skill.read_text()
 
 

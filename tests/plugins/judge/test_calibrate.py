@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sqlite3
 from typing import TYPE_CHECKING
 
 import pytest
@@ -51,6 +53,11 @@ def test_agreement_is_printed(project: pytest.Pytester, chat_server: ChatServer)
         ]
     )
     assert chat_server.calls == 4
+    # Nothing is paid twice, and the agreement is that of the first time.
+    more = json.dumps({"answer": "good and new", "rubric": "polite", "label": True})
+    again = calibrate(project, "\n".join([*lines, more]))
+    again.stdout.fnmatch_lines(["agreement 80.0 % *"])
+    assert chat_server.calls == 5
 
 
 def test_an_answer_without_a_grade_is_named_and_left_out(
@@ -67,7 +74,7 @@ def test_an_answer_without_a_grade_is_named_and_left_out(
     chat_server.reply = reply
     ini = project.path / "tox.ini"
     ini.write_text(f"{ini.read_text()}\nskillopt_max_calls = 4\n")
-    answers = ("odd one", "good", "late one", "good", "good one")
+    answers = ("odd one", "good", "late one", "good too", "good one")
     rows = [{"answer": a, "rubric": "polite", "label": True} for a in answers]
     result = calibrate(project, "\n".join(map(json.dumps, rows)))
     assert result.ret == 0, result.stderr.str()
@@ -84,6 +91,19 @@ def test_an_answer_without_a_grade_is_named_and_left_out(
         result = calibrate(project, json.dumps(row))
         assert result.ret == 1
         assert f"error: openai:j: {said}" in result.stderr.str()
+
+
+def test_a_stored_reply_that_cannot_be_used_is_told_and_paid_for_again(
+    project: pytest.Pytester, chat_server: ChatServer
+) -> None:
+    row = json.dumps({"answer": "good", "rubric": "polite", "label": True})
+    assert calibrate(project, row).stderr.str() == ""
+    stored = project.path / ".skillopt" / "cache" / "cache.db"
+    with contextlib.closing(sqlite3.connect(stored)) as database, database:
+        database.execute("UPDATE Cache SET value = 'no reply'")
+    said = calibrate(project, row).stderr.str()
+    assert said.startswith("note: rows of the cache were refused")
+    assert chat_server.calls == 2
 
 
 @each_row(

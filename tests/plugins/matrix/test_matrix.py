@@ -62,7 +62,7 @@ def test_a_table_of_tasks_by_target(
     good, half, matrix = found.values()
     done.stdout.fnmatch_lines(
         [
-            "Pass rates openai:good: 100.0 %; openai:half: 50.0 %.",
+            "Pass rates: openai:good 100.0 %; openai:half 50.0 %.",
             f"*1  openai:good *100.0 % (*) *{good.run}",
             f"*2  openai:half *50.0 % (*) *{half.run}",
             "* 1 * 2 *task",
@@ -98,7 +98,7 @@ def test_caps_hold_for_all_targets_together(
     assert matrix.targets[1].reason == "skillopt_max_rollouts is reached"
     assert (matrix.status, matrix.targets[1].tasks) == ("unmeasured", {})
     said = " ".join(done.stdout.str().split())
-    assert "Pass rates openai:good: 100.0 %; openai:half: not measured." in said
+    assert "Pass rates: openai:good 100.0 %; openai:half not measured." in said
     done.stdout.fnmatch_lines(["*2  openai:half * - *skillopt_max_rollouts is reached"])
 
 
@@ -110,7 +110,7 @@ def test_a_target_that_is_named_twice_is_evaluated_once(project: pytest.Pytester
         "no:xdist",
         cwd=project.path,
     )
-    done.stdout.fnmatch_lines(["Pass rates openai:good: 100.0 %."])
+    done.stdout.fnmatch_lines(["Pass rates: openai:good 100.0 %."])
 
 
 def test_a_target_that_cannot_be_used_is_named(project: pytest.Pytester) -> None:

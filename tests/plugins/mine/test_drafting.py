@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from chat_server import asked_in, system_of
+from patience import wait_until
 from sessions import call
 from tables import each_row
 
@@ -282,6 +285,33 @@ def test_drafts_that_were_paid_for_are_kept_when_a_later_call_brings_none(
             "2 drafts in *",
         ]
     )
+
+
+@each_row("source", [(), ("--from", "rollout.jsonl")])
+def test_what_was_paid_for_is_not_paid_for_again(
+    project: pytest.Pytester, chat_server: ChatServer, source: tuple[str, ...]
+) -> None:
+    """Nor after a kill while the last call is under way, nor when the file was deleted."""
+    calls = len(source) or 1
+    words = [f"{ASKED} as item{n}" for n in range(21)]  # two calls
+    (project.path / "rollout.jsonl").write_text(codex(*words))
+    command = ("init", "notes", *source, "--yes", "--output", "drafts.py")
+    first = chat_server.calls
+    chat_server.hold(after=first + calls - 1)
+    killed = subprocess.Popen([sys.executable, "-m", "pytest_skillopt", *command])
+    wait_until(lambda: chat_server.calls - first == calls)
+    killed.kill()
+    killed.wait()
+    chat_server.release()
+    file = project.path / "drafts.py"
+    assert not file.exists()
+    assert call(*command).ret == 0
+    drafted, paid = file.read_text(), chat_server.calls
+    assert paid - first == calls + 1
+    file.unlink()
+    assert call(*command).ret == 0
+    assert (file.read_text(), chat_server.calls) == (drafted, paid)
+    file.unlink()
 
 
 def test_a_starter_suite_runs(project: pytest.Pytester) -> None:

@@ -62,6 +62,25 @@ def test_arguments_that_propose_does_not_know_are_refused_before_the_night(
     assert "propose: error: unrecognized arguments: --no-forgery" in capsys.readouterr().err
 
 
+@each_row(
+    ("argument", "said"),
+    [
+        ("--typo", "unrecognized arguments: --typo"),
+        ("-o skillopt_rollout=2", "skillopt_rollout is not a setting; the nearest is"),
+        ("--skillopt-rollouts=many", "--skillopt-rollouts: 'many' is not a whole number"),
+        ("tests/gone.py", "file or directory not found: tests/gone.py"),
+    ],
+)
+def test_arguments_that_pytest_refuses_are_refused_before_the_night(
+    capfd: pytest.CaptureFixture[str], argument: str, said: str
+) -> None:
+    assert main(["schedule", "--max-calls=1", f"--args={argument}"]) == 1
+    printed = capfd.readouterr()
+    assert printed.out == ""
+    assert said in printed.err
+    assert "error: pytest refuses these arguments, as it says above" in printed.err
+
+
 def test_command_runs_in_the_project_and_logs_there(
     project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -97,7 +97,7 @@ def test_a_sample_opens_its_transcript(page: Page) -> None:
 
 
 def test_a_sample_without_fields_that_have_a_default_opens(page: Page, run: Path) -> None:
-    rollout = next(entries_of(run / JOURNAL, "rollout"))
+    rollout = next(entries_of(run / JOURNAL, "rollout")).data
     key = Rollout.from_json(rollout).request.key
     for name in ("score", "message", "worker", "duration"):
         del rollout[name]
