@@ -71,9 +71,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader has closed the pipe (`... | head`); without this, Python complains at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (UsageError, ModelError, PluginError) as error:
+    except (UsageError, PluginError) as error:
         return fail(str(error))
-    except UserError as error:
+    except (UserError, ModelError) as error:
         fail(str(error))
         return 1
     except OSError as error:

@@ -70,11 +70,10 @@ def with_model(role: Role, work: Callable[[pytest.Config, Model], int]) -> int:
     The caps hold, and replies that are paid for are stored in the project's cache.
 
     Raises:
-        UserError: as ``work``, or the model cannot be used.
+        UserError, ModelError: as ``work``, or the model cannot be used.
     """
     from pytest_skillopt.model.cache import Replies
     from pytest_skillopt.model.roles import Models
-    from pytest_skillopt.model.types import ModelError
     from pytest_skillopt.run.directory import Home
 
     @pytest.hookimpl(tryfirst=True)
@@ -90,7 +89,4 @@ def with_model(role: Role, work: Callable[[pytest.Config, Model], int]) -> int:
 
     # In place of a session: nothing is collected.
     plugin = SimpleNamespace(pytest_cmdline_main=pytest_cmdline_main)
-    try:
-        return int(pytest.main(["-p", "no:cacheprovider", "-q"], plugins=[plugin]))
-    except ModelError as error:
-        raise UserError(str(error)) from None
+    return int(pytest.main(["-p", "no:cacheprovider", "-q"], plugins=[plugin]))

@@ -321,7 +321,7 @@ def test_caps_hold(greeter: Project, fakes: Fakes, cap: str) -> None:
     greeter.settings |= {"skillopt_target": "cli:claude", "skillopt_rollouts": 3}
     most, made = {"calls": (8, 4), "tokens": (700, 3)}[cap]
     greeter.pytest("--skillopt", f"--skillopt-max-{cap}={most}", "-p", "no:xdist")
-    assert f"max_{cap}" in json.dumps(result(greeter)["notes"]).replace("-", "_")
+    assert f"max_{cap}" in json.dumps(result(greeter)["reason"]).replace("-", "_")
     assert len(fakes.calls) == made
 
 
@@ -331,7 +331,7 @@ def test_a_cap_on_time_holds(greeter: Project, fakes: Fakes) -> None:
     source = (fakes.folder / "claude").read_text()
     (fakes.folder / "claude").write_text(source.replace("while plan", "time.sleep(1)\nwhile plan"))
     greeter.pytest("--skillopt", "--skillopt-max-time=0.5", "-p", "no:xdist")
-    assert "max_time" in json.dumps(result(greeter)["notes"]).replace("-", "_")
+    assert "max_time" in json.dumps(result(greeter)["reason"]).replace("-", "_")
     assert len(fakes.calls) < 9
 
 
