@@ -236,7 +236,7 @@ class Follower:
         return {"said": asdict(shown.advice), "measured": list(_rates(shown)), "history": past}
 
     def transcript(self, offset: int) -> dict[str, Any] | None:
-        """Return one rollout, by its offset in the journal."""
+        """Return one rollout as the journal has it, by its offset there."""
         if all(offset != sample[3] for sample in self._samples):
             return None
         with (self._run / JOURNAL).open("rb") as file:
@@ -244,17 +244,8 @@ class Follower:
             entry = unseal(file.readline())
         if entry is None:
             return None
-        rollout = Rollout.from_json(entry["data"])
-        request, error = rollout.request, rollout.error
-        told = {name: getattr(request, name) for name in ("task", "stream", "index", "version")}
-        told |= {
-            "outcome": rollout.outcome,
-            "message": (error and error.message) or rollout.message,
-            "worker": rollout.worker,
-            "duration": rollout.duration,
-            "turns": [[turn.role, turn.content] for turn in rollout.transcript],
-        }
-        shown: dict[str, Any] = _clean(told)
+        # A record may lack fields that have defaults; the page reads each of them.
+        shown: dict[str, Any] = _clean(Rollout.from_json(entry["data"]).to_json())
         return shown
 
     def controller(self) -> int | None:

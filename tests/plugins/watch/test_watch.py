@@ -89,10 +89,11 @@ def test_the_state_is_told_and_then_what_is_new(page: Page, run: Path) -> None:
 def test_a_sample_opens_its_transcript(page: Page) -> None:
     task, score, version, place = next(page.events())["samples"][0]
     told = json.loads(page.ask(f"transcript?at={place}").read())
-    assert told["task"] == "tests/test_it.py::test_it[0-plain]"
-    assert told["turns"] == [["user", "plain"], ["assistant", "reply 0: plain"]]
+    assert told["request"]["task"] == "tests/test_it.py::test_it[0-plain]"
+    turns = [(turn["role"], turn["content"]) for turn in told["transcript"]]
+    assert turns == [("user", "plain"), ("assistant", "reply 0: plain")]
     assert (told["outcome"] == "passed") == (score == 1)
-    assert (task, version, told["version"]) == (0, 0, START)
+    assert (task, version, told["request"]["version"]) == (0, 0, START)
     assert page.ask(f"transcript?at={place + 1}").status == 404
 
 

@@ -193,11 +193,12 @@ function grid(state) {
 async function open(cell) {
   const reply = await fetch(`transcript?at=${cell.dataset.at}`);
   if (!reply.ok) return;
-  const told = await reply.json();
-  $("panel-title").textContent = told.task;
-  $("panel-about").textContent = `${told.outcome}, ${told.stream} ${told.index}, version ${told.version.slice(0, 10)}, ${duration(told.duration)}, worker ${told.worker || "here"}`;
-  const body = told.message ? [make("pre", "message", told.message)] : [];
-  for (const [role, content] of told.turns) body.push(make("b", "", role), make("pre", "", content));
+  const told = await reply.json(), asked = told.request;
+  $("panel-title").textContent = asked.task;
+  $("panel-about").textContent = `${told.outcome}, ${asked.stream} ${asked.index}, version ${asked.version.slice(0, 10)}, ${duration(told.duration)}, worker ${told.worker || "here"}`;
+  const message = told.error?.message || told.message;
+  const body = message ? [make("pre", "message", message)] : [];
+  for (const { role, content } of told.transcript) body.push(make("b", "", role), make("pre", "", content));
   $("panel-body").replaceChildren(...body);
   $("panel").showModal();
 }
