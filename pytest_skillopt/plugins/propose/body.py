@@ -11,6 +11,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.mode import mode_named
+from pytest_skillopt.plugins.propose.validate import pass_rates
 from pytest_skillopt.report.blocks import Code, Diff, Items, Section, Table, Text
 from pytest_skillopt.report.markdown import Layout
 from pytest_skillopt.report.markup import code, fenced, inert
@@ -72,13 +73,13 @@ def marker(skill: Checked) -> str:
 
 
 def _checked(skill: Checked) -> Iterator[Block]:
-    rates = skill.rates
+    samples = sum(arm.n for row in skill.rows for arm in (row.before, row.after) if arm)
     yield Text(
-        f"The pass rate of the suite goes from {_gain(skill)}: {plural(rates.tasks, 'task')}, "
-        f"{plural(rates.samples, 'rollout')}, computed from the counts of the training, as the "
+        f"The pass rate of the suite goes from {_gain(skill)}: {plural(len(skill.rows), 'task')}, "
+        f"{plural(samples, 'rollout')}, computed from the counts of the training, as the "
         "mean over the tasks."
     )
-    yield arms(rates.rows, mode_named("check").sides)
+    yield arms(skill.rows, mode_named("check").sides)
     if skill.rule:
         yield Text(
             f"The rule of the search {skill.rule} judged it, as the base branch says: the "
@@ -91,7 +92,7 @@ def _checked(skill: Checked) -> Iterator[Block]:
         yield Text("Look at this before you merge:")
         yield Items(tuple(str(warning) for warning in skill.warnings))
     yield Diff(redact(unified(skill.before, skill.after, skill.path, skill.places)))
-    yield from _tasks(rates.rows)
+    yield from _tasks(skill.rows)
     yield Text("Each training rebuilds this branch until somebody else pushes to it.")
 
 
@@ -128,4 +129,5 @@ def _unchecked(skill: Checked, simulated: bool) -> Iterator[Section]:
 
 
 def _gain(skill: Checked) -> str:
-    return f"{percent(float(skill.rates.before))} to {percent(float(skill.rates.after))}"
+    before, after = pass_rates(skill.rows)
+    return f"{percent(float(before))} to {percent(float(after))}"

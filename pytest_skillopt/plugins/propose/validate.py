@@ -60,32 +60,14 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
-class PassRates:
-    """Exact suite pass rates in [0, 1]: means over the tasks of passed / measured."""
-
-    before: Fraction
-    after: Fraction
-    rows: tuple[TaskRow, ...] = field(default=(), repr=False)
-    """The tasks, each with counts of both versions."""
-
-    @property
-    def tasks(self) -> int:
-        return len(self.rows)
-
-    @property
-    def samples(self) -> int:
-        """Measured rollouts under both versions together."""
-        return sum(arm.n for row in self.rows for arm in (row.before, row.after) if arm)
-
-
-@dataclass(frozen=True, slots=True)
 class Checked:
     """Skill of a proposal that passed every check."""
 
     name: str
     """Name on the base branch, in lower-case letters, digits and hyphens."""
     path: str
-    rates: PassRates
+    rows: Sequence[TaskRow] = field(repr=False)
+    """The tasks that were decided by, each with counts of both versions."""
     before: Version = field(repr=False)
     after: Version = field(repr=False)
     said: SkillResult = field(repr=False)
@@ -178,7 +160,7 @@ def _check(row: SkillResult, after: Version, base: Base) -> Checked:
     try:
         entry = base_entry(path, base)
         search, rule = own_rule(row, base.settings.search, _WAY)
-        rates = check_evidence(row, rule)
+        rows = check_evidence(row, rule)
         places = {name: _place(path, name, base) for name in after.files}
         before = Version({SKILL_FILE: Text(base.read(entry)), **_base_files(places, base)})
         if after.digest != row.after:
@@ -213,7 +195,7 @@ def _check(row: SkillResult, after: Version, base: Base) -> Checked:
     except UnicodeDecodeError:
         raise Refused(f"{path}: one of its files is not UTF-8") from None
     name = slug(before.main.name or unnamed(Path(row.path)))
-    return Checked(name, path, rates, before, after, row, places, search, warnings)
+    return Checked(name, path, rows, before, after, row, places, search, warnings)
 
 
 def _with_ends(version: Version, old: bytes, new: bytes) -> Version:
@@ -298,8 +280,8 @@ def own_rule(skill: SkillResult, searches: str, way: str) -> tuple[str, type[Seq
     return "", usual
 
 
-def check_evidence(skill: SkillResult, rule: type[SequentialGate]) -> PassRates:
-    """Recompute the pass rates on train and val from the counts.
+def check_evidence(skill: SkillResult, rule: type[SequentialGate]) -> list[TaskRow]:
+    """Recompute the pass rates on train and val from the counts; return the tasks that count.
 
     Raises:
         Refused: they do not show what the rule claims.
@@ -314,26 +296,27 @@ def check_evidence(skill: SkillResult, rule: type[SequentialGate]) -> PassRates:
         # Nothing but infrastructure errors under both versions: no decision includes it.
         if row.id not in left_out or row.before.n or row.after.n
     ]
-    rates = pass_rates(counted)
+    pass_rates(counted)
     if lost := [name for row in rows if (name := str(row.get("task"))) not in known]:
         raise Refused(f"the evidence lacks {lost[0][:200]}, of which the verdict tells")
-    if (whole := skill.suite and skill.suite.after) and whole.tasks != rates.tasks:
-        raise Refused(f"the evidence has {rates.tasks} of the {whole.tasks} tasks of the suite")
+    if (whole := skill.suite and skill.suite.after) and whole.tasks != len(counted):
+        raise Refused(f"the evidence has {len(counted)} of the {whole.tasks} tasks of the suite")
     found = [(r.after.passed, r.after.n, r.before.passed, r.before.n) for r in counted if r.after]
     if doubt := rule.recheck(found):
         raise Refused(doubt)
     for wanted, words in ((True, "should"), (False, "should not")):
         side = [row for row in counted if row.trigger is wanted]
-        if side and (of_side := pass_rates(side)).after < of_side.before:
+        before, after = pass_rates(side) if side else (0, 0)
+        if after < before:
             raise Refused(
                 f"the agent loads the skill correctly less often when it {words}: "
-                f"{percent(float(of_side.before))} before, {percent(float(of_side.after))} after"
+                f"{percent(float(before))} before, {percent(float(after))} after"
             )
-    return rates
+    return counted
 
 
-def pass_rates(rows: Sequence[TaskRow]) -> PassRates:
-    """Compute the pass rates of both versions over the same tasks.
+def pass_rates(rows: Sequence[TaskRow]) -> tuple[Fraction, Fraction]:
+    """Compute the exact pass rates of both versions: means over the same tasks, in [0, 1].
 
     Raises:
         Refused: there is no task, a task twice, a task without a sample of both versions, or more
@@ -342,7 +325,7 @@ def pass_rates(rows: Sequence[TaskRow]) -> PassRates:
     if not rows:
         raise Refused("the evidence has no task")
     seen: set[str] = set()
-    rates: dict[str, Fraction] = {"before": Fraction(0), "after": Fraction(0)}
+    rates = {"before": Fraction(), "after": Fraction()}
     for row in rows:
         if row.id in seen:
             raise Refused(f"the evidence lists {row.id} twice")
@@ -353,7 +336,7 @@ def pass_rates(rows: Sequence[TaskRow]) -> PassRates:
             if arm is None or arm.n < 1:
                 raise Refused(f"the evidence has no sample of {row.id} {side} the change")
             rates[side] += Fraction(arm.passed, arm.n) / len(rows)
-    return PassRates(**rates, rows=tuple(rows))
+    return rates["before"], rates["after"]
 
 
 def check_text(old: Version, new: Version, linter: Linter) -> tuple[Finding, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from markdown_it import MarkdownIt
@@ -12,7 +11,7 @@ from mdit_py_plugins.footnote import footnote_plugin
 from tables import each_row
 
 from pytest_skillopt.plugins.propose.body import MAX_BODY, compose, title
-from pytest_skillopt.plugins.propose.validate import Checked, PassRates
+from pytest_skillopt.plugins.propose.validate import Checked
 from pytest_skillopt.run.result import Arm, EditRow, SkillResult, TaskRow
 from pytest_skillopt.skill.lint import Finding
 from pytest_skillopt.skill.text import Text
@@ -43,11 +42,10 @@ def skill(
         patch=said,
         edits=[edit],
     )
-    rates = PassRates(Fraction(1, 2), Fraction(3, 4), rows=ROWS)
     return Checked(
         "invoices",
         path,
-        rates,
+        ROWS,
         Version.from_bytes(b"x\n"),
         Version.from_bytes(after),
         told,
@@ -90,8 +88,7 @@ def flat(text: str) -> list[Token]:
 )
 def test_nothing_of_a_forged_result_acts(hostile: str, active: str) -> None:
     rows = (ROWS[0].model_copy(update={"id": hostile}),)
-    rates = PassRates(Fraction(1, 2), Fraction(3, 4), rows=rows)
-    forged = replace(skill(hostile, after=hostile.encode()), rates=rates)
+    forged = replace(skill(hostile, after=hostile.encode()), rows=rows)
     text = compose(forged)
     assert active not in outside_of_code(text)
     assert "image" not in [token.type for token in flat(text)]
@@ -113,8 +110,7 @@ def test_the_name_of_a_file_is_neither_a_mention_nor_markup(name: str) -> None:
 def test_words_that_close_an_issue_or_skip_a_ci_act_nowhere(said: str) -> None:
     """GitLab looks for them in the whole text, in code blocks, too; a squashed commit has it."""
     rows = (ROWS[0].model_copy(update={"id": f"t::a[{said}]"}),)
-    rates = PassRates(Fraction(1, 2), Fraction(3, 4), rows=rows)
-    text = compose(replace(skill(said, after=f"{said}\n".encode()), rates=rates))
+    text = compose(replace(skill(said, after=f"{said}\n".encode()), rows=rows))
     assert said not in text
     assert said in text.replace("\u200b", "").replace("\\", "")
 
@@ -123,8 +119,7 @@ def test_no_text_of_others_starts_a_line() -> None:
     """A squashed commit has the text of its request, whose last lines may be trailers."""
     said = "Co-authored-by: Mallory <m@x.example>"
     rows = (ROWS[0].model_copy(update={"id": said}),)
-    rates = PassRates(Fraction(1, 2), Fraction(3, 4), rows=rows)
-    text = compose(replace(skill(said, after=f"{said}\n".encode()), rates=rates))
+    text = compose(replace(skill(said, after=f"{said}\n".encode()), rows=rows))
     assert [line for line in text.split("\n") if line.startswith("Co-")] == []
 
 
@@ -166,8 +161,7 @@ def test_change_and_counts_are_computed() -> None:
 def test_the_arms_stand_side_by_side_with_what_is_unknown() -> None:
     """Without the skill one task was measured, and met an error; of the other nothing is known."""
     known = ROWS[0].model_copy(update={"none": Arm(passed=1, n=4, errors=1)})
-    rates = PassRates(Fraction(1, 2), Fraction(3, 4), rows=(known, ROWS[1]))
-    checked = compose(replace(skill(), rates=rates)).split("## Not checked")[0]
+    checked = compose(replace(skill(), rows=(known, ROWS[1]))).split("## Not checked")[0]
     assert "|  | pass rate | passed | failed | unknown |" in checked
     checked = checked.replace("\\", "")
     rows = re.findall(r"^\| (without the skill|base|edited) \| (\d.*) \|$", checked, re.MULTILINE)
@@ -187,8 +181,7 @@ def test_the_rule_of_the_base_branch_is_named() -> None:
 
 def test_long_text_is_cut_and_says_so() -> None:
     rows = [ROWS[0].model_copy(update={"id": f"t::{'x' * 200}{n}"}) for n in range(500)]
-    rates = PassRates(Fraction(1, 2), Fraction(3, 4), rows=tuple(rows))
-    long = replace(skill("*" * 1_000, after=b"@a" * 1_000 + b"\nline\n" * 20_000), rates=rates)
+    long = replace(skill("*" * 1_000, after=b"@a" * 1_000 + b"\nline\n" * 20_000), rows=rows)
     names = {f"references/{'x' * 200}{n}.md": Text(b"x\n") for n in range(150)}
     long = replace(long, after=long.after | names)
     warnings = tuple(Finding("added", "warn", "a long line " * 30) for _ in range(200))
