@@ -74,41 +74,6 @@ def write_stray(config: pytest.Config, lines: Iterable[str]) -> None:
             terminal.write_line(shown(line))
 
 
-class FunctionExecutor:
-    """An executor that calls a function, for example a simulation.
-
-    Args:
-        run: carries out a request with the text of its skill. ``request.task`` names the task,
-            ``request.seed`` is this sample's seed. An exception ends the training.
-    """
-
-    capacity = 1
-    ended = ""
-
-    def __init__(self, run: Callable[[RolloutRequest, str], Rollout]) -> None:
-        self._run = run
-        self._texts: dict[str, str] = {}
-        self._queue: dict[str, RolloutRequest] = {}
-        self.ran = 0
-        """Number of rollouts carried out."""
-
-    def add_version(self, skill: str, version: str, content: bytes) -> None:
-        self._texts[version] = content.decode()
-
-    def submit(self, requests: Iterable[RolloutRequest]) -> None:
-        self._queue.update((request.key, request) for request in requests)
-
-    def next(self) -> Rollout:
-        if not self._queue:
-            raise RuntimeError("nothing is queued, so nothing could ever arrive")
-        request = self._queue.pop(next(iter(self._queue)))
-        self.ran += 1
-        return self._run(request, self._texts[request.version])
-
-    def cancel(self, keys: Iterable[str]) -> set[str]:
-        return {key for key in keys if self._queue.pop(key, None)}
-
-
 _WINDOW = 64
 """Number of queued requests among which the cheapest for a worker is chosen."""
 
@@ -321,3 +286,25 @@ class WorkersExecutor:
 
     def _is_idle(self) -> bool:
         return not self._pending and not any(worker.running for worker in self._workers)
+
+
+class FunctionExecutor(WorkersExecutor):
+    """An executor that calls a function, for example a simulation.
+
+    Args:
+        run: carries out a request with the text of its skill. ``request.task`` names the task,
+            ``request.seed`` is this sample's seed. An exception ends the training.
+    """
+
+    def __init__(self, run: Callable[[RolloutRequest, str], Rollout]) -> None:
+        super().__init__()
+        self._run = run
+        self.ran = 0
+        """Number of rollouts carried out."""
+
+    def next(self) -> Rollout:
+        if not self._pending:
+            raise RuntimeError("nothing is queued, so nothing could ever arrive")
+        _, request = self._pending.popitem(last=False)
+        self.ran += 1
+        return self._run(request, self._versions.content(request.skill, request.version).decode())
