@@ -44,6 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         if config.getoption("drive_limits"):
             call_through_the_controller(config)
+        vars(worker_loop)["describe_tasks"] = lambda config, settings, items: collect(items)
         config.pluginmanager.register(Loop(config, Settings(lanes=lanes, timeout=timeout)))
     elif config.getoption("tx", None):
         from pytest_skillopt.rollouts import workers
@@ -67,9 +68,6 @@ class Loop(worker_loop.WorkerLoop):
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         pass
-
-    def collect(self, items: list[pytest.Item]) -> list[SkillTask]:
-        return collect(items)
 
 
 def call_through_the_controller(config: pytest.Config) -> None:
