@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.skill.text import SkillError
 from pytest_skillopt.skill.version import SKILL_FILE
+from pytest_skillopt.words import named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,9 +43,8 @@ def find_skill(root: Path, start: Path, skills: Sequence[Path]) -> Path:
         if len(found) == 1:
             return found[0]
         if found:
-            shown = ", ".join(path.relative_to(root).as_posix() for path in found[:5])
-            more = f" and {len(found) - 5} more" if len(found) > 5 else ""
-            raise SkillError(f"{len(found)} skills under {folder}: {shown}{more}; {way_out}")
+            shown = named((path.relative_to(root).as_posix() for path in found), 5)
+            raise SkillError(f"{len(found)} skills under {folder}: {shown}; {way_out}")
         if folder == root:
             break
     raise SkillError(

@@ -18,6 +18,7 @@ from pytest_skillopt.skill.edits import file_links, only_description, protected_
 from pytest_skillopt.skill.text import MANAGED, SkillError, Text
 from pytest_skillopt.skill.version import SKILL_FILE, Version, changes
 from pytest_skillopt.untrusted import printable, redact, secrets
+from pytest_skillopt.words import clip
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator
@@ -176,11 +177,9 @@ class Linter:
 def _finding(rule: str, file: str, excerpt: str) -> Finding:
     severity, message = rules()[rule]
     shown = " ".join(redact(printable(excerpt)).split())
-    if len(shown) > _EXCERPT:
-        shown = shown[: _EXCERPT - 3] + "..."
     if file:
         message = f"{file}: {message}"
-    return Finding(rule, severity, message, shown)
+    return Finding(rule, severity, message, clip(shown, _EXCERPT))
 
 
 @functools.lru_cache(maxsize=64)
