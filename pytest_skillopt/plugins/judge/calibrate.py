@@ -6,7 +6,6 @@ in [0, 1]; at least 0.5 means true) and, if the rubric needs it, ``question``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field, ValidationError
@@ -26,31 +25,6 @@ if TYPE_CHECKING:
 
 FEW = 30
 """Number of labels below which the interval is too wide to be useful."""
-
-
-@dataclass(frozen=True, slots=True)
-class Agreement:
-    """A judge's grades compared with people's labels."""
-
-    pairs: Sequence[tuple[bool, bool]]
-    """Whether the judge says yes, and people do, for each label; at least one."""
-
-    @property
-    def share(self) -> float:
-        """Share of labels that the judge agrees with, in [0, 1]."""
-        return sum(judge == people for judge, people in self.pairs) / len(self.pairs)
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """95% confidence interval of the share (Wilson, 1927)."""
-        return interval([(judge == people, 1) for judge, people in self.pairs])
-
-    @property
-    def kappa(self) -> float:
-        """Agreement beyond chance, in [-1, 1] (Cohen, 1960); 0 if it is undefined."""
-        judge, people = (sum(said) / len(self.pairs) for said in zip(*self.pairs, strict=True))
-        chance = judge * people + (1 - judge) * (1 - people)
-        return 0.0 if chance == 1 else (self.share - chance) / (1 - chance)
 
 
 class Label(BaseModel):
@@ -116,13 +90,28 @@ def calibrate(model: Model, path: Path) -> int:
             tell(f"  differs: {row.answer[:70]!r}: {grade.reason[:120]}")
     if not pairs:
         raise UserError(f"{model.name}: no grade could be read")
-    found = Agreement(pairs)
-    low, high = found.interval
-    agreement = f"agreement {percent(found.share)} ({percent(low)} to {percent(high)})"
-    beyond = f"on {plural(len(pairs), 'label')}, kappa {found.kappa:.2f}"
+    low, high = interval([(judge == people, 1) for judge, people in pairs])
+    agreement = f"agreement {percent(agreed(pairs))} ({percent(low)} to {percent(high)})"
+    beyond = f"on {plural(len(pairs), 'label')}, kappa {kappa(pairs):.2f}"
     judge_only = f"only the judge says yes {plural(pairs.count((True, False)), 'time')}"
     people_only = f"only people {plural(pairs.count((False, True)), 'time')}"
     tell(f"{agreement} {beyond}; {judge_only}, {people_only}")
     if len(pairs) < FEW:
         tell(f"this is too few labels for a reliable figure: have at least {FEW}")
     return 0
+
+
+def agreed(pairs: Sequence[tuple[bool, bool]]) -> float:
+    """Return the share of labels that the judge agrees with, in [0, 1].
+
+    Args:
+        pairs: whether the judge says yes, and people do, for each label; at least one.
+    """
+    return sum(judge == people for judge, people in pairs) / len(pairs)
+
+
+def kappa(pairs: Sequence[tuple[bool, bool]]) -> float:
+    """Return the agreement beyond chance, in [-1, 1] (Cohen, 1960); 0 if it is undefined."""
+    judge, people = (sum(said) / len(pairs) for said in zip(*pairs, strict=True))
+    chance = judge * people + (1 - judge) * (1 - people)
+    return 0.0 if chance == 1 else (agreed(pairs) - chance) / (1 - chance)

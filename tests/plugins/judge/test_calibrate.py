@@ -12,7 +12,8 @@ from chat_server import asked_in
 from sessions import call
 from tables import each_row
 
-from pytest_skillopt.plugins.judge.calibrate import Agreement
+from pytest_skillopt.plugins.judge.calibrate import agreed, kappa
+from pytest_skillopt.rates import interval
 
 if TYPE_CHECKING:
     from chat_server import Answer, Body, ChatServer
@@ -137,8 +138,9 @@ def test_a_file_that_cannot_be_read_is_named(project: pytest.Pytester) -> None:
 
 def test_agreement_in_figures() -> None:
     same, other = [(True, True), (False, False)], [(True, False), (False, True)]
-    found = Agreement(40 * same + 10 * other)
-    assert found.share == 0.8
-    assert found.kappa == pytest.approx(0.6)
-    assert found.interval == pytest.approx((0.711, 0.867), abs=0.001)
-    assert Agreement(5 * same[:1]).kappa == 0.0
+    pairs = 40 * same + 10 * other
+    assert agreed(pairs) == 0.8
+    assert kappa(pairs) == pytest.approx(0.6)
+    same_or_not = [(judge == people, 1) for judge, people in pairs]
+    assert interval(same_or_not) == pytest.approx((0.711, 0.867), abs=0.001)
+    assert kappa(5 * same[:1]) == 0.0
