@@ -167,9 +167,9 @@ class ModelConfig:
         found = told._replace(asked=asked, said=said)
         return used(self.price, 1, found, estimated=found != told)
 
-    def guess(self, messages: Messages, reply: str = "") -> Usage:
-        """Estimate the usage of a call by the texts of its messages and of its reply."""
-        return self.usage(Tokens(), json.dumps(list(messages)), reply)
+    def guess(self, messages: Messages) -> Usage:
+        """Estimate the usage of a call without a reply by the texts of its messages."""
+        return self.usage(Tokens(), json.dumps(list(messages)), "")
 
     def _value(self, variable: str) -> str:
         """Return the value of a variable; empty if it is not set."""
@@ -379,22 +379,19 @@ class _Line(NamedTuple):
 _ROLES_OF_SYSTEM = ("system", "developer", "user")
 _BODY = f"a JSON object without {', '.join(sorted(_OURS))}"
 _HEADERS = 'a JSON object of environment variables, such as {"X-Team": "MY_TEAM"}'
-_LINES_OF_REPLY = {
+_LINES = {
+    # Of the reply that is wanted.
     "temperature": _Line(float, lambda v: 0 <= v <= 2, "a number from 0 to 2"),
     "top_p": _Line(float, lambda v: 0 <= v <= 1, "a number from 0 to 1"),
     "reasoning_effort": _Line(str, re.compile(r"\w+").fullmatch, "a word such as low"),
     "max_output_tokens": _Line(int, lambda v: v >= 1, "a whole number of at least 1"),
-}
-"""Lines about the reply that is wanted."""
-_LINES_OF_CALL = {
+    # Of the way in which a model is asked.
     "system_role": _Line(str, _ROLES_OF_SYSTEM.__contains__, "system, developer or user"),
     "extra_body": _Line(json.loads, _is_body, _BODY),
     "headers_env": _Line(json.loads, _are_headers, _HEADERS),
     "key_env": _Line(str, _VARIABLE.fullmatch, f"an environment variable, or {NO_KEY}"),
     "key_command": _Line(str, shlex.split, "a command that prints a key"),
 }
-"""Lines about the way in which a model is asked."""
-_LINES = _LINES_OF_REPLY | _LINES_OF_CALL
 
 
 def read_requests(text: str, role: Role) -> dict[str, Any]:
