@@ -23,6 +23,35 @@ _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _NO_NEWLINE = "\\ No newline at end of file\n"
 
 
+class _Lines(difflib.SequenceMatcher[str]):
+    """Matches lines; also those that a long text repeats, unlike ``difflib.unified_diff``."""
+
+    def __init__(self, old: Sequence[str], new: Sequence[str]) -> None:
+        super().__init__(None, old, new, autojunk=False)
+        self._old, self._new = old, new
+
+    def find_longest_match(
+        self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
+    ) -> difflib.Match:
+        """Match what both begin or end with first.
+
+        The longest match takes the square of a line's repetitions: minutes for 6,000.
+        """
+        old, new = self._old[alo:ahi], self._new[blo:bhi]
+        if first := _shared(old, new):
+            return difflib.Match(alo, blo, first)
+        if last := _shared(old[::-1], new[::-1]):
+            return difflib.Match(alo + len(old) - last, blo + len(new) - last, last)
+        return super().find_longest_match(alo, ahi, blo, bhi)
+
+
+def _shared(old: Sequence[str], new: Sequence[str]) -> int:
+    """Count the lines with which both begin."""
+    pairs = enumerate(zip(old, new, strict=False))
+    different = (index for index, (one, other) in pairs if one != other)
+    return next(different, min(len(old), len(new)))
+
+
 def unified(
     before: Version, after: Version, path: str, places: Mapping[str, str] | None = None
 ) -> str:
@@ -50,23 +79,18 @@ def unified(
 def _hunks(before: str, after: str, about: str) -> Iterator[str]:
     """Yield the hunks of a file with three lines of context, ``about`` at their heads."""
     old, new = _LINE.findall(before), _LINE.findall(after)
-    for group in _matcher(old, new).get_grouped_opcodes(3):
+    for group in _Lines(old, new).get_grouped_opcodes(3):
         yield _hunk(old, new, group, about)
 
 
 def added_blocks(before: str, after: str) -> list[str]:
     """List runs of adjacent added or changed lines, with LF; a changed line counts as a whole."""
     old, new = to_lf(before).split("\n"), to_lf(after).split("\n")
-    opcodes = _matcher(old, new).get_opcodes()
+    opcodes = _Lines(old, new).get_opcodes()
     blocks = [
         "\n".join(new[j1:j2]) for tag, _, _, j1, j2 in opcodes if tag in ("insert", "replace")
     ]
     return [block for block in blocks if block.strip()]
-
-
-def _matcher(old: Sequence[str], new: Sequence[str]) -> difflib.SequenceMatcher[str]:
-    """Match lines; also those that a long text repeats, unlike ``difflib.unified_diff``."""
-    return difflib.SequenceMatcher(None, old, new, autojunk=False)
 
 
 def _hunk(

@@ -61,6 +61,13 @@ def test_the_missing_newline_is_marked() -> None:
     )
 
 
+def test_a_long_text_that_repeats_its_lines_is_compared_by_what_changed() -> None:
+    text = "A line.\n" * 20_000
+    asked = "B line.\n"
+    for changed in (text + asked, asked + text, text[:80_000] + asked + text[80_000:]):
+        assert added_blocks(text, changed) == [asked.rstrip()]
+
+
 def test_added_blocks_are_whole_lines_without_what_stayed() -> None:
     assert added_blocks("a\r\nb c d\r\n", "a\r\nb C d\r\ne\r\n") == ["b C d\ne"]
     assert added_blocks("a\r\n", "a\n") == []
