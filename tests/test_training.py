@@ -484,6 +484,14 @@ def test_a_bad_skill_is_a_usage_error_and_costs_nothing(
     assert project.skill.read_bytes() == data
 
 
+@each_row(("name", "message"), [("a\xa0b.md", "cannot be shown"), ("prompt.txt2", "only text")])
+def test_a_skill_that_adopt_could_not_write_is_refused_before_any_call(
+    project: Project, name: str, message: str
+) -> None:
+    project.skill.with_name(name).write_bytes(SKILL)
+    check_refusal(project, f"*{name}: *{message}*", f"-oskillopt_skill={name}")
+
+
 def check_refusal(project: Project, message: str, *arguments: str) -> None:
     """Check that a training ends before any call, with this message."""
     assert_refused(project.run("--skillopt-train", *arguments), f"ERROR: {message}")

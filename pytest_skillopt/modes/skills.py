@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.skill.read import read_version
 from pytest_skillopt.skill.text import SkillError
-from pytest_skillopt.skill.trained import Trained
+from pytest_skillopt.skill.trained import Trained, check_kind
 from pytest_skillopt.skill.version import SKILL_FILE, place_of
 from pytest_skillopt.tasks.splits import assign_splits
 from pytest_skillopt.words import plural
@@ -55,20 +55,22 @@ def read_versions(
     """Read the skills.
 
     Raises:
-        SkillError: a skill cannot be read, or a training would change a file of two skills.
+        SkillError: a skill cannot be read, or a training would change a file of two skills, or one
+            that ``adopt`` does not write.
     """
     trained = Trained.of(settings)
     found = {skill: read_version(Path(skill), root, trained) for skill in skills_of(tasks)}
     if mode.name == "train":
-        _refuse_shared(found, root)
+        _check_places(found, root)
     return found
 
 
-def _refuse_shared(versions: Mapping[str, Version], root: Path) -> None:
+def _check_places(versions: Mapping[str, Version], root: Path) -> None:
     owners: dict[Path, str] = {}
     for skill, version in versions.items():
         for name in version:
             place = place_of(skill, name)
+            check_kind(place)
             owner = owners.setdefault((root / place).resolve(), skill)
             if owner != skill:
                 raise SkillError(
