@@ -6,6 +6,7 @@ import json
 import random
 import shlex
 import subprocess
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -178,6 +179,25 @@ def test_the_cap_for_the_next_attempt_pays_for_optimizer_calls_too(
     name, cap = result["skills"][0]["cap"].split("=")
     assert f"{name}={cap}" in said
     assert int(cap) > 100_000 + 100 * 1_000 + 20 * 12_000, "100 more rollouts, and twenty calls"
+
+
+def test_a_dear_optimizer_leaves_half_of_a_cap_to_the_rollouts(
+    pytester: pytest.Pytester, chat_server: ChatServer, api_key: str
+) -> None:
+    """A call takes as much as 20 rollouts. A fifth of the rollouts would be 70 calls."""
+
+    def reply(body: Body) -> Answer:
+        is_optimizer = body["model"] == "thinker"
+        useless = with_tokens(body, proposal(f"Be kind, {chat_server.calls}."), times=20)
+        return useless if is_optimizer else played(body)
+
+    given = ("--skillopt-train", "--skillopt-max-tokens=350000")
+    result, _ = run(pytester, chat_server, *given, reply=reply)
+    tokens = Counter[str]()
+    for row in result["usage"]:
+        tokens[row["role"]] += row["input_tokens"] + row["output_tokens"]
+    assert 60_000 <= tokens["optimizer"] <= 350_000 / 2
+    assert tokens["target"] > tokens["optimizer"]
 
 
 def test_the_assumed_price_of_an_optimizer_call_forbids_no_first_one(

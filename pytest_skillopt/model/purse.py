@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 
 FIRST_LOOK, FIRST_CALLS = 32, 2
 """Rollouts and optimizer calls that an assumed price never forbids, since they tell the price."""
+OF_CALLS = 0.5
+"""Largest part of what a cap leaves to a search that its optimizer calls take. At ten and thirty
+times the price of a rollout, calls without this bound left too few rollouts to tell which edits
+help (docs/decisions/one-posterior.md)."""
 _LOSS = 1.25
 """Time that a round takes over the durations of its rollouts: few run at its end."""
 _LEAST = 1e-9
@@ -277,6 +281,11 @@ class Purse:
         """Whether the price under the binding cap is an assumption."""
         return self._seen is None and self.is_estimate
 
+    @property
+    def is_call_guessed(self) -> bool:
+        """Whether the price of an optimizer call under the cap that binds it is an assumption."""
+        return not self._calls and _least(self._bounds_of_calls())[1] in ("max_tokens", "max_cost")
+
     def explain(self) -> str:
         """Say which cap binds, what it pays, what is reserved for what, and what is left."""
         said = self.pays()
@@ -447,9 +456,25 @@ class Purse:
 
     def _bounds_of_calls(self) -> Iterator[tuple[float, str]]:
         """Yield the optimizer calls that each cap leaves after the reserves, and its name."""
-        for left, name in self._affords(self._price_of_call, self.price.times(self._held())):
-            unsure = not self._calls and name != "max_calls" and left >= 0
-            yield max(left, FIRST_CALLS if unsure else -math.inf), name
+        amounts = zip(
+            CAPS,
+            self._rests(),
+            self._price_of_call,
+            self.price.times(self._held()),
+            Amounts.taken_by(self._optimizer),
+            self._prices.sum,
+            strict=True,
+        )
+        for name, left, each, held, of_calls, of_rollouts in amounts:
+            free = left - held
+            if left == math.inf or not each:
+                if left <= 0:
+                    yield 0.0, name
+                continue
+            share = OF_CALLS * (free + of_calls + of_rollouts) - of_calls
+            calls = math.floor(min(free, share) / each + _ROUNDING)
+            unsure = not self._calls and name != "max_calls" and free >= 0
+            yield max(calls, FIRST_CALLS if unsure else -math.inf), name
 
 
 OWN_LIMIT = "the search's own limit"

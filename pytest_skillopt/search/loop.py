@@ -200,6 +200,8 @@ class DefaultSearch:
         if not self._observed.failing:
             return "every train task passes"
         self._state.history.suspect(self._observed.common_error())
+        if self._state.purse.is_call_guessed:
+            self._take([], self._failing(1))
         self._take([], self._failing(_FIRST_TASKS))
         while self._idle < _IDLE:
             self._go_round()
