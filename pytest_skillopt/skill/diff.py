@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from operator import eq
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.skill.text import to_lf
@@ -47,9 +48,7 @@ class _Lines(difflib.SequenceMatcher[str]):
 
 def _shared(old: Sequence[str], new: Sequence[str]) -> int:
     """Count the lines with which both begin."""
-    pairs = enumerate(zip(old, new, strict=False))
-    different = (index for index, (one, other) in pairs if one != other)
-    return next(different, min(len(old), len(new)))
+    return [*map(eq, old, new), False].index(False)
 
 
 def unified(
