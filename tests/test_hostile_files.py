@@ -149,6 +149,15 @@ def home(project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
     return project.path / ".skillopt"
 
 
+def test_a_version_of_a_run_whose_file_was_changed_is_not_compared(
+    project: pytest.Pytester, home: Path
+) -> None:
+    for stored in home.glob("runs/*/skills/*.md"):
+        stored.write_text("Do something else.\n")
+        done = project.runpytest_inprocess("--skillopt-compare", "none", stored.stem[:12])
+        assert_refused(done, "*--skillopt-compare: *does not have this SHA-256*")
+
+
 def failed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     capsys.readouterr()
     assert main(words) != 0

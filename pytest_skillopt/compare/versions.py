@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.git import Clone, Git, GitError, Tree
 from pytest_skillopt.rollouts.folders import TemporaryFolder
+from pytest_skillopt.run.project import version_of_run
 from pytest_skillopt.skill.folder import belongs, holds_more, is_resource
 from pytest_skillopt.skill.read import read_bounded, skill_files
 from pytest_skillopt.skill.text import SkillError, Text
@@ -54,7 +55,8 @@ def find(root: Path, home: Home, name: str) -> Callable[[str, Version, Trained],
     if len(kept) > 1:
         raise SkillError(f"several versions of runs begin with {name!r}: write more characters")
     if kept:
-        return lambda skill, now, trained: Version.unpack(kept[0].read_bytes())
+        run = kept[0].parents[1].name
+        return lambda skill, now, trained: version_of_run(home, run, kept[0].stem)
     try:
         revision = Revision(root, name)
     except SkillError as error:

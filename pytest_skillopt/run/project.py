@@ -46,7 +46,7 @@ def version_of_run(home: Home, run: str, version: str) -> Version:
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     if found.digest != version:
-        raise UserError(f"{path}: the content does not have this SHA-256; nothing was written")
+        raise UserError(f"{path}: the content does not have this SHA-256")
     return found
 
 
