@@ -36,10 +36,6 @@ if TYPE_CHECKING:
 
 FIRST_LOOK, FIRST_CALLS = 32, 2
 """Rollouts and optimizer calls that an assumed price never forbids, since they tell the price."""
-OF_CALLS = 0.5
-"""Largest part of what a cap leaves to a search that its optimizer calls take. At ten and thirty
-times the price of a rollout, calls without this bound left too few rollouts to tell which edits
-help (docs/decisions/one-posterior.md)."""
 _LOSS = 1.25
 """Time that a round takes over the durations of its rollouts: few run at its end."""
 _LEAST = 1e-9
@@ -202,9 +198,12 @@ class Purse:
             return min(1, most)
         return int(min(most, self.affordable() // size))
 
-    def affordable_calls(self) -> float:
-        """Return how many optimizer calls can be paid after the reserves; infinity without cap."""
-        return max(0.0, _least(self._bounds_of_calls())[0])
+    def affordable_calls(self, part: float = 1.0) -> float:
+        """Return how many optimizer calls can be paid after the reserves; infinity without cap.
+
+        ``part`` is the most that all calls of the search take of what a cap leaves to it.
+        """
+        return max(0.0, _least(self._bounds_of_calls(part))[0])
 
     def total(self) -> float:
         """Return the rollouts that the whole purse pays, those taken included; infinity without."""
@@ -454,7 +453,7 @@ class Purse:
             least = FIRST_LOOK if unsure else -math.inf
             yield max(left - held, least), name
 
-    def _bounds_of_calls(self) -> Iterator[tuple[float, str]]:
+    def _bounds_of_calls(self, part: float = 1.0) -> Iterator[tuple[float, str]]:
         """Yield the optimizer calls that each cap leaves after the reserves, and its name."""
         amounts = zip(
             CAPS,
@@ -471,7 +470,7 @@ class Purse:
                 if left <= 0:
                     yield 0.0, name
                 continue
-            share = OF_CALLS * (free + of_calls + of_rollouts) - of_calls
+            share = part * (free + of_calls + of_rollouts) - of_calls
             calls = math.floor(min(free, share) / each + _ROUNDING)
             unsure = not self._calls and name != "max_calls" and free >= 0
             yield max(calls, FIRST_CALLS if unsure else -math.inf), name

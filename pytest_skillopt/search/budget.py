@@ -24,6 +24,10 @@ _LEAST_SAMPLES, _SAMPLES_A_TASK = 250, 34
 """Most samples without a cap: at least so many, and so many for each task."""
 _LEAST_CALLS, _SAMPLES_A_CALL = 30, 5
 """Most optimizer calls: at least so many, and one for so many samples."""
+OF_CALLS = 0.5
+"""Largest part of what a cap leaves to a search that its optimizer calls take while there is
+something to sample. At 20 times the price of a rollout, calls without this bound left too few
+rollouts to tell which edits help (docs/decisions/one-posterior.md)."""
 _LEAST_CALLS_AT_ONCE = 8
 """Optimizer calls that run at once, at least."""
 _USUAL_SAMPLES, _USUAL_FRESH = 280, 0.25

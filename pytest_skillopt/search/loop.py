@@ -20,6 +20,7 @@ from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.run.result import ProspectRow
 from pytest_skillopt.search.budget import (
+    OF_CALLS,
     OutOfBudget,
     calls_of,
     require,
@@ -208,7 +209,7 @@ class DefaultSearch:
             self._ahead = self._prospects()
             if self._ahead.rise < self._least:
                 break
-        if not self._may_ask and not self._silent:
+        if not self._may_ask() and not self._silent:
             # A run under a higher cap could go on.
             require(self._state.purse, 1)
             require_calls(self._state.purse, _LEAST_CALLS)
@@ -223,14 +224,14 @@ class DefaultSearch:
         """Take one round of samples, with analysts beside it if ideas are short."""
         jobs = self._model.round(self._state.width)
         short = self._model.promising() < _LEAST_PROMISING
-        asked = self._failing(_TASKS) if short or not jobs else []
-        if asked and not jobs:
+        asked = self._failing(_TASKS) if short else []
+        if not jobs and (asked := self._ranked()[: min(_TASKS, self._may_ask())]):
             # Nothing is worth a sample before there are new ideas.
             self._take([], asked)
             asked, jobs = [], self._model.round(self._state.width)
         if jobs:
             self._idle = 0
-        elif self._may_ask:
+        elif self._may_ask():
             # Failures under the kept ideas show what is still missing.
             self._idle += 1
             jobs = [Job(task, self._fixed) for task in self._ranked()[: self._state.width]]
@@ -341,19 +342,22 @@ class DefaultSearch:
 
     # Analysts.
 
-    @property
-    def _may_ask(self) -> int:
-        """Number of analysts that may be asked; a call is left for what says the same."""
+    def _may_ask(self, part: float = 1.0) -> int:
+        """Return how many analysts may be asked; a call is left for what says the same.
+
+        ``part`` is the most that all calls take of what a cap leaves to the search.
+        """
         state = self._state
         if self._silent:
             return 0
         rollouts = min(samples_of(len(state.suite)), state.purse.total())
-        left = min(calls_of(rollouts) - state.context.calls.asked, state.purse.affordable_calls())
+        unasked = calls_of(rollouts) - state.context.calls.asked
+        left = min(unasked, state.purse.affordable_calls(part))
         return max(0, int(left) - _LEAST_CALLS + 1)
 
     def _failing(self, most: int) -> list[int]:
-        """Return the tasks that analysts should see next, as many as may be asked about."""
-        return self._ranked()[: min(most, self._may_ask)]
+        """Return the tasks that analysts should see next, beside samples or before them."""
+        return self._ranked()[: min(most, self._may_ask(OF_CALLS))]
 
     def _ranked(self) -> list[int]:
         return self._model.worth_asking(self._observed.failing, self._asked)

@@ -58,11 +58,12 @@ def test_calls_of_the_optimizer_are_paid_from_the_same_purse() -> None:
     before = purse.affordable()
     purse.called(Usage(calls=15, cached=5))
     assert purse.affordable() == before - 10
-    assert purse.affordable_calls() == 102 / 2 - 20
+    assert purse.affordable_calls() == 102 - 20 - 20
     purse.reserve("the end", 5)
-    assert purse.affordable_calls() == (102 - 10) / 2 - 20
+    assert purse.affordable_calls() == 102 - 20 - 20 - 10
+    assert purse.affordable_calls(0.5) == (102 - 10) / 2 - 20
     purse.called(Usage(calls=26))
-    assert purse.affordable_calls() == 0, "half of it, beside 10 rollouts of two calls"
+    assert purse.affordable_calls(0.5) == 0, "half of it, beside 10 rollouts of two calls"
     assert purse.affordable() == (102 - 20 - 46) / 2 - 5 - 1
     assert filled(Amounts(rollouts=20)).affordable_calls() == math.inf
 
