@@ -193,6 +193,11 @@ def entries_of(path: Path, *kinds: str) -> Iterator[Entry]:
                 yield Entry(entry["kind"], entry["data"])
 
 
+def with_defaults(data: Data) -> Data:
+    """Return the data of a rollout's entry, with the defaults of fields that it lacks."""
+    return Rollout.from_json(data).to_json()
+
+
 def usage_in(kind: str, data: Data) -> Iterator[tuple[str, str, Usage]]:
     """Yield role, stage and usage of the calls that an entry tells of, if any."""
     found: dict[tuple[str, str], Usage] = {}

@@ -10,9 +10,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.types import Usage
-from pytest_skillopt.rollouts.rollout import Rollout
 from pytest_skillopt.run.directory import JOURNAL, RESULT, is_held
-from pytest_skillopt.run.journal import EXPECTED, RATES, unseal, usage_in
+from pytest_skillopt.run.journal import EXPECTED, RATES, unseal, usage_in, with_defaults
 from pytest_skillopt.untrusted import bound, printable
 from pytest_skillopt.words import full_stop
 
@@ -245,7 +244,7 @@ class Follower:
         if entry is None:
             return None
         # A record may lack fields that have defaults; the page reads each of them.
-        shown: dict[str, Any] = _clean(Rollout.from_json(entry["data"]).to_json())
+        shown: dict[str, Any] = _clean(with_defaults(entry["data"]))
         return shown
 
     def controller(self) -> int | None:
