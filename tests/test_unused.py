@@ -119,4 +119,5 @@ def test_a_task_without_a_fixture_imports_its_marker(pytester: pytest.Pytester) 
         "tasks.recorded",
         "tasks.task",
         "untrusted",
+        "words",
     }
