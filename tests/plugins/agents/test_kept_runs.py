@@ -84,9 +84,8 @@ def test_the_second_run_is_free_and_the_same_until_something_changes(kept: Proje
     task = TASK.format(given="given\n", starts=kept.path / "starts", options="")
     done = kept.run(task, *MODE, "--skillopt-cache=ro")
     assert done.ret == 1
-    assert "--skillopt-cache=ro lets nothing leave the machine" in " ".join(
-        done.stdout.str().split()
-    )
+    said = " ".join(done.stdout.str().split())
+    assert "--skillopt-cache=ro lets nothing leave the machine" in said
     assert run(kept) == 4
     assert run(kept, *MODE, "--skillopt-cache=ro") == 4
     (kept.skill.parent / "references").mkdir()
