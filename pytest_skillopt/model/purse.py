@@ -429,15 +429,17 @@ class Purse:
         for cap, gone, left in zip(self.caps, self._gone, whole, strict=True):
             yield min(left, cap - gone) if cap else left
 
-    def _affords(self, price: Amounts, kept: Amounts) -> Iterator[tuple[float, str]]:
-        """Yield how many at a price each cap pays beside what is kept, and its name."""
-        for name, left, each, less in zip(CAPS, self._rests(), price, kept, strict=True):
-            if left < math.inf and (each or left <= 0):
-                yield math.floor((left - less) / each + _ROUNDING) if each else 0.0, name
-
     def _payable(self) -> Iterator[tuple[float, str]]:
         """Yield the rollouts that each cap pays, reserved ones included, and its name."""
-        return self._affords(self.price, self._margins)
+        price, margins = self.price, self._margins
+        for number, left in enumerate(self._rests()):
+            if left == math.inf:
+                continue
+            if price[number]:
+                rollouts = (left - margins[number]) / price[number]
+                yield math.floor(rollouts + _ROUNDING), CAPS[number]
+            elif left <= 0:
+                yield 0.0, CAPS[number]
 
     def _bounds(self) -> Iterator[tuple[float, str]]:
         """Yield the rollouts that each bound leaves, and its name."""
@@ -455,25 +457,20 @@ class Purse:
 
     def _bounds_of_calls(self, part: float = 1.0) -> Iterator[tuple[float, str]]:
         """Yield the optimizer calls that each cap leaves after the reserves, and its name."""
-        amounts = zip(
-            CAPS,
-            self._rests(),
-            self._price_of_call,
-            self.price.times(self._held()),
-            Amounts.taken_by(self._optimizer),
-            self._prices.sum,
-            strict=True,
-        )
-        for name, left, each, held, of_calls, of_rollouts in amounts:
-            free = left - held
-            if left == math.inf or not each:
-                if left <= 0:
-                    yield 0.0, name
-                continue
-            share = part * (free + of_calls + of_rollouts) - of_calls
-            calls = math.floor(min(free, share) / each + _ROUNDING)
-            unsure = not self._calls and name != "max_calls" and free >= 0
-            yield max(calls, FIRST_CALLS if unsure else -math.inf), name
+        price, held = self._price_of_call, self.price.times(self._held())
+        taken = Amounts.taken_by(self._optimizer)
+        for number, left in enumerate(self._rests()):
+            name = CAPS[number]
+            if left <= 0:
+                yield 0.0, name
+            elif left < math.inf and price[number]:
+                free = left - held[number]
+                of_search = free + taken[number] + self._prices.sum[number]
+                most = min(free, part * of_search - taken[number])
+                calls = math.floor(most / price[number] + _ROUNDING)
+                if not self._calls and name != "max_calls" and free >= 0:
+                    calls = max(calls, FIRST_CALLS)
+                yield calls, name
 
 
 OWN_LIMIT = "the search's own limit"

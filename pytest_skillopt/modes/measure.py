@@ -31,6 +31,8 @@ def evaluate(run: Run, display: Display) -> Result:
         stops = dict.fromkeys(run.versions, stop)
         if stop.kind in OF_ONE_SKILL and len(stops) > 1:
             stops = _take_each(run, requests)
+        if stop.kind is not Stop.INTERRUPTED:
+            run.sampler.settle()  # what was under way is paid for
         known = [r for r in requests if r.skill not in stops or run.sampler.known(r)]
         taken = run.sampler.take(known)
     rollouts: dict[str, list[Rollout]] = {task.id: [] for task in run.tasks}
