@@ -54,20 +54,24 @@ def _any(value: object) -> bool:
 
 
 _PATCH = _having("edits", "body")
-_WANTED: dict[str, tuple[Check, str]] = {
-    # of a search's stages
+_Wanted = dict[str, tuple[Check, str]]
+_OF_STAGES: _Wanted = {
     "reflect": (_listed(_PATCH), "a list of Patch"),
     "aggregate": (_PATCH, "a Patch"),
     "select": (_PATCH, "a Patch"),
     "update": (_having("version", "applied", "refused"), "an Update"),
     "lint_rules": (_listed(_rule), "a list of LintRule that refuse or warn"),
     "check_edit": (callable, "a function of an edit and the text that it adds"),
-    # that add a part
+}
+"""The results of the hooks of a search's stages, and their description."""
+_OF_PARTS: _Wanted = {
     "searches": (_named(callable), "a dict of functions by name, each of which makes a Search"),
     "rules": (_named(callable), "a dict of functions by name, each of which returns a gate"),
     "modes": (_listed(_having("carry_out")), "a list of Mode"),
     "runner": (_having("put", "close"), "a ConcurrentRunner"),
-    # that ask for something
+}
+"""The same of the hooks that add a part."""
+_OF_FACTS: _Wanted = {
     "settings": (_named(_any), "a dict of settings by name"),
     "client": (_having("complete", "name", "fingerprint", "simulated"), "a Model"),
     "classify_error": (_having("kind", "message"), "an InfraError"),
@@ -75,16 +79,16 @@ _WANTED: dict[str, tuple[Check, str]] = {
     "opened": (_text, "a text"),
     "task": (_named(_any), "a dict of fields by name"),
     "report": (_reports, "a dict of texts by names of files, without folders,"),
-    # that are told something; their results are ignored
-    **dict.fromkeys(("step", "result", "finished"), (_any, "")),
 }
-"""The results of the hooks, and their description."""
+"""The same of the hooks that ask for something."""
+_IGNORED: _Wanted = dict.fromkeys(("step", "result", "finished"), (_any, ""))
+"""Hooks that are told something."""
 
 
 def register(manager: pytest.PytestPluginManager) -> None:
     """Refuse results of a wrong type, and name the plugin of an exception, from now on."""
     wrappers = _Wrappers()
-    for name, wanted in _WANTED.items():
+    for name, wanted in (_OF_STAGES | _OF_PARTS | _OF_FACTS | _IGNORED).items():
         hook = f"pytest_skillopt_{name}"
         setattr(wrappers, hook, _wrapper(manager, hook, *wanted))
     manager.register(wrappers, "skillopt-hookresults")

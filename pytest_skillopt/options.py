@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from pytest_skillopt.settings import Settings
 
     IniType = Literal["linelist", "bool", "int", "float", "string"]
+    Declared = Sequence[tuple[str, str, IniType, str]]
+    """Name, metavar of the option (empty: an ini key only), type and help of each setting."""
 
 
-_SETTINGS: Sequence[tuple[str, str, IniType, str]] = (
-    # of tasks
+_OF_TASKS: Declared = (
     ("skill", "", "string", "skill file (default: the only SKILL.md)"),
     ("split", "", "string", "ratio of train:val:test tasks (default: 2:1:1)"),
     ("seed", "", "int", "seed for all random choices (default: 0)"),
@@ -31,7 +32,8 @@ _SETTINGS: Sequence[tuple[str, str, IniType, str]] = (
     ("files", "", "linelist", "other trained files, or none (default: references/*.md)"),
     ("train_description", "", "bool", "train descriptions, too, on trigger tasks (default: no)"),
     ("write", "no", "bool", "write improved skills; no: only propose (default: yes)"),
-    # of models
+)
+_OF_MODELS: Declared = (
     ("model", "M", "string", "model of every role: provider:model[@URL]"),
     ("target", "M", "string", "model that uses the skill: provider:model[@URL]"),
     ("optimizer", "M", "string", "model that proposes edits: provider:model[@URL]"),
@@ -42,7 +44,8 @@ _SETTINGS: Sequence[tuple[str, str, IniType, str]] = (
     ("max_turns", "", "int", "maximum model calls per skill_agent prompt (default: 16)"),
     ("cache", "rw", "string", "reply cache: rw, ro, off or refresh (default: rw)"),
     ("max_in_flight", "", "int", "concurrent model calls, all workers (default: no limit)"),
-    # of training
+)
+_OF_CAPS: Declared = (
     ("max_rollouts", "N", "int", "stop after this many rollouts (default: no cap)"),
     ("max_calls", "N", "int", "stop after this many paid calls (default: no cap)"),
     ("max_tokens", "N", "int", "stop after this many tokens (default: no cap)"),
@@ -54,6 +57,8 @@ _SETTINGS: Sequence[tuple[str, str, IniType, str]] = (
         "linelist",
         "MODEL=IN/OUT or IN/OUT/CACHED, ... in US dollars per million tokens",
     ),
+)
+_OF_TRAINING: Declared = (
     (
         "search",
         "NAME",
@@ -73,7 +78,6 @@ _SETTINGS: Sequence[tuple[str, str, IniType, str]] = (
     ("metric", "", "string", "score: hard, soft (rollout.score) or mixed (default: hard)"),
     ("final_rollouts", "", "int", "fresh samples per task before a write (default: 5)"),
 )
-"""Name, metavar of the option (without one it is an ini key only), type and help."""
 
 
 def is_used(options: argparse.Namespace) -> bool:
@@ -97,7 +101,7 @@ def rollouts_at_once(config: pytest.Config, settings: Settings) -> int:
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("skillopt", "training of agent skills; most options are ini keys, too")
     _add_modes(group)
-    for name, metavar, kind, text in _SETTINGS:
+    for name, metavar, kind, text in (*_OF_TASKS, *_OF_MODELS, *_OF_CAPS, *_OF_TRAINING):
         if metavar:
             flag = "--skillopt-" + name.replace("_", "-")
             group.addoption(flag, metavar=metavar, help=text)

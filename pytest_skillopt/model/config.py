@@ -379,19 +379,22 @@ class _Line(NamedTuple):
 _ROLES_OF_SYSTEM = ("system", "developer", "user")
 _BODY = f"a JSON object without {', '.join(sorted(_OURS))}"
 _HEADERS = 'a JSON object of environment variables, such as {"X-Team": "MY_TEAM"}'
-_LINES = {
-    # Of the reply that is wanted.
+_LINES_OF_REPLY = {
     "temperature": _Line(float, lambda v: 0 <= v <= 2, "a number from 0 to 2"),
     "top_p": _Line(float, lambda v: 0 <= v <= 1, "a number from 0 to 1"),
     "reasoning_effort": _Line(str, re.compile(r"\w+").fullmatch, "a word such as low"),
     "max_output_tokens": _Line(int, lambda v: v >= 1, "a whole number of at least 1"),
-    # Of the way in which a model is asked.
+}
+"""Lines about the reply."""
+_LINES_OF_CALL = {
     "system_role": _Line(str, _ROLES_OF_SYSTEM.__contains__, "system, developer or user"),
     "extra_body": _Line(json.loads, _is_body, _BODY),
     "headers_env": _Line(json.loads, _are_headers, _HEADERS),
     "key_env": _Line(str, _VARIABLE.fullmatch, f"an environment variable, or {NO_KEY}"),
     "key_command": _Line(str, shlex.split, "a command that prints a key"),
 }
+"""Lines about how a model is called."""
+_LINES = _LINES_OF_REPLY | _LINES_OF_CALL
 
 
 def read_requests(text: str, role: Role) -> dict[str, Any]:

@@ -34,8 +34,10 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.settings import Settings
 
-FIRST_LOOK, FIRST_CALLS = 32, 2
-"""Rollouts and optimizer calls that an assumed price never forbids, since they tell the price."""
+FIRST_LOOK = 32
+"""Rollouts that an assumed price never forbids, since they tell the price."""
+FIRST_CALLS = 2
+"""Optimizer calls likewise."""
 _LOSS = 1.25
 """Time that a round takes over the durations of its rollouts: few run at its end."""
 _LEAST = 1e-9

@@ -236,7 +236,7 @@ _UNITS = {
     "judge": "rollout for its judge",
     "user": "rollout for its simulated user",
 }
-"""What a price is for, if not for a rollout, by the role of the model."""
+"""Unit of the price of a role's model; of the others it is a rollout."""
 
 
 def _of(typical: int, most: int) -> str:

@@ -114,26 +114,31 @@ def _check_rollout(rollout: Rollout, key: str) -> None:
 
 
 _KEYED = ("rollout", "lost", "reply", "unanswered")
-_MODELS: dict[str, Any] = {
-    "run": _Run,
-    "plan": _Plan,
+_OF_USAGE: dict[str, Any] = {
     "probe": dict[str, Usage],
-    "width": _Width,
-    "round": _Round,
-    "rates": _Rates,
-    "expected": _Expected,
-    "idle": _Idle,
     "rollout": Rollout,
     "error": Rollout,
     "lost": Rollout,
     "reply": _Reply,
     "unanswered": _Unanswered,
+}
+"""Forms of the kinds whose records tell what model calls took."""
+_OF_STEPS: dict[str, Any] = {
+    "run": _Run,
+    "plan": _Plan,
+    "width": _Width,
+    "round": _Round,
+    "rates": _Rates,
+    "expected": _Expected,
+    "idle": _Idle,
     "final": _Final,
     "writing": _Written,
     "written": _Written,
     "step": _Step,
     "edit": _Edit,
 }
+"""Forms of the kinds that tell what a run does."""
+_MODELS = _OF_USAGE | _OF_STEPS
 _FORMS = {kind: TypeAdapter[Any](model) for kind, model in _MODELS.items()}
 
 

@@ -138,6 +138,8 @@ def _report(config: pytest.Config, matrix: _Matrix) -> None:
     rates = [f"{row.target} {_shown(row)}" for row in matrix.rows]
     simulated = any(one.simulated for one in results)
     errors = sum(one.errors for one in results)
+    command = command_line(config.invocation_params.args)
+    settings = matrix.settings.to_json()
     directory = Home(config.rootpath / matrix.settings.dir).new_run()
     result = Result(
         mode="matrix",
@@ -147,10 +149,10 @@ def _report(config: pytest.Config, matrix: _Matrix) -> None:
         seconds=round(matrix.seconds, 3),
         status=matrix.status,
         reason=f"pass rates: {'; '.join(rates)}",
-        command=command_line(config.invocation_params.args),
+        command=command,
         simulated=simulated,
         versions=results[0].versions,
-        settings=matrix.settings.to_json(),
+        settings=settings,
         usage=matrix.usage,
         rollouts=matrix.rollouts,
         errors=errors,
