@@ -74,7 +74,7 @@ _MARKUP = re.compile(r"<(script|style)\b.*?(?:</\1>|\Z)|<[^<>]*>", re.DOTALL | r
 
 
 def too_slow(*, answered: bool = True) -> ModelFault:
-    words = "the provider did not answer in time (skillopt_request_timeout)"
+    words = "the provider did not answer in time (skillopt_request_timeout, skillopt_max_in_flight)"
     return ModelFault(words, retry=True, answered=answered)
 
 

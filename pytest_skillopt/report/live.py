@@ -311,7 +311,8 @@ class Display:
             return ""
         used, settings = self._run.limits.spent, self._run.settings
         most = f" of {words.number(settings.max_calls)}" if settings.max_calls else ""
-        calls = f"{words.number(used.calls)}{most} {'call' if used.calls == 1 else 'calls'}"
+        noun = "call" if (settings.max_calls or used.calls) == 1 else "calls"
+        calls = f"{words.number(used.calls)}{most} {noun}"
         if used.cost is None:
             return calls
         most = f" of {words.money(settings.max_cost)}" if settings.max_cost else ""

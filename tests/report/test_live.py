@@ -62,6 +62,7 @@ def test_a_terminal_has_a_line_that_is_gone_at_the_end(
         r"\d+ of 500 calls, [\d.]+ s left"
     )
     assert re.search(said, text)
+    assert "of 500 call," not in text
     drawn, erased = text.count("skillopt evaluation: "), text.count("\r\x1b[K")
     assert drawn == erased > 1
     assert "skillopt evaluation: " not in text[text.rindex("\x1b[K") :]

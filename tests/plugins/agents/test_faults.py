@@ -364,7 +364,7 @@ def test_the_time_that_a_provider_costs_is_not_the_agents(
     project.use_stub("call()")
     said = message(project, "skill_harness('Hello.', timeout=1)")
     assert said == "openai:fake-model: the provider did not answer in time " + (
-        "(skillopt_request_timeout) (after 2 tries)"
+        "(skillopt_request_timeout, skillopt_max_in_flight) (after 2 tries)"
     )
 
 
