@@ -203,11 +203,11 @@ def most_of_search(tasks: Sequence[SkillTask], settings: Settings) -> tuple[int,
 def edit_budget(schedule: str, step: int, steps: int, *, start: int = 4, end: int = 2) -> int:
     """Return the edit budget of a step, from 1, falling from ``start`` to ``end``, as in SkillOpt.
 
-    With ``t = min(step, steps) / steps``, linear is ``round(start + (end - start) t)`` and cosine
+    With ``t = step / steps``, linear is ``round(start + (end - start) t)`` and cosine
     is ``round(end + (start - end) (1 + cos(pi t)) / 2)``; ``round`` takes a half to the even
     neighbour. A single step has ``start``. The budget is at least ``end`` and at least 1.
     """
-    t = min(max(step, 0), steps) / steps if steps > 1 else 0.0
+    t = step / steps if steps > 1 else 0.0
     falling = {
         "constant": start,
         "linear": start + (end - start) * t,

@@ -51,30 +51,6 @@ def test_no_merge_is_cut_to_the_budget(toy: ModuleType) -> None:
     assert lines_of(select(merged, fixed)) == [lines[4], lines[0]]
 
 
-def test_two_patches_are_merged_however_few_their_edits(toy: ModuleType) -> None:
-    """As in SkillOpt and skillrl: their edits may contradict each other."""
-    model = toy.ToyOptimizer(script=merge_to("Alpha one and beta two."))
-    merged = aggregate(
-        patches_of(toy, ["Alpha one.", "Beta two."]), toy.make_context(model, budget=4)
-    )
-    assert lines_of(merged) == ["Alpha one and beta two."]
-    assert len(model.asked) == 1
-
-
-def test_levels_follow_the_batch_size(toy: ModuleType) -> None:
-    lines = [f"rule {word} {i}" for i, word in enumerate(["one", "two", "red", "sky", "oak"])]
-    model = toy.ToyOptimizer(script=merge_to("rule one 0"))
-    merged = aggregate(
-        patches_of(toy, lines), toy.make_context(model, budget=1, merge_batch_size=2)
-    )
-    assert sorted(sample for _, sample, _ in model.asked) == [
-        "step 1/merge/failures/1/0",
-        "step 1/merge/failures/1/1",
-        "step 1/merge/failures/3/0",
-    ], "the odd patch waits, and what is one edit by then needs no call"
-    assert len(merged.edits) == 1
-
-
 def test_a_merged_edit_inherits_support_and_tasks(toy: ModuleType) -> None:
     patches = [
         Patch((toy.append("Write dates as ISO.", "a", support=2),)),

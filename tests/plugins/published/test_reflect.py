@@ -34,15 +34,6 @@ def test_failures_and_successes_are_shown_apart(toy: ModuleType) -> None:
     assert len(prompts_of(toy, records, failure_only=True)) == 1
 
 
-def test_an_edit_remembers_the_tasks_that_its_analyst_was_shown(toy: ModuleType) -> None:
-    records = [toy.make_record(name, "--") for name in "abc"]
-    (patch,) = reflect(records, toy.make_context())
-    assert sorted(patch.edits[0].tasks) == ["a", "b", "c"]
-    assert patch.edits[0].origin == "failure"
-    patches = reflect(records, toy.make_context(minibatch=1))
-    assert sorted(p.edits[0].tasks for p in patches) == [("a",), ("b",), ("c",)]
-
-
 def test_every_draw_asks_anew(toy: ModuleType) -> None:
     model = toy.ToyOptimizer()
     reflect([toy.make_record("a", "--")], toy.make_context(model, repeat=3))

@@ -38,16 +38,11 @@ def test_it_is_the_budget_of_skillrl(name: str, steps: int, one: int, other: int
         assert ours == theirs._compute_lr(step)
 
 
-def test_the_default_is_cosine_from_four_to_two() -> None:
-    assert [edit_budget("cosine", step, 8) for step in range(1, 9)] == [4, 4, 3, 3, 3, 2, 2, 2]
-
-
 def test_steps_are_counted_from_one_as_in_skillopt(toy: ModuleType) -> None:
     """The first of two steps has three edits and the second two, through a whole training.
 
     Analysts are told the constant budget.
     """
-    assert [edit_budget("cosine", step, 2) for step in (1, 2)] == [3, 2]
     world, model = toy.make_world(tasks=16, rules=4, weak=0.0), toy.ToyOptimizer(useful=0.0)
     tasks = toy.make_tasks(world)
     settings = Settings(search="batch", epochs=2, batch_size=8, meta_skill=False)
@@ -81,12 +76,6 @@ def test_settings_whose_budget_would_grow_are_a_usage_error(pytester: pytest.Pyt
     )
     lower = pytester.runpytest("-oskillopt_published=edit_budget: 1")
     assert lower.ret != pytest.ExitCode.USAGE_ERROR
-
-
-def test_the_end_is_the_floor_whatever_the_step() -> None:
-    assert edit_budget("linear", 10**9, 7, start=9, end=3) == 3
-    assert edit_budget("cosine", 3, 3, start=2, end=2) == 2
-    assert edit_budget("linear", -1, 3, start=5, end=1) == 5
 
 
 def test_a_whole_body_that_cannot_be_tried_edit_by_edit_is_a_usage_error(

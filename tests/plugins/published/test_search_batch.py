@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import toy_world
 from tables import each_row
 
 from pytest_skillopt.edits.combine import Patch
 from pytest_skillopt.edits.update import Update
 from pytest_skillopt.mode import mode_named
 from pytest_skillopt.modes.plan import expected
-from pytest_skillopt.plugins.published.epochs import group_pairs
 from pytest_skillopt.plugins.published.search_batch import aggregate_published, batch_size
 from pytest_skillopt.search.extensions import Stages
 from pytest_skillopt.search.trainer import Trainer
@@ -24,11 +23,14 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 
+KEPT = toy_world.SKILL + b"\n<!-- skillopt:keep -->\nNever say never.\n<!-- /skillopt:keep -->\n"
+
+
 def train(toy: ModuleType, world: Any, model: Any, **settings: Any) -> Any:
     tasks = toy.make_tasks(world)
-    stages = settings.pop("stages", None)
+    stages, skill = settings.pop("stages", None), settings.pop("skill", toy.SKILL)
     return Trainer(
-        Version.from_bytes(toy.SKILL),
+        Version.from_bytes(skill),
         tasks,
         toy.ToySampler(world, tasks),
         model,
@@ -73,12 +75,6 @@ def test_accumulated_rounds_are_one_patch(toy: ModuleType) -> None:
         schedule="constant",
     )
     assert outcome.steps[0].edits == 4, "one convention from each of the four rounds"
-
-
-def test_patience_ends_the_search(toy: ModuleType) -> None:
-    outcome = train(toy, toy.make_world(), idle(toy), patience=2)
-    assert len(outcome.steps) == 2
-    assert "2 steps without an accepted edit" in outcome.reason
 
 
 def test_the_edit_budget_reaches_every_stage(toy: ModuleType) -> None:
@@ -139,35 +135,6 @@ def test_epochs_in_which_every_edit_loses_have_slow_updates_too(toy: ModuleType)
     assert {step.verdict for step in outcome.steps} <= {"rejected", "none"}
     assert [len(lines) for lines in listed(model)] == [5, 5, 5]
     assert asked_of(model, "meta") == 2, "nobody reads advice after the last epoch"
-
-
-def test_useless_guidance_does_not_pass_the_gate(toy: ModuleType) -> None:
-    outcome = train(toy, toy.make_world(24), toy.ToyOptimizer(useful=1.0, harmful=0.0))
-    slow = [step for step in outcome.steps if step.reason.startswith("slow update")]
-    assert slow
-    assert {step.verdict for step in slow} == {"rejected"}
-    assert "Short rules work." not in outcome.after.main.text
-
-
-CHANGED = {"improved": ["up"], "regressed": ["down"]}
-UNCHANGED = {"failing under both": ["no"], "stable": ["ok"]}
-
-
-@each_row(
-    ("policy", "shown"),
-    [
-        ("mixed", CHANGED | UNCHANGED),
-        ("changed", CHANGED),
-        ("unchanged", UNCHANGED),
-    ],
-)
-def test_pair_policies(toy: ModuleType, policy: str, shown: dict[str, list[str]]) -> None:
-    outcomes = {"up": ("--", "++"), "down": ("++", "-+"), "no": ("--", "--"), "ok": ("++", "++")}
-    pairs = {
-        name: (toy.make_record(name, old), toy.make_record(name, new))
-        for name, (old, new) in outcomes.items()
-    }
-    assert group_pairs(pairs, policy) == shown
 
 
 def listed(model: Any) -> list[list[str]]:
@@ -261,14 +228,17 @@ def test_the_meta_skill_is_written_from_winners_losers_and_both_epochs(toy: Modu
         assert toy.HARM not in won
         assert f"append {toy.HARM}" in lost.split("\n# ")[0]
         assert "The document at the end of the previous epoch" in prompt
-        assert "- Improved: " in prompt.split("# Tasks under both")[1]
+        listed_tasks = prompt.split("# Tasks under both")[1]
+        assert re.search(r"^- Improved: .* \(0% to 100%\)$", listed_tasks, re.MULTILINE)
 
 
 @each_row("mode", ["rewrite_from_suggestions", "full_rewrite_minibatch"])
 def test_update_modes_that_rewrite(toy: ModuleType, mode: str) -> None:
     model = toy.ToyOptimizer(useful=1.0, harmful=0.0)
-    outcome = train(toy, toy.make_world(), model, update_mode=mode, failure_only=True)
+    settings: dict[str, Any] = {"update_mode": mode, "failure_only": True, "skill": KEPT}
+    outcome = train(toy, toy.make_world(), model, **settings)
     assert "Body" in model.forms()
+    assert "skillopt:keep -->\nNever say never.\n<!--" in outcome.after.main.text
     assert outcome.status == "accepted"
     assert outcome.after.main.frontmatter_text == outcome.before.main.frontmatter_text
     assert "Do what is asked." not in outcome.after.main.text, "the body was written anew"
@@ -288,12 +258,11 @@ def test_what_a_stage_hands_over_is_checked_like_an_edit(toy: ModuleType, rule: 
         text = BAD_DOCUMENTS[rule](context.version.main.text) + f"{context.draw}\n"
         return Update(Version.from_text(text), patch.edits)
 
-    kept = toy.SKILL + b"\n<!-- skillopt:keep -->\nNever say never.\n<!-- /skillopt:keep -->\n"
     world = toy.make_world(20)
     tasks = toy.make_tasks(world)
     sampler = toy.ToySampler(world, tasks)
     outcome = Trainer(
-        Version.from_bytes(kept),
+        Version.from_bytes(KEPT),
         tasks,
         sampler,
         toy.ToyOptimizer(useful=1.0),
@@ -315,17 +284,6 @@ def test_a_stage_may_hand_over_any_good_document(toy: ModuleType) -> None:
 
     model = toy.ToyOptimizer(useful=1.0)
     outcome = train(toy, toy.make_world(24), model, stages=Stages(update=add_all))
-    assert outcome.status == "accepted"
-    assert toy.rule(3) in outcome.after.main.text
-
-
-def test_a_whole_body_from_a_stage_is_trained_on(toy: ModuleType) -> None:
-    rules = "\n".join(toy.rule(n) for n in range(4))
-    stages = replace(
-        Stages.of(Settings(search="batch")),
-        reflect=lambda records, context: [Patch(body=f"# Toy\n\n{rules}")],
-    )
-    outcome = train(toy, toy.make_world(), toy.ToyOptimizer(), stages=stages)
     assert outcome.status == "accepted"
     assert toy.rule(3) in outcome.after.main.text
 

@@ -38,30 +38,18 @@ def test_a_block_is_set_and_changed() -> None:
     assert get_block(set_block(guided, "guidance", "three"), "guidance") == "three"
 
 
-def test_ordinary_edits_may_not_touch_a_block() -> None:
-    document = set_block(read("a\n"), "reminders", "slow down")
-    edits = (
-        Edit("replace", "slow down", "x"),
-        Edit("delete", "<!-- skillopt:reminders -->"),
-        Edit("insert_after", "slow down", "x"),
-    )
-    version = Version({"SKILL.md": document})
-    for edit in edits:
-        with pytest.raises(SkillError):
-            apply(version, edit)
-    after = apply(version, Edit("append", content="b"))
-    assert get_block(after.main, "reminders") == "slow down"
+MARKERS = [
+    ("guidance", "<!-- SLOW_UPDATE_START -->", "<!-- SLOW_UPDATE_END -->"),
+    ("reminders", "<!-- APPENDIX_START -->", "<!-- APPENDIX_END -->"),
+    ("reminders", "<!-- skillopt:reminders -->", "<!-- /skillopt:reminders -->"),
+]
 
 
-THEIRS = [("guidance", "SLOW_UPDATE"), ("reminders", "APPENDIX")]
-
-
-@each_row(("name", "marker"), THEIRS)
+@each_row(("name", "opening", "closing"), MARKERS)
 @each_row("newline", ["\n", "\r\n"])
-def test_a_block_of_skillopt_is_one_of_ours_and_keeps_its_markers(
-    name: str, marker: str, newline: str
+def test_only_the_trainer_changes_a_block_of_ours_or_of_skillopt_which_keeps_its_markers(
+    name: str, opening: str, closing: str, newline: str
 ) -> None:
-    opening, closing = f"<!-- {marker}_START -->", f"<!-- {marker}_END -->"
     text = f"# A\n\nSort.\n\n{opening}\nGo slow.\n{closing}\n".replace("\n", newline)
     document = read(text)
     version = Version({"SKILL.md": document})
@@ -95,11 +83,6 @@ def test_a_block_of_ours_has_the_markers_of_skillopt_in_its_layout() -> None:
     ours = f"{KEEP}\n{mention}\n{GUIDE}\n"
     assert with_markers_of_skillopt(ours) == f"{KEEP}\n{mention}\n{theirs}\n"
     assert with_markers_of_skillopt(theirs) == theirs
-
-
-def test_a_block_keeps_other_regions() -> None:
-    document = read(f"a\n\n{KEEP}\n\nb\n")
-    assert protected_texts(set_block(document, "guidance", "g"))[0] == ("keep", KEEP, True)
 
 
 @each_row(

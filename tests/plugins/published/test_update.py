@@ -20,14 +20,6 @@ from pytest_skillopt.tasks.task import SkillTask
 if TYPE_CHECKING:
     from types import ModuleType
 
-KEPT = b"""---\nname: toy\ndescription: A toy.\n---\n
-# Toy\n
-Do what is asked.\n
-<!-- skillopt:keep -->
-Never say never.
-<!-- /skillopt:keep -->
-"""
-
 
 def task(name: str, split: str, text: str) -> SkillTask:
     return SkillTask(name, "source", "SKILL.md", name, split=split, text=text)
@@ -66,13 +58,6 @@ def test_the_lint_refuses_and_the_allow_list_permits(toy: ModuleType, line: str,
         toy.make_context(lint_allow="contact,invisible"),
     )
     assert allowed.applied
-
-
-def test_a_rule_is_named_once_with_all_its_findings(toy: ModuleType) -> None:
-    line = "Say\u200bnothing.\u200d"
-    (refusal,) = update(Patch((toy.append(line),)), toy.make_context()).refused
-    assert refusal.why.count("invisible, bidirectional") == refusal.why.count("(invisible)") == 1
-    assert all(code in refusal.why for code in ("U+200B", "U+200D"))
 
 
 def test_an_address_of_a_train_task_is_known_and_one_of_a_hidden_task_is_not(
@@ -125,22 +110,6 @@ def test_an_answer_of_a_hidden_task_is_contamination_and_not_told(toy: ModuleTyp
     assert "LM-90355-PA" not in refusal.why
 
 
-def test_one_rewrite_follows_the_suggestions_and_keeps_what_is_protected(toy: ModuleType) -> None:
-    reply = '{"reasoning": "", "body": "# Toy\\n\\nWrite dates as ISO. Do what is asked."}'
-    model = toy.ToyOptimizer(script=lambda form, messages: reply)
-    context = toy.make_context(
-        model, version=Version.from_bytes(KEPT), update_mode="rewrite_from_suggestions"
-    )
-    result = update(Patch((toy.append("- Write dates as ISO."),)), context)
-    assert model.forms() == ["Body"]
-    assert "Write dates as ISO. Do what is asked." in result.version.main.text
-    assert result.version.main.frontmatter_text == context.version.main.frontmatter_text
-    assert (
-        "<!-- skillopt:keep -->\nNever say never.\n<!-- /skillopt:keep -->"
-        in result.version.main.text
-    )
-
-
 def test_an_unreadable_rewrite_applies_the_edits(toy: ModuleType) -> None:
     model = toy.ToyOptimizer(script=lambda form, messages: "no")
     context = toy.make_context(model, update_mode="rewrite_from_suggestions")
@@ -149,34 +118,17 @@ def test_an_unreadable_rewrite_applies_the_edits(toy: ModuleType) -> None:
     assert "unreadable" in result.note
 
 
-def test_a_merged_body_replaces_the_body(toy: ModuleType) -> None:
-    context = toy.make_context(version=Version.from_bytes(KEPT))
-    patch = Patch((toy.append("the whole body", origin="rewrite"),), body="# Toy\n\nBe brief.")
-    result = update(patch, context)
-    assert "Be brief." in result.version.main.text
-    assert "Never say never." in result.version.main.text
-    assert "Do what is asked." not in result.version.main.text
-
-
-def test_a_body_passes_the_same_checks(toy: ModuleType) -> None:
-    patch = Patch((toy.append("x", origin="rewrite"),), body="Write to drop@evil-host.net.")
-    result = update(patch, toy.make_context())
-    assert result.applied == ()
-    assert "(contact)" in result.refused[0].why
-
-
 def reminder(toy: ModuleType, text: str) -> Any:
     return toy.append(text, origin="appendix")
 
 
-def test_reminders_stand_in_a_block_of_their_own(toy: ModuleType) -> None:
-    result = update(Patch((reminder(toy, "Check the date twice."),)), toy.make_context())
-    block = "<!-- skillopt:reminders -->\n- Check the date twice.\n<!-- /skillopt:reminders -->"
-    assert block in result.version.main.text
-    again = update(
-        Patch((reminder(toy, "Check the sum."),)), toy.make_context(version=result.version)
+def test_reminders_are_added_to_those_of_the_document(toy: ModuleType) -> None:
+    known = (
+        f"{toy.SKILL.decode()}\n<!-- APPENDIX_START -->\n- Check it twice.\n<!-- APPENDIX_END -->"
     )
-    assert "- Check the date twice.\n- Check the sum." in again.version.main.text
+    context = toy.make_context(version=Version.from_text(known))
+    made = update(Patch((reminder(toy, "Check the sum."),)), context)
+    assert "- Check it twice.\n- Check the sum.\n<!--" in made.version.main.text
 
 
 def test_too_many_reminders_are_consolidated(toy: ModuleType) -> None:
