@@ -10,7 +10,7 @@ import re
 import threading
 from collections import Counter
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import toy_world
@@ -20,7 +20,7 @@ from tables import each_row
 from pytest_skillopt.edits.combine import Patch
 from pytest_skillopt.edits.update import Update
 from pytest_skillopt.rollouts.rollout import InfraError
-from pytest_skillopt.rollouts.sampler import Sampler, Stop, StopRun
+from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.search import loop
 from pytest_skillopt.search.extensions import Stages
 from pytest_skillopt.search.history import Observer
@@ -187,11 +187,13 @@ def test_kept_lines_come_first(toy: ModuleType) -> None:
 
 def test_every_failing_task_is_asked_about_once_at_first(toy: ModuleType) -> None:
     world, model = toy.make_world(weak=0.0, strong=1.0), toy.ToyOptimizer(useful=1.0)
-    train(toy, world, model)
+    train(toy, world, model, preferences="No jokes.", edit_budget=3)
     first = "\n".join(p for _, sample, p in model.asked if sample.startswith("step 1/"))
     train_tasks = [task.id for task in toy.make_tasks(world) if task.split == "train"]
     failing = [task for task in train_tasks if world.needs[task]]
     assert [task for task in failing if f"## Task 1: {task}\n" in first] == failing
+    assert "No jokes." in first
+    assert "at most 3 edits" in first
 
 
 @each_row(("cap", "most"), [(160, 32), (120, 30)])
@@ -205,19 +207,15 @@ def test_the_optimizer_calls_are_bounded(toy: ModuleType, cap: int, most: int) -
     assert 0 < len(model.asked) <= most
 
 
-def test_analysts_are_shown_what_was_given_up(toy: ModuleType) -> None:
+def test_what_was_given_up_is_shown_to_analysts_and_is_a_new_edit_in_other_words(
+    toy: ModuleType,
+) -> None:
     model = toy.ToyOptimizer(useful=0.3)
     outcome, _ = train(toy, toy.make_world(tasks=24, rules=2, weak=0.0), model)
     gone = [row.content for row in outcome.edits if row.status == "given up"]
     last = model.asked[-1][2]
     assert any(f"append {line}" in last for line in gone)
     assert "refuted" in last
-
-
-def test_what_was_given_up_is_a_new_edit_in_other_words(toy: ModuleType) -> None:
-    model = toy.ToyOptimizer(useful=0.3)
-    outcome, _ = train(toy, toy.make_world(tasks=24, rules=2, weak=0.0), model)
-    gone = [row.content for row in outcome.edits if row.status == "given up"]
     listed = [
         re.findall(r"^\d+\. SKILL\.md: append (.*)$", prompt, re.MULTILINE)
         for form, _, prompt in model.asked
@@ -527,41 +525,26 @@ def test_a_document_is_betted_on_once_for_each_task() -> None:
     assert len({(task, version) for task, version, *_ in rows}) < len(rows)
 
 
-@dataclass
-class RoundCounter(Sampler):
-    """Hands requests on, and counts how often."""
+class RoundCounter(toy_world.ToySampler):
+    """Counts how often samples are taken."""
 
-    inner: Any
-    width: int
-    rounds: list[int] = field(default_factory=list)
-
-    rollouts_left = None
-    ended = ""
-
-    @property
-    def at_once(self) -> int:
-        return self.width
-
-    def add_version(self, skill: str, version: Version) -> str:
-        return str(self.inner.add_version(skill, version))
-
-    def request(self, task: str, version: str, stream: str, index: int, target: str = "") -> Any:
-        return self.inner.request(task, version, stream, index)
+    rounds = 0
 
     def take(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
-        self.rounds.append(len(requests))
-        return list(self.inner.take(requests))
+        self.rounds += 1
+        return super().take(requests)
 
 
 def test_many_workers_search_in_fewer_rounds(toy: ModuleType) -> None:
     found = []
     for width in (1, 32):
         world = small_world()
-        sampler = RoundCounter(toy.ToySampler(world, toy.make_tasks(world)), width)
+        sampler = RoundCounter(world, toy.make_tasks(world))
+        sampler.at_once = width
         model = toy.ToyOptimizer(useful=0.3)
-        outcome, _ = train(toy, world, model, sampler=sampler, max_rollouts=400)
+        outcome, _ = train(toy, world, model, sampler=sampler, max_rollouts=250)
         assert outcome.status == "accepted"
-        found.append((len(sampler.rounds), world.mean(outcome.after.main.text, world.needs)))
+        found.append((sampler.rounds, world.mean(outcome.after.main.text, world.needs)))
     (one, gain), (many, wide) = found
     assert many < one
     assert wide >= gain - 0.1

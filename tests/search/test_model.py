@@ -149,25 +149,6 @@ def test_alternatives_are_never_in_one_document(one: int, other: int, seed: int)
         assert one not in drawn or needed in drawn
 
 
-def test_a_line_that_helps_is_kept_and_idle_ones_are_not() -> None:
-    model = learned(lambda task, ideas: 0.9 if 0 in ideas else 0.2, ideas=4)
-    assert model.kept == {0}
-    assert model.good(0) > 0.95
-    assert model.lift({0}).mean() == pytest.approx(0.7, abs=0.15)
-    assert all(model.good(idea) < 0.3 for idea in (1, 2, 3))
-
-
-def test_lines_that_are_needed_together_are_both_kept() -> None:
-    model = learned(lambda task, ideas: 0.9 if {0, 1} <= ideas else 0.1, ideas=4)
-    assert {0, 1} <= model.kept
-
-
-def test_a_line_that_harms_is_not_offered() -> None:
-    model = learned(lambda task, ideas: 0.3 if 0 in ideas else 0.8, ideas=3)
-    assert model.good(0) < 0.05
-    assert 0 not in model.candidate(20, 0.0, 0.05)
-
-
 def test_a_task_that_is_left_out_is_not_sampled() -> None:
     model = Model(TASKS)
     model.propose(model.add(), 2)

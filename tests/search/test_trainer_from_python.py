@@ -107,9 +107,12 @@ def test_a_request_is_handed_over_once() -> None:
 
 
 def test_tasks_without_a_split_are_said_how_to_get_one() -> None:
-    bare = [SkillTask(id=f"task {i}") for i in range(30)]
-    with pytest.raises(ValueError, match="assign_splits"):
-        Trainer(START, bare, FunctionExecutor(run), Optimizer(), Settings())
+    bare, half = (
+        [SkillTask(f"task {i}", split=split) for i in range(30)] for split in ("", "train")
+    )
+    for given, missing in ((bare, "train"), (half, "val")):
+        with pytest.raises(ValueError, match=f"no {missing} task: .*assign_splits"):
+            Trainer(START, given, FunctionExecutor(run), Optimizer(), Settings())
     tasks, notes = assign_splits(bare, "2:1:1")
     assert {task.split for task in tasks} == {"train", "val", "test"}
     assert not notes
