@@ -77,7 +77,8 @@ def test_a_training_ends_accepted_and_above(project: Path) -> None:
     found = result(project)
     (skill,) = found["skills"]
     assert found["simulated"]
-    assert "simulated" in said
+    head = f"skillopt: training {SKILL} on 45 tasks (23 train, 11 val, 11 test), K=2; "
+    assert f"{head}target and optimizer offline:sim (simulated)\n" in said
     assert (found["status"], skill["written"]) == ("accepted", True), found["reason"]
     assert 0.2 < skill["suite"]["before"]["rate"] < 0.6
     assert skill["suite"]["after"]["rate"] > 0.85

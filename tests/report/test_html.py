@@ -5,8 +5,6 @@ import hashlib
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING
-from xml.etree import ElementTree
 
 import made_results
 import pytest
@@ -19,9 +17,6 @@ from pytest_skillopt.report import figures
 from pytest_skillopt.report import page as html
 from pytest_skillopt.rollouts.rollout import Message
 from pytest_skillopt.run.result import Arm, EditRow, Result, RolloutSample, StepRow, TaskRow
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MakeResult = Callable[..., Result]
 PYTEST_HTML = """
@@ -157,16 +152,6 @@ def test_curve_has_a_text_alternative_and_marks_by_shape(make_result: MakeResult
     assert curve.count('<path class="rejected"') == 4
 
 
-def test_an_edit_names_the_task_that_it_helps_most(make_result: MakeResult) -> None:
-    result = make_result()
-    skill = result.skills[0]
-    effects = {"a.py::test_x[1]": 0.1, "a.py::test_x[2]": 0.6, "a.py::test_x[3]": 0.2}
-    edits = [skill.edits[0].model_copy(update={"effects": effects}), *skill.edits[1:]]
-    skill = skill.model_copy(update={"edits": edits})
-    text = plain(html.render_html(result.model_copy(update={"skills": [skill]})))
-    assert "Called for by a.py::test_x[2] (+60 points) and 2 more tasks." in text
-
-
 def test_curve_of_steps_without_any_measurement_is_left_out(make_result: MakeResult) -> None:
     result = make_result()
     source = html.render_html(with_skill(result, steps=[StepRow(step=1, reason="no edits")]))
@@ -229,20 +214,6 @@ def test_the_table_of_steps_has_no_column_that_no_step_fills(
     assert page.count("<td") == len(heads)
 
 
-def test_pytest_html_gets_a_relative_link_to_the_report(
-    make_result: MakeResult, tmp_path: Path
-) -> None:
-    report = tmp_path / ".skillopt" / "runs" / "r 1" / "report.html"
-    page = tmp_path / "out" / "page.html"
-    result = make_result().model_copy(update={"run": "<b>"})
-    link = ElementTree.fromstring(html.summary_link(result, report, page))
-    anchor = link.find("a")
-    assert anchor is not None
-    assert anchor.get("href") == "../.skillopt/runs/r%201/report.html"
-    assert anchor.text == "The report of run <b>"
-    assert link.text == "skillopt: Accepted, but look closer before merging. "
-
-
 @pytest.mark.parametrize("arguments", [("--skillopt",), ()], ids=["measured", "plain"])
 def test_the_page_of_pytest_html_links_to_the_report_of_its_run(
     pytester: pytest.Pytester, arguments: tuple[str, ...]
@@ -251,10 +222,11 @@ def test_the_page_of_pytest_html_links_to_the_report_of_its_run(
     pytester.makeconftest(PYTEST_HTML)
     (pytester.path / "SKILL.md").write_text("---\nname: s\ndescription: d\n---\n\nBe kind.\n")
     pytester.makepyfile("import pytest\n\n@pytest.mark.skill_task\ndef test_it(): pass\n")
-    pytester.runpytest_inprocess("--html=out/page.html", "-p", "no:xdist", *arguments)
-    runs = [path.name for path in pytester.path.glob(".skillopt/runs/*")]
+    options = ("--html=out/page.html", "-oskillopt_dir=my runs", "-p", "no:xdist")
+    pytester.runpytest_inprocess(*options, *arguments)
+    runs = [path.name for path in pytester.path.glob("my runs/runs/*")]
     found = (pytester.path / "prefix.html").read_text()
-    assert [f'href="../.skillopt/runs/{run}/report.html"' in found for run in runs] == [
+    assert [f'href="../my%20runs/runs/{run}/report.html"' in found for run in runs] == [
         True for _ in arguments
     ]
     assert bool(found) == bool(arguments)

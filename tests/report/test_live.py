@@ -14,7 +14,6 @@ import warm_sessions
 from fault_project import play
 from patience import PATIENCE
 
-from pytest_skillopt.mode import mode_named
 from pytest_skillopt.report import live
 from pytest_skillopt.run.result import EditRow, StepRow
 
@@ -68,30 +67,6 @@ def test_a_terminal_has_a_line_that_is_gone_at_the_end(
     assert "skillopt evaluation: " not in text[text.rindex("\x1b[K") :]
 
 
-def test_header_names_tasks_splits_models_and_simulation() -> None:
-    splits = ["train"] * 20 + ["val"] * 10 + ["test"] * 10
-    run = SimpleNamespace(
-        mode=mode_named("train"),
-        versions={"SKILL.md": None},
-        tasks=[SimpleNamespace(split=split) for split in splits],
-        roles={"target": "offline:a", "optimizer": "offline:a"},
-        simulated=True,
-        settings=SimpleNamespace(rollouts=3),
-    )
-    assert live.header_line(cast("Any", run)) == (
-        "skillopt: training SKILL.md on 40 tasks (20 train, 10 val, 10 test), K=3; "
-        "target and optimizer offline:a (simulated)"
-    )
-
-
-def test_a_step_is_told_in_plain_sentences() -> None:
-    row = StepRow(step=2, edits=1, before=0.4, after=0.6, verdict="accepted", reason="a\nb")
-    told = "skillopt step 2: 1 edit {}, val pass rate 40.0 -> 60.0 %"
-    assert live.step_line(row) == told.format("accepted")
-    refused = row.model_copy(update={"verdict": "rejected"})
-    assert live.step_line(refused) == told.format("rejected") + "; a b"
-
-
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> tuple[live.Display, list[str]]:
     """A display of a log of 80 columns, and its lines."""
@@ -124,13 +99,16 @@ def test_only_edits_that_join_or_go_and_decisions_of_a_gate_are_told(
     display.joins(dates.model_copy(update={"chance": 0.98}))
     display.goes(dates.model_copy(update={"chance": 0.31, "points": -0.0011}))
     display.joins(dates)
-    display.step(StepRow(step=2, edits=1, before=0.4, after=0.6, verdict="accepted"))
+    decided = StepRow(step=2, edits=1, before=0.4, after=0.6, verdict="accepted", reason="a\nb")
+    display.step(decided)
+    display.step(decided.model_copy(update={"verdict": "rejected"}))
     assert lines == [
         "skillopt + Put the year first. (+31 points, 97 % sure to help)",
         "skillopt + " + " ".join(["word"] * 40) + " (+4 points, more than 99 % sure to help)",
         "skillopt - Put the year first. (+0 points, 31 % sure to help)",
         "skillopt + Put the year first. (+31 points, 97 % sure to help)",
         "skillopt step 2: 1 edit accepted, val pass rate 40.0 -> 60.0 %",
+        "skillopt step 2: 1 edit rejected, val pass rate 40.0 -> 60.0 %; a b",
     ]
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import itertools
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import given, settings
@@ -11,13 +11,10 @@ from hypothesis import strategies as st
 from made_results import with_skill
 from tables import each_row
 
-from pytest_skillopt.mode import BUILTIN
 from pytest_skillopt.report import terminal
-from pytest_skillopt.report.blocks import Section, Table
 from pytest_skillopt.report.markdown import render_summary
 from pytest_skillopt.report.page import render_html
 from pytest_skillopt.report.terminal import paragraph
-from pytest_skillopt.report.view import view
 from pytest_skillopt.run.result import (
     Arm,
     Comparison,
@@ -42,20 +39,6 @@ def rendered(result: Result, width: int = 80, **options: Any) -> list[str]:
 def joined(result: Result, width: int = 80, **options: Any) -> str:
     """The report as running text, however it was wrapped."""
     return " ".join(" ".join(rendered(result, width, **options)).split())
-
-
-def test_training_shows_verdict_rates_diff_cost_and_command(make_result: MakeResult) -> None:
-    report = joined(make_result())
-    assert "on fresh samples of 30 tasks. 6 fixed, 1 broken." in report
-    assert "1 55 % 52.0 -> 63.0 % 2 accepted 3 tasks fixed" in joined(make_result(), verbose=True)
-    assert "55 %" not in report, "the steps were told as they came"
-    assert re.search(r"suite 52\.7 % \([\d. to]+\) 70\.0 % \([\d. to]+\) \+17\.3 30 tasks", report)
-    assert re.search(r" test 36\.0 % .* 10 tasks", report)
-    assert "+Write amounts with a point and two decimals." in report
-    assert "calls 1,144, 310 from the cache tokens 870,000 in, 78,000 out cost $1.93" in report
-    assert "time 3 min 12 s, 1,430 rollouts, 3 infrastructure errors" in report
-    assert "note: 2 tasks were moved" in report
-    assert rendered(make_result())[-1] == "pytest-skillopt show 20260102-030405-ab12 --verbose"
 
 
 @each_row(
@@ -124,14 +107,6 @@ def test_a_gate_that_was_off_in_the_search_is_a_caution(make_result: MakeResult)
     assert "caution: The gate was off" not in joined(result)
 
 
-@each_row("status", ["rejected", "unchanged", "unmeasured", "interrupted"])
-def test_training_without_gain_gives_the_reason(make_result: MakeResult, status: str) -> None:
-    result = make_result(status=status)
-    report = joined(result)
-    assert result.reason[1:] in report
-    assert "Accepted, ready to merge" not in report
-
-
 @each_row(
     ("mode", "first"),
     [
@@ -146,22 +121,6 @@ def test_the_first_line_is_what_it_was_run_for(
 ) -> None:
     status = "accepted" if mode == "check" else "measured"
     assert rendered(make_result(mode=mode, status=status, simulated=False))[0] == first
-
-
-def heads(sections: Sequence[Any]) -> Iterator[Sequence[str]]:
-    """Yield the names of the columns of each table."""
-    for block in sections:
-        yield from heads(block.blocks) if isinstance(block, Section) else ()
-        if isinstance(block, Table):
-            yield [name for name in block.head if name.strip()]
-
-
-@each_row("mode", [mode.name for mode in BUILTIN])
-def test_no_two_columns_have_one_name(make_result: MakeResult, mode: str) -> None:
-    status = "measured" if mode in ("evaluate", "aa") else "accepted"
-    found = list(heads(view(make_result(mode=mode, status=status)).skills))
-    assert any("task" in head for head in found)
-    assert [head for head in found if len({*head}) < len(head)] == []
 
 
 def test_a_mode_of_an_add_on_that_is_gone_is_shown_as_a_comparison(make_result: MakeResult) -> None:
@@ -188,6 +147,8 @@ def test_verbose_lists_every_task_edit_and_stage(make_result: MakeResult) -> Non
     assert not all(task.id in quiet for task in result.skills[0].tasks)
     refused = 'step 3, refused: insert_after "Use euros." at "## Totals": the target was not found'
     assert refused in verbose
+    assert "1 55 % 52.0 -> 63.0 % 2 accepted 3 tasks fixed" in verbose
+    assert "55 %" not in quiet, "the steps were told as they came"
     assert "optimizer reflect 24 0 90,000 in, 18,000 out $0.32" in verbose
     assert verbose.endswith("To look further: pytest-skillopt watch 20260102-030405-ab12")
 
@@ -250,12 +211,6 @@ def test_prose_and_steps_keep_within_the_width(make_result: MakeResult, width: i
 def test_hostile_text_reaches_no_terminal(make_result: MakeResult) -> None:
     for line in rendered(make_result(hostile=True, tasks=30), verbose=True):
         assert not [c for c in line if unicodedata.category(c) in ("Cc", "Cf", "Cs")], ascii(line)
-
-
-def test_own_words_are_ascii(make_result: MakeResult) -> None:
-    for mode in ("train", "evaluate", "check", "compare", "aa"):
-        for line in rendered(make_result(mode=mode, status="measured"), verbose=True):
-            assert line.isascii()
 
 
 def test_diff_is_cut_and_says_so(make_result: MakeResult) -> None:
@@ -367,12 +322,13 @@ def test_the_sentence_counts_the_tasks_of_the_suite(make_result: MakeResult) -> 
 
 @each_row("mode", ["train", "evaluate", "check", "compare", "aa"])
 @each_row("tasks", [0, 1, 9, 40])
-def test_no_two_blank_lines_follow_each_other(
+def test_own_words_are_ascii_and_no_two_blank_lines_follow_each_other(
     make_result: MakeResult, mode: str, tasks: int
 ) -> None:
-    lines = rendered(make_result(mode=mode, status="measured", tasks=tasks))
+    lines = rendered(make_result(mode=mode, status="measured", tasks=tasks), verbose=True)
     assert ("", "") not in itertools.pairwise(lines)
-    assert lines[-1].startswith("pytest-skillopt show")
+    assert all(line.isascii() for line in lines)
+    assert lines[-1].startswith("pytest-skillopt watch")
 
 
 @each_row("width", [40, 41, 47, 53, 60, 80])
