@@ -140,17 +140,6 @@ def test_errors_of_one_skill_do_not_end_the_training_of_the_next(project: Projec
     assert project.improved == ["hello"]
 
 
-def test_errors_of_one_skill_are_no_end_of_what_is_measured_of_another(project: Project) -> None:
-    project.break_first()
-    for arguments in (("--skillopt",), ("--skillopt-aa",)):
-        assert project.run(*arguments).ret == 1
-        first, second = project.result["skills"]
-        assert first["status"] == "unmeasured"
-        assert "no task can be set up" in first["reason"]
-        assert second["status"] == "measured", second["reason"]
-        assert second["suite"]["before"]["samples"] == 24
-
-
 WORDS = "It is important to know that words matter a lot to all who read them."
 
 

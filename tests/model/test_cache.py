@@ -12,7 +12,6 @@ from contextlib import closing
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-import diskcache
 import pytest
 from patience import PATIENCE
 from tables import each_row
@@ -119,14 +118,6 @@ def test_a_pickled_or_unknown_value_is_refused_unread(
     tamper(stored, "UPDATE Cache SET mode = ?, value = ?", mode, bomb)
     assert read(stored) == ""
     assert not (tmp_path / "boom").exists()
-
-
-def test_the_bomb_of_these_tests_goes_off_in_plain_diskcache(stored: Path, tmp_path: Path) -> None:
-    bomb = pickle.dumps(Bomb(tmp_path / "boom"))
-    tamper(stored, "UPDATE Cache SET mode = 4, value = ?", bomb)
-    with diskcache.Cache(str(stored)) as plain:
-        plain.get(KEY)
-    assert (tmp_path / "boom").exists()
 
 
 def test_a_pickled_key_is_refused_unread(stored: Path, tmp_path: Path) -> None:

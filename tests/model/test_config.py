@@ -234,12 +234,6 @@ def test_a_line_that_cannot_be_is_named_and_its_value_is_not(line: str, words: l
     assert "secret" not in str(caught.value)
 
 
-def test_other_servers_are_told_the_limit_under_the_name_they_know() -> None:
-    requests = "max_output_tokens = 9"
-    given = settings(model="openai:m", requests=requests, base_url="http://localhost:1/v1")
-    assert model_config(given, "target", {}).parameters == {"max_tokens": 9}
-
-
 def test_the_fingerprint_tells_models_apart_and_holds_no_key() -> None:
     base = ModelConfig("target", "openai", "m", "http://h/v1")
     same = dataclasses.replace(base, role="judge", key_env="OTHER", headers_env={"A": "B"})

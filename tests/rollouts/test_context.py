@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_skillopt.rollouts.context import Recorder, current
+from pytest_skillopt.rollouts.context import Recorder
 from pytest_skillopt.rollouts.rollout import RolloutRequest
 from pytest_skillopt.untrusted import shorten
 
@@ -16,15 +16,6 @@ REQUEST = RolloutRequest("a.py::t", "source", "SKILL.md", "v", "model", "train",
 @pytest.fixture
 def context(pytestconfig: pytest.Config) -> Recorder:
     return Recorder(REQUEST, pytestconfig)
-
-
-def test_there_is_a_current_rollout_only_while_it_is_active(
-    context: Recorder, pytestconfig: pytest.Config
-) -> None:
-    assert current(pytestconfig) is None
-    with context.active():
-        assert current(pytestconfig) is context
-    assert current(pytestconfig) is None
 
 
 def test_the_last_score_counts(context: Recorder) -> None:

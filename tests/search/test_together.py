@@ -40,13 +40,6 @@ def statuses(*outcomes: TrainOutcome) -> list[tuple[str, bool]]:
     return [(o.status, o.after == AFTER) for o in checked]
 
 
-def test_what_improves_everything_is_kept() -> None:
-    both = outcome("a", [(0, 3), (3, 3)]), outcome("b", [(1, 2)])
-    assert statuses(*both) == [("accepted", True)] * 2
-    assert "with a, b the pass rate of all 3 tasks" in check_together(both)[1]
-    assert "+44.4 points" in check_together(both)[1]
-
-
 def test_a_skill_that_is_worse_in_its_counts_is_taken_back() -> None:
     both = outcome("a", [(0, 3)]), outcome("b", [(2, 1), (3, 3)])
     assert statuses(*both) == [("accepted", True), ("rejected", False)]
@@ -71,8 +64,3 @@ def test_skills_that_were_only_shortened_need_not_rise() -> None:
 def test_one_accepted_skill_stands_on_its_own_comparison() -> None:
     both = outcome("a", [(2, 2)]), outcome("b", [(3, 3)], "rejected")
     assert statuses(*both) == [("accepted", True), ("rejected", False)]
-
-
-def test_an_interrupted_run_keeps_nothing() -> None:
-    both = outcome("a", [(0, 3)]), outcome("b", [], "interrupted")
-    assert statuses(*both) == [("interrupted", False)] * 2
