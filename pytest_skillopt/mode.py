@@ -29,7 +29,6 @@ _BIASING = {
     "lf": "--lf",
     "stepwise": "--sw",
     "usepdb": "--pdb",
-    "reruns": "--reruns",
 }
 
 

@@ -137,7 +137,10 @@ class RolloutRunner:
             said = f"the skill could not be written to a temporary folder: {error}"
             rollout = Rollout.of_error(request, "internal", said)
         else:
-            recorder = Recorder(request, self.session.config, directory, content)
+            config = self.session.config
+            if "randomly_seed" in config.option:  # With one seed, all rollouts of a test are alike.
+                config.option.randomly_seed = request.seed
+            recorder = Recorder(request, config, directory, content)
             rollout = self._run_item(internals.fresh_copy(collected), running, recorder)
         stray, self._stray = self._stray, []
         score = recorder.soft_score if rollout.measured else None
@@ -290,11 +293,17 @@ def _note_secrets() -> None:
     sys.addaudithook(note)
 
 
+_RETRYING_HOOKS = ("pytest_runtest_protocol", "pytest_runtest_makereport")
+
+
 @contextlib.contextmanager
 def rollouts_only(config: pytest.Config) -> Iterator[None]:
     """Treat all items that run while open as rollouts."""
     hooks = _RolloutHooks()
-    with internals.without(config, ("pytest_runtest_logreport", "pytest_exception_interact")):
+    told = internals.without(config, ("pytest_runtest_logreport", "pytest_exception_interact"))
+    # It would set up the fixtures of each failed test anew, which may call models.
+    retried = internals.without(config, _RETRYING_HOOKS, ("pytest-retry",))
+    with told, retried:
         config.pluginmanager.register(hooks)
         try:
             yield
@@ -327,6 +336,18 @@ class _RolloutHooks:
             running.begin()
         with no_network() if running and running.idle else contextlib.nullcontext():
             return (yield)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_timeout_set_timer(self, item: pytest.Item, settings: Any) -> object:
+        """Have pytest-timeout interrupt the test: its method ``thread`` would end the session.
+
+        There is one timer in a process: that of ``skillopt_timeout`` stays if it ends first.
+        """
+        left, _ = signal.getitimer(signal.ITIMER_REAL)
+        if 0 < left < settings.timeout:
+            return True
+        plugin: Any = item.config.pluginmanager.get_plugin("timeout")
+        return plugin.pytest_timeout_set_timer(item, settings._replace(method="signal"))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(

@@ -362,36 +362,70 @@ def _check_what_was_recorded(driven: Driven) -> None:
         assert rollout.output.count("to be seen") == printed
 
 
-def test_a_plugin_that_retries_does_not_make_a_failure_a_pass(drive: Drive) -> None:
-    """A plugin for flaky tests does so, as pytest-retry, within the report of the first call."""
-    conftest = """
+@pytest.mark.parametrize("name", ["pytest-retry", "another"])
+def test_a_plugin_that_retries_does_not_make_a_failure_a_pass(drive: Drive, name: str) -> None:
+    """It does so within the report of the first call; pytest-retry does not even set up again."""
+    conftest = f"""
     import pytest
 
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_makereport(item, call):
-        report = yield
-        if report.when == "call" and report.failed:
-            item.ihook.pytest_runtest_teardown(item=item, nextitem=None)
-            item._initrequest()
-            item.ihook.pytest_runtest_setup(item=item)
-            again = pytest.CallInfo.from_call(
-                lambda: item.ihook.pytest_runtest_call(item=item), when="call"
-            )
-            report.outcome = "failed" if again.excinfo else "passed"
-        return report
+    class Retry:
+        @pytest.hookimpl(wrapper=True, tryfirst=True)
+        def pytest_runtest_makereport(self, item, call):
+            report = yield
+            if report.when == "call" and report.failed:
+                item.ihook.pytest_runtest_teardown(item=item, nextitem=None)
+                item._initrequest()
+                item.ihook.pytest_runtest_setup(item=item)
+                again = pytest.CallInfo.from_call(
+                    lambda: item.ihook.pytest_runtest_call(item=item), when="call"
+                )
+                report.outcome = "failed" if again.excinfo else "passed"
+            return report
+
+    def pytest_configure(config):
+        config.pluginmanager.register(Retry(), {name!r})
     """
     tests = """
-    calls = []
+    import pytest
 
-    def test_flaky():
+    calls, set_up = [], []
+
+    @pytest.fixture
+    def place():
+        set_up.append("place")
+
+    def test_flaky(place):
         calls.append("call")
         assert len(calls) > 1
+
+    def test_places():
+        assert len(set_up) == 1
     """
-    rollout = drive(tests, "-p", "no:xdist", conftest=conftest).one("test_flaky")
+    driven = drive(tests, "-p", "no:xdist", conftest=conftest)
+    rollout = driven.one("test_flaky")
     assert (rollout.outcome, rollout.message) == (
         "failed",
         "assert 1 > 1\n +  where 1 = len(['call'])",
     )
+    assert driven.one("test_places").passed == (name == "pytest-retry")
+
+
+def test_a_plugin_that_seeds_chance_by_the_test_does_not_make_rollouts_alike(drive: Drive) -> None:
+    """As pytest-randomly does."""
+    conftest = """
+    import random
+    from zlib import crc32
+
+    def pytest_addoption(parser):
+        parser.addoption("--randomly-seed", type=int, default=7)
+
+    def pytest_runtest_call(item):
+        random.seed(item.config.getoption("randomly_seed") + crc32(item.nodeid.encode()))
+    """
+    tests = "import random\n\ndef test_t(): print(random.random())\n"
+    serial = ("-p", "no:xdist")
+    driven = drive(tests, *serial, conftest=conftest, job="rollout_driver:two_versions")
+    assert len({r.output for r in driven.rollouts}) == 9
 
 
 def test_a_plugin_that_knows_one_rollout_of_a_test_at_once_is_off_in_lanes(drive: Drive) -> None:

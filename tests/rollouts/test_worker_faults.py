@@ -156,6 +156,58 @@ _ONE_AFTER_OTHER = """
 """
 
 
+@pytest.mark.parametrize(
+    ("method", "seconds", "said"),
+    [
+        ("thread", 0.1, "Timeout (>0.1s) from pytest-timeout."),
+        ("signal", 1000, "took longer than skillopt_timeout=1 s"),
+    ],
+)
+def test_pytest_timeout_ends_a_rollout_not_the_session(
+    drive: Drive, method: str, seconds: float, said: str
+) -> None:
+    conftest = f"""
+        import os, signal
+        from collections import namedtuple
+        import pytest
+
+        Settings = namedtuple("Settings", "timeout method")
+
+        class Hooks:
+            @pytest.hookspec(firstresult=True)
+            def pytest_timeout_set_timer(self, item, settings): pass
+
+        class Timeout:
+            @pytest.hookimpl(trylast=True)
+            def pytest_timeout_set_timer(self, item, settings):
+                def late(signum, frame):
+                    pytest.fail(f"Timeout (>{{settings.timeout}}s) from pytest-timeout.")
+
+                if settings.method == "thread":
+                    os._exit(1)
+                signal.signal(signal.SIGALRM, late)
+                signal.setitimer(signal.ITIMER_REAL, settings.timeout)
+                return True
+
+            @pytest.hookimpl(wrapper=True)
+            def pytest_runtest_protocol(self, item):
+                settings = Settings({seconds}, {method!r})
+                item.config.hook.pytest_timeout_set_timer(item=item, settings=settings)
+                return (yield)
+
+        def pytest_addhooks(pluginmanager):
+            pluginmanager.add_hookspecs(Hooks)
+
+        def pytest_configure(config):
+            config.pluginmanager.register(Timeout(), "timeout")
+    """
+    suite = "import time\n\ndef test_hangs(): time.sleep(1000)\n"
+    driven = drive(suite, *SERIAL, "--drive-timeout=1", conftest=conftest)
+    error = driven.one("test_hangs").error
+    assert error is not None
+    assert (error.kind, error.message[: len(said)]) == ("timeout", said)
+
+
 def test_a_rollout_that_hangs_in_compiled_code_ends_too(drive: Drive) -> None:
     driven = drive(
         """
