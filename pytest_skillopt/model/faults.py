@@ -109,7 +109,9 @@ def _raised_inside(error: BaseException, kind: type[BaseException]) -> ModelFaul
     inside = {frame.f_code.co_name for frame in of_sdk}
     if isinstance(error, kind) or inside:
         is_unmade = "__init__" in inside and "request" not in inside  # the client itself
-        if isinstance(error, ImportError) or is_unmade:
+        # A plugin, such as pytest-socket, forbids connections in this process.
+        is_forbidden = any(frame.f_code.co_name == "connect_tcp" for frame in frames)
+        if isinstance(error, ImportError) or is_unmade or is_forbidden:
             where = " (SSL_CERT_FILE or SSL_CERT_DIR)" if isinstance(error, OSError) else ""
             words = f"no request can be sent: {brief(str(error))}{where}"
             return ModelFault(words, fatal=True)

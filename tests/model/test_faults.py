@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from pytest_skillopt.settings import Settings
 
 if TYPE_CHECKING:
     from chat_server import Answer, ChatServer
+    from model_maker import ModelMaker
 
 
 @each_row(
@@ -94,6 +96,21 @@ def test_an_sdk_that_cannot_send_anything_is_a_fault_that_costs_nothing(
     assert "no request can be sent: " in fault.message
     assert words in fault.message
     assert ("SSL_CERT_FILE or" in fault.message) == (variable == "SSL_CERT_FILE")
+
+
+def test_a_plugin_that_forbids_connections_is_a_fault_that_costs_nothing(
+    make_model: ModelMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As pytest-socket and pytest-recording do; the connections of before may still be open."""
+
+    def forbidden(*address: object, **options: object) -> None:
+        raise RuntimeError("A test tried to use socket.getaddrinfo.")
+
+    monkeypatch.setattr(socket, "getaddrinfo", forbidden)
+    with pytest.raises(ModelFault, match="no request can be sent: A test tried") as raised:
+        make_model().complete([{"role": "user", "content": "x"}], sample="1")
+    fault = raised.value
+    assert (fault.fatal, fault.answered, fault.usage) == (True, False, Usage())
 
 
 def test_a_reply_of_which_no_object_can_be_made_may_have_been_paid_for() -> None:
