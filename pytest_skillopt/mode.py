@@ -25,10 +25,10 @@ _NOT_RUNNING = {
     "trace": "--trace: a test that is left in the debugger counts as passed",
 }
 _BIASING = {
-    "maxfail": "-x / --maxfail",
-    "lf": "--lf",
-    "stepwise": "--sw",
-    "usepdb": "--pdb",
+    "maxfail": "-x / --maxfail: it would end the measurement early (look in addopts too)",
+    "lf": "--lf: it would leave out the tasks that pass (look in addopts too)",
+    "stepwise": "--sw: it would end the measurement early (look in addopts too)",
+    "usepdb": "--pdb: it would stop at each failure (look in addopts too)",
 }
 
 
@@ -111,15 +111,10 @@ class Mode:
 
     def _refuse_biasing(self, config: pytest.Config) -> None:
         """Refuse options under which tests do not run, and those that bias what is measured."""
-        for dest, shown in _NOT_RUNNING.items():
-            if config.getoption(dest, default=False):
+        refused = _NOT_RUNNING if self.judges_tasks else _NOT_RUNNING | _BIASING
+        for dest, shown in refused.items():
+            if config.getoption(dest, None):
                 raise pytest.UsageError(f"{self.flag} cannot be combined with {shown}")
-        if self.judges_tasks:
-            return
-        for dest, shown in _BIASING.items():
-            if config.getoption(dest, default=None):
-                bias = "it would truncate or bias the measurement (look in addopts too)"
-                raise pytest.UsageError(f"{self.flag} cannot be combined with {shown}: {bias}")
 
 
 def is_asked_for(config: pytest.Config) -> bool:

@@ -121,8 +121,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
         return None
     import asyncio
 
-    parameters = inspect.signature(pyfuncitem.obj).parameters.values()
-    names = [p.name for p in parameters if p.default is p.empty]
-    arguments = {name: pyfuncitem.funcargs[name] for name in names if name in pyfuncitem.funcargs}
+    names = pyfuncitem._fixtureinfo.argnames
+    arguments = {name: pyfuncitem.funcargs[name] for name in names}
     asyncio.run(pyfuncitem.obj(**arguments))
     return True

@@ -9,11 +9,11 @@ import json
 import math
 import re
 import sys
-import traceback
 from collections import defaultdict
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.types import ModelFault
@@ -104,7 +104,7 @@ def classify(error: BaseException) -> ModelFault | None:
 
 def _raised_inside(error: BaseException, kind: type[BaseException]) -> ModelFault | None:
     """Return the fault of an exception of ``kind``, or of one that was raised inside the SDK."""
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     of_sdk = [f for f in frames if str(f.f_globals.get("__name__")).startswith("openai.")]
     inside = {frame.f_code.co_name for frame in of_sdk}
     if isinstance(error, kind) or inside:
@@ -165,20 +165,21 @@ def _pauses(body: Any, depth: int) -> Iterator[float]:
     """Yield the seconds to wait that a parsed body names: in a field, else in its message."""
     yield 0.0
     if isinstance(body, str):
-        yield sum(float(number) * _SECONDS[unit] for number, unit in _told(_PAUSE.search(body)))
+        if found := _PAUSE.search(body):
+            yield _seconds(found[1])
     elif depth < _DEEPEST and isinstance(body, dict | list):
         for name, value in body.items() if isinstance(body, dict) else enumerate(body):
             if name in _PAUSE_FIELDS:
                 if isinstance(value, int | float) and 0 < value < math.inf:
                     yield float(value)
                 elif isinstance(value, str):
-                    yield sum(float(n) * _SECONDS[u] for n, u in _TIME.findall(value))
+                    yield _seconds(value)
             else:
                 yield from _pauses(value, depth + 1)
 
 
-def _told(found: re.Match[str] | None) -> list[tuple[str, str]]:
-    return _TIME.findall(found[1]) if found else []
+def _seconds(text: str) -> float:
+    return sum(float(number) * _SECONDS[unit] for number, unit in _TIME.findall(text))
 
 
 def judge_status(status: int, body: Any, headers: Mapping[str, str]) -> ModelFault:

@@ -293,17 +293,14 @@ def _note_secrets() -> None:
     sys.addaudithook(note)
 
 
-_RETRYING_HOOKS = ("pytest_runtest_protocol", "pytest_runtest_makereport")
-
-
 @contextlib.contextmanager
 def rollouts_only(config: pytest.Config) -> Iterator[None]:
     """Treat all items that run while open as rollouts."""
     hooks = _RolloutHooks()
     told = internals.without(config, ("pytest_runtest_logreport", "pytest_exception_interact"))
     # It would set up the fixtures of each failed test anew, which may call models.
-    retried = internals.without(config, _RETRYING_HOOKS, ("pytest-retry",))
-    with told, retried:
+    repeating = ("pytest_runtest_protocol", "pytest_runtest_makereport")
+    with told, internals.without(config, repeating, ("pytest-retry",)):
         config.pluginmanager.register(hooks)
         try:
             yield
@@ -343,8 +340,7 @@ class _RolloutHooks:
 
         There is one timer in a process: that of ``skillopt_timeout`` stays if it ends first.
         """
-        left, _ = signal.getitimer(signal.ITIMER_REAL)
-        if 0 < left < settings.timeout:
+        if 0 < signal.getitimer(signal.ITIMER_REAL)[0] < settings.timeout:
             return True
         plugin: Any = item.config.pluginmanager.get_plugin("timeout")
         return plugin.pytest_timeout_set_timer(item, settings._replace(method="signal"))
@@ -418,8 +414,6 @@ class SerialExecutor(WorkersExecutor):
         raise KeyboardInterrupt
 
     def next(self) -> Rollout:
-        if not self._pending:
-            raise RuntimeError("no rollout is queued")
         request = self._last = cheapest(self._pending, self._last)
         late: list[str] = []
         try:
@@ -432,8 +426,8 @@ class SerialExecutor(WorkersExecutor):
         if self.ended:
             raise KeyboardInterrupt
         if late and rollout.error is None:
-            error = InfraError("timeout", late[0])
-            rollout = replace(rollout, outcome="error", score=None, error=error)
+            fault = InfraError("timeout", late[0])
+            return replace(rollout, outcome="error", score=None, error=fault)
         return rollout
 
     def close(self) -> list[str]:
