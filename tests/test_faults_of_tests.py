@@ -73,6 +73,9 @@ FAULTS = {
     ),
 }
 
+OWN_FAULTS = list(FAULTS)[:6]
+"""Faults of the test, not of a fixture."""
+
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_one_exception_in_every_test_ends_the_training_at_step_1(
@@ -84,6 +87,7 @@ def test_one_exception_in_every_test_ends_the_training_at_step_1(
     reason = f"{result['reason']} {result['skills'][0]['reason'] if result['skills'] else ''}"
     assert error in reason
     assert f"test_greeting.py:{line or ''}" in reason
+    assert ("correct the test and run it again" in reason) == (name in OWN_FAULTS)
     assert result["rollouts"] <= 24
     assert not [body for body in chat_server.bodies if body["model"] == "thinker"]
 

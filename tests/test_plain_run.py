@@ -285,7 +285,7 @@ def test_the_agent_talks_to_any_compatible_server(
         "--skillopt-model=openai:some-model", f"-oskillopt_base_url={chat_server.url}"
     )
     result.assert_outcomes(passed=2)
-    assert chat_server.calls == 3
+    assert (chat_server.calls, chat_server.probes) == (3, [])
     first = chat_server.bodies[0]
     assert first["model"] == "some-model"
     assert first["messages"][0]["role"] == "system"

@@ -52,18 +52,6 @@ def test_a_model_that_is_refused_is_a_usage_error_before_anything_is_paid(
     assert not list((project.path / ".skillopt").glob("runs/*"))
 
 
-@pytest.mark.parametrize("workers", [("-p", "no:xdist"), ("-n1",)], ids=str)
-def test_a_training_without_a_model_leaves_no_file(
-    project: pytest.Pytester, chat_server: ChatServer, workers: tuple[str, ...]
-) -> None:
-    project.makeini("[pytest]\n")
-    assert_refused(
-        project.runpytest_inprocess("--skillopt-train", *workers), "ERROR: *skillopt_model*"
-    )
-    assert not chat_server.probes
-    assert not (project.path / ".skillopt").exists()
-
-
 def test_each_model_is_asked_once_and_never_again_what_the_cache_holds(
     project: pytest.Pytester, chat_server: ChatServer
 ) -> None:
@@ -116,14 +104,6 @@ def test_what_is_refused_asks_nothing(project: pytest.Pytester, chat_server: Cha
     )
     assert project.runpytest_inprocess("--skillopt-drift", *serial).ret == wrong
     assert len(chat_server.probes) == asked
-
-
-@pytest.mark.parametrize("arguments", [(), ("--skillopt-train", "--collect-only")], ids=str)
-def test_an_ordinary_session_and_a_plan_ask_nothing(
-    project: pytest.Pytester, chat_server: ChatServer, arguments: tuple[str, ...]
-) -> None:
-    project.runpytest_inprocess("-p", "no:xdist", *arguments)
-    assert not chat_server.probes
 
 
 @pytest.mark.parametrize("form", ["events", "refusal"])

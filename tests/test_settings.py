@@ -283,6 +283,7 @@ def test_wrong_usage_is_told_before_a_worker_starts(
     done = project.runpytest_inprocess("-n2", *arguments)
     assert_refused(done, f"*{said}*")
     done.stdout.no_fnmatch_line("*workers*")
+    assert not (project.path / ".skillopt").exists()
 
 
 @each_row(

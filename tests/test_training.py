@@ -361,7 +361,7 @@ def test_the_plan_costs_no_call_and_leaves_no_file(project: Project, mode: str) 
     result = project.run(mode, "--collect-only")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["SKILL.md: 8 tasks*", "rollouts: *"])
-    assert project.server.calls == 0
+    assert not [*project.server.requests, *project.server.probes]
     assert not (project.path / ".skillopt").exists()
 
 
@@ -660,16 +660,6 @@ def test_a_train_task_that_breaks_is_counted_and_named_first(
         rates = re.search(r"pass rate\W+before", shown)
         assert rates
         assert shown.index(name) < min(rates.start(), shown.index("test_guest"))
-
-
-def test_an_error_of_the_test_itself_is_named(project: Project) -> None:
-    wrong = TESTS.format(names=NAMES).replace("reply.endswith", "reply.ends_with")
-    (project.path / "test_greeting.py").write_text(wrong)
-    ran = project.train()
-    printed = " ".join(ran.stdout.str().split())
-    assert "every rollout ends in one error at test_greeting.py:9, AttributeError: " in printed
-    assert "correct the test" in printed
-    assert not any(is_optimizer(body) for body in project.server.bodies)
 
 
 def test_a_new_command_is_shown_in_every_report(project: Project) -> None:

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 from pydantic import BaseModel, Field
-from tables import each_row
 
 from pytest_skillopt.model.structured import Label, ask_json, response_format
 from pytest_skillopt.model.types import ModelFault
@@ -28,24 +27,6 @@ class Proposal(BaseModel):
 
 
 GOOD = {"reasoning": "r", "edits": [{"op": "append", "content": "c"}]}
-
-
-@each_row(
-    "text",
-    [
-        json.dumps(GOOD),
-        f"Sure!\n```json\n{json.dumps(GOOD, indent=2)}\n```\nThat should do.",
-        f"<think>hm {{}}</think>{json.dumps(GOOD)}",
-        json.dumps(GOOD | {"confidence": 1}),
-    ],
-)
-def test_a_reply_in_the_form_is_read(
-    chat_server: ChatServer, make_model: ModelMaker, text: str
-) -> None:
-    chat_server.script(text)
-    answer = ask_json(make_model(), ASK, Proposal, Label("s", "reflect"))
-    assert answer.value == Proposal.model_validate(GOOD)
-    assert (answer.usage.calls, answer.problem) == (1, "")
 
 
 def test_half_a_surrogate_pair_is_a_question_mark(
@@ -124,9 +105,3 @@ def test_the_form_is_asked_for_strictly() -> None:
     assert edit["required"] == ["op", "content"]
     assert schema["additionalProperties"] is edit["additionalProperties"] is False
     assert edit["properties"]["content"] == {"type": "string"}
-
-
-def test_the_form_goes_out_with_both_tries(chat_server: ChatServer, make_model: ModelMaker) -> None:
-    chat_server.script("no", json.dumps(GOOD))
-    ask_json(make_model(), ASK, Proposal, Label("s"))
-    assert [b["response_format"] for b in chat_server.bodies] == [response_format(Proposal)] * 2
