@@ -316,28 +316,6 @@ def test_a_call_that_a_time_out_of_the_test_interrupts_counts_as_perhaps_paid(
 
 
 @each_row(
-    ("status", "code"),
-    [
-        (401, "invalid_api_key"),
-        (402, ""),
-        (403, ""),
-        (404, "model_not_found"),
-        (429, "insufficient_quota"),
-        (400, "unsupported_value"),
-    ],
-)
-def test_a_fatal_fault_stops_at_once_with_the_providers_words(
-    chat_server: ChatServer, make_model: ModelMaker, status: int, code: str
-) -> None:
-    chat_server.requests.clear()
-    chat_server.script(chat_server.answer.error(status, "What the provider says.", code=code))
-    with pytest.raises(ModelFault, match=r"What the provider says\.") as caught:
-        make_model().complete(HI, sample="0")
-    assert caught.value.fatal
-    assert chat_server.calls == 1
-
-
-@each_row(
     ("make", "words"),
     [
         (lambda a: a.truncated(), "max_output_tokens in skillopt_requests"),

@@ -128,7 +128,9 @@ def test_a_reply_of_which_no_object_can_be_made_may_have_been_paid_for() -> None
     [
         (400, "", False, False),
         (400, "unsupported_parameter", True, False),
+        (400, "unsupported_value", True, False),
         (401, "", True, False),
+        (402, "", True, False),
         (403, "", True, False),
         (404, "", True, False),
         (408, "", False, True),

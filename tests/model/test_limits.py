@@ -144,16 +144,3 @@ def test_what_a_process_asked_before_it_died_may_arrive_late() -> None:
     assert lim.spent == spent
     lim.done("w2-0", paid(cost=0.5), ACCOUNT)
     assert lim.spent.calls == spent.calls + 1
-
-
-def test_accounts_are_kept_by_role_and_stage() -> None:
-    lim = limits()
-    for call, account in (("a", ACCOUNT), ("b", ACCOUNT), ("c", ("optimizer", "reflect", ""))):
-        go(lim, call)
-        lim.done(call, paid(cost=0.5), account)
-    lim.note(Usage(cached=1), ACCOUNT)
-    lim.note(Usage(cached=1), ("target", "rollout", "t.py::test_b"))
-    assert {key: (u.calls, u.cached, u.cost) for key, u in lim.accounts.items()} == {
-        ("optimizer", "reflect"): (1, 0, 0.5),
-        ("target", "rollout"): (2, 2, 1.0),
-    }

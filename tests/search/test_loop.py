@@ -101,17 +101,6 @@ def test_a_useful_line_does_not_carry_a_useless_one_along(toy: ModuleType) -> No
     assert rows[toy.rule(0)].points > 0.2
 
 
-def test_tasks_that_need_two_lines_at_once_get_both(toy: ModuleType) -> None:
-    world = toy.make_world(rules=1, weak=0.0)
-    world.needs = {task: (0, 1) if needs else () for task, needs in world.needs.items()}
-    model = toy.ToyOptimizer(script=script_of(toy.rule(0), JUNK, toy.rule(1)))
-    outcome, _ = train(toy, world, model)
-    assert outcome.status == "accepted"
-    assert toy.rule(0) in outcome.after.main.text
-    assert toy.rule(1) in outcome.after.main.text
-    assert JUNK not in outcome.after.main.text
-
-
 def test_a_suite_that_starts_at_zero_is_climbed(toy: ModuleType) -> None:
     """No line helps by itself, since every task needs two; many other lines are useless."""
     world = toy.make_world(rules=3, weak=0.0, strong=0.95)

@@ -219,23 +219,6 @@ def test_a_last_comparison_that_is_lost_writes_nothing(toy: ModuleType, search: 
 
 
 @each_row("search", SEARCHES)
-def test_a_suite_too_small_to_split_is_trained_on_itself(toy: ModuleType, search: str) -> None:
-    world = toy.make_world(tasks=7, rules=1)
-    splits = dict.fromkeys(world.needs, "both")
-    tasks = toy.make_tasks(world, splits)
-    outcome = Trainer(
-        Version.from_bytes(toy.SKILL),
-        tasks,
-        toy.ToySampler(world, tasks),
-        toy.ToyOptimizer(useful=1.0),
-        Settings(search=search, seed=1),
-    ).run()
-    assert outcome.status == "accepted"
-    assert outcome.shared_train_val
-    assert outcome.test is None
-
-
-@each_row("search", SEARCHES)
 def test_nothing_is_asked_when_every_task_passes(toy: ModuleType, search: str) -> None:
     world, model = toy.make_world(weak=1.0, strong=1.0), toy.ToyOptimizer()
     outcome = train(toy, world, model, search=search, failure_only=True)
