@@ -8,6 +8,7 @@ import inspect
 import json
 from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -365,11 +366,16 @@ def describe_tasks(
     """Return the tasks among the items, sorted by id: shuffled tests do not change a training.
 
     Raises:
-        UsageError: a wrong marker, or an unknown skill.
+        UsageError: a wrong marker, an unknown skill, or two tests of one id.
     """
     locate = SkillLocator(config.rootpath, settings.skill)
     try:
         found = [collect_task(item, locate) for item in items]
     except UserError as error:
         raise pytest.UsageError(str(error)) from None
-    return sorted(filter(None, found), key=lambda task: task.id)
+    tasks = sorted(filter(None, found), key=lambda task: task.id)
+    for task, following in pairwise(tasks):
+        if task.id == following.id:
+            way = "leave out --keep-duplicates, or give each test a name of its own"
+            raise pytest.UsageError(f"{task.id} is collected twice, and would count twice: {way}")
+    return tasks

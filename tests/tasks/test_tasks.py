@@ -4,6 +4,8 @@ import shutil
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
+from refusals import assert_refused
+
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.tasks.task import SkillLocator, collect_task, describe_tasks
 
@@ -229,3 +231,18 @@ def test_the_order_of_the_tests_does_not_matter(pytester: pytest.Pytester) -> No
     tasks = [describe_tasks(config, Settings(), order) for order in orders]
     assert tasks[0] == tasks[1]
     assert [task.id[-2] for task in tasks[0]] == ["0", "1", "2"]
+
+
+def test_a_test_that_is_collected_twice_is_refused(pytester: pytest.Pytester) -> None:
+    """Samples are counted by id, so that it would be told as two tasks."""
+    (pytester.path / "SKILL.md").write_text("# Sort\n")
+    name = pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.skill_task
+        def test_it(): pass
+        """
+    ).name
+    session = pytester.runpytest_inprocess("--skillopt", "--keep-duplicates", name, name)
+    assert_refused(session, f"*{name}::test_it is collected twice*leave out --keep-duplicates*")
