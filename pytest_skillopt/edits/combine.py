@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 _NEAR = 0.88
 """Similarity ratio (difflib, in [0, 1]) from which two edits of one kind are duplicates."""
 
+_LONG = 1000
+"""Characters from which edits are compared by words: letters take the square, 10 s for 20,000."""
+
 
 @dataclass(frozen=True, slots=True)
 class Patch:
@@ -71,7 +74,9 @@ def say_the_same(one: Edit, other: Edit) -> bool:
     figures, others = (re.findall(r"\d+", edit.content) for edit in (one, other))
     if _kind(one) != _kind(other) or figures != others:
         return False
-    matcher = difflib.SequenceMatcher(None, one.key, other.key, autojunk=False)
+    is_long = max(len(one.key), len(other.key)) > _LONG
+    keys = [edit.key.split() if is_long else edit.key for edit in (one, other)]
+    matcher = difflib.SequenceMatcher(None, *keys, autojunk=is_long)
     return min(matcher.real_quick_ratio(), matcher.quick_ratio()) >= _NEAR <= matcher.ratio()
 
 

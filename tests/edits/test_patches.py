@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from dataclasses import replace
+from string import ascii_lowercase
 from typing import TYPE_CHECKING
 
 from hypothesis import given
@@ -29,6 +31,14 @@ if TYPE_CHECKING:
 )
 def test_near_duplicates(toy: ModuleType, one: str, other: str, same: bool) -> None:
     assert say_the_same(toy.append(one), toy.append(other)) is same
+
+
+def test_long_edits_are_compared_by_words(toy: ModuleType) -> None:
+    """Letter by letter these take minutes."""
+    words = ["".join(letters) for letters in itertools.product(ascii_lowercase, repeat=3)]
+    edit = toy.append(" ".join(words))
+    assert say_the_same(edit, toy.append(f"First of all: {edit.content}"))
+    assert not say_the_same(edit, toy.append(" ".join(words[::-1])))
 
 
 def test_what_is_replaced_must_be_the_same() -> None:
