@@ -103,17 +103,18 @@ def split_tasks(splits: Sequence[str]) -> str:
 
 
 def lead(e_value: float) -> str:
-    """Say what a search has won by its bets: evidence of at least 0.5, that began at 1."""
+    """Say what a search has won by its bets, at least 0.5: its inverse is a p-value."""
     if e_value < _LEAD:
-        return "the search had won no bets to speak of"
-    return f"the search had already won its bets {min(e_value, 1e6):,.0f} to 1"
+        return "the p-value of the search's own samples was above 0.5"
+    bound = max(1 / e_value, 0.0001)
+    return f"the p-value of the search's own samples was at most {bound:.2g}"
 
 
 def won(e_value: float) -> str:
     """Say the same, and what it means for the fresh samples."""
     if e_value < _LEAD:
-        return f"{lead(e_value)}, so they decide by themselves"
-    few = "a few of them confirm it" if e_value >= _CERTAIN else "they have to win the rest"
+        return f"{lead(e_value)}, so the fresh ones decide by themselves"
+    few = "a few fresh ones confirm it" if e_value >= _CERTAIN else "fresh ones have to add to it"
     return f"{lead(e_value)}: {few}"
 
 

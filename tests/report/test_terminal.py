@@ -27,7 +27,7 @@ from pytest_skillopt.run.result import (
     StepRow,
     TaskRow,
 )
-from pytest_skillopt.words import one_line
+from pytest_skillopt.words import one_line, won
 
 MakeResult = Callable[..., Result]
 
@@ -39,6 +39,18 @@ def rendered(result: Result, width: int = 80, **options: Any) -> list[str]:
 def joined(result: Result, width: int = 80, **options: Any) -> str:
     """The report as running text, however it was wrapped."""
     return " ".join(" ".join(rendered(result, width, **options)).split())
+
+
+@each_row(
+    ("e_value", "said"),
+    [
+        (1.9, "was above 0.5, so the fresh ones decide by themselves"),
+        (4.0, "was at most 0.25: fresh ones have to add to it"),
+        (3e7, "was at most 0.0001: a few fresh ones confirm it"),
+    ],
+)
+def test_what_a_search_has_won_is_told_as_a_p_value(e_value: float, said: str) -> None:
+    assert won(e_value) == f"the p-value of the search's own samples {said}"
 
 
 @each_row(
