@@ -74,9 +74,10 @@ def say_the_same(one: Edit, other: Edit) -> bool:
     figures, others = (re.findall(r"\d+", edit.content) for edit in (one, other))
     if _kind(one) != _kind(other) or figures != others:
         return False
-    is_long = max(len(one.key), len(other.key)) > _LONG
-    keys = [edit.key.split() if is_long else edit.key for edit in (one, other)]
-    matcher = difflib.SequenceMatcher(None, *keys, autojunk=is_long)
+    if max(len(one.key), len(other.key)) > _LONG:
+        matcher = difflib.SequenceMatcher(None, one.key.split(), other.key.split())
+    else:
+        matcher = difflib.SequenceMatcher(None, one.key, other.key, autojunk=False)
     return min(matcher.real_quick_ratio(), matcher.quick_ratio()) >= _NEAR <= matcher.ratio()
 
 
