@@ -151,6 +151,9 @@ def test_a_success_or_an_announced_pause_is_no_outage() -> None:
         ({"message": "You tried 5 times, 20 seconds each"}, 0),
         ("Please try again in 20s.", 20),
         (None, 0),
+        (f"Please try again in {'9' * 400}s.", 0),
+        ({"retry_after": 10**400}, 0),
+        ({"retryDelay": "9" * 400}, 44e9),
         ({"retry_after": "soon", "retryDelay": [], "cooldown": float("nan")}, 0),
     ],
 )

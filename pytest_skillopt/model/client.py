@@ -268,21 +268,24 @@ class Client:
         with self._sdk_lock:
             self._check_open()
             if self._sdk is None:
+                import ssl
+
                 import openai
 
                 from pytest_skillopt.model.transport import BoundedClient
 
                 config = self.config
                 base_url = config.server.url() if config.server else config.base_url
-                # A proxy from the environment cannot reach a server on this machine. Without one,
-                # and without redirects, HTTP needs no certificates, which take 30 ms to read.
+                # A proxy from the environment cannot reach a server on this machine. Without it the
+                # SDK reads no SSL_CERT_FILE, and HTTP needs no certificates, which take 30 ms.
                 local = is_local(base_url)
+                own = local and base_url.startswith("https:") and ssl.create_default_context()
                 client = BoundedClient(
                     config.request_timeout,
                     config.max_reply_bytes,
                     _READING.note,
                     trust_env=not local,
-                    verify=not (local and base_url.startswith("http:")),
+                    verify=own if local else True,
                 )
                 self._sdk = openai.OpenAI(
                     api_key=self._key,

@@ -26,11 +26,12 @@ CONNECT_SECONDS = 5.0
 """Most seconds until a server accepts a connection."""
 _MAX_WORDS = 400
 _CHARACTERS_PER_TOKEN = 4
-_FATAL_STATUS = frozenset({401, 402, 403, 404})
+_FATAL_STATUS = frozenset({401, 402, 403, 404, 407, 410})
 _HINTS = {
     401: " (is the key right?)",
     403: " (may the key use this model?)",
     404: " (is the base URL right, is the model known there?)",
+    407: " (is the login in HTTP_PROXY right?)",
 }
 _PASSING_STATUS = frozenset({408, 409, 425, 429})
 _FATAL_CODES = frozenset(
@@ -51,10 +52,10 @@ _FILTER_CODES = frozenset({"content_filter", "content_policy_violation"})
 FILTERED = "the provider's content filter withheld the reply"
 _KEY_SHAPE = re.compile(r"\b(sk|gsk|xai|hf)[-_][A-Za-z0-9_*.\-]{6,}|(?<=Bearer )\S+")
 _TIME = re.compile(
-    r"(\d+(?:\.\d+)?)\s*(ms|milliseconds?|s|sec|seconds?|m|min|minutes?|h|hours?)?(?![a-z])"
+    r"(\d{1,9}(?:\.\d+)?)\s*(ms|milliseconds?|s|sec|seconds?|m|min|minutes?|h|hours?)?(?![a-z])"
 )
 _PAUSE = re.compile(
-    r"(?:try again|retry|wait)(?: after| in| for)? ((?:\d+(?:\.\d+)?\s*(?:ms|milliseconds?|"
+    r"(?:try again|retry|wait)(?: after| in| for)? ((?:\d{1,9}(?:\.\d+)?\s*(?:ms|milliseconds?|"
     r"seconds?|sec|s|minutes?|min|m|hours?|h)\s*)+)",
     re.IGNORECASE,
 )
@@ -62,6 +63,8 @@ _PAUSE = re.compile(
 _PAUSE_FIELDS = frozenset(
     {"retry_after", "retryAfter", "retryDelay", "retry_after_seconds", "cooldown_time", "cooldown"}
 )
+_NO_PAUSE = 1e9
+"""Seconds from which a number is no pause; a longer one than 309 digits has no float."""
 _DEEPEST = 6
 """Levels of a body that are searched for a pause."""
 _SECONDS = defaultdict(
@@ -130,17 +133,29 @@ def _timed_out(error: Any) -> ModelFault:
 
 def _not_connected(error: Any) -> ModelFault:
     *_, first = causes = list(_causes(error))
-    kinds = {type(e).__name__ for e in causes}
+    kinds = {type(e).__name__ for e in (*causes, *first.args)}
     words = f"cannot reach {_server(error)}: {brief(str(first) or type(first).__name__)}"
-    unreached = "ConnectError" in kinds
-    if unreached:
+    unreached = not kinds.isdisjoint(("ConnectError", "ProxyError"))
+    if "SSLCertVerificationError" in kinds:
+        words += " (SSL_CERT_FILE names the certificates to trust)"
+    elif unreached:
         words += " (is the base URL right?)"
     return ModelFault(words, retry=True, answered=not kinds.isdisjoint(_LOST), unreached=unreached)
 
 
 def _server(error: Any) -> str:
+    """Name the server of a request, and the variable of the proxy before it."""
+    from urllib.request import getproxies, proxy_bypass
+
+    from pytest_skillopt.model.config import is_local
+
     url = error.request.url
-    return f"{url.scheme}://{url.netloc.decode()}"
+    server = f"{url.scheme}://{url.netloc.decode()}"
+    if is_local(server) or proxy_bypass(url.host):
+        return server
+    for name in {url.scheme, "all"} & getproxies().keys():
+        server += f" through {name.upper()}_PROXY"
+    return server
 
 
 def estimate_tokens(text: str) -> int:
@@ -170,7 +185,7 @@ def _pauses(body: Any, depth: int) -> Iterator[float]:
     elif depth < _DEEPEST and isinstance(body, dict | list):
         for name, value in body.items() if isinstance(body, dict) else enumerate(body):
             if name in _PAUSE_FIELDS:
-                if isinstance(value, int | float) and 0 < value < math.inf:
+                if isinstance(value, int | float) and 0 < value < _NO_PAUSE:
                     yield float(value)
                 elif isinstance(value, str):
                     yield _seconds(value)

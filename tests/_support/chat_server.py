@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Mapping, Sequence
 
 PROBE = "Reply with the word OK."
@@ -173,9 +174,11 @@ class ChatServer:
         """Answer the calls that are held, and all to come."""
         self.hold(math.inf)
 
-    def start(self) -> None:
+    def start(self, tls: ssl.SSLContext | None = None) -> None:
         """Listen; again on the same port after ``stop``."""
         self._http = _Http(("127.0.0.1", self._port), self)
+        if tls:
+            self._http.socket = tls.wrap_socket(self._http.socket, server_side=True)
         self._port = self._http.server_address[1]
         threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True).start()
 

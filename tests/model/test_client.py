@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import signal
 import ssl
+import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -767,18 +769,43 @@ def test_certificates_are_read_only_if_a_server_may_have_to_show_one(
 ) -> None:
     """They take longer than many a call; a server on this machine has none over plain HTTP."""
     trusting: list[ssl.SSLContext] = []
-    read = ssl.SSLContext.load_verify_locations
 
     def note(context: ssl.SSLContext, *arguments: Any, **options: Any) -> None:
         trusting.append(context)
-        read(context, *arguments, **options)
 
     monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", note)
+    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", note)
     assert make_model().complete(HI, sample="0").text == "ok"
     assert not trusting
     for url in ("https://127.0.0.1:9/v1", "http://models.example/v1"):
         make_model(base_url=url, key="k")._client()
     assert [context.verify_mode for context in trusting] == [ssl.CERT_REQUIRED] * 2
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="openssl makes the certificate")
+def test_a_local_server_may_have_a_certificate_of_its_own(
+    chat_server: ChatServer, make_model: ModelMaker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Named by SSL_CERT_FILE, as for other servers; proxies of the environment are none of them."""
+    subprocess.run([*_CERTIFICATE.split(), "-keyout", "key.pem", "-out", "its.pem"], cwd=tmp_path)
+    its = tmp_path / "its.pem"
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(its, tmp_path / "key.pem")
+    chat_server.stop()
+    chat_server.start(tls)
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    model = make_model(base_url=chat_server.url.replace("http:", "https:"), retries=0)
+    way = r"certificate verify failed.*\(SSL_CERT_FILE names the certificates to trust\)"
+    with pytest.raises(ModelFault, match=way):
+        model.complete(HI, sample="0")
+    monkeypatch.setenv("SSL_CERT_FILE", str(its))
+    assert make_model(base_url=model.config.base_url).complete(HI, sample="0").text == "ok"
+
+
+_CERTIFICATE = (
+    "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost "
+    "-addext subjectAltName=IP:127.0.0.1"
+)
 
 
 def test_a_server_of_the_projects_own_is_reached_when_first_called(

@@ -12,7 +12,14 @@ from tables import each_row
 from pytest_skillopt.model.client import ChatModel
 from pytest_skillopt.model.config import model_config
 from pytest_skillopt.model.faults import brief, classify, retry_after
-from pytest_skillopt.model.types import CacheError, CacheMiss, CapReached, ModelFault, Usage
+from pytest_skillopt.model.types import (
+    CacheError,
+    CacheMiss,
+    CapReached,
+    ModelConfigError,
+    ModelFault,
+    Usage,
+)
 from pytest_skillopt.rollouts.outcome import classify_error
 from pytest_skillopt.rollouts.rollout import InfraError
 from pytest_skillopt.settings import Settings
@@ -113,6 +120,36 @@ def test_a_plugin_that_forbids_connections_is_a_fault_that_costs_nothing(
     assert (fault.fatal, fault.answered, fault.usage) == (True, False, Usage())
 
 
+@each_row(
+    ("variable", "url", "place"),
+    [
+        ("HTTPS_PROXY", "https://models.example/v1", "https://models.example through HTTPS_PROXY"),
+        ("ALL_PROXY", "http://models.example/v1", "http://models.example through ALL_PROXY"),
+        ("HTTPS_PROXY", "https://127.0.0.1:9/v1", "https://127.0.0.1:9"),
+    ],
+)
+def test_a_proxy_that_is_not_there_is_named_by_its_variable(
+    make_model: ModelMaker, variable: str, url: str, place: str
+) -> None:
+    model = make_model(base_url=url, key="k")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(variable, "http://joe:secret@127.0.0.1:9")
+        with pytest.raises(ModelConfigError) as caught:
+            model.probe()
+    said = str(caught.value)
+    assert f"cannot reach {place}: " in said
+    assert said.endswith("(is the base URL right?)")
+
+
+def test_a_proxy_that_does_not_connect_ends_a_session_before_its_first_rollout(
+    chat_server: ChatServer, make_model: ModelMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", chat_server.url)
+    model = make_model(base_url="https://models.example/v1", key="k")
+    with pytest.raises(ModelConfigError, match="through HTTPS_PROXY: 501"):
+        model.probe()
+
+
 def test_a_reply_of_which_no_object_can_be_made_may_have_been_paid_for() -> None:
     sdk: dict[str, Any] = {"__name__": "openai._models"}
     exec("class Reply:\n def __init__(self): {}['id']\ndef request(): Reply()", sdk)
@@ -133,7 +170,9 @@ def test_a_reply_of_which_no_object_can_be_made_may_have_been_paid_for() -> None
         (402, "", True, False),
         (403, "", True, False),
         (404, "", True, False),
+        (407, "", True, False),
         (408, "", False, True),
+        (410, "", True, False),
         (409, "", False, True),
         (422, "", False, False),
         (429, "rate_limit_exceeded", False, True),
