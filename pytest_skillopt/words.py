@@ -33,8 +33,6 @@ def full_stop(text: str) -> str:
 
 
 UNKNOWN = "-"
-_LEAD, _CERTAIN = 2, 10
-"""Winnings of a search that are worth a word, and those from which few samples confirm it."""
 
 
 def percent(rate: float | None) -> str:
@@ -104,18 +102,10 @@ def split_tasks(splits: Sequence[str]) -> str:
 
 def lead(e_value: float) -> str:
     """Say what a search has won by its bets, at least 0.5: its inverse is a p-value."""
-    if e_value < _LEAD:
+    if e_value < 2:
         return "the p-value of the search's own samples was above 0.5"
     bound = max(1 / e_value, 0.0001)
     return f"the p-value of the search's own samples was at most {bound:.2g}"
-
-
-def won(e_value: float) -> str:
-    """Say the same, and what it means for the fresh samples."""
-    if e_value < _LEAD:
-        return f"{lead(e_value)}, so the fresh ones decide by themselves"
-    few = "a few fresh ones confirm it" if e_value >= _CERTAIN else "fresh ones have to add to it"
-    return f"{lead(e_value)}: {few}"
 
 
 def plural(n: int, noun: str) -> str:

@@ -9,7 +9,6 @@ import json
 import math
 import re
 import sys
-from collections import defaultdict
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -46,14 +45,13 @@ _FATAL_CODES = frozenset(
         "unsupported_value",
     }
 )
+_UNREACHED = ("ConnectError", "ConnectTimeout", "ProxyError")
 _LOST = ("ReadError", "RemoteProtocolError")
 """Errors of a connection that ends after the request was sent, which may have been paid for."""
 _FILTER_CODES = frozenset({"content_filter", "content_policy_violation"})
 FILTERED = "the provider's content filter withheld the reply"
 _KEY_SHAPE = re.compile(r"\b(sk|gsk|xai|hf)[-_][A-Za-z0-9_*.\-]{6,}|(?<=Bearer )\S+")
-_TIME = re.compile(
-    r"(\d{1,9}(?:\.\d+)?)\s*(ms|milliseconds?|s|sec|seconds?|m|min|minutes?|h|hours?)?(?![a-z])"
-)
+_TIME = re.compile(r"(\d{1,9}(?:\.\d+)?)\s*(milli|ms|[mh]|)", re.IGNORECASE)
 _PAUSE = re.compile(
     r"(?:try again|retry|wait)(?: after| in| for)? ((?:\d{1,9}(?:\.\d+)?\s*(?:ms|milliseconds?|"
     r"seconds?|sec|s|minutes?|min|m|hours?|h)\s*)+)",
@@ -67,12 +65,7 @@ _NO_PAUSE = 1e9
 """Seconds from which a number is no pause; a longer one than 309 digits has no float."""
 _DEEPEST = 6
 """Levels of a body that are searched for a pause."""
-_SECONDS = defaultdict(
-    lambda: 1.0,
-    {"ms": 0.001, "millisecond": 0.001, "milliseconds": 0.001}
-    | dict.fromkeys(("m", "min", "minute", "minutes"), 60.0)
-    | dict.fromkeys(("h", "hour", "hours"), 3600.0),
-)
+_SECONDS = {"": 1.0, "ms": 0.001, "milli": 0.001, "m": 60.0, "h": 3600.0}
 _MARKUP = re.compile(r"<(script|style)\b.*?(?:</\1>|\Z)|<[^<>]*>", re.DOTALL | re.IGNORECASE)
 
 
@@ -98,8 +91,6 @@ def classify(error: BaseException) -> ModelFault | None:
     # Version 2 of the SDK wraps even its own exceptions when the HTTP client raises them.
     if isinstance(error, sdk.APIConnectionError) and isinstance(error.__cause__, ModelFault):
         return error.__cause__
-    if isinstance(error, sdk.APITimeoutError):
-        return _timed_out(error)
     if isinstance(error, sdk.APIConnectionError):
         return _not_connected(error)
     return _raised_inside(error, sdk.OpenAIError)
@@ -123,19 +114,13 @@ def _raised_inside(error: BaseException, kind: type[BaseException]) -> ModelFaul
     return None
 
 
-def _timed_out(error: Any) -> ModelFault:
-    kinds = {type(e).__name__ for e in _causes(error)}
-    if "ConnectTimeout" in kinds:
-        words = f"cannot reach {_server(error)}: no connection within {CONNECT_SECONDS:g} s"
-        return ModelFault(words, retry=True, unreached=True)
-    return too_slow(answered="PoolTimeout" not in kinds)
-
-
 def _not_connected(error: Any) -> ModelFault:
     *_, first = causes = list(_causes(error))
     kinds = {type(e).__name__ for e in (*causes, *first.args)}
+    unreached = not kinds.isdisjoint(_UNREACHED)
+    if "APITimeoutError" in kinds and not unreached:
+        return too_slow(answered="PoolTimeout" not in kinds)
     words = f"cannot reach {_server(error)}: {brief(str(first) or type(first).__name__)}"
-    unreached = not kinds.isdisjoint(("ConnectError", "ProxyError"))
     if "SSLCertVerificationError" in kinds:
         words += " (SSL_CERT_FILE names the certificates to trust)"
     elif unreached:
@@ -194,7 +179,7 @@ def _pauses(body: Any, depth: int) -> Iterator[float]:
 
 
 def _seconds(text: str) -> float:
-    return sum(float(number) * _SECONDS[unit] for number, unit in _TIME.findall(text))
+    return sum(float(number) * _SECONDS[unit.lower()] for number, unit in _TIME.findall(text))
 
 
 def judge_status(status: int, body: Any, headers: Mapping[str, str]) -> ModelFault:

@@ -21,7 +21,7 @@ from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.skill.read import read_version
 from pytest_skillopt.skill.text import SkillError
 from pytest_skillopt.skill.trained import Trained
-from pytest_skillopt.words import number, passes_with_nothing, plural, won
+from pytest_skillopt.words import lead, number, passes_with_nothing, plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -226,7 +226,7 @@ class _Observer(Observer):
     def compares(self, edits: int, e_value: float, most: int) -> None:
         what = f"{plural(edits, 'edit')} against the skill as it is"
         taken = f"at most {number(most)} fresh rollouts"
-        self._display.line(f"skillopt: the verdict on {what}, by {taken}; {won(e_value)}")
+        self._display.line(f"skillopt: the verdict on {what}, by {taken}; {lead(e_value)}")
         self._display.begin(FINAL)
 
     def record(self, kind: str, data: dict[str, Any]) -> None:

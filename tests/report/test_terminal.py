@@ -27,7 +27,7 @@ from pytest_skillopt.run.result import (
     StepRow,
     TaskRow,
 )
-from pytest_skillopt.words import one_line, won
+from pytest_skillopt.words import lead, one_line
 
 MakeResult = Callable[..., Result]
 
@@ -41,16 +41,9 @@ def joined(result: Result, width: int = 80, **options: Any) -> str:
     return " ".join(" ".join(rendered(result, width, **options)).split())
 
 
-@each_row(
-    ("e_value", "said"),
-    [
-        (1.9, "was above 0.5, so the fresh ones decide by themselves"),
-        (4.0, "was at most 0.25: fresh ones have to add to it"),
-        (3e7, "was at most 0.0001: a few fresh ones confirm it"),
-    ],
-)
+@each_row(("e_value", "said"), [(1.9, "above 0.5"), (4, "at most 0.25"), (3e7, "at most 0.0001")])
 def test_what_a_search_has_won_is_told_as_a_p_value(e_value: float, said: str) -> None:
-    assert won(e_value) == f"the p-value of the search's own samples {said}"
+    assert lead(e_value) == f"the p-value of the search's own samples was {said}"
 
 
 @each_row(
