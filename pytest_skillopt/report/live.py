@@ -142,11 +142,14 @@ class Progress:
         return clip(line, width)
 
     def _rate(self) -> str:
-        """Write the suite's pass rate, or that of the phase if no search tells the former."""
-        if self.rates and self.what == SEARCH:
-            start, now = self.rates
-            before = f"{100 * start:.0f} -> " if now > start + _SAME else ""
-            return f"{before}{words.rounded(now)} pass"
+        """Write how far the expected pass rate has risen, or how many samples of the phase passed.
+
+        Before there is a rise the samples say more: an expected rate of a few of them is drawn
+        toward the middle.
+        """
+        start, now = self.rates or (0.0, 0.0)
+        if now > start + _SAME and self.what == SEARCH:
+            return f"{100 * start:.0f} -> {words.rounded(now)} pass"
         if self.here and self.what != FINAL:
             return f"{words.rounded(self.passed / self.here)} of {words.number(self.here)} passed"
         return ""

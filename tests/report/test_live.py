@@ -152,11 +152,11 @@ def test_progress_tells_rates_total_spending_and_time_as_far_as_they_fit() -> No
     )
     progress.errors, progress.rates = 0, (0.58, 0.58)
     assert progress.line(4.0, "12 of 500 calls", 79) == (
-        "skillopt search: 58 % pass, 4 of about 240 rollouts, 12 of 500 calls"
+        "skillopt search: 75 % of 4 passed, 4 of about 240 rollouts, 12 of 500 calls"
     )
     progress.done = 120
     assert progress.line(9.0, "12 calls", 79) == (
-        "skillopt search: 58 % pass, 120 of about 240 rollouts, 12 calls, 9.0 s left"
+        "skillopt search: 75 % of 4 passed, 120 of about 240 rollouts, 12 calls"
     )
     assert live.Progress("evaluation").line(0) == "skillopt evaluation: begun"
 
