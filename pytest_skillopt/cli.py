@@ -18,6 +18,30 @@ if TYPE_CHECKING:
 
 USAGE_ERROR = 4
 """Exit code of pytest for wrong usage."""
+_REMOVED = {
+    "publish-receipts": "the monthly job of docs/ci.md reads the results of earlier runs, and "
+    "fails if the skill is not shown to help",
+    "--history": "pytest-skillopt show --list lists what runs have measured",
+    "runs": "pytest-skillopt show --list",
+    "diff": "pytest-skillopt show --patch",
+    "unschedule": "crontab -e, and delete the line of the project",
+    "--dry-run": "pytest-skillopt show -v shows what propose would push",
+    "--forge": "set CI_SERVER_URL to the address of a GitLab of your own",
+    "--ready": "requests are drafts: set one ready where it is",
+    "--label": "requests have no labels: their branches begin with skillopt/",
+    "--remove": "crontab -e, and delete the line of the project",
+    "--run": "pytest FILE runs the drafts",
+    "mine": "pytest-skillopt init SKILL --from FILE",
+    "skill": "name docs/getting-started.md and docs/reference.md in the AGENTS.md of your agent",
+    "doctor": "pytest --skillopt-train --collect-only names what is at fault; a run asks a model "
+    "for one word before its first rollout",
+    "shorten": "pytest --skillopt-train --skillopt-search=shorten",
+    "--like": "name the transcripts themselves: pytest-skillopt init SKILL --from FILE",
+    "--variations": "parametrize the reviewed test over further requests",
+    "--system": "schedule writes a line for cron only, which macOS has, too; docs/ci.md shows a "
+    "systemd timer and the two commands that any other scheduler starts",
+}
+"""Commands and options that are gone, and what to do now."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -31,6 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Write the code of a character that the terminal cannot show.
         sys.stdout.reconfigure(errors="backslashreplace")
+    for word in (*argv[:1], *(word for word in argv if word.startswith("--"))):
+        if (name := word.partition("=")[0]) in _REMOVED:
+            return fail(f"{name} is gone: {_REMOVED[name]}")
     args = _parser(argv).parse_args(argv)
     from pytest_skillopt.errors import UsageError, UserError
     from pytest_skillopt.hookresults import PluginError, naming

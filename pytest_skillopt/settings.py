@@ -29,6 +29,46 @@ _BOOLEANS = {"yes": True, "true": True, "on": True, "1": True} | {
 }  # fmt: skip
 _RAW_NUMBER = re.compile(r"(?:could not convert string to float|(invalid literal) .*?): (.*)")
 """Words of Python for a text that is not a number, which pytest passes on."""
+_DEARER = (
+    "read in the report what a rollout takes before and after, with skillopt_write = no; "
+    "skillopt_max_skill_tokens bounds the skill's length"
+)
+_ROUNDS = "set skillopt_rollouts, which --skillopt-check follows too"
+_PAUSED = (
+    "leave it out: a pause that the provider asks for holds for all workers, and "
+    "skillopt_max_in_flight bounds the calls at once"
+)
+REMOVED = {
+    "proposer": "leave it out; have a coding agent change a copy of the skill, and compare it "
+    "with --skillopt-try=FOLDER",
+    "verify": "run --skillopt-check=REF with --skillopt-target of each further model, or with "
+    "-o skillopt_harness of each further agent, in a matrix of the CI (docs/ci.md)",
+    "verify_rule": "each job of a matrix of the CI with --skillopt-check=REF and its own "
+    "--skillopt-target fails by itself (docs/ci.md)",
+    "train_code": "leave it out, and name no scripts in skillopt_files: only texts are trained",
+    "pruning": "leave it out: an edit that does not help is never offered to the final comparison",
+    "max_cost_increase": _DEARER,
+    "max_time_increase": _DEARER,
+    "prompts": "return the text of a template from the hook pytest_skillopt_prompt(name) in "
+    "conftest.py (docs/optimizer.md)",
+    "requests_per_minute": _PAUSED,
+    "tokens_per_minute": _PAUSED,
+    "gate_margin": "leave it out: the gates margin and paired are gone, and the default gate tests "
+    "what a rise can be by chance",
+    "init": "write a SKILL.md of a name, a description and a heading (docs/getting-started.md)",
+    "save_baseline": "leave it out: .skillopt/cache answers the calls for the earlier version of a "
+    "skill, also in a CI that keeps it between jobs (docs/ci.md)",
+    "gate_k0": _ROUNDS,
+    "gate_kc": _ROUNDS,
+    "gate_kmax": "leave it out: a decision follows a task for at most 32 samples of each version",
+    "gate_alpha_run": "leave it out: the final comparison decides once, by skillopt_gate_alpha",
+    "feedback": "leave it out; a test says by rollout.feedback(text) what the optimizer is told",
+    "harness_login": "set skillopt_target = cli:claude or cli:codex, which runs agents under your "
+    "own sign-in (docs/login.md)",
+    "scan": "run the scanner as a check of the branch that `pytest-skillopt propose` pushes "
+    "(docs/lint.md)",
+}
+"""Sentences that say what to do now, by the name of a setting, option or mode that is gone."""
 
 _ABOUT = {
     "low": -math.inf,
@@ -224,12 +264,14 @@ FIELDS = [field for field in dataclasses.fields(Settings) if not field.metadata[
 
 
 def refuse_options(config: pytest.Config, args: Iterable[str]) -> None:
-    """Raise UsageError for an option that is an ini key only; say what to write."""
+    """Raise UsageError for an option that is gone, or is an ini key only; say what to do now."""
     for word in args:
         flag = word.partition("=")[0]
         name = flag.removeprefix("--skillopt-").replace("-", "_")
         if not flag.startswith("--skillopt-") or _has_option(config, name):
             continue
+        if name in REMOVED:
+            raise pytest.UsageError(f"{flag} no longer exists: {REMOVED[name]}")
         if _is_declared(config, f"skillopt_{name}"):
             how = f"-o skillopt_{name}=VALUE, or skillopt_{name} in the configuration file"
             raise pytest.UsageError(f"{flag} is not an option: write {how}")
@@ -251,9 +293,11 @@ def refuse_keys(config: pytest.Config, names: Iterable[str]) -> None:
         if _is_declared(config, name):
             continue
         short = name.removeprefix("skillopt_")
+        gone = REMOVED.get(short)
         if any(field.name == short and field.metadata["published"] for field in FIELDS):
-            how = f"write it into skillopt_published, as {short}: VALUE (docs/published.md)"
-            raise pytest.UsageError(f"{name} is not an ini key: {how}")
+            gone = f"write it into skillopt_published, as {short}: VALUE (docs/published.md)"
+        if gone:
+            raise pytest.UsageError(f"{name} no longer exists: {gone}")
         near = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=1, cutoff=0.0)
         hint = switched_off(config) or f"; the nearest is {near[0]} (docs/reference.md has all)"
         given = name in str(config.known_args_namespace.override_ini)

@@ -14,7 +14,7 @@ from refusals import assert_refused
 from run_files import latest_result
 from tables import each_row
 
-from pytest_skillopt.settings import FIELDS, Settings, shown
+from pytest_skillopt.settings import FIELDS, REMOVED, Settings, shown
 
 if TYPE_CHECKING:
     import dataclasses
@@ -222,6 +222,41 @@ def test_an_option_that_is_none_says_what_there_is_instead(
         project.makeini(f"[pytest]\naddopts = {option}\n")
     said = "*-o skillopt_final_rollouts=VALUE, or skillopt_final_roll*"
     assert_refused(project.runpytest_inprocess(*arguments), said)
+
+
+@each_row(
+    ("written", "argument", "named"),
+    [
+        ("[pytest]\nskillopt_gone = 1\n", "--skillopt", "skillopt_gone"),
+        ("[pytest]\n", "-oskillopt_gone=yes", "skillopt_gone"),
+        ("[pytest]\naddopts = --skillopt-gone=3\n", "--skillopt", "--skillopt-gone"),
+        ("[pytest]\n", "--skillopt-gone", "--skillopt-gone"),
+    ],
+)
+def test_what_is_gone_says_what_to_do_now(
+    project: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    written: str,
+    argument: str,
+    named: str,
+) -> None:
+    monkeypatch.setitem(REMOVED, "gone", "write skillopt_new in its place")
+    project.makeini(written)
+    result = project.runpytest_inprocess("--skillopt", argument)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    said = [*result.errlines, *result.outlines]
+    assert f"ERROR: {named} no longer exists: write skillopt_new in its place" in said
+    assert not (project.path / "settings.json").exists()
+
+
+def test_what_is_gone_is_refused_whatever_its_type_was(
+    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(REMOVED, "gone", "write skillopt_new in its place")
+    project.makepyprojecttoml("[tool.pytest]\nskillopt_gone = [1]\n")
+    assert_refused(
+        project.runpytest_inprocess("--skillopt"), "ERROR: skillopt_gone no longer exists: *"
+    )
 
 
 def test_a_conftest_file_may_load_the_plugin(project: pytest.Pytester) -> None:

@@ -454,6 +454,7 @@ BAD_OPTIONS: list[tuple[tuple[str, ...], str]] = [
     (("-f",), "*cannot be combined with -f / --looponfail*"),
     (("--skillopt",), "*--skillopt and --skillopt-train*"),
     (("--skillopt-check-strict",), "*needs --skillopt-check*"),
+    (("--skillopt-save-baseline",), "*no longer exists: *.skillopt/cache answers*"),
     (("--skillopt-resume=x",), "*there is no training 'x'*"),
     (("--skillopt-max-cost=1",), "*skillopt_prices*"),
     (("-oskillopt_published=epochs: 0",), "*skillopt_published: epochs: 0 is out*"),

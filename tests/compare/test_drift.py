@@ -140,6 +140,20 @@ def test_results_alone_are_the_history(project: Project) -> None:
     assert shown.count("helps openai:old: 0.0 % to 100.0 % with it") == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "now"),
+    [
+        (["publish-receipts", "--base=main"], "the monthly job of docs/ci.md reads the results"),
+        (["show", "--history"], "pytest-skillopt show --list lists what runs have measured"),
+    ],
+)
+def test_what_kept_receipts_names_what_does_so_now(
+    words: list[str], now: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(words) == 4
+    assert f" is gone: {now}" in capsys.readouterr().err
+
+
 def test_a_cap_decides_nothing_and_the_same_command_goes_on(project: Project) -> None:
     status, shown = project.measure("old", "--skillopt-max-calls=11")
     assert (status, len(project.asked)) == (1, 8), "a round; the cap leaves no second one"

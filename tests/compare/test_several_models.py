@@ -86,3 +86,13 @@ def test_each_job_of_the_matrix_says_whether_its_model_loses(
         ends[target] = int(done.ret), "Do not merge" in done.stdout.str()
     assert ends == {"openai:gpt-5-mini": (0, False), "openai:gpt-5": (1, True)}
     assert {body["model"] for body in chat_server.bodies} == {"gpt-5", "gpt-5-mini"}
+
+
+@pytest.mark.parametrize("key", ["skillopt_verify=openai:gpt-5", "skillopt_verify_rule=report"])
+def test_further_targets_are_refused_with_what_to_do(pytester: pytest.Pytester, key: str) -> None:
+    done = pytester.runpytest_inprocess("--skillopt-train", "-o", key)
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    said = done.stderr.str()
+    assert f"{key.partition('=')[0]} no longer exists" in said
+    assert "matrix of the CI" in said
+    assert "--skillopt-target" in said

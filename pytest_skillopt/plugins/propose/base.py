@@ -17,7 +17,7 @@ import pytest
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.git import Tree
 from pytest_skillopt.run.project import CONFIG_FILES
-from pytest_skillopt.settings import Settings
+from pytest_skillopt.settings import REMOVED, Settings
 from pytest_skillopt.skill.find import is_searched
 from pytest_skillopt.skill.version import SKILL_FILE
 
@@ -92,7 +92,7 @@ def keys_in(read: Callable[[str], str | None], where: str = "") -> dict[str, Any
         where: tells for an error where the files are.
 
     Raises:
-        UserError: the file cannot be read.
+        UserError: the file cannot be read, or has a key that is gone.
     """
     for name in CONFIG_FILES:
         text = read(name)
@@ -104,7 +104,10 @@ def keys_in(read: Callable[[str], str | None], where: str = "") -> dict[str, Any
             raise UserError(f"{name}{where} cannot be read: {error}") from None
         if found is not None:
             ours = {key: value for key, value in found.items() if key.startswith(_PREFIX)}
-            return {key.removeprefix(_PREFIX): value for key, value in ours.items()}
+            keys = {key.removeprefix(_PREFIX): value for key, value in ours.items()}
+            for gone in REMOVED.keys() & keys.keys():
+                raise UserError(f"{name}{where}: {_PREFIX}{gone} no longer exists: {REMOVED[gone]}")
+            return keys
     return {}
 
 

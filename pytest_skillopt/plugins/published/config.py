@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from pytest_skillopt.settings import REMOVED
 from pytest_skillopt.skill.read import read_bounded
 from pytest_skillopt.skill.text import SkillError
 
@@ -40,11 +41,13 @@ def read(text: str, root: Path, own: Collection[str]) -> dict[str, Any]:
         own: names that are taken as they are, beside those of SkillOpt.
 
     Raises:
-        pytest.UsageError: it cannot be read.
+        pytest.UsageError: it cannot be read, or names a setting that is gone.
     """
     is_file = "\n" not in text and (root / text).is_file()
     given = _read_yaml(root / text, ()) if is_file else _merged(text, root, "the text", ())
     given = {name: value for name, value in given.items() if value not in ("", None, {})}
+    for name in sorted(given.keys() & REMOVED.keys()):
+        raise pytest.UsageError(f"skillopt_published: {name} no longer exists: {REMOVED[name]}")
     names = {name: name for name in own} | _SETTINGS
     found = {names[name]: value for name, value in given.items() if name in names}
     handled = {"use_gate", *_translate(given, found)}

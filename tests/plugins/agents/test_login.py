@@ -434,6 +434,7 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...], dict[str, str], str]] = [
     ({"skillopt_target": "cli:codex"}, ("--skillopt-lanes=4",), {}, "4 rollouts at once"),
     ({"skillopt_target": "cli:gemini"}, (), {}, "cli:gemini: this is for claude and codex only"),
     ({"skillopt_harness": "codex"}, (), {}, "is for claude, and a test uses codex"),
+    ({"skillopt_harness_login": "yes"}, (), {}, "set skillopt_target = cli:claude or cli:codex"),
     ({"skillopt_requests": "temperature = 0"}, (), {}, "takes nothing of skillopt_requests"),
 ]
 

@@ -127,6 +127,17 @@ def test_the_line_pipes_into_a_crontab(
     assert mine != other
 
 
+@pytest.mark.parametrize("words", [["--system", "launchd"], ["--system=windows"]])
+def test_another_scheduler_is_refused_with_what_to_do(
+    capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    assert main(["schedule", CAP, *words]) == 4
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "--system is gone: schedule writes a line for cron only" in printed.err
+    assert "docs/ci.md" in printed.err
+
+
 def test_the_timer_of_the_page_starts_what_a_night_needs(tmp_path: Path, project: Path) -> None:
     """Both commands are accepted as written: the training with its cap, and the proposal."""
     service, timer = re.findall(r"```ini\n(\[(?:Service|Timer)\].*?)```", PAGE.read_text(), re.S)

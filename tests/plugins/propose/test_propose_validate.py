@@ -394,6 +394,7 @@ def test_settings_of_the_lint_are_those_of_the_base(project: Project) -> None:
     [
         ('skillopt_lint_allow = "no-such-rule"', "skillopt_lint_allow"),
         ('skillopt_max_skill_tokens = "many"', "skillopt_max_skill_tokens"),
+        ('skillopt_scan = "a {skill}"', "skillopt_scan no longer exists: run the scanner"),
     ],
 )
 def test_settings_of_the_base_that_are_wrong(project: Project, setting: str, said: str) -> None:

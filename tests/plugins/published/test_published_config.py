@@ -106,7 +106,11 @@ def test_a_text_is_put_over_the_file_it_is_based_on(pytester: pytest.Pytester) -
         ),
         ("skillopt_published=none.yaml", "skillopt_published: the text is neither a mapping nor*"),
         ("skillopt_published={", "skillopt_published: the text: *"),
-        ("skillopt_meta_skill=no", "skillopt_meta_skill is not an ini key: write it into *"),
+        ("skillopt_meta_skill=no", "skillopt_meta_skill no longer exists: write it into *"),
+        (
+            "skillopt_published=gate_k0: 1",
+            "skillopt_published: gate_k0 no longer exists: set skillopt_rollouts, which*",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_a_usage_error(
