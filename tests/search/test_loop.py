@@ -394,6 +394,8 @@ def test_edits_that_copy_words_of_tasks_are_sent_back_together(toy: ModuleType) 
     assert back
     assert all("- edit 0: " in prompt and "- edit 1: " in prompt for prompt in back)
     assert {edit.content for edit in outcome.accepted} == {toy.rule(0), toy.rule(1)}
+    assert all(edit.tasks for edit in outcome.accepted)
+    assert not any(row.status == "refused" for row in outcome.edits)
 
 
 def test_an_edit_that_names_a_text_which_is_not_there_is_appended(toy: ModuleType) -> None:

@@ -27,7 +27,7 @@ WORKFLOW = REPOSITORY / "example_project" / ".github" / "workflows" / "skillopt.
 GITLAB = REPOSITORY / "example_project" / ".gitlab-ci.yml"
 DRIFT = WORKFLOW.with_name("skillopt-drift.yml")
 GITLAB_DRIFT = GITLAB.with_name(".gitlab-ci-drift.yml")
-KEPT = (".skillopt/cache",)
+KEPT = ".skillopt/cache"
 """Replies of models."""
 
 
@@ -118,27 +118,22 @@ def test_every_job_is_bounded(workflow: dict[Any, Any]) -> None:
     assert re.search(r"--max-(calls|cost)=\d", train)
 
 
-def test_the_cache_holds_what_later_trainings_need_and_no_run(workflow: dict[Any, Any]) -> None:
+def cached(steps: list[dict[str, Any]]) -> list[str]:
+    """Paths of the caches of some steps."""
+    uses = (s for s in steps if s.get("uses", "").startswith("actions/cache"))
+    return [step["with"]["path"].strip() for step in uses]
+
+
+def test_every_cache_holds_what_later_trainings_need_and_no_run(workflow: dict[Any, Any]) -> None:
     """GitHub keys a cache by its paths too: they must be the same wherever it is restored."""
-    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
-    cached = [s["with"]["path"] for s in steps if s.get("uses", "").startswith("actions/cache")]
-    assert len(cached) == 3
-    assert {tuple(paths.split()) for paths in cached} == {KEPT}
-    check = yaml.safe_dump(workflow["jobs"]["check"])
-    assert "actions/cache/save" not in check
-
-
-def test_the_action_keeps_the_same() -> None:
+    jobs = workflow["jobs"]
+    assert [path for job in jobs.values() for path in cached(job["steps"])] == [KEPT] * 3
+    assert "actions/cache/save" not in yaml.safe_dump(jobs["check"])
     steps = yaml.safe_load(ACTION.read_text())["runs"]["steps"]
-    cached = [s["with"]["path"] for s in steps if s.get("uses", "").startswith("actions/cache")]
-    prefix = "${{ inputs.working-directory }}/"
-    assert [paths.replace(prefix, "").split() for paths in cached] == [list(KEPT)] * 2
-
-
-def test_gitlab_keeps_the_same() -> None:
-    jobs = yaml.safe_load(GITLAB.read_text())
-    caches = [jobs[name]["cache"] for name in ("train", "check")]
-    assert [[p.rstrip("/") for p in cache["paths"]] for cache in caches] == [list(KEPT)] * 2
+    assert cached(steps) == [f"${{{{ inputs.working-directory }}}}/{KEPT}"] * 2
+    gitlab = yaml.safe_load(GITLAB.read_text())
+    caches = [gitlab[name]["cache"] for name in ("train", "check")]
+    assert [cache["paths"] for cache in caches] == [[f"{KEPT}/"]] * 2
     assert [cache["policy"] for cache in caches] == ["pull-push", "pull"]
 
 
@@ -171,8 +166,7 @@ def test_the_monthly_job_has_no_right_to_write_and_keeps_only_results() -> None:
     (checkout,) = [s for s in steps if s.get("uses", "").startswith("actions/checkout")]
     assert checkout["with"]["persist-credentials"] is False
     assert not any("download-artifact" in step.get("uses", "") for step in steps)
-    cached = [s["with"]["path"] for s in steps if s.get("uses", "").startswith("actions/cache")]
-    assert cached == [".skillopt/runs/*/result.json"] * 2
+    assert cached(steps) == [".skillopt/runs/*/result.json"] * 2
     (measure,) = [step["run"] for step in steps if step.get("name") == "Measure"]
     assert re.fullmatch(r"pytest --skillopt-drift --skillopt-max-(calls|cost)=\d.* -n 2", measure)
     assert "GITHUB_TOKEN" not in yaml.safe_dump(job)
@@ -232,16 +226,3 @@ def test_a_job_that_can_push_imports_nothing_of_the_checkout(
             assert "pytest_skillopt-*.whl" in done.stderr, "pip ran, and there is no such file"
         else:
             assert "nothing to propose" in done.stdout
-
-
-def test_the_site_is_pushed_without_a_checkout() -> None:
-    site = yaml.safe_load((REPOSITORY / ".github" / "workflows" / "docs.yml").read_text())
-    build, publish = site["jobs"]["build"], site["jobs"]["publish"]
-    assert build["permissions"] == {"contents": "read"}
-    assert publish["permissions"] == {"contents": "write"}
-    assert [step.get("uses", "").partition("@")[0] for step in publish["steps"]] == [
-        "actions/download-artifact",
-        "",
-    ]
-    commands = publish["steps"][1]["run"]
-    assert not re.search(r"\b(python|pip|nox)\b", commands)

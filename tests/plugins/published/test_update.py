@@ -78,17 +78,6 @@ TRAIN = task("train", "train", "assert total == 'QX-77812-ZK'")
 HIDDEN = task("hidden", "val", "assert total == 'LM-90355-PA'")
 
 
-def test_an_answer_of_a_train_task_comes_back_once_in_general_terms(toy: ModuleType) -> None:
-    leak = toy.append("- The reference is QX-77812-ZK.", "train", support=3)
-    model = toy.ToyOptimizer(script=lambda form, m: edits_of("- Copy the reference as printed."))
-    result = update(Patch((leak,)), toy.make_context(model, [TRAIN, HIDDEN]))
-    (applied,) = result.applied
-    assert applied.content == "- Copy the reference as printed."
-    assert (applied.tasks, applied.support) == (("train",), 3)
-    assert result.refused == ()
-    assert "QX-77812-ZK" in model.asked[0][2]
-
-
 def test_an_answer_that_comes_back_is_refused(toy: ModuleType) -> None:
     leak = toy.append("- The reference is QX-77812-ZK.")
     model = toy.ToyOptimizer(script=lambda form, m: edits_of("- It is QX-77812-ZK, mostly."))
