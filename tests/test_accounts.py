@@ -95,9 +95,10 @@ def test_tasks_that_share_a_prompt_draw_replies_of_their_own(
     )
     draws = iter(range(100))
     chat_server.reply = lambda body: "Hello!" if next(draws) % 2 else "Hello."
-    for _ in range(2):
-        project.runpytest_inprocess("--skillopt", "--skillopt-rollouts=3", *arguments)
+    for calls in ("  calls   19", "  calls   0, and 19 more from the cache"):
+        told = project.runpytest_inprocess("--skillopt", "--skillopt-rollouts=3", *arguments)
         assert chat_server.calls == 6 * 3, "the second run has all of them from the cache"
+        assert calls in told.outlines
     results = [
         json.loads(kept.read_text())
         for kept in sorted((project.path / ".skillopt" / "runs").glob("*/result.json"))

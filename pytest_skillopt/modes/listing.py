@@ -136,8 +136,8 @@ class Plan:
                 points = 100 * smallest_gain(max(1, int(kept) // 2), settings.gate_alpha)
                 yield (
                     f"{skill}: these {kept:,.0f} rollouts of the final comparison show a gain of "
-                    f"{points:.0f} points in four of five cases, and a smaller one if the search "
-                    "has won its bets"
+                    f"{points:.0f} points in four of five cases, and a smaller one if the "
+                    "search's own samples show it, too"
                 )
 
     @property

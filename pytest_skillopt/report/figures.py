@@ -93,7 +93,8 @@ def calls(rows: Sequence[UsageRow]) -> str:
     own = sum(row.calls for row in rows if row.role == OWN_AGENT)
     said = f" ({number(own)} of them reported by tests)" if own else ""
     used = total(rows)
-    return f"{number(used.calls)}{said}, {number(used.cached)} from the cache"
+    more = f", and {number(used.cached)} more from the cache" if used.cached else ""
+    return f"{number(used.calls)}{said}{more}"
 
 
 def rollouts(result: Result) -> str:

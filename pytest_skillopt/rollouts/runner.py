@@ -414,6 +414,8 @@ class SerialExecutor(WorkersExecutor):
         raise KeyboardInterrupt
 
     def next(self) -> Rollout:
+        if not self._pending:
+            raise RuntimeError("no rollout is queued")
         request = self._last = cheapest(self._pending, self._last)
         late: list[str] = []
         try:
