@@ -61,18 +61,6 @@ def test_analysts_are_shown_by_figures_what_was_refuted(toy: ModuleType) -> None
     assert "Do not propose it in other words" in prompt
 
 
-def test_an_analyst_proposes_a_listed_edit_by_its_number(toy: ModuleType) -> None:
-    """Its text may be cut in the list, and other words would make a second edit of it."""
-    long = SampledEdit(toy.append(f"- Sort {'all ' * 200}rows."), 0.02, 0.4, 9)
-    reply = {"reasoning": "they are not sorted", "again": [1, 1, 0, 7], "edits": []}
-    model = toy.ToyOptimizer(script=lambda form, messages: json.dumps(reply))
-    context = toy.make_context(model, sampled=[long])
-    (patch,) = reflect([toy.make_record("test_a", "--")], context)
-    (edit,) = patch.edits
-    assert (edit.content, edit.tasks, edit.support) == (long.edit.content, ("test_a",), 1)
-    assert edit.reason == "they are not sorted"
-
-
 @each_row(
     ("numbers", "votes"),
     [(None, 0), ([], 0), ("none", 0), (["E1", {}, -1], 0), ([1], 1), (["1"], 1), ("1", 1), (1, 1)],

@@ -191,19 +191,3 @@ def test_the_folders_of_agents_are_searched_beside_the_visible_ones(
     put(root / "skills/invoices/SKILL.md")
     with pytest.raises(SkillError, match="2 skills under"):
         found(root)
-
-
-def test_the_first_folder_above_the_tests_that_has_skills_decides(tmp_path: Path) -> None:
-    first = put(tmp_path / "a/skills/x/SKILL.md")
-    second = put(tmp_path / "b/.claude/skills/y/SKILL.md")
-    third = put(tmp_path / "c/pkg/SKILL.md")
-    put(tmp_path / "c/pkg/assets/example/SKILL.md")
-    assert found(tmp_path, "a/tests") == first
-    assert found(tmp_path, "b/tests/unit") == second
-    assert found(tmp_path, "c/pkg/tests") == third
-    with pytest.raises(SkillError, match=r"4 skills under .*a/skills/x/SKILL.md, b/.claude/"):
-        found(tmp_path, "d/tests")
-    put(tmp_path / "b/skills/z/SKILL.md")
-    with pytest.raises(SkillError, match=r"2 skills under .*/b: b/.claude/.*, b/skills/z"):
-        found(tmp_path, "b/tests")
-    assert found(tmp_path, "a/tests") == first

@@ -59,25 +59,25 @@ def test_each_test_has_the_nearest_skill_in_all_the_places_that_agents_read(
         @pytest.mark.skill_task
         def test_it(skill): assert skill.name == "{name}"
     """
-    places = {"a": "a/skills/a", "b": "b/.claude/skills/b", "c": ".agents/skills/c"}
+    places = {"a": "a/skills/a", "b": "b/.claude/skills/b", "c": ".agents/skills/c", "d": "d"}
     for name, folder in places.items():
         tests = pytester.path / name / "tests"
         tests.mkdir(parents=True)
         (tests / f"test_{name}.py").write_text(dedent(source.format(name=name)))
         path = pytester.path / folder / "SKILL.md"
-        path.parent.mkdir(parents=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"---\nname: {name}\ndescription: D.\n---\n{name}\n")
     fixture = pytester.path / "c" / "tests" / "data" / "SKILL.md"
     fixture.parent.mkdir()
     fixture.write_text("---\nname: fixture\ndescription: D.\n---\nx\n")
 
-    result = pytester.runpytest_inprocess("a", "b")
-    result.assert_outcomes(passed=2)
+    result = pytester.runpytest_inprocess("a", "b", "d")
+    result.assert_outcomes(passed=3)
     result = pytester.runpytest_inprocess("--skillopt", "--skillopt-rollouts=1", "a", "b")
     result.stdout.fnmatch_lines(["*a/skills/a/SKILL.md*", "*b/.claude/skills/b/SKILL.md*"])
     result = pytester.runpytest_inprocess("c")
-    result.stdout.fnmatch_lines(["*3 skills under *.agents/skills/c/SKILL.md, a/skills/a*"])
-    for name in ("a", "b"):
+    result.stdout.fnmatch_lines(["*4 skills under *.agents/skills/c/SKILL.md, a/skills/a*"])
+    for name in ("a", "b", "d"):
         shutil.rmtree(pytester.path / name)
     pytester.runpytest_inprocess("c").assert_outcomes(passed=1)
 
