@@ -54,7 +54,7 @@ def leave(root: Path, result: Result, versions: Mapping[str, bytes]) -> bool:
     (run / "skills").mkdir(parents=True, exist_ok=True)
     for name, text in versions.items():
         (run / "skills" / f"{name}.md").write_bytes(text)
-    leave_proposal(root, Home(root / ".skillopt"), run, result)
+    leave_proposal(Home(root / ".skillopt"), run, result)
     return (root / ".skillopt" / "proposal").exists()
 
 

@@ -26,7 +26,7 @@ def pytest_skillopt_commands(commands: argparse._SubParsersAction[Any]) -> None:
     add_commands(commands)
 
 
-def pytest_skillopt_finished(config: pytest.Config, result: Result, folder: Path) -> None:
+def pytest_skillopt_finished(result: Result, folder: Path) -> None:
     """Replace the project's proposal by that of a training, or remove it; leave a receipt."""
     if result.mode == "train":
         from pytest_skillopt.plugins.propose.adopt import leave_receipt
@@ -34,6 +34,6 @@ def pytest_skillopt_finished(config: pytest.Config, result: Result, folder: Path
         from pytest_skillopt.run.directory import Home
 
         home = Home(folder.parents[1])
-        leave_proposal(config.rootpath, home, folder, result)
+        leave_proposal(home, folder, result)
         if written := [skill for skill in result.skills if skill.written]:
             leave_receipt(home, result.run, written)

@@ -20,7 +20,6 @@ from pytest_skillopt.errors import UsageError, UserError
 from pytest_skillopt.git import Clone
 from pytest_skillopt.plugins.propose.adopt import add_adopt
 from pytest_skillopt.plugins.propose.base import read_base
-from pytest_skillopt.plugins.propose.git import has_commit
 from pytest_skillopt.plugins.propose.proposal import FOLDER
 from pytest_skillopt.plugins.propose.publish import Outcome, Publisher
 from pytest_skillopt.plugins.propose.validate import base_entry
@@ -87,7 +86,7 @@ def _propose(args: argparse.Namespace) -> int:
     if not proposal.exists():
         tell(
             f"nothing to propose: there is no {proposal}, which a training writes if it accepts an "
-            "edit in a git repository"
+            "edit"
         )
         write_outputs({"pull-request-url": ""})
         return 0
@@ -119,16 +118,18 @@ def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) ->
 
     This module is a plugin of each training that is to be proposed.
     """
-    if not has_commit(config.rootpath):
-        return ""
+    refuses = "pytest-skillopt propose would refuse it now"
+    try:
+        clone = Clone(config.rootpath)
+        base = read_base(clone, "HEAD")
+    except UserError as error:
+        return f"{refuses}: {error}"
     told = []
-    clone = Clone(config.rootpath)
-    base = read_base(clone, clone.resolve("HEAD") or "")
     for skill in dict.fromkeys(task.skill for task in tasks):
         try:
             base_entry(clone.prefix + skill, base)
         except UserError as error:
-            told.append(f"{skill}: pytest-skillopt propose would refuse it now: {error}")
+            told.append(f"{skill}: {refuses}: {error}")
     return "\n".join(told)
 
 

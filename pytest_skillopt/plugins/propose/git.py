@@ -20,11 +20,9 @@ from pytest_skillopt.git import Git, GitError, GitFailed, scrub
 from pytest_skillopt.plugins.propose.errors import BranchMoved
 from pytest_skillopt.plugins.propose.forges import TOKENS, place
 from pytest_skillopt.rollouts.folders import TemporaryFolder
-from pytest_skillopt.untrusted import environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
 
     from pytest_skillopt.git import Clone, Entry
 
@@ -229,10 +227,3 @@ def find_remote(clone: Clone, name: str) -> Remote:
         if place(url) is None and not url.startswith("file://"):
             urls[use] = str((clone.directory / url).resolve())
     return Remote(name, urls["fetch"], urls["push"])
-
-
-def has_commit(root: Path) -> bool:
-    """Tell whether a project is in a git repository with a commit."""
-    with contextlib.suppress(GitError):
-        return bool(Git(root, environment()).resolve("HEAD"))
-    return False

@@ -11,7 +11,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.plugins.propose.git import has_commit
 from pytest_skillopt.rollouts.folders import TemporaryFolder
 from pytest_skillopt.run.directory import RESULT, replace_file
 from pytest_skillopt.skill.find import slug, unnamed
@@ -31,16 +30,15 @@ _ARMS = {"before": {"sample"}, "after": {"sample"}}
 _TRANSCRIPTS: Any = {"skills": {"__all__": {"tasks": {"__all__": _ARMS}}}}
 
 
-def leave_proposal(root: Path, home: Home, run: Path, result: Result) -> None:
+def leave_proposal(home: Home, run: Path, result: Result) -> None:
     """Replace the project's proposal by that of a run, or remove it if nothing was accepted.
 
-    Outside of git there is none. ``root`` is the project's root directory, ``run`` the run's
-    directory; the proposal is written to ``home``.
+    ``run`` is the run's directory; the proposal is written to ``home``.
 
     Raises:
         OSError: a file cannot be read or written.
     """
-    accepted = proposed(result) if has_commit(root) else {}
+    accepted = proposed(result)
     files = {RESULT: result.dump(_TRANSCRIPTS).encode()} if accepted else {}
     for name, row in accepted.items():
         after = Version.unpack((run / "skills" / f"{row.after}.md").read_bytes())

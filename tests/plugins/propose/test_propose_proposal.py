@@ -121,11 +121,6 @@ def test_symlink_in_place_of_the_proposal_is_not_followed(project: Project, tmp_
     assert (elsewhere / "precious").exists()
 
 
-def test_there_is_none_outside_of_git(tmp_path: Path) -> None:
-    result = with_skill(nothing_accepted(), status="accepted")
-    assert not leave(tmp_path, result, {"0" * 64: b"# One\n"})
-
-
 @given(st.text(max_size=100))
 def test_slug_is_always_a_name(name: str) -> None:
     assert re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?", slug(name))

@@ -627,6 +627,21 @@ def test_no_repository(
     assert "is not in a git repository" in refusal("propose", "--no-forge")
 
 
+def test_a_repository_that_git_refuses_is_told_before_a_night_is_paid_for_and_after(
+    project: Project, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As one that is another user's, in a container."""
+    (project.root / ".git" / "config").write_text("[core\n")
+    project.propose()
+    assert main(["propose", "--no-forge"]) == 1
+    assert "git rev-parse failed: fatal: bad config line" in capfd.readouterr().err
+    marked = "@pytest.mark.skill_task\ndef test_it(skill): pass\n"
+    (project.root / "test_it.py").write_text(f"import pytest\n\n{marked}")
+    assert main(["schedule", "--max-calls=9"]) == 0
+    told = "pytest-skillopt propose would refuse it now: git rev-parse failed: fatal: bad config"
+    assert told in capfd.readouterr().err
+
+
 def test_no_git(project: Project, monkeypatch: pytest.MonkeyPatch, refusal: Refusal) -> None:
     project.propose()
     monkeypatch.setenv("PATH", str(project.root))
