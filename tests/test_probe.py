@@ -85,6 +85,7 @@ def test_what_is_refused_asks_nothing(project: pytest.Pytester, chat_server: Cha
         project.runpytest_inprocess("--skillopt-compare", "SKILL.md", "SKILL.md", *serial).ret
         == wrong
     )
+    assert not [*project.path.glob(".skillopt/runs/*")], "the run was open by then"
     short = project.runpytest_inprocess("--skillopt-train", "--skillopt-max-rollouts=3", *serial)
     short.stdout.fnmatch_lines("*which leaves nothing to search*")
     assert not chat_server.probes

@@ -63,19 +63,6 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-def test_the_skill_is_the_system_prompt(chat_server: ChatServer, agent: Agent) -> None:
-    chat_server.script('{"total": 3}')
-    reply = agent("What is the total?")
-    assert chat_server.bodies[0]["messages"] == [
-        {"role": "system", "content": SKILL},
-        {"role": "user", "content": "What is the total?"},
-    ]
-    assert reply == '{"total": 3}'
-    assert reply.json()["total"] == 3
-    assert type(reply.text) is str
-    assert reply.text == reply
-
-
 @pytest.mark.parametrize(
     "parts",
     [

@@ -79,11 +79,14 @@ def test_a_role_without_a_model_falls_back(given: dict[str, str], role: Any, mod
 
 
 def test_the_base_url_goes_with_the_model_it_was_given_for() -> None:
-    local = {"target": "openai:b@http://localhost:8000/v1/"}
+    """So does the name under which the server knows the limit of a reply."""
+    local = {"target": "openai:b@http://localhost:8000/v1/", "requests": "max_output_tokens = 9"}
     borrowed = model_config(settings(**local), "optimizer", {})
     own = model_config(settings(**local, optimizer="openai:gpt-5"), "optimizer", KEY)
     assert borrowed.base_url == "http://localhost:8000/v1"
     assert own.base_url == "https://api.openai.com/v1"
+    assert borrowed.parameters == {"max_tokens": 9}
+    assert own.parameters == {"max_completion_tokens": 9}
 
 
 @each_row(
@@ -184,25 +187,6 @@ def test_a_line_holds_for_every_role_or_for_one_which_wins() -> None:
     protect_requests(settings(requests=REQUESTS))
     hidden = redact("of-judges of-a-team", {"JUDGE_KEY": "of-judges", "MY_TEAM": "of-a-team"})
     assert hidden == "[redacted JUDGE_KEY] [redacted MY_TEAM]"
-
-
-def test_what_shapes_a_reply_stands_in_the_parameters() -> None:
-    given = settings(model="openai:m", requests=REQUESTS, base_url="http://localhost:1/v1")
-    assert model_config(given, "target", {}).parameters == {
-        "temperature": 0.7,
-        "max_tokens": 100,
-        "extra_body": {"enable_thinking": False},
-    }
-    assert model_config(given, "optimizer", {}).parameters == {
-        "top_p": 0.9,
-        "reasoning_effort": "high",
-        "max_tokens": 9000,
-    }
-    environ = {"JUDGE_KEY": "sk-of-the-judge", "MY_TEAM": "the red one"}
-    judge = model_config(given, "judge", environ)
-    with mock.patch.dict(os.environ, environ):
-        assert judge.api_key() == "sk-of-the-judge"
-        assert judge.headers() == {"X-Team": "the red one"}
 
 
 @each_row(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-import pytest
 from kept_runs import home, keep_run
 
 from pytest_skillopt import cli
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 __all__ = ["home"]
 
@@ -45,25 +46,3 @@ def test_a_cost_without_a_role_says_so(home: Path, capsys: pytest.CaptureFixture
     keep_run(home, "20260103-000000-cc", unpriced="optimizer")
     assert cli.main(["show", "--list"]) == 0
     assert "$0.25 without optimizer" in capsys.readouterr().out
-
-
-def test_a_run_that_a_usage_error_ended_leaves_nothing_to_list(
-    pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The run was open when the mode found that there is nothing to check against."""
-    pytester.path.joinpath("SKILL.md").write_text("---\nname: a\ndescription: b\n---\nText.\n")
-    pytester.makepyfile(
-        """
-        import pytest
-
-        @pytest.mark.skill_task
-        def test_one(skill): pass
-        """
-    )
-    result = pytester.runpytest_inprocess("--skillopt-compare", "SKILL.md", "SKILL.md")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert [*pytester.path.glob(".skillopt/runs/*")] == []
-    assert cli.main(["show", "--list"]) == cli.USAGE_ERROR
-    said = capsys.readouterr()
-    assert "no run in" in said.err
-    assert "skipped" not in said.out
