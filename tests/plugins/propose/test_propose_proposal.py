@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from hypothesis import given
 from hypothesis import strategies as st
-from made_results import with_skill
 from skill_project import leave, sha256
 from tables import each_row
 
