@@ -353,7 +353,7 @@ class ChatModel(Client):
                 keep(fault.fallback)
                 return ""
             said = f"{self.name}: {fault}"
-            if not (fault.fatal or fault.unreached or _is_refusal(fault)):
+            if not (fault.fatal or fault.unreached or fault.refused):
                 return said
             words = f"the {self.config.role} model cannot be used: {said}"
             raise ModelConfigError(words) from None
@@ -448,10 +448,6 @@ def _joined(first: Any, second: Any) -> Any:
 def _plain(messages: Messages) -> list[dict[str, Any]]:
     """Return the messages without a system role, which filters take for an attempt to command."""
     return with_system_role([{"role": "system", "content": _PLAINLY}, *messages], "user")
-
-
-def _is_refusal(fault: ModelFault) -> bool:
-    return 400 <= fault.status < 500 and not fault.retry
 
 
 def _purpose(account: Account) -> str:

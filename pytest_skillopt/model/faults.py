@@ -134,13 +134,12 @@ def _server(error: Any) -> str:
 
     from pytest_skillopt.model.config import is_local
 
-    url = error.request.url
+    url, proxies = error.request.url, getproxies()
     server = f"{url.scheme}://{url.netloc.decode()}"
-    if is_local(server) or proxy_bypass(url.host):
+    name = url.scheme if url.scheme in proxies else "all"
+    if is_local(server) or proxy_bypass(url.host) or name not in proxies:
         return server
-    for name in {url.scheme, "all"} & getproxies().keys():
-        server += f" through {name.upper()}_PROXY"
-    return server
+    return f"{server} through {name.upper()}_PROXY"
 
 
 def estimate_tokens(text: str) -> int:

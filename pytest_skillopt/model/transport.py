@@ -112,9 +112,9 @@ class BoundedClient(openai.DefaultHttpxClient):
         for part in response.iter_bytes():
             kept.append(part)
             size += len(part)
-            if size > self._most and response.status_code >= 400:
-                break  # the beginning of an error says enough
             if size > self._most:
+                if response.status_code >= 400:
+                    break  # the beginning of an error says enough
                 words = f"the reply is longer than {self._most:,} bytes; set max_output_tokens"
                 raise ModelFault(f"{words} in skillopt_requests", answered=True)
         return b"".join(kept)
