@@ -9,6 +9,7 @@ find that a cap is used up.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import threading
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_skillopt.rollouts.folders import SkillVersions
 from pytest_skillopt.rollouts.rollout import Rollout
-from pytest_skillopt.untrusted import hide_values, shown
+from pytest_skillopt.untrusted import hide_values, secret_variables, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -205,7 +206,7 @@ class WorkersExecutor:
         if rollout.request.key != key:
             raise ValueError(f"a worker answered {key} with a rollout of {rollout.request}")
         # A worker cannot redact the keys that only this process knows.
-        return rollout.rewritten(hide_values)
+        return rollout.rewritten(functools.partial(hide_values, environ=secret_variables()))
 
     def cancel(self, keys: Iterable[str]) -> set[str]:
         with self._changed:
