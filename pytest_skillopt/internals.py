@@ -76,6 +76,7 @@ _PRUNE_ABOVE = 16
 def fresh_copy(item: pytest.Item) -> pytest.Item:
     """Copy a collected item as if it had not run: same node id, same parent, separate state."""
     clone: Any = copy.copy(item)
+    clone.location = item.location  # is found once for all copies
     clone._report_sections = []
     clone.user_properties = list(item.user_properties)
     clone.own_markers = list(item.own_markers)
