@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_skillopt.model.agent import Agent
+    from pytest_skillopt.model.tools import Tool
     from pytest_skillopt.rollouts.context import Recorder, Skill
 
 
@@ -62,8 +63,27 @@ def rollout(request: pytest.FixtureRequest) -> Recorder:
     return recorder(request)
 
 
+@pytest.fixture(scope="session")
+def _skillopt_skill_agent(
+    request: pytest.FixtureRequest, _skillopt_skill: Skill
+) -> tuple[str, list[Tool]]:
+    """Provide the system prompt of ``skill_agent`` and the tool that reads the skill's files."""
+    from pytest_skillopt.skill.read import reader
+
+    tools = []
+    for read in reader(_skillopt_skill.path, request.config.rootpath):
+        # Pydantic is slow to import, and may be missing on another machine.
+        from pytest_skillopt.model.tools import make_tool
+
+        tools.append(make_tool(read))
+    text = _skillopt_skill.body if tools else _skillopt_skill.text
+    return "\n\n".join(filter(None, [_skillopt_skill.memory, text])), tools
+
+
 @pytest.fixture
-def skill_agent(request: pytest.FixtureRequest, _skillopt_skill: Skill) -> Agent:
+def skill_agent(
+    request: pytest.FixtureRequest, _skillopt_skill_agent: tuple[str, list[Tool]]
+) -> Agent:
     """Call the target model with the skill as system prompt.
 
     ``skill_agent(prompt)`` returns a ``Reply``. For a skill with files in references/, scripts/ or
@@ -73,12 +93,9 @@ def skill_agent(request: pytest.FixtureRequest, _skillopt_skill: Skill) -> Agent
     from pytest_skillopt.model.agent import Agent
     from pytest_skillopt.model.roles import Models
     from pytest_skillopt.rollouts.context import model_of_test, recorder
-    from pytest_skillopt.skill.read import reader
 
-    running, skill = recorder(request), _skillopt_skill
-    own_tools = reader(skill.path, request.config.rootpath)
-    text = skill.body if own_tools else skill.text
-    system = "\n\n".join(filter(None, [skill.memory, text]))
+    running = recorder(request)
+    system, own_tools = _skillopt_skill_agent
     with without_traceback():
         models = Models.of(request.config)
         return Agent(

@@ -12,13 +12,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_skillopt import hookspecs, options
-from pytest_skillopt.fixtures import _skillopt_skill, refuse_windows, rollout, skill, skill_agent
+from pytest_skillopt.fixtures import (
+    _skillopt_skill,
+    _skillopt_skill_agent,
+    refuse_windows,
+    rollout,
+    skill,
+    skill_agent,
+)
 from pytest_skillopt.plugins import enter_session, register_builtin
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-__all__ = ["_skillopt_skill", "rollout", "skill", "skill_agent"]
+__all__ = ["_skillopt_skill", "_skillopt_skill_agent", "rollout", "skill", "skill_agent"]
 
 _MARKER = (
     "skill_task(*, skill=None, split=None, rollouts=None, min_pass_rate=None, group=None, "

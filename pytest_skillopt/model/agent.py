@@ -128,7 +128,7 @@ class Agent:
     record: Callable[[str, str], None] = lambda role, content: None
     on_usage: Callable[[Usage], None] = lambda usage: None
     max_turns: int = 16
-    own_tools: Sequence[Callable[..., Any]] = ()
+    own_tools: Sequence[Tool] = ()
 
     def __post_init__(self) -> None:
         self._asked: Counter[str] = Counter()

@@ -61,8 +61,8 @@ class Tool:
         return _as_text(result)
 
 
-def make_tools(functions: Iterable[Callable[..., Any]]) -> dict[str, Tool]:
-    """Make tools by name.
+def make_tools(functions: Iterable[Callable[..., Any] | Tool]) -> dict[str, Tool]:
+    """Make tools by name; those that are made already are taken as they are.
 
     Raises:
         TypeError: a function that cannot be declared.
@@ -70,7 +70,7 @@ def make_tools(functions: Iterable[Callable[..., Any]]) -> dict[str, Tool]:
     """
     made: dict[str, Tool] = {}
     for function in functions:
-        tool = make_tool(function)
+        tool = function if isinstance(function, Tool) else make_tool(function)
         if tool.name in made:
             raise ValueError(f"two tools are named {tool.name!r}; rename one of the functions")
         made[tool.name] = tool
