@@ -108,11 +108,11 @@ def _changes(shift: int) -> list[float]:
     return [RATES[after] - rate for rate, after in zip(RATES, _places(shift), strict=True)]
 
 
-@lru_cache(maxsize=1 << 16)
-def _shifted(passed: float, n: int, shift: int) -> list[float]:
-    """Return the likelihood of a candidate's samples, by the incumbent's rate."""
+@lru_cache(maxsize=1 << 14)
+def _shifted(passed: float, n: int, common: int) -> list[list[float]]:
+    """Return the likelihood of a candidate's samples, by the task's shift and the rate before."""
     likelihood = _likelihood(passed, n)
-    return [likelihood[place] for place in _places(shift)]
+    return [[likelihood[place] for place in _places(shift + common)] for shift in SHIFTS]
 
 
 class Posterior:
@@ -183,8 +183,7 @@ class Posterior:
         of the candidate's samples given the rate.
         """
         before = list(map(mul, self._rates, _likelihood(pair.before, pair.before_n)))
-        after = [_shifted(pair.after, pair.after_n, shift + self.common) for shift in SHIFTS]
-        return before, after
+        return before, _shifted(pair.after, pair.after_n, self.common)
 
     def _learn(self, tasks: Counter[Pair]) -> None:
         """Fit the distributions of rates and shifts to the tasks once."""
