@@ -140,7 +140,7 @@ class Form(ABC):
         return np.asarray(self.weight[:, self.helps].sum(1))
 
     @abstractmethod
-    def rates(self, ideas: Collection[int], places: Sequence[int] | slice = EVERY) -> Floats:
+    def rates(self, ideas: Collection[int], places: slice = EVERY) -> Floats:
         """Return the expected pass rate of each of these places under a document."""
 
     @abstractmethod
@@ -255,7 +255,7 @@ class Needs(Form):
         self._loss = np.vstack([self._loss, np.zeros(self.places)])
         self._harm = np.vstack([self._harm, np.zeros(self.places)])
 
-    def rates(self, ideas: Collection[int], places: Sequence[int] | slice = EVERY) -> Floats:
+    def rates(self, ideas: Collection[int], places: slice = EVERY) -> Floats:
         """Return the expected pass rate of each of these places under a document."""
         covered, unharmed = self._factors(ideas, places)
         low, span = self._rates[places] @ self._low, self._rates[places] @ self._span
@@ -291,8 +291,8 @@ class Needs(Form):
         """Return pass rates with an idea and without it, and if it bears on no place."""
         always, half = sorted(set(kept) - {idea, *halves}), list(halves)
         covered, _ = self._factors({idea, *always, *half})
-        covered = covered * np.prod(1 - self._loss[half] / 2, 0)
-        unharmed = np.prod(1 - self._harm[always], 0) * np.prod(1 - self._harm[half] / 2, 0)
+        covered = covered * (1 - self._loss[half] / 2).prod(0)
+        unharmed = (1 - self._harm[always]).prod(0) * (1 - self._harm[half] / 2).prod(0)
         low, span = self._rates @ self._low, self._rates @ self._span
         plain = (low + span * covered) * unharmed
         with_it = plain[:, None] * (1 - self._harms)
@@ -300,15 +300,12 @@ class Needs(Form):
         without = (low[:, None] + span[:, None] * partly) * unharmed[:, None]
         return with_it, without, plain
 
-    def _factors(
-        self, ideas: Collection[int], places: Sequence[int] | slice = EVERY
-    ) -> tuple[Floats, Floats]:
+    def _factors(self, ideas: Collection[int], places: slice = EVERY) -> tuple[Floats, Floats]:
         """Return ``c`` and ``h`` of places under a document."""
         missing = np.ones(len(self._loss), bool)
         missing[list(ideas)] = False
-        loss, harm = self._loss[:, places], self._harm[:, places]
-        covered = (1 - self._unmet[places]) * np.prod(1 - loss[missing], 0)
-        return covered, np.prod(1 - harm[~missing], 0)
+        spared = (1 - self._loss[missing, places]).prod(0)
+        return (1 - self._unmet[places]) * spared, (1 - self._harm[~missing, places]).prod(0)
 
     def _evidence(self, seen: Seen, inside: Flags, covered: Floats, unharmed: Floats) -> Floats:
         """Return the log likelihood of each place under each effect of an idea.
@@ -386,7 +383,7 @@ class Shifts(Form):
         super().grow()
         self._shift = np.vstack([self._shift, np.zeros(self.places)])
 
-    def rates(self, ideas: Collection[int], places: Sequence[int] | slice = EVERY) -> Floats:
+    def rates(self, ideas: Collection[int], places: slice = EVERY) -> Floats:
         """Return the expected pass rate of each of these places under a document."""
         return self._at(self._shift[:, places][sorted(ideas)].sum(0), places)
 
@@ -422,7 +419,7 @@ class Shifts(Form):
         without = np.repeat(plain[:, None], len(self._effect), 1)
         return moved[:, self._effect], without, plain
 
-    def _at(self, shift: Floats, places: Sequence[int] | slice = EVERY) -> Floats:
+    def _at(self, shift: Floats, places: slice = EVERY) -> Floats:
         """Return the expected pass rate of places with their log odds shifted."""
         odds = self._grid + shift[:, None]
         return np.asarray((self._base[places] / (1 + np.exp(-odds))).sum(1))

@@ -8,6 +8,7 @@ accepts a skill: a model that is wrong costs samples, never a wrong verdict.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections import Counter
@@ -251,7 +252,8 @@ class Model:
         if not is_new(drawn):
             return None
         whole = frozenset[int]().union(*(max(sets, key=len) for sets in map(_sets, job.factors)))
-        weights = {factor: self._worth(factor, job, whole) for factor in job.factors}
+        rate = functools.cache(functools.partial(self._rate, job.task))
+        weights = {factor: _worth(factor, whole, rate) for factor in job.factors}
         stakes = [factor for factor in job.factors if weights[factor] > MATTERS]
         stakes = sorted(stakes, key=lambda factor: -weights[factor])[:STAKES]
         free = _ideas_of(stakes)
@@ -261,8 +263,8 @@ class Model:
             if is_new(document):
                 chance = math.prod(odds for _, odds in choice)
                 chances.append(chance)
-                terms.append(chance * self._rate(job.task, document))
-        own, mean = self._rate(job.task, drawn), math.fsum(terms) / math.fsum(chances)
+                terms.append(chance * rate(document))
+        own, mean = rate(drawn), math.fsum(terms) / math.fsum(chances)
         return (own, mean) if own != mean else None
 
     # The candidate.
@@ -428,12 +430,12 @@ class Model:
 
     def _tells(self, ideas: Sequence[Idea]) -> Floats:
         """Return what a sample of each task tells about each idea, in nats; ideas x tasks."""
-        tells = np.zeros((len(ideas), self._tasks))
+        tells, kept = np.zeros((len(ideas), self._tasks)), self.kept
         reached = {form: self._reached(form) for form in self._forms}
         for row, idea in enumerate(ideas):
             halves = [other for other in ideas if other != idea]
             for weight, form in zip(self._weights, self._forms, strict=True):
-                told = self._places.by_task(form.tells(idea, halves, self.kept), 0.0)
+                told = self._places.by_task(form.tells(idea, halves, kept), 0.0)
                 tells[row] += weight * (told * reached[form]).sum(1)
         return tells
 
@@ -456,14 +458,6 @@ class Model:
                 chances.update(dict.fromkeys((idea, *sorted(rivals)), 2 / 3))
         return chances
 
-    def _worth(self, factor: Factor, job: Job, whole: frozenset[Idea]) -> float:
-        """Return how far the pass rate of a job's task depends on a choice within a document."""
-        if len(factor) < 2:
-            return 0.0
-        rest = whole - _ideas_of([factor])
-        rates = [self._rate(job.task, rest | ideas) for ideas, _ in factor]
-        return max(rates) - min(rates)
-
     def _rate(self, task: int, ideas: Collection[Idea]) -> float:
         rate = sum(
             weight * self._pass_rate(form, task, ideas)
@@ -481,6 +475,15 @@ class Model:
 
 def _sets(factor: Factor) -> list[frozenset[Idea]]:
     return [ideas for ideas, _ in factor]
+
+
+def _worth(
+    factor: Factor, whole: frozenset[Idea], rate: Callable[[frozenset[Idea]], float]
+) -> float:
+    """Return how far the pass rate of a task depends on a choice within a document."""
+    rest = whole - _ideas_of([factor])
+    rates = [rate(rest | ideas) for ideas, _ in factor]
+    return max(rates) - min(rates)
 
 
 def _ideas_of(factors: Iterable[Factor]) -> frozenset[Idea]:

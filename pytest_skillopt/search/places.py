@@ -62,9 +62,9 @@ class Places:
         rank = bisect_right(self._places[task], place) - 1
         return MOST * task + max(0, rank)
 
-    def of(self, task: int) -> range:
+    def of(self, task: int) -> slice:
         """Return the numbers of a task's places, the first one first."""
-        return range(MOST * task, MOST * task + len(self._places[task]))
+        return slice(MOST * task, MOST * task + len(self._places[task]))
 
     def outcomes(self, task: int, failed_at: Place | None) -> Iterator[tuple[int, bool]]:
         """Yield the numbers of the places that a sample reached, and whether it passed each.
@@ -74,7 +74,7 @@ class Places:
             failed_at: place of its failure; None if it passed.
         """
         last = None if failed_at is None else self.number(task, failed_at)
-        for number in self.of(task):
+        for number in range(len(self))[self.of(task)]:
             yield number, number != last
             if number == last:
                 return
