@@ -134,11 +134,6 @@ class Form(ABC):
         self.weight = np.vstack([self.weight, np.exp(self._prior)])
         self.reach = np.concatenate([self.reach, np.zeros((1, *self.reach.shape[1:]))])
 
-    @property
-    def good(self) -> Floats:
-        """Probability that each idea helps."""
-        return np.asarray(self.weight[:, self.helps].sum(1))
-
     @abstractmethod
     def rates(self, ideas: Collection[int], places: slice = EVERY) -> Floats:
         """Return the expected pass rate of each of these places under a document."""
