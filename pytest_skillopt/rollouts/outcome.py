@@ -11,6 +11,7 @@ import dis
 import inspect
 from dataclasses import dataclass
 from pathlib import Path
+from traceback import walk_tb
 from typing import TYPE_CHECKING
 
 import pytest
@@ -308,8 +309,7 @@ def line_in_test(item: pytest.Item, excinfo: pytest.ExceptionInfo[BaseException]
     if excinfo is None or function is None:
         return 0
     code = getattr(inspect.unwrap(function), "__code__", None)
-    lines = (entry.lineno + 1 for entry in excinfo.traceback if entry.frame.code.raw is code)
-    return next(lines, 0)
+    return next((line for frame, line in walk_tb(excinfo.tb) if frame.f_code is code), 0)
 
 
 def _location(config: pytest.Config, phase: Phase) -> str:
