@@ -60,12 +60,8 @@ class Context:
     """Maximum edits that an analyst proposes, or that a selection keeps."""
     minibatch: int = 8
     """Tasks in one call of an analyst."""
-    repeat: int = 1
-    """Calls for each minibatch, each with another draw."""
     draw: int = 0
-    """Number of the first draw; candidates of one step differ in it."""
-    at_once: bool = False
-    """Each analyst is told its number, so that equal questions are not put one after the other."""
+    """Number of the draw; rounds of one step differ in it."""
 
     @property
     def form(self) -> type[Edits]:

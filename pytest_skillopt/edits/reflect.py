@@ -93,21 +93,17 @@ def ask_for_edits(
 def ask_analysts(
     template: str, form: type[FormT], records: Sequence[TaskRecord], context: Context
 ) -> list[tuple[list[TaskRecord], FormT]]:
-    """Ask an analyst about each minibatch of each draw; return the answered ones with answers."""
-    batches, questions = [], []
-    for draw in range(context.draw, context.draw + context.repeat):
-        name = f"{template}/{draw}"
-        for number, batch in enumerate(minibatches(records, context.minibatch, context, name)):
-            rollouts = evidence(batch, context)
-            if draw and context.at_once:
-                rollouts += f"\n\nYou are analyst {draw + 1}."
-            section = ("Rollouts", rollouts)
-            label = f"{name}/{number}"
-            question = context.question(
-                "reflect", template, form, section, label=label, budget=context.budget
-            )
-            batches.append(batch)
-            questions.append(question)
+    """Ask an analyst about each minibatch; return the answered ones with their answers."""
+    name = f"{template}/{context.draw}"
+    batches = minibatches(records, context.minibatch, context, name)
+    questions = []
+    for number, batch in enumerate(batches):
+        section = ("Rollouts", evidence(batch, context))
+        label = f"{name}/{number}"
+        question = context.question(
+            "reflect", template, form, section, label=label, budget=context.budget
+        )
+        questions.append(question)
     answers = zip(batches, context.calls.ask(questions), strict=True)
     return [(batch, answer) for batch, answer in answers if answer is not None]
 

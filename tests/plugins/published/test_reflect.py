@@ -34,12 +34,6 @@ def test_failures_and_successes_are_shown_apart(toy: ModuleType) -> None:
     assert len(prompts_of(toy, records, failure_only=True)) == 1
 
 
-def test_every_draw_asks_anew(toy: ModuleType) -> None:
-    model = toy.ToyOptimizer()
-    reflect([toy.make_record("a", "--")], toy.make_context(model, repeat=3))
-    assert len({sample for _, sample, _ in model.asked}) == 3
-
-
 def test_ways_of_failing_are_not_mixed_where_they_fill_a_minibatch(toy: ModuleType) -> None:
     records = [
         toy.make_record(f"{way}{i}", "--", message=f"{way} is wrong")
