@@ -91,7 +91,7 @@ def project_path(path: str | PurePath, root: Path) -> str:
     place, top = root / path, root.resolve()
     try:
         folder, target = place.parent.resolve(), place.resolve()
-    except (OSError, RuntimeError):  # links in a circle
+    except (OSError, RuntimeError, ValueError):  # links in a circle, NUL
         return PurePath(path).as_posix()
     real = target if target.name == place.name else folder / place.name
     return (real.relative_to(top) if real.is_relative_to(top) else PurePath(path)).as_posix()

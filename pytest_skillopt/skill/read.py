@@ -94,13 +94,13 @@ def _resolved(path: Path) -> Path:
     try:
         return path.resolve(strict=True)
     except FileNotFoundError:
-        if path.is_symlink():
+        if os.path.islink(path):
             nowhere = f"a link to {path.readlink()}, which does not exist"
             raise SkillError(f"{path}: {nowhere}; correct the link, or remove it") from None
         set_it = f"set skillopt_skill or skill= on the marker to the path of a {SKILL_FILE}"
         way_out = f"{set_it}, or write one (docs/getting-started.md)"
         raise SkillError(f"{path}: no such file; {way_out}") from None
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         raise SkillError(f"{path}: cannot be resolved ({error})") from None
 
 

@@ -7,7 +7,7 @@ import pytest
 from tables import each_row
 
 from pytest_skillopt.skill import read
-from pytest_skillopt.skill.find import AGENT_FOLDERS, find_skill, skill_paths
+from pytest_skillopt.skill.find import AGENT_FOLDERS, find_skill, project_path, skill_paths
 from pytest_skillopt.skill.read import read_skill, skill_files
 from pytest_skillopt.skill.text import SkillError
 from pytest_skillopt.skill.trained import Trained
@@ -84,6 +84,8 @@ def test_what_cannot_be_trained_is_named(tmp_path: Path, monkeypatch: pytest.Mon
         "out.md": "lies outside of the project",
         "../outside.md": f"outside of the project .*, or run pytest with --rootdir={tmp_path}$",
         "loop.md": "cannot be resolved",
+        "nul\0.md": "cannot be resolved .embedded null",
+        "missing/" + "y" * 5000: "no such file",
         "dangling.md": "dangling.md: a link to .*nothing.md, which does not exist; correct",
         "folder": "is not a regular file",
         "pipe.md": "is not a regular file",
@@ -92,7 +94,7 @@ def test_what_cannot_be_trained_is_named(tmp_path: Path, monkeypatch: pytest.Mon
         "large.md": "20 bytes, at most 10",
     }.items():
         with pytest.raises(SkillError, match=message):
-            read_skill(Path(name), root)
+            read_skill(Path(project_path(name, root)), root)
 
 
 def test_the_write_is_complete_and_leaves_nothing_behind(tmp_path: Path) -> None:
