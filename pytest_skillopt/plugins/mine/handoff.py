@@ -8,7 +8,6 @@ without price and tokens.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import sys
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.cli import tell
 from pytest_skillopt.errors import UsageError, UserError
-from pytest_skillopt.model.types import Completion, ModelConfigError, Usage
+from pytest_skillopt.model.types import Completion, ModelConfigError, ModelFault, Usage
 from pytest_skillopt.run.directory import replace_file
 from pytest_skillopt.skill.read import read_bounded
 from pytest_skillopt.skill.text import SkillError
@@ -73,6 +72,7 @@ class Handoff:
         Raises:
             CapReached: the time is over; a continued run uses an answer that comes later.
             ModelConfigError: tools are requested.
+            ModelFault: the answer is not a regular file (a pipe would never end), or too large.
         """
         if asked.get("tools"):
             raise ModelConfigError("handoff only answers prompts; it cannot be an agent with tools")
@@ -90,18 +90,27 @@ class Handoff:
                 self._tell(
                     f"skillopt: prompts wait in {self._folder}; pytest-skillopt handoff lists them"
                 )
-        before = None
+        before = ""
         while True:
             # Read until two reads agree: the file may still be being written.
-            with contextlib.suppress(FileNotFoundError):
-                with answer.open("rb") as file:
-                    text = file.read(MOST_BYTES).decode("utf-8", "replace")
-                if text.strip() and text == before:
-                    self._throttle.note(usage, (self._role, stage, task))
-                    return Completion(text, usage=usage)
-                before = text
+            text = _read(answer)
+            if text.strip() and text == before:
+                self._throttle.note(usage, (self._role, stage, task))
+                return Completion(text, usage=usage)
+            before = text
             self._throttle.check_time()
             time.sleep(_PAUSE)
+
+
+def _read(answer: Path) -> str:
+    """Read an answer, empty if there is none yet; ModelFault if it cannot be read."""
+    try:
+        return read_bounded(answer, MOST_BYTES).decode("utf-8", "replace")
+    except FileNotFoundError:
+        return ""
+    except (OSError, SkillError) as error:
+        words = f"the answer cannot be read: {error}; remove it, and run again"
+        raise ModelFault(words, fatal=True) from None
 
 
 def _prompt(key: str, stage: str, messages: Messages, form: dict[str, Any] | None) -> str:
@@ -115,9 +124,14 @@ def _prompt(key: str, stage: str, messages: Messages, form: dict[str, Any] | Non
 
 def waiting(folder: Path) -> list[Path]:
     """List the prompts without an answer, the oldest first."""
-    prompts = [path for path in folder.glob("*.md") if not path.name.endswith(_ANSWER)]
-    open_ = [path for path in prompts if not path.with_suffix(_ANSWER).exists()]
-    return sorted(open_, key=lambda path: path.stat().st_mtime)
+    prompts = [
+        path
+        for path in folder.glob("*.md")
+        if path.is_file()
+        and not path.name.endswith(_ANSWER)
+        and not path.with_suffix(_ANSWER).exists()
+    ]
+    return sorted(prompts, key=lambda path: path.stat().st_mtime)
 
 
 def _from_input() -> bytes:
@@ -142,7 +156,7 @@ def command(folder: Path, key: str, answer: str) -> int:
         prompts = waiting(folder)
         tell(f"waiting in {folder}:" if prompts else "no prompt is waiting for an answer")
         for path in prompts:
-            title = path.read_text(encoding="utf-8").partition("\n")[0]
+            title = path.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
             tell(f"  {path.stem}  {title.removeprefix('# ')}")
         return 0
     path = folder / f"{key}.md"
@@ -151,7 +165,7 @@ def command(folder: Path, key: str, answer: str) -> int:
             f"there is no prompt {key!r} in {folder}: pytest-skillopt handoff lists those that wait"
         )
     if not answer:
-        tell(path.read_text(encoding="utf-8").removesuffix("\n"))
+        tell(path.read_text(encoding="utf-8", errors="replace").removesuffix("\n"))
         return 0
     try:
         text = (_from_input() if answer == "-" else read_bounded(Path(answer), MOST_BYTES)).decode()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from contextlib import contextmanager
 from threading import Event, Thread
 from typing import TYPE_CHECKING
@@ -169,9 +171,33 @@ def test_prompts_are_listed_printed_and_answered(
     assert "  abc  reflect\n" in out
     assert main(["handoff", "abc"]) == 0
     assert "\n::" not in capsys.readouterr().out
+    (folder / "def.md").write_bytes(b"# \xff")
+    (folder / "folder.md").mkdir()
+    os.mkfifo(folder / "pipe.md")
+    (folder / "gone.md").symlink_to("nowhere")
+    assert main(["handoff"]) == main(["handoff", "def"]) == 0
+    assert [path.stem for path in waiting(folder)] == ["abc", "def"]
     (tmp_path / "reply").write_text("the reply")
     assert main(["handoff", "abc", "--answer", "reply"]) == 0
     assert (folder / "abc.answer.md").read_text() == "the reply"
+
+
+def test_an_answer_that_is_not_a_file_ends_the_run(pytester: pytest.Pytester) -> None:
+    """A pipe would be waited for beyond every cap; a fault of the model is no failure of a task."""
+    (pytester.path / "SKILL.md").write_text(HELLO)
+    pytester.makepyfile(test_greeting=ASKING)
+    pytester.makeini("[pytest]\nskillopt_target = handoff\n")
+    folder = pytester.path / ".skillopt" / "handoff"
+
+    def answer(prompt: Path) -> None:
+        with contextlib.suppress(FileExistsError):
+            os.mkfifo(prompt.with_suffix(".answer.md"))
+
+    with answering(folder, answer):
+        assert pytester.runpytest_inprocess("--skillopt").ret == 1
+    result = latest_result(pytester.path)
+    assert "the answer cannot be read: " in result["reason"]
+    assert result["status"] == "unmeasured"
 
 
 @pytest.mark.parametrize(
