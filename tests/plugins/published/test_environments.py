@@ -13,7 +13,6 @@ from run_files import latest_entries
 
 from pytest_skillopt.plugins.published import (
     pytest_skillopt_result,
-    tasks_of,
 )
 from pytest_skillopt.plugins.published.environments import settle
 from pytest_skillopt.run.result import Arm
@@ -252,13 +251,16 @@ def test_episodes_that_a_loader_only_plans_are_tasks(project: pytest.Pytester, l
     )
 
 
-def test_two_environments_may_call_one_function(project: pytest.Pytester) -> None:
+def test_two_environments_may_call_one_function_under_skills_of_their_own(
+    project: pytest.Pytester,
+) -> None:
     (line,) = (line for line in ADAPTER.splitlines() if line.startswith("test_names"))
-    source = f"{ADAPTER}\n{line.replace('test_names', 'test_more')}\n"
-    project.makepyfile(test_env=source)
+    other = line.replace("test_names", "test_more").replace("cfg=", "skill='other.md', cfg=")
+    project.makepyfile(test_env=f"{ADAPTER}\n{other}\n")
     (project.path / "SKILL.md").write_text(f"{SKILL}\n{RULE}\n")
+    (project.path / "other.md").write_text(SKILL)
     result = project.runpytest_inprocess("--skillopt", "--skillopt-rollouts=1", "-k", "Ada")
-    result.assert_outcomes(passed=2)
+    result.assert_outcomes(passed=1, failed=1)
 
 
 def test_a_score_that_is_no_number_does_not_pass() -> None:
@@ -321,15 +323,6 @@ def test_an_agent_that_did_not_run_is_a_fault_and_no_wrong_answer(
     assert "infrastructure error" in said
     assert f"agent_ok is False): {reason or 'it gives no fail_reason'}" in said
     assert "0.0 %" not in said
-
-
-def test_tasks_carry_their_splits() -> None:
-    item = {"id": "a", "question": "q", "answers": ["x"]}
-    env = qa.SimpleQAEnv(train_items=[item], val_items=[], test_items=[item])
-    test = tasks_of(env, skill="S.md")
-    (mark,) = test.pytestmark  # type: ignore[attr-defined]
-    splits = [param.marks[0].kwargs for param in mark.args[1]]
-    assert splits == [{"split": "train", "skill": "S.md"}, {"split": "test", "skill": "S.md"}]
 
 
 def test_a_skipped_task_is_not_counted_with_its_kind() -> None:
