@@ -37,6 +37,24 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
     return pytester
 
 
+def test_a_path_that_would_steer_a_terminal_is_shown_in_plain_text(
+    project: pytest.Pytester,
+) -> None:
+    name = "e\x1b[31m\u202ex/SKILL.md"
+    project.makepyfile(test_it=TASK.replace("skill_task", f"skill_task(skill={name!r})"))
+    printed = ""
+    for _ in range(2):  # without the file, then with it
+        for mode in (["--skillopt"], ["--skillopt-train", "--collect-only"]):
+            found = project.runpytest_subprocess(*mode)
+            printed += found.stdout.str() + found.stderr.str()
+        (project.path / name).parent.mkdir(exist_ok=True)
+        (project.path / name).write_text(SKILL)
+    assert printed.count("no such file") == 2
+    assert printed.count("rename it; the run would be refused") == 1
+    assert "\x1b" not in printed
+    assert "\u202e" not in printed
+
+
 @pytest.mark.parametrize(
     ("kind", "mode"),
     [

@@ -28,6 +28,7 @@ from pytest_skillopt.report.live import Display
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.run.journal import JournalError
 from pytest_skillopt.run.result import Arm, TaskRow
+from pytest_skillopt.untrusted import shown
 from pytest_skillopt.words import plural
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ def _as_usage_errors(config: pytest.Config) -> Iterator[None]:
         with naming():
             yield
     except (UserError, CacheError, JournalError) as error:
-        raise pytest.UsageError(f"{error}{switched_off(config)}") from error
+        raise pytest.UsageError(shown(f"{error}{switched_off(config)}")) from error
 
 
 def task_reports(run: Run, result: Result) -> Iterator[pytest.TestReport]:

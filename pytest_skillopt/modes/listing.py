@@ -31,7 +31,7 @@ from pytest_skillopt.search.estimate import smallest_gain
 from pytest_skillopt.search.extensions import notes_on_search
 from pytest_skillopt.search.final_comparison import reserve_final, samples_of_test, shortage
 from pytest_skillopt.tasks.task import describe_tasks, keep_tasks
-from pytest_skillopt.untrusted import no_command
+from pytest_skillopt.untrusted import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -62,13 +62,13 @@ class Plan:
             self.tasks, notes = split_tasks(tasks, self.settings, self.mode)
             told = hooked_notes(self._config, self.mode, self.settings, self.tasks)
         except UserError as error:
-            raise pytest.UsageError(str(error)) from None
+            raise pytest.UsageError(shown(str(error))) from None
         self._lines = [*self._plan(notes, left_out), *told]
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("skillopt plan")
         for line in self._lines:
-            terminalreporter.write_line(no_command(line))
+            terminalreporter.write_line(shown(line))
 
     def _plan(self, notes: Sequence[str], left_out: LeftOut) -> Iterator[str]:
         tasks = self.tasks

@@ -70,8 +70,7 @@ class Trained:
 def check_kind(name: str) -> None:
     """Refuse (SkillError) a path that is not one of a text document."""
     if not name.isprintable() or os.fsencode(name).decode("utf-8", "replace") != name:
-        shown = os.fsencode(name).decode("utf-8", "backslashreplace")
-        raise SkillError(f"{shown}: this name is not UTF-8, or cannot be shown; rename it")
+        raise SkillError(f"{name!r}: this name is not UTF-8, or cannot be shown; rename it")
     if PurePosixPath(name).suffix.lower() not in TEXTS:
         raise SkillError(f"{name}: only text documents are trained ({', '.join(TEXTS)})")
 

@@ -19,6 +19,7 @@ from pytest_skillopt.settings import ini
 from pytest_skillopt.skill.find import find_skill, project_path, skill_paths
 from pytest_skillopt.skill.text import SkillError
 from pytest_skillopt.tasks.recorded import refuse_recording
+from pytest_skillopt.untrusted import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -194,7 +195,6 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
         parts.append(agent)
     content = _sha256(parts)
     around = Surroundings.of(item.config).digest(item, text)
-    shown = f"{text}\n{json.dumps(given_params, ensure_ascii=False)}"
     return SkillTask(
         id=item.nodeid,
         source=_sha256([content, around]),
@@ -203,7 +203,7 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
         doc=inspect.getdoc(function) or "",
         roles=tuple(sorted(roles, reverse=True)),
         agent=agent,
-        text=shown[:_TEXT_LIMIT],
+        text=f"{text}\n{json.dumps(given_params, ensure_ascii=False)}"[:_TEXT_LIMIT],
         **(told | given),
     )
 
@@ -372,7 +372,7 @@ def describe_tasks(
     try:
         found = [collect_task(item, locate) for item in items]
     except UserError as error:
-        raise pytest.UsageError(str(error)) from None
+        raise pytest.UsageError(shown(str(error))) from None
     tasks = sorted(filter(None, found), key=lambda task: task.id)
     for task, following in pairwise(tasks):
         if task.id == following.id:
