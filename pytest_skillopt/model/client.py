@@ -193,7 +193,7 @@ class Client:
             _LOG.info("%s for %s, try %d failed: %s", self.name, purpose, attempt, fault)
             if not fault.retry_after:
                 delay = min(LONGEST_DELAY, FIRST_DELAY * DELAY_FACTOR ** (attempt - 1))
-                self._wait(delay * (0.5 + 0.5 * self._jitter()))
+                self._wait_in_time(delay * (0.5 + 0.5 * self._jitter()))
 
     def _last_resort(self, fault: ModelFault, paid: Usage, tries: str) -> Completion:
         """Return the reply that serves if no better one comes; raise the fault without one."""
@@ -244,10 +244,12 @@ class Client:
         self._sleep(seconds)
         self._check_open()
 
-    def _wait_for_other(self, seconds: float) -> None:
-        """Wait for the call of another session, which may take as long as its provider says."""
-        self._wait(seconds)
-        self._throttle.check_time()
+    def _wait_in_time(self, seconds: float) -> None:
+        """Wait as long as ``skillopt_max_time`` allows (CapReached)."""
+        while seconds > 0:
+            self._wait(min(seconds, _RECHECK_SECONDS))
+            self._throttle.check_time()
+            seconds -= _RECHECK_SECONDS
 
     def _check_open(self) -> None:
         if self._ended.is_set():
@@ -320,7 +322,7 @@ class ChatModel(Client):
     ) -> Completion:
         account = (self.config.role, stage, task)
         key, request = self._request(messages, sample, tools, response_format)
-        with self._replies.claim(key, self._wait_for_other):
+        with self._replies.claim(key, self._wait_in_time):
             what = f"the {stage or 'model'} call" + (f" of {task}" if task else "")
             found = self._replies.find(key, f"{what} (sample {sample}, {self.name})")
             if found is None:
@@ -345,7 +347,7 @@ class ChatModel(Client):
         key, request = self._request(_PROBE, "probe", (), None)
         keep = partial(self._replies.keep, key)
         try:
-            with self._replies.claim(key, self._wait_for_other):
+            with self._replies.claim(key, self._wait_in_time):
                 if self._replies.find(key) is None:
                     self._call(request, (self.config.role, "probe", ""), keep)
         except ModelFault as fault:

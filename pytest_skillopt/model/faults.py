@@ -212,9 +212,9 @@ def provider_words(body: Any) -> str:
     """Return the message of an error in a body, parsed or a text."""
     if isinstance(body, dict):
         said = body.get("message") or body.get("detail") or body.get("error") or body
-        code = body.get("code") or ""
+        code = str(body.get("code") or "")
         text = said if isinstance(said, str) else json.dumps(said, default=str)
-        if code and str(code) not in text:
+        if code not in text:
             text += f" [{code}]"
         return brief(text)
     return brief(str(body))
