@@ -79,7 +79,7 @@ def test_none_before_and_after_side_by_side(
             "  without the skill *7.7 % *",
             "  before *7.7 % *",
             "  after *100.0 % *",
-            "*Without any skill: as run*",
+            "*any skill: as run *",
         ]
     )
     told = " ".join(done.stdout.str().split()).partition("Tasks that told nothing")[2]
