@@ -226,7 +226,8 @@ class DefaultGate(SequentialGate):
         self._begun = {key: count.n for key, count in self.counts.items()}
         self._pairs = pairs = self.affordable(self.limit) // 2
         if not pairs and self.purse.affordable() < 2:
-            raise Unmeasured("a cap leaves no sample to compare the two skills")
+            needed = self.purse.needed_for(self.purse.samples + 2)
+            raise Unmeasured(f"a cap leaves no sample to compare the two skills: at least {needed}")
         sizes = [int(part * pairs) for part in LOOKS]
         sizes = [size for size in sizes if size >= LEAST]
         last_level = self.options.alpha * (1 - SPENT * len(sizes))

@@ -95,6 +95,9 @@ def test_a_cap_that_pays_for_nothing_decides_nothing(project: Project, mode: str
     assert skill["status"] == "unmeasured", shown
     assert "cap" in skill["reason"]
     assert project.asked == 0
+    if needed := re.search(r"at least skillopt_max_tokens = ([\d,]+)", skill["reason"]):
+        project.compare(*COMPARISONS[mode], f"--skillopt-max-tokens={needed[1].replace(',', '')}")
+    assert (project.asked > 0) == (mode != "helps")
 
 
 CHECK = "--skillopt-check=HEAD"
