@@ -67,17 +67,7 @@ def _unite_by_meaning(edits: Sequence[Edit], context: Context) -> list[Edit]:
             # In another place, such as the description, a text has another effect.
             if edit.place == group[0].place:
                 words[edit.key] = group[0]
-    return deduplicate(
-        replace(
-            words[edit.key],
-            tasks=edit.tasks,
-            support=edit.support,
-            reason=edit.reason,
-            origin=edit.origin,
-            step=edit.step,
-        )
-        for edit in edits
-    )
+    return deduplicate(_in_words_of(edit, words[edit.key]) for edit in edits)
 
 
 def _is_one_of(known: Sequence[Edit], edit: Edit) -> bool:
@@ -87,3 +77,15 @@ def _is_one_of(known: Sequence[Edit], edit: Edit) -> bool:
 def _describe(edit: Edit) -> str:
     replaced = f" (in place of: {edit.target})" if edit.op == "replace" else ""
     return f"{edit.file}: {' '.join(redact(edit.text + replaced).split())[:_SHOWN]}"
+
+
+def _in_words_of(edit: Edit, other: Edit) -> Edit:
+    """Return the other edit with the tasks, the support and the origin of the first one."""
+    return replace(
+        other,
+        tasks=edit.tasks,
+        support=edit.support,
+        reason=edit.reason,
+        origin=edit.origin,
+        step=edit.step,
+    )

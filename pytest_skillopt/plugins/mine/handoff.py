@@ -124,14 +124,10 @@ def _prompt(key: str, stage: str, messages: Messages, form: dict[str, Any] | Non
 
 def waiting(folder: Path) -> list[Path]:
     """List the prompts without an answer, the oldest first."""
-    prompts = [
-        path
-        for path in folder.glob("*.md")
-        if path.is_file()
-        and not path.name.endswith(_ANSWER)
-        and not path.with_suffix(_ANSWER).exists()
-    ]
-    return sorted(prompts, key=lambda path: path.stat().st_mtime)
+    files = [path for path in folder.glob("*.md") if path.is_file()]
+    prompts = [path for path in files if not path.name.endswith(_ANSWER)]
+    open_ = [path for path in prompts if not path.with_suffix(_ANSWER).exists()]
+    return sorted(open_, key=lambda path: path.stat().st_mtime)
 
 
 def _from_input() -> bytes:
