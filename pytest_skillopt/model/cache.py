@@ -94,6 +94,17 @@ class TextDisk(diskcache.Disk):  # type: ignore[misc]
         """Do nothing: no row has a file."""
 
 
+class _Database(diskcache.Cache):  # type: ignore[misc]
+    """The database of diskcache, which is closed, too, if it cannot be read."""
+
+    def __init__(self, directory: Path) -> None:
+        try:
+            super().__init__(str(directory), timeout=_BUSY_SECONDS, disk=TextDisk, **_SETTINGS)
+        except BaseException:
+            self.close()
+            raise
+
+
 class DiskCache:
     """Texts under keys in a directory, for any number of threads and processes at once.
 
@@ -156,8 +167,7 @@ class DiskCache:
         self._claimed: dict[str, str] = {}
         """Owner of each claim of this process, by key."""
         with _explaining(self.directory):
-            options = {"timeout": _BUSY_SECONDS, "disk": TextDisk, **_SETTINGS}
-            self._cache = diskcache.Cache(str(self.directory), **options)
+            self._cache = _Database(self.directory)
             _share_connection(self._cache)
             how = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
             self._claims = os.open(self.directory / "claims", how, 0o600)
