@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from typing import TYPE_CHECKING, Literal
@@ -23,11 +24,15 @@ _OF_TASKS: Declared = (
     ("skill", "", "string", "skill file (default: the only SKILL.md)"),
     ("split", "", "string", "ratio of train:val:test tasks (default: 2:1:1)"),
     ("seed", "", "int", "seed for all random choices (default: 0)"),
+)
+_OF_ROLLOUTS: Declared = (
     ("rollouts", "K", "int", "rollouts per task and version (default: 3)"),
     ("timeout", "", "float", "seconds per rollout; 0: no limit (default: 600)"),
     ("min_pass_rate", "", "float", "pass rate from which a task passes (default: 0.5)"),
     ("max_attempts", "", "int", "attempts at a rollout that ends in an error (default: 3)"),
     ("max_error_rate", "", "float", "largest share of errors in a decision (default: 0.05)"),
+)
+_OF_FILES: Declared = (
     ("dir", "", "string", "folder of the runs and the cache (default: .skillopt)"),
     ("files", "", "linelist", "other trained files, or none (default: references/*.md)"),
     ("train_description", "", "bool", "train descriptions, too, on trigger tasks (default: no)"),
@@ -101,7 +106,8 @@ def rollouts_at_once(config: pytest.Config, settings: Settings) -> int:
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("skillopt", "training of agent skills; most options are ini keys, too")
     _add_modes(group)
-    for name, metavar, kind, text in (*_OF_TASKS, *_OF_MODELS, *_OF_CAPS, *_OF_TRAINING):
+    about = _OF_TASKS, _OF_ROLLOUTS, _OF_FILES, _OF_MODELS, _OF_CAPS, _OF_TRAINING
+    for name, metavar, kind, text in itertools.chain.from_iterable(about):
         if metavar:
             flag = "--skillopt-" + name.replace("_", "-")
             group.addoption(flag, metavar=metavar, help=text)

@@ -101,7 +101,7 @@ def split_tasks(splits: Sequence[str]) -> str:
 
 
 def lead(e_value: float) -> str:
-    """Say what a search has won by its bets, at least 0.5: its inverse is a p-value."""
+    """Say what a search has won by its bets, at least 0.25: its inverse is a p-value."""
     if e_value < 2:
         return "the p-value of the search's own samples was above 0.5"
     bound = max(1 / e_value, 0.0001)

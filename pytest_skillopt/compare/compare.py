@@ -133,10 +133,12 @@ def ask_if_worse(run: Run, skill: str) -> Question | SkillResult:
         status, reason = "unchanged", f"{skill} is the same as at {ref}: nothing was run"
     else:
         gate = RegressionCheck(gate_tasks(run.tasks_of(skill)), gate_options(run.settings))
-        return Question(
-            before=then, after=now, gate=gate, told=lambda found: {"val": found["suite"]}
-        )
+        return Question(before=then, after=now, gate=gate, told=_as_val)
     return run.skill_result(skill, now, now, status=status, reason=reason)
+
+
+def _as_val(found: Fields) -> Fields:
+    return {"val": found["suite"]}
 
 
 def _then(run: Run, skill: str) -> tuple[Version | None, str]:

@@ -74,7 +74,7 @@ class _Kept(BaseModel):
     """Tokens paid for, in and out; 0 if not known."""
 
 
-class TextDisk(diskcache.Disk):  # type: ignore[misc]
+class TextDisk(diskcache.Disk):  # type: ignore[misc]  # diskcache has no types
     """Stores text under text keys inside the database, and touches no file."""
 
     def put(self, key: object) -> tuple[object, bool]:
@@ -94,7 +94,7 @@ class TextDisk(diskcache.Disk):  # type: ignore[misc]
         """Do nothing: no row has a file."""
 
 
-class _Database(diskcache.Cache):  # type: ignore[misc]
+class _Database(diskcache.Cache):  # type: ignore[misc]  # diskcache has no types
     """The database of diskcache, which is closed, too, if it cannot be read."""
 
     def __init__(self, directory: Path) -> None:

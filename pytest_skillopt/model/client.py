@@ -281,13 +281,15 @@ class Client:
                 # A proxy from the environment cannot reach a server on this machine. Without it the
                 # SDK reads no SSL_CERT_FILE, and HTTP needs no certificates, which take 30 ms.
                 local = is_local(base_url)
-                own = local and base_url.startswith("https:") and ssl.create_default_context()
+                verify: bool | ssl.SSLContext = not local
+                if local and base_url.startswith("https:"):
+                    verify = ssl.create_default_context()
                 client = BoundedClient(
                     config.request_timeout,
                     config.max_reply_bytes,
                     _READING.note,
                     trust_env=not local,
-                    verify=own if local else True,
+                    verify=verify,
                 )
                 self._sdk = openai.OpenAI(
                     api_key=self._key,

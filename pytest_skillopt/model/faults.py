@@ -116,6 +116,7 @@ def _raised_inside(error: BaseException, kind: type[BaseException]) -> ModelFaul
 
 def _not_connected(error: Any) -> ModelFault:
     *_, first = causes = list(_causes(error))
+    # The error of a certificate is an argument of the one that the HTTP client raises.
     kinds = {type(e).__name__ for e in (*causes, *first.args)}
     unreached = not kinds.isdisjoint(_UNREACHED)
     if "APITimeoutError" in kinds and not unreached:

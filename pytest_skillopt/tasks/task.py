@@ -195,15 +195,17 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
         parts.append(agent)
     content = _sha256(parts)
     around = Surroundings.of(item.config).digest(item, text)
+    source = _sha256([content, around])
+    excerpt = f"{text}\n{json.dumps(given_params, ensure_ascii=False)}"[:_TEXT_LIMIT]
     return SkillTask(
         id=item.nodeid,
-        source=_sha256([content, around]),
+        source=source,
         content=content,
         skill=skill,
         doc=inspect.getdoc(function) or "",
         roles=tuple(sorted(roles, reverse=True)),
         agent=agent,
-        text=f"{text}\n{json.dumps(given_params, ensure_ascii=False)}"[:_TEXT_LIMIT],
+        text=excerpt,
         **(told | given),
     )
 

@@ -135,7 +135,9 @@ def _shown(row: TargetRow) -> str:
 
 def _report(config: pytest.Config, matrix: _Matrix) -> None:
     results = matrix.results
-    rates = [f"{row.target} {_shown(row)}" for row in matrix.rows]
+    first, latest = results[0], results[-1]
+    rates = "; ".join(f"{row.target} {_shown(row)}" for row in matrix.rows)
+    seconds = round(matrix.seconds, 3)
     simulated = any(one.simulated for one in results)
     errors = sum(one.errors for one in results)
     command = command_line(config.invocation_params.args)
@@ -145,13 +147,13 @@ def _report(config: pytest.Config, matrix: _Matrix) -> None:
         mode="matrix",
         run=directory.name,
         # The latest of the session's runs: its targets are shown by their own names.
-        started=results[-1].started,
-        seconds=round(matrix.seconds, 3),
+        started=latest.started,
+        seconds=seconds,
         status=matrix.status,
-        reason=f"pass rates: {'; '.join(rates)}",
+        reason=f"pass rates: {rates}",
         command=command,
         simulated=simulated,
-        versions=results[0].versions,
+        versions=first.versions,
         settings=settings,
         usage=matrix.usage,
         rollouts=matrix.rollouts,
