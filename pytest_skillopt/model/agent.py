@@ -133,7 +133,7 @@ class Agent:
     def __post_init__(self) -> None:
         self._asked: Counter[str] = Counter()
         self._asking = threading.Lock()
-        self._talk = _Conversation()
+        self._conversation = _Conversation()
         self._busy = threading.Lock()
 
     def __call__(
@@ -186,7 +186,7 @@ class Agent:
     def new(self) -> Agent:
         """Return an agent with the same skill and its own conversation, to use at the same time."""
         other = copy.copy(self)
-        other._talk = _Conversation()
+        other._conversation = _Conversation()
         other._busy = threading.Lock()
         return other
 
@@ -203,46 +203,48 @@ class Agent:
                 "two calls at once in one conversation; begin another with skill_agent.new()"
             )
         try:
-            talk = _Conversation() if fresh else self._talk.copy()
-            if not talk.messages:
+            conversation = _Conversation() if fresh else self._conversation.copy()
+            if not conversation.messages:
                 if whole := f"{system}\n\n{self.system}" if system else self.system:
-                    talk.messages.append({"role": "system", "content": whole})
+                    conversation.messages.append({"role": "system", "content": whole})
                 if system:
-                    self._note(talk, "system", system)
+                    self._note(conversation, "system", system)
             elif system is not None:
                 raise ValueError("system= begins a conversation: pass fresh=True with it")
-            if tools is not None or (self.own_tools and not talk.tools):
+            if tools is not None or (self.own_tools and not conversation.tools):
                 # Pydantic is slow to import, and may be missing on another machine.
                 from pytest_skillopt.model.tools import make_tools
 
-                talk.tools = make_tools([*self.own_tools, *(tools or ())])
-            reply = self._run(talk, prompt, awaiter)
-            self._talk = talk
+                conversation.tools = make_tools([*self.own_tools, *(tools or ())])
+            reply = self._run(conversation, prompt, awaiter)
+            self._conversation = conversation
             return reply
         finally:
             self._busy.release()
 
-    def _run(self, talk: _Conversation, prompt: str, awaiter: Callable[[Any], Any]) -> Reply:
-        talk.messages.append({"role": "user", "content": str(prompt)})
-        self._note(talk, "user", str(prompt))
-        declared = [tool.declaration() for tool in talk.tools.values()]
+    def _run(
+        self, conversation: _Conversation, prompt: str, awaiter: Callable[[Any], Any]
+    ) -> Reply:
+        conversation.messages.append({"role": "user", "content": str(prompt)})
+        self._note(conversation, "user", str(prompt))
+        declared = [tool.declaration() for tool in conversation.tools.values()]
         runs: list[ToolRun] = []
         usage = Usage()
         for _ in range(self.max_turns):
-            completion = self.complete(talk.messages, declared)
+            completion = self.complete(conversation.messages, declared)
             usage += completion.usage
-            talk.messages.append(as_message(completion))
-            self._note(talk, "assistant", as_turn(completion))
+            conversation.messages.append(as_message(completion))
+            self._note(conversation, "assistant", as_turn(completion))
             if not completion.tool_calls:
-                turns = tuple(talk.turns)
+                turns = tuple(conversation.turns)
                 return Reply(completion.text, tool_calls=tuple(runs), transcript=turns, usage=usage)
             for call in completion.tool_calls:
-                run = _run_tool(talk.tools, call, awaiter)
+                run = _run_tool(conversation.tools, call, awaiter)
                 runs.append(run)
-                talk.messages.append(
+                conversation.messages.append(
                     {"role": "tool", "tool_call_id": call.id, "content": run.result}
                 )
-                self._note(talk, "tool", run.result)
+                self._note(conversation, "tool", run.result)
         called = ", ".join(run.name for run in runs[-3:])
         words = f"no final answer after {self.max_turns} model calls (skillopt_max_turns)"
         raise ReplyError(f"{words}; the last tools called: {called}")
@@ -267,8 +269,8 @@ class Agent:
         self.on_usage(completion.usage)
         return completion
 
-    def _note(self, talk: _Conversation, role: str, content: str) -> None:
-        talk.turns.append((role, content))
+    def _note(self, conversation: _Conversation, role: str, content: str) -> None:
+        conversation.turns.append((role, content))
         self.record(role, content)
 
 
