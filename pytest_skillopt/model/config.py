@@ -16,9 +16,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from pytest_skillopt.model.faults import estimate_tokens
 from pytest_skillopt.model.limits import CallEstimate
-from pytest_skillopt.model.tokens import Tokens
+from pytest_skillopt.model.tokens import Tokens, estimate_tokens
 from pytest_skillopt.model.types import NO_KEY, ROLES, ModelConfigError, ModelFault, Price, Usage
 from pytest_skillopt.untrusted import printable, protect, protect_named, redact
 
@@ -162,14 +161,16 @@ class ModelConfig:
 
     def usage(self, told: Tokens, request: str, reply: str = "") -> Usage:
         """Return the usage of a call; what was not told is estimated by its texts."""
-        asked = told.asked or estimate_tokens(request)
-        said = told.said or (estimate_tokens(reply) if reply else 0)
-        found = told._replace(asked=asked, said=said)
-        return used(self.price, 1, found, estimated=found != told)
+        found = told
+        if not told.input:
+            found = found._replace(input=estimate_tokens(request))
+        if reply and not told.output:
+            found = found._replace(output=estimate_tokens(reply))
+        return usage_at(self.price, 1, found, estimated=found != told)
 
     def guess(self, messages: Messages) -> Usage:
         """Estimate the usage of a call without a reply by the texts of its messages."""
-        return self.usage(Tokens(), json.dumps(list(messages)), "")
+        return self.usage(Tokens(), json.dumps(list(messages)))
 
     def _value(self, variable: str) -> str:
         """Return the value of a variable; empty if it is not set."""
@@ -262,12 +263,12 @@ def parse_prices(text: str) -> dict[str, Price]:
     return found
 
 
-def used(price: Price | None, calls: int, tokens: Tokens, *, estimated: bool = False) -> Usage:
+def usage_at(price: Price | None, calls: int, tokens: Tokens, *, estimated: bool = False) -> Usage:
     """Return the usage of calls at a price, None if it is not known."""
     usage = Usage(
         calls,
-        input_tokens=tokens.asked,
-        output_tokens=tokens.said,
+        input_tokens=tokens.input,
+        output_tokens=tokens.output,
         estimated=estimated,
         read_tokens=tokens.read,
         written_tokens=tokens.written,

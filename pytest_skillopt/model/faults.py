@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 5.0
 """Most seconds until a server accepts a connection."""
 _MAX_WORDS = 400
-_CHARACTERS_PER_TOKEN = 4
 _FATAL_STATUS = frozenset({401, 402, 403, 404, 407, 410})
 _HINTS = {
     401: " (is the key right?)",
@@ -141,11 +140,6 @@ def _server(error: Any) -> str:
     if is_local(server) or proxy_bypass(url.host) or name not in proxies:
         return server
     return f"{server} through {name.upper()}_PROXY"
-
-
-def estimate_tokens(text: str) -> int:
-    """Estimate the tokens of a text, at about 4 characters each, at least 1."""
-    return max(1, len(text) // _CHARACTERS_PER_TOKEN)
 
 
 def retry_after(headers: Mapping[str, str], body: Any = None) -> float:

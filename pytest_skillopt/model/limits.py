@@ -38,8 +38,7 @@ class CallEstimate:
     provider: str
     """Base URL; limits apply to each by itself."""
     role: str = "target"
-    asked: int = 1
-    """Estimate of the input tokens."""
+    input_tokens: int = 1
     most: int = 0
     """Maximum output tokens that the provider was given; 0: no maximum."""
     price: Price = Price(0.0, 0.0)
@@ -164,8 +163,8 @@ class Meter:
             self._gone.add(prefix)
             for call in [c for c in self._flying if c.startswith(prefix)]:
                 lost = self._flying.pop(call)
-                cost = lost.estimate.price.cost(lost.asked, lost.said) or None
-                guess = Usage(1, 0, lost.asked, lost.said, cost, estimated=True)
+                cost = lost.estimate.price.cost(lost.input_tokens, lost.output_tokens) or None
+                guess = Usage(1, 0, lost.input_tokens, lost.output_tokens, cost, estimated=True)
                 self._add(guess, ("lost", "", ""))
 
     @property
@@ -187,13 +186,13 @@ class Meter:
 
     def _reserve(self, estimate: CallEstimate) -> _Flight:
         sizes = self._sizes[estimate.provider, estimate.role]
-        asked, likely = sizes.expected(estimate)
-        said = estimate.most or likely
+        prompt, likely = sizes.expected(estimate)
+        reply = estimate.most or likely
         share = 0.0 if estimate.most else 1 / (sizes.count + 1)
         rest = self.purse.rest()
-        tokens = max(asked + said, share * rest.tokens)
-        cost = max(estimate.price.cost(asked, said), share * rest.cost)
-        return _Flight(estimate, asked, likely, Amounts(calls=1, tokens=tokens, cost=cost))
+        tokens = max(prompt + reply, share * rest.tokens)
+        cost = max(estimate.price.cost(prompt, reply), share * rest.cost)
+        return _Flight(estimate, prompt, likely, Amounts(calls=1, tokens=tokens, cost=cost))
 
 
 Throttle = Meter | Remote
@@ -204,9 +203,9 @@ class _Flight:
     """A call in flight."""
 
     estimate: CallEstimate
-    asked: int
-    said: int
-    """Expected tokens in and out."""
+    input_tokens: int
+    output_tokens: int
+    """Expected ones."""
     reserved: Amounts
     """Amounts that it may use at most."""
 
@@ -216,19 +215,21 @@ class _ReplySizes:
 
     def __init__(self) -> None:
         self.count = 0
-        self._said: deque[int] = deque(maxlen=_REMEMBERED)
+        self._outputs: deque[int] = deque(maxlen=_REMEMBERED)
         self._ratios: deque[float] = deque(maxlen=_REMEMBERED)
 
     def learn(self, estimate: CallEstimate, used: Usage) -> None:
         self.count += 1
-        self._said.append(used.output_tokens)
-        self._ratios.append(used.input_tokens / estimate.asked)
+        self._outputs.append(used.output_tokens)
+        self._ratios.append(used.input_tokens / estimate.input_tokens)
 
     def expected(self, estimate: CallEstimate) -> tuple[int, int]:
         """Return the largest likely tokens in and out, judged by the latest replies."""
-        asked = math.ceil(estimate.asked * max(self._ratios, default=1.0))
-        said = max(self._said, default=_GUESSED_OUTPUT)
-        return asked, min(said, estimate.most) if estimate.most else said
+        prompt = math.ceil(estimate.input_tokens * max(self._ratios, default=1.0))
+        reply = max(self._outputs, default=_GUESSED_OUTPUT)
+        if estimate.most:
+            reply = min(reply, estimate.most)
+        return prompt, reply
 
 
 class _Outage:

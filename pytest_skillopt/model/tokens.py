@@ -1,4 +1,4 @@
-"""Tokens of a model call, as a usage record tells them.
+"""Tokens of a model call: as a usage record tells them, or estimated.
 
 Every provider and agent names them otherwise in its record. Input that was read from a prompt
 cache, or written to it, is a part of the input, which most of them count in the whole and Anthropic
@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-_ASKED = (
+_INPUT = (
     ("prompt_tokens",),
     ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"),
     ("promptTokenCount", "toolUsePromptTokenCount"),
     ("input", "cacheRead", "cacheWrite"),
 )
-_SAID = (
+_OUTPUT = (
     ("completion_tokens",),
     ("output_tokens",),
     ("candidatesTokenCount", "thoughtsTokenCount"),
@@ -41,15 +41,14 @@ _WRITTEN = (
 )
 """Places of the counts; the largest counts."""
 _MOST_TOKENS = 2**53
+_CHARACTERS_PER_TOKEN = 4
 
 
 class Tokens(NamedTuple):
     """Tokens of model calls; 0: none, or not known."""
 
-    asked: int = 0
-    """Input."""
-    said: int = 0
-    """Output."""
+    input: int = 0
+    output: int = 0
     read: int = 0
     """Part of the input that was read from a provider's prompt cache."""
     written: int = 0
@@ -58,17 +57,22 @@ class Tokens(NamedTuple):
     @classmethod
     def of(cls, told: Any) -> Tokens:
         """Find the counts in a usage record; one that is not a count is left out."""
-        asked, said = _first_sum(told, _ASKED), _first_sum(told, _SAID)
+        whole, output = _first_sum(told, _INPUT), _first_sum(told, _OUTPUT)
         # Some providers count a model's thoughts only in the total.
-        said = max(said, _count(told, "total_tokens") - asked)
-        read = min(asked, max(_count(told, *place) for place in _READ))
-        written = min(asked - read, max(_count(told, *place) for place in _WRITTEN))
-        return cls(asked, said, read, written)
+        output = max(output, _count(told, "total_tokens") - whole)
+        read = min(whole, max(_count(told, *place) for place in _READ))
+        written = min(whole - read, max(_count(told, *place) for place in _WRITTEN))
+        return cls(whole, output, read, written)
 
     @classmethod
     def most(cls, told: list[Any]) -> Tokens:
         """Find the largest of each count in the records of one call, which repeat or raise it."""
         return cls(*map(max, zip(cls(), *map(cls.of, told), strict=True)))
+
+
+def estimate_tokens(text: str) -> int:
+    """Estimate the tokens of a text, at about 4 characters each, at least 1."""
+    return max(1, len(text) // _CHARACTERS_PER_TOKEN)
 
 
 def _first_sum(told: Any, groups: tuple[tuple[str, ...], ...]) -> int:

@@ -34,13 +34,15 @@ class Price(NamedTuple):
     written: float | None = None
     """Input that is written to it; None: the price of other input."""
 
-    def cost(self, asked: float, said: float, read: float = 0, written: float = 0) -> float:
+    def cost(
+        self, input_tokens: float, output_tokens: float, read: float = 0, written: float = 0
+    ) -> float:
         """Return US dollars for ``Tokens``."""
-        cached = self.input if self.cached is None else self.cached
-        kept = self.input if self.written is None else self.written
-        rest = asked - read - written
-        asked_for = rest * self.input + read * cached + written * kept
-        return (asked_for + said * self.output) / 1e6
+        price_read = self.input if self.cached is None else self.cached
+        price_written = self.input if self.written is None else self.written
+        rest = input_tokens - read - written
+        of_input = rest * self.input + read * price_read + written * price_written
+        return (of_input + output_tokens * self.output) / 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +151,8 @@ class Completion:
         """
         if isinstance(reply, cls):
             return reply
-        said = f"{model}: complete returned {type(reply).__name__}; a Completion is expected"
-        raise ModelFault(f"{said} (docs/hooks.md)", fatal=True)
+        words = f"{model}: complete returned {type(reply).__name__}; a Completion is expected"
+        raise ModelFault(f"{words} (docs/hooks.md)", fatal=True)
 
 
 class Model(Protocol):

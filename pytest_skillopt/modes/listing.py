@@ -212,14 +212,14 @@ class Plan:
         typical = most = 0.0
         for role, price in prices.items():
             use, source = usual_use(role, self.tasks, self._home)
-            cost = price.cost(use.read, use.said)
+            cost = price.cost(use.input, use.output)
             calls = role == "optimizer"
             typical += cost * (plan.typical_calls if calls else plan.typical)
             most += cost * (plan.calls if calls else plan.most)
             if cost:
                 yield (
                     f"price: {_about(cost)} a {_UNITS.get(role, 'rollout')}, if it takes "
-                    f"{use.read:,.0f} tokens in and {use.said:,.0f} out ({source})"
+                    f"{use.input:,.0f} tokens in and {use.output:,.0f} out ({source})"
                 )
         if prices:
             cap = self.settings.max_cost

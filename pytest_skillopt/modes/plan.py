@@ -94,8 +94,8 @@ def _more_of_small_suites(tasks: Sequence[SkillTask], settings: Settings) -> int
 class Use(NamedTuple):
     """Tokens in and out, calls and seconds: of a role's model in a rollout, or of a call."""
 
-    read: float = 0.0
-    said: float = 0.0
+    input: float = 0.0
+    output: float = 0.0
     calls: float = 0.0
     seconds: float = 0.0
 
@@ -124,7 +124,7 @@ def usual_use(role: Role, tasks: Sequence[SkillTask], home: Home | None) -> tupl
         return measured, "as in earlier runs of these tasks"
     source = "an assumption"
     if role == "target" and any(task.agent for task in tasks):
-        source += f": {_AGENT_CALL.read:,} in and {_AGENT_CALL.said:,} out a call of an agent"
+        source += f": {_AGENT_CALL.input:,} in and {_AGENT_CALL.output:,} out a call of an agent"
     return _mean([_assumed(task, role) for task in tasks]), source
 
 
@@ -146,8 +146,8 @@ def usual_prices(
         with contextlib.suppress(ModelConfigError):
             config = model_config(settings, role)
             price, most = config.price or price, config.max_output_tokens
-        cost = price.cost(use.read, use.said)
-        amounts = Amounts(0, use.calls, use.read + use.said, cost, use.seconds)
+        cost = price.cost(use.input, use.output)
+        amounts = Amounts(0, use.calls, use.input + use.output, cost, use.seconds)
         if role == "optimizer":
             call = amounts._replace(seconds=0.0)
         else:

@@ -228,7 +228,7 @@ class Recorder:
             TypeError: not a number.
             ModelFault: fatal; there is a cap in money, and the price of the model is unknown.
         """
-        from pytest_skillopt.model.config import used
+        from pytest_skillopt.model.config import usage_at
         from pytest_skillopt.model.tokens import Tokens
 
         with self._refusing("usage"):
@@ -239,8 +239,8 @@ class Recorder:
                 if not 0 <= number < math.inf:
                     raise ValueError(f"{number!r} is not a finite number from 0")
         price = self._price(model) if model and not dollars else None
-        number, asked, said, cached = counts
-        usage = used(price, number, Tokens(asked, said, min(cached, asked)))
+        number, sent, received, cached = counts
+        usage = usage_at(price, number, Tokens(sent, received, min(cached, sent)))
         if dollars:
             usage = replace(usage, cost=dollars, full_price=False)
         self.add_usage(usage)

@@ -76,7 +76,7 @@ anything = st.recursive(
 def test_what_is_not_a_count_is_none(told: Any, asked: int) -> None:
     record = {**told, "prompt_tokens": asked} if isinstance(told, dict) else told
     tokens = Tokens.of(record)
-    assert 0 <= tokens.read + tokens.written <= tokens.asked
+    assert 0 <= tokens.read + tokens.written <= tokens.input
 
 
 def spent(pytester: pytest.Pytester, server: ChatServer, prices: str, *, own: bool) -> str:

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from pytest_skillopt.model.client import Client
 from pytest_skillopt.model.config import OPENAI_URL
-from pytest_skillopt.model.faults import classify, estimate_tokens
-from pytest_skillopt.model.tokens import Tokens
+from pytest_skillopt.model.faults import classify
+from pytest_skillopt.model.tokens import Tokens, estimate_tokens
 from pytest_skillopt.model.types import (
     NO_KEY,
     Completion,

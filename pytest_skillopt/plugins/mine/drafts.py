@@ -16,8 +16,8 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from pytest_skillopt.cli import tell
 from pytest_skillopt.errors import UsageError, UserError
-from pytest_skillopt.model.faults import estimate_tokens
 from pytest_skillopt.model.structured import Label, ask_json
+from pytest_skillopt.model.tokens import estimate_tokens
 from pytest_skillopt.model.types import ModelError
 from pytest_skillopt.plugins.mine.sessions import clean, distinct, read_requests
 from pytest_skillopt.settings import ini
