@@ -112,7 +112,7 @@ class Client:
 
     Args:
         throttle: asked before each call; None: no limits, but a provider's pauses are observed.
-        cache: replies that are already paid for; None: every call is sent.
+        replies: those that are already paid for; None: every call is sent.
         sleep: waits a number of seconds; None: a wait that ``close`` ends.
         jitter: returns a random number in [0, 1).
     """
@@ -122,7 +122,7 @@ class Client:
         config: ModelConfig,
         *,
         throttle: Throttle | None = None,
-        cache: Replies | None = None,
+        replies: Replies | None = None,
         sleep: Callable[[float], object] | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
@@ -137,7 +137,7 @@ class Client:
         self._sdk: Any = None
         self._sdk_lock = threading.Lock()
         self._takes_schema = True
-        self._replies = cache or Replies("off")
+        self._replies = replies or Replies("off")
 
     def close(self) -> None:
         """Close the connections; calls in flight end at once and are not repeated."""

@@ -180,7 +180,7 @@ class Meter:
 
     def _add(self, usage: Usage, account: Account) -> None:
         self._spent += usage
-        self.purse.pay(usage)
+        self.purse.count_payment(usage)
         role, stage, _ = account
         self._accounts[role, stage] += usage
 

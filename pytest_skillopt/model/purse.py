@@ -144,7 +144,7 @@ class Purse:
         self._beside: dict[str, float] = {}
         """Rollouts that were reserved, by purpose, when it got this limit."""
         self._paid = Amounts()
-        self.begun = 0
+        self.started = 0
         """Rollouts that were started in this session."""
 
     # Methods that count what was taken.
@@ -154,23 +154,23 @@ class Purse:
         """Number of distinct samples taken so far."""
         return len(self._keys)
 
-    def took(self, sample: str, used: Usage, seconds: float) -> None:
+    def count_sample(self, sample: str, used: Usage, seconds: float) -> None:
         """Count a sample, once, by its key."""
         with self._lock:
             if sample not in self._keys:
                 self._keys.add(sample)
                 self._prices.add(Amounts.taken_by(used), seconds)
         if self._whole is not None:
-            self._whole.took(sample, used, seconds)
+            self._whole.count_sample(sample, used, seconds)
 
-    def called(self, usage: Usage) -> None:
+    def count_calls(self, usage: Usage) -> None:
         """Count calls of the optimizer."""
         with self._lock:
             self._optimizer += usage
         if self._whole is not None:
-            self._whole.called(usage)
+            self._whole.count_calls(usage)
 
-    def probed(self, usage: Usage) -> None:
+    def count_probes(self, usage: Usage) -> None:
         """Count the calls by which the first session has checked the models."""
         self._probes = usage
 
@@ -294,7 +294,7 @@ class Purse:
             said += f"; {self.samples} were taken"
         for purpose, rollouts in self.reserved().items():
             said += f"; {rollouts:,.0f} are reserved for {purpose}" if said else ""
-        left = max(0.0, self.total() - self.samples - self._held())
+        left = max(0.0, self.total() - self.samples - self._reserved_sum())
         return f"{said}; {left:,.0f} are left" if said else "no cap is set"
 
     def pays(self) -> str:
@@ -335,7 +335,7 @@ class Purse:
         left, name = _least(self._bounds())
         if rollouts <= left:
             return ""
-        held = self._held()
+        held = self._reserved_sum()
         kept = (
             f"; {held:,.0f} more are reserved for {' and '.join(self.reserved())}" if held else ""
         )
@@ -356,13 +356,13 @@ class Purse:
     @property
     def rollouts_left(self) -> float:
         """Rollouts that may still be started; infinity without a cap on them."""
-        return max(0, self.caps.rollouts - self.begun) if self.caps.rollouts else math.inf
+        return max(0, self.caps.rollouts - self.started) if self.caps.rollouts else math.inf
 
-    def begin(self, rollouts: int) -> None:
+    def count_started(self, rollouts: int) -> None:
         """Count rollouts that are started; a negative number for those that did not run."""
-        self.begun += rollouts
+        self.started += rollouts
 
-    def pay(self, usage: Usage) -> None:
+    def count_payment(self, usage: Usage) -> None:
         """Count a usage of this session."""
         with self._lock:
             self._paid = self._paid.plus(Amounts.paid_by(usage))
@@ -406,7 +406,7 @@ class Purse:
 
     # Parts of the answers.
 
-    def _held(self) -> float:
+    def _reserved_sum(self) -> float:
         return sum(self.reserved().values())
 
     @property
@@ -445,7 +445,7 @@ class Purse:
 
     def _bounds(self) -> Iterator[tuple[float, str]]:
         """Yield the rollouts that each bound leaves, and its name."""
-        held = self._held()
+        held = self._reserved_sum()
         if self._own < math.inf:
             later = 0.0
             for purpose, rollouts in self.reserved().items():
@@ -459,7 +459,7 @@ class Purse:
 
     def _bounds_of_calls(self, part: float = 1.0) -> Iterator[tuple[float, str]]:
         """Yield the optimizer calls that each cap leaves after the reserves, and its name."""
-        price, held = self._price_of_call, self.price.times(self._held())
+        price, held = self._price_of_call, self.price.times(self._reserved_sum())
         taken = Amounts.taken_by(self._optimizer)
         for number, left in enumerate(self._rests()):
             name = CAPS[number]

@@ -36,7 +36,7 @@ class Models:
 
     Args:
         throttle: decides about every call; None: no limits.
-        cache: answers repeated calls; None: every call is sent.
+        replies: answers repeated calls; None: every call is sent.
     """
 
     def __init__(
@@ -45,12 +45,12 @@ class Models:
         settings: Settings,
         *,
         throttle: Throttle | None = None,
-        cache: Replies | None = None,
+        replies: Replies | None = None,
     ) -> None:
         self._config = config
         self.settings = settings
         self.throttle: Throttle = throttle or Meter()
-        self._cache = cache
+        self._replies = replies
         self._made: dict[Role, Model] = {}
         self._making = threading.RLock()
         protect_requests(settings)
@@ -67,11 +67,11 @@ class Models:
 
     @property
     def replies(self) -> Replies | None:
-        return self._cache
+        return self._replies
 
     @property
     def notes(self) -> Iterable[str]:
-        return self._cache.notes if self._cache is not None else ()
+        return self._replies.notes if self._replies is not None else ()
 
     def get(self, role: Role) -> Model:
         """Return the model of a role; raise ModelConfigError if the settings name no usable one."""
@@ -87,7 +87,7 @@ class Models:
         Raises:
             ModelConfigError: the settings name no usable one, or no price under a cap in money.
         """
-        self.throttle, self._cache = Meter(self.settings), replies
+        self.throttle, self._replies = Meter(self.settings), replies
         model = self.get(role)
         if self.settings.max_cost and hasattr(model, "config"):
             check_prices([model.config])
@@ -135,8 +135,8 @@ class Models:
         for model in self._made.values():
             if hasattr(model, "close"):
                 model.close()
-        if self._cache is not None:
-            self._cache.close()
+        if self._replies is not None:
+            self._replies.close()
 
     def build(self, role: Role, server: Server | None = None) -> Model:
         """Build the client of a role: the official SDK against an OpenAI-compatible server.
@@ -150,7 +150,7 @@ class Models:
         return ChatModel(
             model_config(self.settings, role, server),
             throttle=self.throttle,
-            cache=self._cache,
+            replies=self._replies,
         )
 
 

@@ -91,7 +91,7 @@ def opened(
         refuse_finished(resumed)
     limits = Meter(settings)
     replies = Replies(settings.cache)
-    models = Models(config, settings, throttle=limits, cache=replies)
+    models = Models(config, settings, throttle=limits, replies=replies)
     config.stash[MODELS] = models
     with contextlib.ExitStack() as stack:
         stack.callback(models.close)
@@ -171,7 +171,7 @@ def count_probes(journal: Journal, limits: Meter) -> None:
         return {role: asdict(usage) for (role, stage), usage in accounts if stage == PROBE}
 
     usages = journal.once(PROBE, paid).values()
-    limits.purse.probed(sum((Usage(**usage) for usage in usages), Usage()))
+    limits.purse.count_probes(sum((Usage(**usage) for usage in usages), Usage()))
 
 
 def _add_skills(executor: WorkersExecutor, versions: Mapping[str, Version], root: Path) -> None:

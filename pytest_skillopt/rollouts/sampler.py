@@ -187,7 +187,7 @@ class Sampler:
     @property
     def taken(self) -> int:
         """Rollouts that this process started and no cap cut off, without those from the ledger."""
-        return self.purse.begun
+        return self.purse.started
 
     @property
     def rollouts_left(self) -> int | None:
@@ -310,7 +310,7 @@ class Sampler:
             raise StopRun(f"--skillopt-max-rollouts={self._settings.max_rollouts} {said}")
         if reason := self._spent():
             raise StopRun(reason)
-        self.purse.begin(len(requests))
+        self.purse.count_started(len(requests))
         self._begun |= {request.key: request for request in requests}
         self._executor.submit(requests)
 
@@ -331,7 +331,7 @@ class Sampler:
         for key in dropped:
             del self._begun[key]
             if key not in self._attempts:
-                self.purse.begin(-1)
+                self.purse.count_started(-1)
         return dropped
 
     # Receiving rollouts.
@@ -380,7 +380,7 @@ class Sampler:
             self._meter.note(rollout.reported, (OWN_AGENT, request.stage, request.task))
         self._ledger.put(rollout)
         if rollout.error is not None and rollout.error.kind == "cap":
-            self.purse.begin(-1)  # it was cut off, and a continued run takes it again
+            self.purse.count_started(-1)  # it was cut off, and a continued run takes it again
         return rollout
 
     def _stop_if_hopeless(self, request: RolloutRequest, error: InfraError) -> None:

@@ -223,7 +223,7 @@ class Evidence:
 def count_in(purse: Purse, rollouts: Iterable[Rollout]) -> None:
     """Count in a purse what rollouts cost."""
     for rollout in rollouts:
-        purse.took(rollout.request.key, rollout.all_usage, rollout.duration)
+        purse.count_sample(rollout.request.key, rollout.all_usage, rollout.duration)
 
 
 def _why_not(found: Mapping[str, Sequence[Rollout]]) -> str:

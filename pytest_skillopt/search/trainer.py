@@ -120,7 +120,7 @@ class Trainer:
             Prompts(stages.prompt),
             workers=settings.optimizer_workers or calls_at_once(at_once),
             breaker=settings.breaker,
-            on_usage=purse.called,
+            on_usage=purse.count_calls,
             interrupted=lambda: sampler.ended,
         )
         train = [task for task in self.tasks if task.split in ("train", "both")]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ModelMaker:
-    """``make_model(cache=..., throttle=..., key=..., <fields of ModelConfig>)``."""
+    """``make_model(replies=..., throttle=..., key=..., <fields of ModelConfig>)``."""
 
     def __init__(self, url: str) -> None:
         self.slept: list[float] = []
@@ -26,7 +26,7 @@ class ModelMaker:
     def __call__(
         self,
         *,
-        cache: Replies | None = None,
+        replies: Replies | None = None,
         throttle: Throttle | None = None,
         key: str = "",
         **fields: Any,
@@ -35,7 +35,7 @@ class ModelMaker:
         with mock.patch.dict(os.environ, {"OPENAI_API_KEY": key}):
             model = ChatModel(
                 ModelConfig(**given | fields),
-                cache=cache,
+                replies=replies,
                 throttle=throttle,
                 sleep=self.slept.append,
                 jitter=lambda: 0.0,

@@ -81,7 +81,7 @@ def paid_by(
 
     def take(draws: Sequence[Draw]) -> list[Sample]:
         for draw in draws:
-            purse.took(str(draw), Usage(), 0.0)
+            purse.count_sample(str(draw), Usage(), 0.0)
         return answers(draws)
 
     return take
@@ -157,7 +157,7 @@ def with_errors(lost: int, options: GateOptions) -> tuple[Verdict, Purse]:
         nonlocal errors
         samples = []
         for draw in draws:
-            purse.took(str(draw), Usage(), 0.0)
+            purse.count_sample(str(draw), Usage(), 0.0)
             is_lost = errors > 0 and draw.arm == "candidate"
             errors -= is_lost
             samples.append(Sample(draw, None if is_lost else True))

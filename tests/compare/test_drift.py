@@ -245,7 +245,7 @@ def test_an_error_that_a_cap_leaves_without_replacement_is_no_failure_without_th
 
     def take(draws: Sequence[Draw]) -> list[Sample]:
         for draw in draws:
-            purse.took(str(draw), Usage(), 0.0)
+            purse.count_sample(str(draw), Usage(), 0.0)
         return [
             Sample(draw, None if (draw.arm, draw.task) == ("incumbent", "Ada") else True)
             for draw in draws

@@ -175,7 +175,7 @@ def test_an_error_that_a_budget_leaves_without_replacement_is_no_failure(
 
     def take(draws: Sequence[Draw]) -> list[Sample]:
         for draw in draws:
-            opened.purse.took(str(draw), Usage(), 0.0)
+            opened.purse.count_sample(str(draw), Usage(), 0.0)
         return [Sample(draw, passes(draw)) for draw in draws]
 
     assert run_gate(opened, take).decision == "unmeasured"

@@ -484,12 +484,12 @@ def test_a_candidate_that_costs_more_than_the_search_told_has_a_verdict_within_t
     gate = DefaultGate([GateTask(task) for task in tasks], options)
     purse = gate.purse = Purse(Amounts(cost=1.0), clock=lambda: 0.0)
     for index in range(48):
-        purse.took(str(index), Usage(calls=1, cost=0.01), 1.0)
+        purse.count_sample(str(index), Usage(calls=1, cost=0.01), 1.0)
 
     def take(draws: Sequence[Draw]) -> list[Sample]:
         for draw in draws:
             cost = 0.01 * (dearer if draw.arm == "candidate" else 1.0)
-            purse.took(str(draw), Usage(calls=1, cost=cost), 1.0)
+            purse.count_sample(str(draw), Usage(calls=1, cost=cost), 1.0)
         return [Sample(draw, roll(draw)) for draw in draws]
 
     verdict = run_gate(gate, take)

@@ -218,7 +218,7 @@ def test_asked_twice_in_one_rollout_a_model_draws_twice(
 ) -> None:
     counter = iter(range(9))
     chat_server.reply = lambda body: str(next(counter))
-    model = make_model(cache=Replies("rw", DiskCache(tmp_path / "cache")))
+    model = make_model(replies=Replies("rw", DiskCache(tmp_path / "cache")))
 
     def rollout(sample: str) -> list[str]:
         agent = Agent(model, system=SKILL, sample=sample)

@@ -146,7 +146,7 @@ def test_an_empty_reply_is_asked_for_once_more_and_is_then_the_answer(
     limits = Meter()
     chat_server.reply = lambda body: chat_server.answer(text=text)
     cache = Replies("rw", DiskCache(tmp_path / "cache"))
-    model = make_model(throttle=limits, cache=cache, retries=retries)
+    model = make_model(throttle=limits, replies=cache, retries=retries)
     done = model.complete(HI, sample="0")
     tries = 2 if retries else 1
     assert (done.text, done.usage.calls, chat_server.calls) == (text, tries, tries)
@@ -602,7 +602,7 @@ def test_samples_are_kept_apart_and_repetitions_are_free(
     replies = iter(["first", "second"])
     chat_server.reply = lambda body: next(replies)
     limits = Meter()
-    model = make_model(cache=Replies("rw", DiskCache(tmp_path / "cache")), throttle=limits)
+    model = make_model(replies=Replies("rw", DiskCache(tmp_path / "cache")), throttle=limits)
     done = [model.complete(HI, sample=s, stage="s") for s in ("0", "1", "0", "1")]
     assert [one.text for one in done] == ["first", "second", "first", "second"]
     assert done[2].usage == Usage(cached=1, kept_tokens=done[0].usage.tokens)
@@ -615,9 +615,9 @@ def test_a_replay_sends_nothing_and_names_the_task_it_lacks(
     chat_server: ChatServer, make_model: ModelMaker, tmp_path: Path
 ) -> None:
     recorded = Replies("rw", DiskCache(tmp_path / "cache"))
-    make_model(cache=recorded).complete(HI, sample="0", task="t.py::test_a")
+    make_model(replies=recorded).complete(HI, sample="0", task="t.py::test_a")
     recorded.close()
-    replay = make_model(cache=Replies("ro", DiskCache(tmp_path / "cache")))
+    replay = make_model(replies=Replies("ro", DiskCache(tmp_path / "cache")))
     chat_server.stop()
     assert replay.complete(HI, sample="0", task="t.py::test_a").text == "ok"
     with pytest.raises(CacheMiss, match=r"the rollout call of t\.py::test_a \(sample 1.*cache=ro"):
@@ -628,12 +628,12 @@ def test_refresh_pays_once_a_session(
     chat_server: ChatServer, make_model: ModelMaker, tmp_path: Path
 ) -> None:
     old = Replies("rw", DiskCache(tmp_path / "cache"))
-    make_model(cache=old).complete(HI, sample="0")
+    make_model(replies=old).complete(HI, sample="0")
     chat_server.reply = lambda body: "new"
-    model = make_model(cache=Replies("refresh", DiskCache(tmp_path / "cache")))
+    model = make_model(replies=Replies("refresh", DiskCache(tmp_path / "cache")))
     assert model.complete(HI, sample="0").text == "new"
     assert model.complete(HI, sample="0").usage.cached == 1
-    assert make_model(cache=old).complete(HI, sample="0").text == "new"
+    assert make_model(replies=old).complete(HI, sample="0").text == "new"
     assert chat_server.calls == 2
 
 
@@ -642,7 +642,7 @@ def test_who_probes_the_same_at_once_pays_once(
 ) -> None:
     """Two sessions, of which the second comes while the first waits for its reply."""
     replies = [Replies("rw", DiskCache(tmp_path / "cache")) for _ in range(2)]
-    first, second = (make_model(cache=kept) for kept in replies)
+    first, second = (make_model(replies=kept) for kept in replies)
     waiting, came, send = threading.Event(), threading.Event(), first._call
 
     def hold(*arguments: Any) -> Completion:
@@ -686,7 +686,7 @@ def test_no_reply_of_another_session_is_waited_for_when_the_time_is_over(
     monkeypatch.setattr(cache, "claim", lambda key, owner="": False)
     moments = iter((0.0, 1.0, 9.0, 11.0))
     throttle = Meter(Settings(max_time=10), clock=lambda: next(moments))
-    model = make_model(cache=Replies("rw", cache), throttle=throttle)
+    model = make_model(replies=Replies("rw", cache), throttle=throttle)
     with pytest.raises(CapReached, match="10 s are over"):
         model.complete(HI, sample="0")
 
@@ -696,7 +696,7 @@ def test_a_failed_call_frees_those_who_wait_for_it(
 ) -> None:
     chat_server.latency = 0.05
     chat_server.script(chat_server.answer.error(400))
-    model = make_model(cache=Replies("rw", DiskCache(tmp_path / "cache")))
+    model = make_model(replies=Replies("rw", DiskCache(tmp_path / "cache")))
     outcomes: list[object] = []
 
     def ask() -> None:
@@ -723,8 +723,8 @@ def test_a_paid_reply_survives_a_throttle_that_fails(
 
     cache = Replies("rw", DiskCache(tmp_path / "cache"))
     with pytest.raises(ConnectionError):
-        make_model(cache=cache, throttle=Broken()).complete(HI, sample="0")
-    assert make_model(cache=cache).complete(HI, sample="0").usage.cached == 1
+        make_model(replies=cache, throttle=Broken()).complete(HI, sample="0")
+    assert make_model(replies=cache).complete(HI, sample="0").usage.cached == 1
     assert chat_server.calls == 1
 
 
@@ -735,7 +735,7 @@ def test_a_full_disk_costs_no_reply(
     full._do(lambda kept: kept._sql("PRAGMA max_page_count = 1"))
     cache = Replies("rw", full)
     chat_server.reply = lambda body: "x" * 30_000
-    assert make_model(cache=cache).complete(HI, sample="0").text == "x" * 30_000
+    assert make_model(replies=cache).complete(HI, sample="0").text == "x" * 30_000
     assert "a reply could not be kept: " in next(iter(cache.notes))
     assert "disk is full" in next(iter(cache.notes))
 
@@ -760,7 +760,7 @@ def test_a_faulty_server_costs_no_reply_and_no_reply_is_paid_for_twice(
         return said
 
     chat_server.reply = reply
-    model = make_model(cache=Replies("rw", DiskCache(tmp_path / "cache")))
+    model = make_model(replies=Replies("rw", DiskCache(tmp_path / "cache")))
 
     def ask(index: int) -> str:
         said = [{"role": "user", "content": f"n{index}"}]

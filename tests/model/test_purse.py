@@ -19,7 +19,7 @@ USAGE = Usage(calls=2, input_tokens=100, cost=0.01)
 def filled(caps: Amounts, count: int = 10, used: Usage = USAGE) -> Purse:
     purse = Purse(caps, clock=lambda: 0.0)
     for index in range(count):
-        purse.took(str(index), used, 1.0)
+        purse.count_sample(str(index), used, 1.0)
     return purse
 
 
@@ -56,13 +56,13 @@ def test_each_cap_is_worth_rollouts_at_the_prices_seen(caps: Amounts, total: int
 def test_calls_of_the_optimizer_are_paid_from_the_same_purse() -> None:
     purse = filled(Amounts(calls=102))
     before = purse.affordable()
-    purse.called(Usage(calls=15, cached=5))
+    purse.count_calls(Usage(calls=15, cached=5))
     assert purse.affordable() == before - 10
     assert purse.affordable_calls() == 102 - 20 - 20
     purse.reserve("the end", 5)
     assert purse.affordable_calls() == 102 - 20 - 20 - 10
     assert purse.affordable_calls(0.5) == (102 - 10) / 2 - 20
-    purse.called(Usage(calls=26))
+    purse.count_calls(Usage(calls=26))
     assert purse.affordable_calls(0.5) == 0, "half of it, beside 10 rollouts of two calls"
     assert purse.affordable() == (102 - 20 - 46) / 2 - 5 - 1
     assert filled(Amounts(rollouts=20)).affordable_calls() == math.inf
@@ -73,22 +73,22 @@ def test_a_sample_from_the_cache_counts_at_what_it_took(caps: Amounts) -> None:
     paid, kept = filled(caps), filled(caps, used=USAGE.again())
     assert kept.affordable() == paid.affordable() == 39
     for purse, used in ((paid, USAGE), (kept, USAGE.again())):
-        purse.called(used)
+        purse.count_calls(used)
         assert purse.affordable() == 38
 
 
 def test_a_sample_taken_twice_counts_once() -> None:
     purse = Purse(Amounts(rollouts=100))
     for _ in range(2):
-        purse.took("the same", USAGE, 1.0)
+        purse.count_sample("the same", USAGE, 1.0)
     assert purse.samples == 1
 
 
 def test_prices_that_vary_are_taken_with_their_uncertainty() -> None:
     even, uneven = Purse(Amounts(cost=1.0)), Purse(Amounts(cost=1.0))
     for index in range(10):
-        even.took(str(index), replace(USAGE, cost=0.02), 1.0)
-        uneven.took(str(index), replace(USAGE, cost=0.04 * (index % 2)), 1.0)
+        even.count_sample(str(index), replace(USAGE, cost=0.02), 1.0)
+        uneven.count_sample(str(index), replace(USAGE, cost=0.04 * (index % 2)), 1.0)
     assert even.affordable() == 39
     assert uneven.affordable() < 30
 
@@ -98,7 +98,7 @@ def test_a_reserve_that_is_a_part_follows_the_price() -> None:
     purse.reserve("the end", lambda total: math.ceil(0.3 * total))
     assert purse.reserved() == {"the end": 5}
     for index in range(10):
-        purse.took(str(index), USAGE, 1.0)
+        purse.count_sample(str(index), USAGE, 1.0)
     assert purse.reserved() == {"the end": 45}
     purse.reserve("the end", 0)
     assert purse.reserved() == {}
@@ -129,7 +129,7 @@ def test_a_search_loses_nothing_of_its_limit_to_a_part_that_grows_as_prices_fall
     purse.reserve("the end", lambda total: total / 2)
     purse.allow(40)
     assert purse.affordable() == 40
-    purse.took("first", Usage(calls=1, cost=0.001), 1.0)
+    purse.count_sample("first", Usage(calls=1, cost=0.001), 1.0)
     assert purse.reserved()["the end"] > 400
     assert (purse.affordable(), purse.is_bound_by_cap) == (39, False)
 
@@ -139,7 +139,7 @@ def test_time_is_what_rollouts_take_over_the_workers() -> None:
     purse = Purse(Amounts(seconds=300), at_once=lambda: 8, clock=lambda: now)
     purse.reserve("the end", 100)
     for index in range(88):
-        purse.took(str(index), USAGE, 20.0 if index < 8 else 1.0)
+        purse.count_sample(str(index), USAGE, 20.0 if index < 8 else 1.0)
     now = 100.0
     assert purse.affordable() == int(200 / (1.25 / 8)) - 100, "8 were slow once, to start"
     now = 299.0
@@ -170,7 +170,7 @@ def test_what_the_first_skill_leaves_goes_to_the_second() -> None:
     first = whole.share(2)
     assert first.caps == Amounts(rollouts=50, tokens=3500, cost=1.5)
     for index in range(20):
-        first.took(str(index), USAGE, 1.0)
+        first.count_sample(str(index), USAGE, 1.0)
     assert whole.samples == 20
     second = whole.share(1)
     assert second.caps == pytest.approx(Amounts(rollouts=80, tokens=5000, cost=2.8))
@@ -181,7 +181,7 @@ def test_what_the_first_skill_leaves_goes_to_the_second() -> None:
 def test_a_cap_that_is_used_up_is_not_turned_off(parts: int) -> None:
     purse = Purse(Amounts(10, 10, 10, 0.01, 1.0))
     for index in range(20):
-        purse.took(str(index), USAGE, 1.0)
+        purse.count_sample(str(index), USAGE, 1.0)
     left = purse.share(parts)
     assert left.caps[:3] == (1, 1, 1)
     assert 0 < left.caps.cost < 1e-6
@@ -191,18 +191,18 @@ def test_a_cap_that_is_used_up_is_not_turned_off(parts: int) -> None:
 def test_what_a_failed_attempt_has_cost_is_not_there_for_a_share() -> None:
     whole = Purse(Amounts(calls=100))
     share = whole.share(1)
-    share.took("a", Usage(calls=1), 1.0)
-    whole.pay(Usage(calls=42))
+    share.count_sample("a", Usage(calls=1), 1.0)
+    whole.count_payment(Usage(calls=42))
     assert share.affordable() == 100 - 42 - 1
     assert whole.share(2).caps.calls == 29
 
 
 def test_a_session_that_takes_all_from_the_journal_has_paid_for_its_probes_only() -> None:
     first, continued = filled(Amounts(calls=100)), filled(Amounts(calls=100))
-    first.pay(Usage(calls=20))
+    first.count_payment(Usage(calls=20))
     for purse in (first, continued):
-        purse.probed(Usage(calls=2))
-        purse.pay(Usage(calls=2))
+        purse.count_probes(Usage(calls=2))
+        purse.count_payment(Usage(calls=2))
     assert first.affordable() == continued.affordable() == (100 - 22 - 2) // 2
 
 
@@ -218,7 +218,7 @@ def test_what_is_affordable_is_paid_by_every_cap(
     purse = Purse(caps, clock=lambda: 0.0)
     purse.reserve("the end", held)
     for index, (calls, tokens) in enumerate(rollouts):
-        purse.took(str(index), Usage(calls, input_tokens=tokens, cost=tokens / 1e4), 1.0)
+        purse.count_sample(str(index), Usage(calls, input_tokens=tokens, cost=tokens / 1e4), 1.0)
     left = purse.affordable()
     if not rollouts:
         assert left <= max(FIRST_LOOK, purse.total())

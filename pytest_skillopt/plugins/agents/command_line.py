@@ -140,7 +140,7 @@ def make_model(models: Models, role: Role, shared: Mapping[str, str]) -> Command
         ModelConfigError: as ``signed_in_model``, or there is no usable sign-in.
     """
     config = signed_in_model(models.settings, role)
-    model = CommandLineModel(config, shared, throttle=models.throttle, cache=models.replies)
+    model = CommandLineModel(config, shared, throttle=models.throttle, replies=models.replies)
     model.check()
     return model
 

@@ -252,7 +252,7 @@ def make(name: str, **options: Any) -> CommandLineModel:
         "optimizer", "cli", name, "cli", key_env="none", retries=0, request_timeout=timeout
     )
     shared = options.pop("shared", {})
-    MADE.append(CommandLineModel(config, shared, cache=Replies("off"), **options))
+    MADE.append(CommandLineModel(config, shared, replies=Replies("off"), **options))
     return MADE[-1]
 
 
