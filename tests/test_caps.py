@@ -162,7 +162,7 @@ def test_a_cap_pays_for_the_decision_of_a_gate_before_the_final_comparison(
     assert result["status"] == "accepted", said
     small = "--skillopt-max-rollouts=150"
     result, said = run(pytester, chat_server, "--skillopt-train", *given, small, guests=12)
-    assert "the gate, the final comparison and the test split need" in result["reason"]
+    assert "are kept for the gate and the final comparison, and the first look" in result["reason"]
     assert result["rollouts"] == 0
 
 
@@ -262,6 +262,15 @@ def test_a_cap_that_is_smaller_than_one_call_says_what_it_lacks(
     assert result["status"] == "unmeasured"
 
 
+def test_nothing_is_reserved_for_a_test_split_without_tasks(
+    pytester: pytest.Pytester, chat_server: ChatServer, api_key: str
+) -> None:
+    cap = "--skillopt-max-rollouts=20"
+    _, said = run(pytester, chat_server, "--skillopt-train", cap, "--collect-only", guests=8)
+    assert "24 are reserved for the final comparison; 0 are left" in said
+    assert "24 are kept for the final comparison, and the first look" in said
+
+
 @pytest.mark.parametrize("cap", ["tokens=2500", "cost=0.02", "time=1"])
 def test_a_cap_that_pays_for_no_first_look_says_so(
     pytester: pytest.Pytester, chat_server: ChatServer, api_key: str, cap: str
@@ -293,7 +302,8 @@ def test_the_plan_prints_the_purse_and_warns_if_a_cap_cannot_train(
 ) -> None:
     _, said = run(pytester, chat_server, "--skillopt-train", cap, "--collect-only", "-q")
     assert f"purse of SKILL.md: {words}" in said
-    assert "are reserved for the final comparison and the test split" in said
+    assert "are reserved for the final comparison; " in said
+    assert "are reserved for the test split; " in said
     name = cap[2:].partition("=")[0].replace("-", "_")
     assert "SKILL.md: nothing would be trained: " in said
     assert f"allow at least {name} = " in said

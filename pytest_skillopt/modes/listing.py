@@ -29,7 +29,7 @@ from pytest_skillopt.run.past import earlier_rollouts
 from pytest_skillopt.search.budget import FINAL
 from pytest_skillopt.search.estimate import smallest_gain
 from pytest_skillopt.search.extensions import notes_on_search
-from pytest_skillopt.search.final_comparison import reserve_final, samples_of_test, shortage
+from pytest_skillopt.search.final_comparison import reserve_final, shortage
 from pytest_skillopt.tasks.task import describe_tasks, keep_tasks
 from pytest_skillopt.untrusted import shown
 
@@ -132,7 +132,7 @@ class Plan:
             yield f"purse of {skill}: {share.explain()}"
             if said := shortage(share, settings, group):
                 yield f"{skill}: nothing would be trained: {said}"
-            elif kept := share.reserved().get(FINAL, 0) - samples_of_test(group, settings):
+            elif kept := share.reserved().get(FINAL):
                 points = 100 * smallest_gain(max(1, int(kept) // 2), settings.gate_alpha)
                 yield (
                     f"{skill}: these {kept:,.0f} rollouts of the final comparison show a gain of "

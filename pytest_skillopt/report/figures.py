@@ -150,10 +150,10 @@ def _precision(skill: SkillResult, mode: str) -> Iterator[str]:
     if (gain := skill.gain) and gain.is_model:
         won = (skill.verdict or {}).get("e_value")
         # A stored verdict may be of others, or of their own gate.
-        before = f", before which {lead(won)}" if won and isinstance(won, int | float) else ""
+        search = f"; {lead(won)}" if won and isinstance(won, int | float) else ""
         yield (
             "Estimate: all tasks, from all rollouts of the run, luck allowed for. Fresh: the "
-            f"samples of the verdict{before}."
+            f"samples of the verdict{search}."
         )
     if skill.from_search:
         tasks = plural(skill.from_search, "task")

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_skillopt.gate.data import GateOptions, Searched
 from pytest_skillopt.gate.sequential import DefaultGate, most_samples
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
-from pytest_skillopt.search.budget import FINAL, calls_beside, usual_fresh
+from pytest_skillopt.search.budget import FINAL, TEST, calls_beside, usual_fresh
 from pytest_skillopt.search.extensions import gate_options, gate_tasks, rule_of, search_of
 from pytest_skillopt.search.prospects import AHEAD
 
@@ -92,9 +92,9 @@ def reserve_final(
     more: int = 0,
 ) -> None:
     """Reserve a part of the purse, which follows the prices, and what the test split takes."""
-    others = samples_of_test(tasks, settings) + more
     suite = sum(task.split != "test" for task in tasks)
-    purse.reserve(FINAL, lambda total: others + kept_back(settings, suite, total, log_e))
+    purse.reserve(FINAL, lambda total: more + kept_back(settings, suite, total, log_e))
+    purse.reserve(TEST, samples_of_test(tasks, settings))
 
 
 def option_for(
@@ -160,19 +160,23 @@ def cap_to_continue(
 def shortage(purse: Purse, settings: Settings, tasks: Sequence[SkillTask]) -> str:
     """Describe why a purse is too small to search with; empty if it is not."""
     total, suite = purse.total(), sum(task.split != "test" for task in tasks)
-    test, gate = samples_of_test(tasks, settings), samples_of_gate(tasks, settings)
+    kept = {
+        "the gate": samples_of_gate(tasks, settings),
+        FINAL: kept_back(settings, suite, total),
+        TEST: samples_of_test(tasks, settings),
+    }
     first = sum(
         1 + (task.split == "both") for task in tasks if task.split in ("train", "val", "both")
     )
-    kept = kept_back(settings, suite, total) + gate + test
-    if total >= kept + first:
+    needed = sum(kept.values())
+    if total >= needed + first:
         return ""
-    others = f"the gate, {FINAL}" if gate else FINAL
+    purposes = " and ".join(filter(kept.get, kept))
     least = purse.needed_for(_with_reserves(first, settings, tasks))
     return (
-        f"{purse.pays()}, which leaves nothing to search with: {others} need {kept} and the "
-        f"first look at the suite {first}; allow at least {least}"
-        + (", or lower skillopt_rollouts, the samples of a test task" if test else "")
+        f"{purse.pays()}, which leaves nothing to search with: {needed} are kept for {purposes}, "
+        f"and the first look at the suite takes {first}; allow at least {least}"
+        + (", or lower skillopt_rollouts, the samples of a test task" if kept[TEST] else "")
     )
 
 
@@ -251,8 +255,7 @@ class FinalComparison:
     def pairs(self) -> int:
         """Return how many fresh samples of each skill the comparison could take now."""
         state = self._state
-        kept = state.purse.reserved().get(FINAL, 0.0) - samples_of_test(state.test, state.settings)
-        left = state.purse.affordable() + kept
+        left = state.purse.affordable() + state.purse.reserved().get(FINAL, 0.0)
         if left == math.inf:
             return state.settings.final_rollouts * len(state.suite)
         return max(0, int(left) // 2)
@@ -322,7 +325,7 @@ class FinalComparison:
         """Return the recorded parameters for this version, or record new ones for the budget."""
         state = self._state
         state.purse.release()
-        state.purse.reserve(FINAL, self._test_samples)
+        state.purse.reserve(TEST, self._test_samples)
         left = state.purse.affordable()
         candidate = state.samples.seen(state.incumbent).digest
         # One that could take no pair of samples is begun anew: under a higher cap it can.
