@@ -38,7 +38,7 @@ from pytest_skillopt.plugins.agents.harness import HarnessAgent
 from pytest_skillopt.plugins.agents.known import KNOWN, Harness, bundled_path
 from pytest_skillopt.plugins.agents.proxy import Proxy
 from pytest_skillopt.plugins.agents.run import Runner
-from pytest_skillopt.plugins.agents.sandbox import Sandbox, resolve
+from pytest_skillopt.plugins.agents.sandbox import Sandbox, sandbox_kind
 from pytest_skillopt.rollouts.context import Recorder, Skill
 from pytest_skillopt.rollouts.rollout import RolloutRequest
 from pytest_skillopt.skill.version import Version
@@ -72,7 +72,7 @@ class Bench:
         config = ModelConfig("target", "openai", "fake-model", server.url())
         self.proxy = Proxy(config, Meter())
         project = folder / "project"
-        self.runner = Runner(Sandbox(resolve("auto"), project), project, {})
+        self.runner = Runner(Sandbox(sandbox_kind("auto"), project), project, {})
         home = folder / "skill" / "house-greeting"
         home.mkdir(parents=True)
         (home / "SKILL.md").write_text(SKILL)
@@ -100,10 +100,10 @@ class Bench:
         values |= {"url": self.server.url().removesuffix("/v1")}
         for name, text in self.codex.files.items():
             (home / name).parent.mkdir(parents=True)
-            (home / name).write_text(self.codex.filled(text, values))
-        env = {name: self.codex.filled(text, values) for name, text in self.codex.env.items()}
+            (home / name).write_text(self.codex.fill(text, values))
+        env = {name: self.codex.fill(text, values) for name, text in self.codex.env.items()}
         env = {"PATH": os.environ["PATH"], "HOME": str(home), **env}
-        argv = [self.codex.filled(word, values) for word in self.codex.argv.split()]
+        argv = [self.codex.fill(word, values) for word in self.codex.argv.split()]
         subprocess.run(argv, cwd=work, env=env, stdin=subprocess.DEVNULL, capture_output=True)
         assert (work / "greeting.txt").read_text() == "Ahoy Ada\n"
 

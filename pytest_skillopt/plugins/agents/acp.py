@@ -92,7 +92,8 @@ def _lines(agent: subprocess.Popen[bytes]) -> Iterator[bytes]:
     held, fd = bytearray(), agent.stdout.fileno()
     while len(held) <= _LONGEST:
         has_ended = agent.poll() is not None
-        if select.select([fd], [], [], 0 if has_ended else _LOOK)[0]:
+        patience = 0 if has_ended else _LOOK
+        if select.select([fd], [], [], patience)[0]:
             if not (new := os.read(fd, 1 << 20)):
                 return
             held += new

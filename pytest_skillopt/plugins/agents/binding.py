@@ -18,8 +18,8 @@ from pytest_skillopt.options import rollouts_at_once
 from pytest_skillopt.plugins.agents.known import MEMORY, NAMES, Harness, installed, memory_name
 from pytest_skillopt.plugins.agents.proxy import AgentCalls, Proxy, marks_of
 from pytest_skillopt.plugins.agents.run import Runner
-from pytest_skillopt.plugins.agents.sandbox import Sandbox, resolve
-from pytest_skillopt.plugins.agents.sign_in import PROVIDER, SignedIn, sign_in
+from pytest_skillopt.plugins.agents.sandbox import Sandbox, sandbox_kind
+from pytest_skillopt.plugins.agents.sign_in import PROVIDER, SignedInAgent, sign_in
 from pytest_skillopt.rollouts.interrupts import before_the_end
 from pytest_skillopt.skill.find import unnamed
 from pytest_skillopt.skill.read import catalogue
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 _SHARE = 0.9
 """Part of ``skillopt_timeout`` an agent may take, so that the rollout itself is not killed."""
-_OPENED = pytest.StashKey[tuple["Proxy | SignedIn", Runner]]()
+_OPENED = pytest.StashKey[tuple["Proxy | SignedInAgent", Runner]]()
 """The provider and the runner of each target."""
 _LOCK = threading.RLock()
 
 
-def _check_kind(path: str, harness: Harness) -> None:
+def _check_document(path: str, harness: Harness) -> None:
     """Raise UsageError unless the agent finds this file in a project, and by itself."""
     name = memory_name(harness, path)
     if PurePosixPath(path).name == SKILL_FILE or (name and harness.memory):
@@ -69,11 +69,11 @@ def make_agent(
     """
     from pytest_skillopt.plugins.agents.harness import HarnessAgent
 
-    models, (provider, runner) = Models.of(request.config), _opened(request.config)
+    models, (provider, runner) = Models.of(request.config), _provider_and_runner(request.config)
 
-    name = _named(request.node, getattr(request, "param", None))
+    name = _harness_name(request.node, getattr(request, "param", None))
     harness = provider.find(name)
-    _check_kind(skill.file, harness)
+    _check_document(skill.file, harness)
     return HarnessAgent(
         harness=harness,
         workspace=workspace,
@@ -106,18 +106,18 @@ def identify(item: pytest.Item, settings: Settings, skill: str) -> str:
     It is part of a rollout's address, so an update of a harness is never mixed into a run.
     """
     params = getattr(getattr(item, "callspec", None), "params", {})
-    name = _named(item, params.get("skill_harness"))
-    resolve(settings.sandbox)
+    name = _harness_name(item, params.get("skill_harness"))
+    sandbox_kind(settings.sandbox)
     signed_in = own_sign_in(item.config)
     find = signed_in.find if signed_in else installed
     harness = find(name)
-    _check_kind(skill, harness)
+    _check_document(skill, harness)
     if signed_in:
         _check_streams(item.config, settings, harness.name)
     return str(harness)
 
 
-def own_sign_in(config: pytest.Config) -> SignedIn | None:
+def own_sign_in(config: pytest.Config) -> SignedInAgent | None:
     """Return the target if it is an agent under the user's own sign-in.
 
     Raises:
@@ -127,7 +127,9 @@ def own_sign_in(config: pytest.Config) -> SignedIn | None:
     if provider_of(models.settings, "target") != PROVIDER:
         return None
     target = models.get("target")
-    return target if isinstance(target, SignedIn) else None  # else conftest.py returned another
+    return (
+        target if isinstance(target, SignedInAgent) else None
+    )  # else conftest.py returned another
 
 
 def _check_streams(config: pytest.Config, settings: Settings, name: str) -> None:
@@ -152,8 +154,8 @@ def serving(config: pytest.Config, skill: Skill, recorder: Recorder) -> Iterator
         account=("target", recorder.request.stage, recorder.request.task),
         on_usage=recorder.add_usage,
     )
-    provider = _opened(config)[0]
-    if isinstance(provider, SignedIn):
+    provider = _provider_and_runner(config)[0]
+    if isinstance(provider, SignedInAgent):
         raise ModelConfigError(
             f"skill_proxy needs a model on a server: {PROVIDER}:... cannot be the target"
         )
@@ -169,7 +171,7 @@ def shared_variables(settings: Settings) -> dict[str, str]:
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
-def _named(item: Any, param: object) -> str:
+def _harness_name(item: Any, param: object) -> str:
     """Return a test's harness: its parameter, else the closest marker's, else the setting.
 
     Without any it is the one that the target is signed in to.
@@ -187,7 +189,7 @@ def _named(item: Any, param: object) -> str:
     return str(name)
 
 
-def _opened(config: pytest.Config) -> tuple[Proxy | SignedIn, Runner]:
+def _provider_and_runner(config: pytest.Config) -> tuple[Proxy | SignedInAgent, Runner]:
     """Return the target's provider and the runner, made when first needed.
 
     Raises:
@@ -205,7 +207,7 @@ def _opened(config: pytest.Config) -> tuple[Proxy | SignedIn, Runner]:
                     "skillopt_target to openai:MODEL@URL"
                 )
             runner = _open_runner(config, models.settings)
-            provider = model if isinstance(model, SignedIn) else Proxy(target, models.throttle)
+            provider = model if isinstance(model, SignedInAgent) else Proxy(target, models.throttle)
             config.add_cleanup(provider.close)
             config.stash[_OPENED] = provider, runner
         return config.stash[_OPENED]
@@ -217,7 +219,7 @@ def _open_runner(config: pytest.Config, settings: Settings) -> Runner:
     base = config.getoption("basetemp", None)
     base = Path(base).parent if base and hasattr(config, "workerinput") else base
     more = filter(None, (base, os.environ.get("PYTEST_DEBUG_TEMPROOT")))
-    sandbox = Sandbox(resolve(settings.sandbox), config.rootpath, *map(Path, more))
+    sandbox = Sandbox(sandbox_kind(settings.sandbox), config.rootpath, *map(Path, more))
     runner = Runner(sandbox, config.rootpath, shared_variables(settings))
     config.add_cleanup(runner.close)
     before_the_end(runner.close)
@@ -226,19 +228,19 @@ def _open_runner(config: pytest.Config, settings: Settings) -> Runner:
 
 def notes_on_confinement(config: pytest.Config) -> Iterator[str]:
     """Note what agents are not kept from: all that the user may do, and the user's sign-in."""
-    confined = resolve(Models.of(config).settings.sandbox)
-    said = list[str]()
+    confined = sandbox_kind(Models.of(config).settings.sandbox)
+    notes = list[str]()
     if confined == "none":
-        said.append("run without a sandbox, with all your permissions (skillopt_sandbox)")
+        notes.append("run without a sandbox, with all your permissions (skillopt_sandbox)")
     elif config.option.collectonly:
-        said.append(f"are confined by {confined} (skillopt_sandbox)")
+        notes.append(f"are confined by {confined} (skillopt_sandbox)")
     if signed_in := own_sign_in(config):
-        said.append(
+        notes.append(
             f"use your own sign-in and its plan ({signed_in.config.name}): no price is known, and "
             "their commands can reach the sign-in and the network"
         )
-    if said:
-        yield f"coding agents {'; they '.join(said)}"
+    if notes:
+        yield f"coding agents {'; they '.join(notes)}"
 
 
 def notes_on_reading(skills: Iterable[SkillResult]) -> Iterator[str]:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.config import ModelConfig
     from pytest_skillopt.model.roles import Models
     from pytest_skillopt.model.types import Messages, Role
-    from pytest_skillopt.plugins.agents.run import Ended
+    from pytest_skillopt.plugins.agents.run import RunEnd
 
 
 _ASK = "You answer one prompt with one text, and nothing else is done with it."
@@ -104,7 +104,7 @@ class CommandLineModel(ChatModel):
         with stream(self._sign_in, self._check_open):
             ended = self._run(prompt)
         trace = Trace()
-        trace.read(self._harness, ended.out)
+        trace.read_output(self._harness, ended.out)
         usage = self.config.usage(trace.tokens, prompt, trace.text)
         if trace.done and not trace.error and trace.text.strip():
             return Completion(redact(trace.text), usage=usage)
@@ -113,7 +113,7 @@ class CommandLineModel(ChatModel):
         why = redact(" ".join(why.split())[-300:]) or f"no answer, exit status {ended.status}"
         raise ModelFault(why, retry=True, answered=any(trace.tokens), usage=usage)
 
-    def _run(self, prompt: str) -> Ended:
+    def _run(self, prompt: str) -> RunEnd:
         """Run the program once in an empty folder (ModelFault: it could not, or not in time)."""
         harness, limit = self._harness, self.config.request_timeout
         values = {"prompt": _ASK, "model": self._model, "key": ""}

@@ -40,12 +40,12 @@ class Trace:
     """Name of the session, with which it can be continued."""
     done: bool = False
     """Whether the agent finished its turn."""
-    opened: list[tuple[str, str]] = field(default_factory=list)
+    successful_calls: list[tuple[str, str]] = field(default_factory=list)
     """Name and arguments of each successful tool call."""
-    waiting: Event = field(default_factory=dict)
+    open_calls: Event = field(default_factory=dict)
     """Calls without a result yet, by id."""
-    spent: dict[str, Tokens] = field(default_factory=dict)
-    """Tokens of each model call, by id."""
+    tokens_by_call: dict[str, Tokens] = field(default_factory=dict)
+    """Tokens of each model call, by its id."""
     total: Tokens = Tokens()
     """Tokens of all calls, if the events tell the sum."""
     _pieces: list[str] = field(default_factory=list)
@@ -56,30 +56,30 @@ class Trace:
         """Tokens of the run, as its events tell them."""
         if any(self.total):
             return self.total
-        return Tokens(*map(sum, zip(Tokens(), *self.spent.values(), strict=True)))
+        return Tokens(*map(sum, zip(Tokens(), *self.tokens_by_call.values(), strict=True)))
 
     def say(self, text: Any, *, more: bool = False) -> None:
         """Record a message of the agent; with ``more`` a chunk of one."""
         if not more:
             self._end_message()
-        if said := as_text(text):
-            self._pieces.append(said)
+        self._pieces.append(as_text(text))
         if not more:
             self._end_message()
 
     def _end_message(self) -> None:
-        if self._pieces:
-            self.text = "".join(self._pieces)
-            self._pieces.clear()
-            self.turns.append(("assistant", self.text))
+        message = "".join(self._pieces)
+        self._pieces.clear()
+        if message:
+            self.text = message
+            self.turns.append(("assistant", message))
 
     def calls(self, id: str, name: str, arguments: Any) -> None:
         """Record the call of a tool; ``returns`` follows with the same id."""
-        self.waiting[id] = (name, arguments)
+        self.open_calls[id] = (name, arguments)
 
     def returns(self, id: str, result: Any, *, failed: bool = False) -> None:
         """Record the result of a tool call."""
-        name, arguments = self.waiting.pop(id, ("?", {}))
+        name, arguments = self.open_calls.pop(id, ("?", {}))
         self.ran(name, arguments, result, failed=failed)
 
     def ran(self, name: str, arguments: Any, result: Any = "", *, failed: bool = False) -> None:
@@ -89,21 +89,21 @@ class Trace:
         text, shown = as_text(result), json.dumps(arguments or {}, ensure_ascii=False)
         self._end_message()
         if not failed:
-            self.opened.append((str(name), shown))
+            self.successful_calls.append((str(name), shown))
         self.tools.append(ToolRun(str(name), shown, text))
         self.turns.append(("assistant", f"[calls {name}({shorten(shown, _SHOWN)})]"))
         self.turns.append(("tool", shorten(text, _SHOWN)))
 
-    def used(self, skill: str) -> bool:
+    def has_loaded(self, skill: str) -> bool:
         """Return whether the agent loaded a skill, by a skill tool or by reading its file."""
-        for name, arguments in self.opened:
+        for name, arguments in self.successful_calls:
             if "skill" in name.lower() and f'"{skill}"' in arguments:
                 return True
             if f"{skill}/SKILL.md" in arguments:
                 return True
         return False
 
-    def take(self, harness: Harness, line: str) -> Event:
+    def read_line(self, harness: Harness, line: str) -> Event:
         """Read a line of a harness's output; return its event, empty if it is none."""
         event: Event = {}
         if line.lstrip().startswith("{"):  # Parsing millions of short lines takes minutes.
@@ -114,10 +114,10 @@ class Trace:
                 harness.read(event, self)
         return event
 
-    def read(self, harness: Harness, printed: str) -> bool:
+    def read_output(self, harness: Harness, printed: str) -> bool:
         """Read a harness's output; return whether any event was recognised."""
         for event in _EVENTS.finditer(printed):
-            self.take(harness, event[0])
+            self.read_line(harness, event[0])
             if len(self.turns) > _MOST_TURNS:
                 self.done, self.error = False, f"more than {_MOST_TURNS} turns"
                 break
@@ -139,7 +139,7 @@ def _read_claude(event: Event, trace: Trace) -> None:
     trace.session = str(event.get("session_id") or trace.session)
     if kind == "assistant" and event["message"].get("model") != "<synthetic>":
         message = event["message"]
-        trace.spent[str(message.get("id"))] = Tokens.of(message.get("usage"))
+        trace.tokens_by_call[str(message.get("id"))] = Tokens.of(message.get("usage"))
     elif kind == "result":
         trace.total = Tokens.of(event.get("usage"))
     if event.get("parent_tool_use_id"):
@@ -174,16 +174,16 @@ def _read_codex(event: Event, trace: Trace) -> None:
     if kind == "turn.failed":
         trace.error = as_text(event["error"])
     if kind == "item.started" and item["type"] in ("command_execution", "mcp_tool_call"):
-        trace.waiting[str(item.get("id"))] = (item["type"], {})
+        trace.open_calls[str(item.get("id"))] = (item["type"], {})
     if kind == "item.completed":
         _read_item(item, trace)
 
 
 def _read_item(item: Event, trace: Trace) -> None:
     what, number = item["type"], str(item.get("id"))
-    trace.waiting.pop(number, None)
+    trace.open_calls.pop(number, None)
     if what not in ("error", "reasoning", "todo_list"):
-        trace.spent[number] = Tokens()
+        trace.tokens_by_call[number] = Tokens()
     if what == "agent_message":
         trace.say(item["text"])
     elif what == "command_execution":
@@ -227,7 +227,7 @@ def _read_pi(event: Event, trace: Trace) -> None:
     trace.done = trace.done or kind == "agent_end"
     if kind == "message_end" and event["message"]["role"] == "assistant":
         message = event["message"]
-        trace.spent[str(len(trace.spent))] = Tokens.of(message.get("usage"))
+        trace.tokens_by_call[str(len(trace.tokens_by_call))] = Tokens.of(message.get("usage"))
         trace.say("\n".join(b["text"] for b in message["content"] if b["type"] == "text"))
         failed = message.get("stopReason") == "error"
         trace.error = (as_text(message.get("errorMessage")) or "error") if failed else ""
@@ -251,12 +251,12 @@ def _read_acp(event: Event, trace: Trace) -> None:
         if update["sessionUpdate"] == "agent_message_chunk":
             trace.say(update["content"].get("text") or "", more=True)
         elif update["sessionUpdate"] in ("tool_call", "tool_call_update"):
-            call = trace.waiting.setdefault(update["toolCallId"], {})
+            call = trace.open_calls.setdefault(update["toolCallId"], {})
             # The first title is often the tool's name, a later one tells about the call.
             title = call.get("title") or update.get("title")
             call |= {name: value for name, value in update.items() if value} | {"title": title}
             if update.get("status") in ("completed", "failed"):
-                del trace.waiting[update["toolCallId"]]
+                del trace.open_calls[update["toolCallId"]]
                 arguments = call.get("rawInput") or {"locations": call.get("locations")}
                 result = call.get("content") or call.get("rawOutput")
                 failed = update["status"] == "failed"

@@ -37,12 +37,12 @@ def main() -> None:
     asked = socket.socket(fileno=0)
     gc.disable()
     _adopt_orphans()
-    wake, bell = _bell()
+    child_ended, signal_end = _child_pipe()
     guards: set[int] = set()
     while True:
-        if wake in select.select([asked.fileno(), wake], [], [])[0]:
-            os.read(wake, 64)
-            _bury(guards)
+        if child_ended in select.select([asked.fileno(), child_ended], [], [])[0]:
+            os.read(child_ended, 64)
+            _reap_guards(guards)
             continue
         if not (fds := socket.recv_fds(asked, 1, 1)[1]):
             break
@@ -50,8 +50,8 @@ def main() -> None:
             run.set_inheritable(False)
             if (forked := os.fork()) == 0:
                 asked.close()
-                os.close(wake)
-                os.close(bell)
+                os.close(child_ended)
+                os.close(signal_end)
                 status = 1
                 try:
                     guard(run)
@@ -63,12 +63,12 @@ def main() -> None:
                 os._exit(status)
             guards.add(forked)
     while guards:
-        select.select([wake], [], [])
-        os.read(wake, 64)
-        _bury(guards)
+        select.select([child_ended], [], [])
+        os.read(child_ended, 64)
+        _reap_guards(guards)
 
 
-def _bury(guards: set[int]) -> None:
+def _reap_guards(guards: set[int]) -> None:
     """Reap the guards that have ended; if one failed, kill the processes it has left.
 
     Such processes are re-parented to this one.
@@ -87,20 +87,20 @@ def _adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def _bell() -> tuple[int, int]:
+def _child_pipe() -> tuple[int, int]:
     """Make a pipe that becomes readable when a child has ended."""
-    wake, bell = os.pipe()
-    os.set_blocking(bell, False)
-    signal.set_wakeup_fd(bell)
+    child_ended, signal_end = os.pipe()
+    os.set_blocking(signal_end, False)
+    signal.set_wakeup_fd(signal_end)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    return wake, bell
+    return child_ended, signal_end
 
 
 def guard(run: socket.socket) -> None:
     """Start the agent that the first line describes, and wait for or force its end."""
-    line, said = b"", b"begun"
-    while said and b"\n" not in line:
-        line += (said := run.recv(1 << 16))
+    line = run.recv(1 << 16)
+    while b"\n" not in line and (more := run.recv(1 << 16)):
+        line += more
     text, _, rest = line.partition(b"\n")
     argv, env, workspace, folder = json.loads(text)
     written = os.O_WRONLY | os.O_CREAT | os.O_APPEND
@@ -114,7 +114,7 @@ def guard(run: socket.socket) -> None:
             most = int(file.read().split()[3].partition("/")[2]) + _MOST_PROCESSES
         soft, hard = (n % 2**64 for n in resource.getrlimit(resource.RLIMIT_NPROC))
         resource.setrlimit(resource.RLIMIT_NPROC, (min(most, soft), min(most, hard)))
-    wake, _ = _bell()
+    child_ended, _ = _child_pipe()
     files = [(0, f"{folder}/in", os.O_RDONLY), (1, f"{folder}/out", written)]
     own = _oom_score("1000")  # Short of memory, the system ends agents first.
     agent = os.posix_spawn(
@@ -128,10 +128,10 @@ def guard(run: socket.socket) -> None:
     _oom_score(own)
     word = rest or None
     while (status := _reap(agent)) is None and word is None:
-        if run.fileno() in select.select([run.fileno(), wake], [], [])[0]:
+        if run.fileno() in select.select([run.fileno(), child_ended], [], [])[0]:
             word = run.recv(16)
         else:
-            os.read(wake, 64)
+            os.read(child_ended, 64)
     for sign, patience in ((signal.SIGTERM, _GRACE), (signal.SIGKILL, _PATIENCE)):
         with contextlib.suppress(OSError):
             os.killpg(agent, sign)

@@ -18,10 +18,10 @@ from pytest_skillopt.model.agent import Reply, ReplyError, ToolRun
 from pytest_skillopt.model.types import CacheMiss, Completion, ModelFault
 from pytest_skillopt.plugins.agents.events import Trace
 from pytest_skillopt.plugins.agents.kept_runs import Run, pack, replay
-from pytest_skillopt.plugins.agents.known import Harness, memory_name, placed
+from pytest_skillopt.plugins.agents.known import Harness, document_place, memory_name
 from pytest_skillopt.plugins.agents.proxy import MARKS, marks_of
 from pytest_skillopt.plugins.agents.run import Start
-from pytest_skillopt.plugins.agents.workspace import UnderTest, Workspace, leaking
+from pytest_skillopt.plugins.agents.workspace import UnderTest, Workspace, find_leak
 from pytest_skillopt.rollouts.folders import TemporaryFolder
 from pytest_skillopt.skill.read import skill_files
 from pytest_skillopt.skill.text import SkillError, Text
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.model.cache import Replies
     from pytest_skillopt.plugins.agents.proxy import AgentCalls, Proxy
-    from pytest_skillopt.plugins.agents.run import Ended, Runner
-    from pytest_skillopt.plugins.agents.sign_in import SignedIn
+    from pytest_skillopt.plugins.agents.run import RunEnd, Runner
+    from pytest_skillopt.plugins.agents.sign_in import SignedInAgent
     from pytest_skillopt.rollouts.context import Recorder, Skill, Stubs
 
     Folder = str | os.PathLike[str]
@@ -68,10 +68,12 @@ class HarnessReply(Reply):
     _stubs: Stubs | None
 
     @classmethod
-    def of(cls, run: Run, laid: Workspace, runner: Runner, stubs: Stubs | None) -> HarnessReply:
+    def of(
+        cls, run: Run, workspace: Workspace, runner: Runner, stubs: Stubs | None
+    ) -> HarnessReply:
         """Make the reply from a run and from the workspace, which has been looked at."""
         reply = cls(run.text, tool_calls=run.tools, transcript=run.turns, usage=run.usage)
-        reply.files, reply.diff, reply.workspace = laid.files, laid.diff, laid.root
+        reply.files, reply.diff, reply.workspace = workspace.files, workspace.diff, workspace.root
         reply.skill_used, reply.skill_read = run.skill_used, run.skill_read
         reply.exit_status, reply.seconds = run.exit_status, run.seconds
         reply._runner, reply._stubs = runner, stubs
@@ -140,7 +142,7 @@ class HarnessAgent:
     workspace: Path
     skill: Skill
     recorder: Recorder
-    provider: Proxy | SignedIn
+    provider: Proxy | SignedInAgent
     runner: Runner
     replies: Replies | None
     temporary: Path
@@ -154,7 +156,7 @@ class HarnessAgent:
         Args:
             prompt: the task.
             **options: keyword arguments:
-                ``workspace`` (path): folder to use instead of the fixture ``workspace``;
+                ``workspace`` (path): folder to use instead of the fixture ``skill_workspace``;
                 ``copy`` (path relative to the root directory): folder to copy into it first;
                 ``others`` (such paths): folders of further, competing skills to install;
                 ``explicit`` (bool): force the skill, if the harness can;
@@ -170,10 +172,10 @@ class HarnessAgent:
             ValueError: ``explicit``, but the harness cannot force a skill.
         """
         __tracebackhide__ = True
-        run, laid = self._run(_Call(prompt, **options))
+        run, workspace = self._run(_Call(prompt, **options))
         if run.problem:
             raise ReplyError(run.problem)
-        return HarnessReply.of(run, laid, self.runner, self.recorder.commands)
+        return HarnessReply.of(run, workspace, self.runner, self.recorder.commands)
 
     def new(self) -> Session:
         """Begin a conversation: each call of what is returned is a turn in one session.
@@ -211,25 +213,25 @@ class HarnessAgent:
             call = replace(call, prompt=self._forced(call.prompt))
         self._check_surroundings(root)
         tested = "" if self.is_document else self.skill.name or self.skill.path.name
-        with _reached(root):
+        with _workspace_faults(root):
             skills = self._skills(tested, call.others)
             copied = None if call.copy is None else self.runner.project / call.copy
             under_test = UnderTest(tested, skills, *self._documents())
-            laid = Workspace(root, self.harness.skills, under_test, copied)
+            workspace = Workspace(root, self.harness.skills, under_test, copied)
         if call.only_trigger:
             call = replace(call, rivals=_bodies(skills, besides=tested))
-        with contextlib.closing(laid):
-            run = self._taken(laid, call)
+        with contextlib.closing(workspace):
+            run = self._run_or_replay(workspace, call)
             sandbox = self.runner.sandbox
-            with _reached(root):
-                out = [p for p in laid.links if sandbox.leads_out(p, root, self.harness)]
+            with _workspace_faults(root):
+                out = [p for p in workspace.links if sandbox.leads_out(p, root, self.harness)]
         if out and not run.problem:
             why = f"the agent left {out[0].name!r}, a link to a place outside of its sandbox"
             run = run.model_copy(update={"problem": why})
         self._record(call.prompt, run)
-        return run, laid
+        return run, workspace
 
-    def _taken(self, laid: Workspace, call: _Call) -> Run:
+    def _run_or_replay(self, workspace: Workspace, call: _Call) -> Run:
         """Take a run from the cache, else from the agent, and look at what it has changed.
 
         Raises:
@@ -238,21 +240,21 @@ class HarnessAgent:
         request = self.recorder.request
         if request.is_idle:
             return Run()
-        replies = self.replies if call.cache and laid.digest else None
+        replies = self.replies if call.cache and workspace.digest else None
         with contextlib.ExitStack() as stack:
             if replies is not None:
-                key = self._key(laid, call)
+                key = self._key(workspace, call)
                 stack.enter_context(replies.claim(key))
                 found = replies.find(key, f"a run of {request.task} (sample {request.sample})")
-                kept = None if found is None else self._replayed(found.text, laid)
+                kept = None if found is None else self._replay(found.text, workspace)
                 if kept is not None:
                     return kept
             if self.replies is not None and self.replies.mode == "ro":
                 raise CacheMiss("this run is not cached, and --skillopt-cache=ro starts no agent")
-            run = self._make(laid, call)
-            with _reached(laid.root):
-                laid.look()
-                packed = None if replies is None else pack(run, laid)
+            run = self._run_agent(workspace, call)
+            with _workspace_faults(workspace.root):
+                workspace.look()
+                packed = None if replies is None else pack(run, workspace)
             if replies is not None and packed is not None:
                 replies.keep(key, Completion(packed))
         return run
@@ -305,7 +307,7 @@ class HarnessAgent:
         found: dict[str, bytes] = {}
         replaced: list[str] = []
         for path, text in texts.items():
-            place, instead = placed(self.harness, posixpath.normpath(path))
+            place, instead = document_place(self.harness, posixpath.normpath(path))
             found[place] = text.encode()
             replaced += instead
         return found, replaced
@@ -323,7 +325,7 @@ class HarnessAgent:
                 "skill are removed there; do not let it work in the project, use copy=",
                 fatal=True,
             )
-        leak = leaking(here, self.runner.sandbox.hidden)
+        leak = find_leak(here, self.runner.sandbox.hidden)
         if leak is not None:
             raise ModelFault(
                 f"{leak} is above the workspace {root}, so the agent would read it. Move pytest's "
@@ -331,9 +333,9 @@ class HarnessAgent:
                 fatal=True,
             )
 
-    def _key(self, laid: Workspace, call: _Call) -> str:
+    def _key(self, workspace: Workspace, call: _Call) -> str:
         """Return the cache key of a run: a hash of everything it depends on."""
-        before = [laid.digest, self.recorder.request.sample]
+        before = [workspace.digest, self.recorder.request.sample]
         runner = self.runner
         given = [self.provider.config.fingerprint, runner.sandbox.kind, dict(runner.passed)]
         stubs = self.recorder.commands
@@ -343,11 +345,11 @@ class HarnessAgent:
         self.asked[text] += 1
         return "run-" + hashlib.sha256(f"{text}#{self.asked[text]}".encode()).hexdigest()
 
-    def _replayed(self, text: str, laid: Workspace) -> Run | None:
+    def _replay(self, text: str, workspace: Workspace) -> Run | None:
         """Return a cached run and repeat its changes to files; None if that is impossible."""
         try:
-            with _reached(laid.root):
-                run = replay(text, laid)
+            with _workspace_faults(workspace.root):
+                run = replay(text, workspace)
         except ValueError:
             return None
         if self.recorder.commands is not None:
@@ -361,10 +363,10 @@ class HarnessAgent:
     def _account(self) -> Account:
         return "target", self.recorder.request.stage, self.recorder.request.task
 
-    def _make(self, laid: Workspace, call: _Call) -> Run:
+    def _run_agent(self, workspace: Workspace, call: _Call) -> Run:
         """Start the agent, wait for it, and return a record of the run."""
         prompt, session, limit = call.prompt, call.session, self._limit(call)
-        harness, root, name = self.harness, str(laid.root), session.name if session else ""
+        harness, root, name = self.harness, str(workspace.root), session.name if session else ""
         harness = harness.in_session(name) if session else harness
         head = self.skill.text.removesuffix(self.skill.body)
         most = _ALL if self.is_document else MARKS
@@ -383,15 +385,17 @@ class HarnessAgent:
         stubs = self.recorder.commands
         before = len(stubs.told()) if stubs else 0
 
-        def start(url: str) -> Ended:
+        def start(url: str) -> RunEnd:
             values = {"prompt": prompt, "model": self.provider.model, "url": url, "session": name}
-            fixed = [laid.root / path for path in laid.placed]
+            fixed = [workspace.root / path for path in workspace.placed]
             home = session.home if session else None
-            start = Start(harness, values, laid.root, self._folder, fixed, home=home, stubs=stubs)
+            start = Start(
+                harness, values, workspace.root, self._folder, fixed, home=home, stubs=stubs
+            )
             return self.runner.run(start, limit, agent_calls)
 
         ended = self.provider.serve(agent_calls, prompt, start)
-        if not laid.is_intact:
+        if not workspace.is_intact:
             raise ModelFault(
                 f"{harness}: the agent changed the skill under test, so this sample does not count "
                 "for its version; skillopt_sandbox = bwrap makes the skill read-only"
@@ -399,8 +403,8 @@ class HarnessAgent:
         has_called = agent_calls.calls and not (agent_calls.failure or agent_calls.fault)
         if self.is_document and agent_calls.marks and has_called and not agent_calls.skill_read:
             raise ModelFault(
-                f"{harness} did not read {', '.join(laid.placed)}: its text was in no request, so "
-                "this sample tells nothing about it",
+                f"{harness} did not read {', '.join(workspace.placed)}: its text was in no "
+                "request, so this sample tells nothing about it",
                 fatal=True,
             )
         trace, problem = record_of(harness, agent_calls, ended, limit)
@@ -412,7 +416,7 @@ class HarnessAgent:
             return _SCRATCH.sub("~", text.replace(root, "workspace"))
 
         turns = [(role, placeless(text)) for role, text in trace.turns]
-        skill_used = trace.used(self.skill.name)
+        skill_used = trace.has_loaded(self.skill.name)
         if self.is_document:
             skill_used = agent_calls.skill_read
         commands = stubs.told()[before:] if stubs else ()
@@ -468,7 +472,7 @@ class Session:
 
 
 def record_of(
-    harness: Harness, agent_calls: AgentCalls, ended: Ended, limit: float
+    harness: Harness, agent_calls: AgentCalls, ended: RunEnd, limit: float
 ) -> tuple[Trace, str]:
     """Return the record of a run, and why it lacks an answer if the agent is to blame, or "".
 
@@ -476,7 +480,7 @@ def record_of(
         ModelError: the infrastructure is to blame.
     """
     trace = Trace()
-    is_known = trace.read(harness, ended.out)
+    is_known = trace.read_output(harness, ended.out)
     if failure := _failure(agent_calls, ended):
         raise failure
     if agent_calls.stop_when_read and agent_calls.skill_read:
@@ -487,7 +491,7 @@ def record_of(
     if not is_known:
         how += f", no event recognised in its output (tested with {harness.tested or 'no version'})"
     if not agent_calls.calls:
-        said = trace.error or trace.text[-300:] or ended.said
+        said = trace.error or trace.text[-300:] or ended.last_error
         raise ModelFault(f"{harness}: made no model call, {how}: {said}")
     if within := _exceeded(agent_calls, ended, limit):
         last = [_command(run) or run.name for run in trace.tools[-3:]]
@@ -495,18 +499,18 @@ def record_of(
         return trace, f"no final answer {within}; last commands: {shown}"
     if trace.done and not trace.error:
         return trace, ""
-    error = trace.error[-300:] or f"ended without an answer, {how}: {ended.said}"
+    error = trace.error[-300:] or f"ended without an answer, {how}: {ended.last_error}"
     raise ModelFault(f"{harness}: {error}")
 
 
-def _failure(agent_calls: AgentCalls, ended: Ended) -> Exception | None:
+def _failure(agent_calls: AgentCalls, ended: RunEnd) -> Exception | None:
     """Return the error of a run's calls; that of the last one counts if the agent itself ran."""
     if agent_calls.failure is not None or ended.fault:
         return agent_calls.failure
     return agent_calls.fault
 
 
-def _exceeded(agent_calls: AgentCalls, ended: Ended, limit: float) -> str:
+def _exceeded(agent_calls: AgentCalls, ended: RunEnd, limit: float) -> str:
     """Name the limit that ended a run, such as ``within 60 s``; empty if none did."""
     if ended.why == "time":
         return f"within {limit:g} s"
@@ -514,7 +518,7 @@ def _exceeded(agent_calls: AgentCalls, ended: Ended, limit: float) -> str:
 
 
 @contextlib.contextmanager
-def _reached(root: Path) -> Iterator[None]:
+def _workspace_faults(root: Path) -> Iterator[None]:
     """Raise file errors in a workspace as a ModelFault: they are never a wrong answer."""
     try:
         yield

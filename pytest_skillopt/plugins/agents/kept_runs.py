@@ -57,7 +57,7 @@ class _Kept(BaseModel):
     changes: dict[str, _Change | None]
 
 
-def pack(run: Run, laid: Workspace) -> str | None:
+def pack(run: Run, workspace: Workspace) -> str | None:
     """Write a run and its changes to files as a text.
 
     Returns None if the changes are too large, cannot be repeated, or could hide a secret. The
@@ -65,10 +65,10 @@ def pack(run: Run, laid: Workspace) -> str | None:
     are decoded as Latin-1, so that secrets in them are found and never cached.
     """
     told, changes = run.model_dump(), dict[str, Any]()
-    root = os.fsencode(laid.root)
-    is_committed = any(map(is_git, laid.changed))
-    for name in laid.changed:
-        entry = laid.after.get(name)
+    root = os.fsencode(workspace.root)
+    is_committed = any(map(is_git, workspace.changed))
+    for name in workspace.changed:
+        entry = workspace.after.get(name)
         data = b"" if entry is None else entry.data
         if data is None or _may_hide(name, data):
             return None
@@ -80,13 +80,13 @@ def pack(run: Run, laid: Workspace) -> str | None:
     marks = (f"{{skillopt-workspace{number or ''}}}" for number in itertools.count())
     mark = next(mark for mark in marks if mark not in plain)
     text = (
-        f'{{"mark": {json.dumps(mark)}, "run": {_placeless(told, str(laid.root), mark)}, '
+        f'{{"mark": {json.dumps(mark)}, "run": {_placeless(told, str(workspace.root), mark)}, '
         f'"changes": {_placeless(changes, root.decode("latin-1"), mark)}}}'
     )
     return text if len(text) <= ROOM and encodable(text) == text else None
 
 
-def replay(text: str, laid: Workspace) -> Run:
+def replay(text: str, workspace: Workspace) -> Run:
     """Return a run written by ``pack``, and repeat its changes in an equal workspace.
 
     Raises:
@@ -94,7 +94,7 @@ def replay(text: str, laid: Workspace) -> Run:
         OSError: it failed halfway.
     """
     kept = _Kept.model_validate_json(text)
-    whole, root = str(laid.root), os.fsencode(laid.root).decode("latin-1")
+    whole, root = str(workspace.root), os.fsencode(workspace.root).decode("latin-1")
     run = Run.model_validate_json(_placeless(kept.run.model_dump(), kept.mark, whole))
     changes: Changes = {}
     for name, change in kept.changes.items():
@@ -102,28 +102,30 @@ def replay(text: str, laid: Workspace) -> Run:
         data = "" if change is None else change.text.replace(kept.mark, root)
         content = data.encode("latin-1")
         changes[path] = None if change is None else Entry(change.mode, "", content)
-    _check(changes, laid)
-    _apply(changes, laid)
-    laid.look()
-    made = {name: laid.after.get(name) for name in changes}
-    if laid.changed != sorted(changes) or any(
+    _check(changes, workspace)
+    _apply(changes, workspace)
+    workspace.look()
+    made = {name: workspace.after.get(name) for name in changes}
+    if workspace.changed != sorted(changes) or any(
         new and old and (new.mode, new.data) != (old.mode, old.data)
         for new, old in zip(made.values(), changes.values(), strict=True)
     ):
-        raise OSError(f"{laid.root}: repeating a cached run gave other files")
+        raise OSError(f"{workspace.root}: repeating a cached run gave other files")
     return run
 
 
-def _check(changes: Changes, laid: Workspace) -> None:
+def _check(changes: Changes, workspace: Workspace) -> None:
     """Raise ValueError unless the result is a valid tree of folders, files and links."""
-    modes = {name: entry.mode for name, entry in laid.before.items()}
-    modes |= dict.fromkeys(laid.placed, stat.S_IFREG)  # What is under test stays in its folders.
+    modes = {name: entry.mode for name, entry in workspace.before.items()}
+    modes |= dict.fromkeys(
+        workspace.placed, stat.S_IFREG
+    )  # What is under test stays in its folders.
     for name, entry in changes.items():
         parts = name.split("/")
         is_path = all(0 < len(os.fsencode(part)) <= _LONGEST_NAME for part in parts)
         if "\0" in name or not is_path or {".", ".."} & set(parts):
             raise ValueError(f"{name!r} is not a path in a workspace")
-        if any(f"{name}/".startswith(f"{place}/") for place in laid.placed):
+        if any(f"{name}/".startswith(f"{place}/") for place in workspace.placed):
             raise ValueError(f"{name!r} is inside the skill")
         if entry is None and name not in modes:
             raise ValueError(f"{name!r} should be removed but does not exist")
@@ -136,13 +138,13 @@ def _check(changes: Changes, laid: Workspace) -> None:
             raise ValueError(f"{name!r} is not in a folder")
 
 
-def _apply(changes: Changes, laid: Workspace) -> None:
+def _apply(changes: Changes, workspace: Workspace) -> None:
     """Apply the changes: remove what is gone or changed, then write what is new."""
-    tree = laid.tree
+    tree = workspace.tree
     new = [(name, entry) for name, entry in sorted(changes.items()) if entry is not None]
     folders = [(name, entry) for name, entry in new if stat.S_ISDIR(entry.mode)]
-    stay = {name for name, _ in folders if stat.S_ISDIR(laid.before.get(name, ABSENT).mode)}
-    for name in sorted(laid.before.keys() & changes.keys() - stay, reverse=True):
+    stay = {name for name, _ in folders if stat.S_ISDIR(workspace.before.get(name, ABSENT).mode)}
+    for name in sorted(workspace.before.keys() & changes.keys() - stay, reverse=True):
         tree.remove(name)
     for name, _ in folders:
         tree.make_folder(name, 0o700)

@@ -94,7 +94,7 @@ class Harness:
         instead = self.resume if session else ""
         return replace(self, argv=self.argv.replace(self.once, instead))
 
-    def filled(self, text: str, values: Mapping[str, str]) -> str:
+    def fill(self, text: str, values: Mapping[str, str]) -> str:
         """Fill in a template of ``argv``, ``env`` or ``files`` for one run."""
         return _BLANK.sub(lambda blank: values[blank[1]], text)
 
@@ -193,12 +193,13 @@ def installed(name: str, own: bool = False) -> Harness:
         done = ask([path, "--version"], text=True, timeout=_STARTS)
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise pytest.UsageError(f"{path} cannot be run: {error}") from None
-    said = done.stdout + done.stderr
-    version = _VERSION.search(said)
-    if version is None and not name.startswith("acp:"):
-        words = said.strip()[:200] or "nothing"
+    printed = done.stdout + done.stderr
+    match = _VERSION.search(printed)
+    if match is None and not name.startswith("acp:"):
+        words = printed.strip()[:200] or "nothing"
         raise pytest.UsageError(f"{path} --version prints no version, but: {words}")
-    return replace(harness, executable=path, version=version[0] if version else "0")
+    version = match[0] if match else "0"
+    return replace(harness, executable=path, version=version)
 
 
 def memory_name(harness: Harness, path: str) -> str:
@@ -207,7 +208,7 @@ def memory_name(harness: Harness, path: str) -> str:
     return next((name for name in names if f"/{path}".endswith(f"/{name}")), "")
 
 
-def placed(harness: Harness, path: str) -> tuple[str, list[str]]:
+def document_place(harness: Harness, path: str) -> tuple[str, list[str]]:
     """Return where a harness reads a document of the project, and all that it takes the place of.
 
     Only that document is in its folder then: most harnesses read several, or another one instead.

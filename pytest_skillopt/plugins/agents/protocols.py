@@ -34,7 +34,7 @@ _ENDS = ("response.completed", "response.incomplete", "message_stop")
 """Types of the last event of a stream."""
 _PARTS = ("response", "message")
 """Fields of an event that hold a part of the whole reply."""
-_TOLD = ("usage", "usageMetadata")
+_USAGES = ("usage", "usageMetadata")
 """Fields of an event, or of such a part, that hold token counts."""
 _FINISHED = ("finish_reason", "finishReason", "stop_reason")
 _TEXTS = frozenset({"content", "text", "delta", "arguments", "partial_json", "thinking"})
@@ -53,7 +53,7 @@ def read_reply(
         config: the model that was called.
     """
     events, streamed, broken = _events(text)
-    usage = config.usage(Tokens.most(_told(events)), request, "".join(_texts(events)))
+    usage = config.usage(Tokens.most(_usage_records(events)), request, "".join(_texts(events)))
     return usage, _fault(_WHOLE[protocol], events, streamed, broken, text)
 
 
@@ -95,12 +95,12 @@ def _blocks(text: str) -> Iterator[tuple[str, str]]:
             yield kind, joined
 
 
-def _told(events: list[Event]) -> list[Any]:
+def _usage_records(events: list[Event]) -> list[Any]:
     """List the token counts of the events and of the parts in them."""
     holders = list(events)
     for event in events:
         holders += [part for name in _PARTS if isinstance(part := event.get(name), dict)]
-    return [holder.get(name) for holder in holders for name in _TOLD]
+    return [holder.get(name) for holder in holders for name in _USAGES]
 
 
 def _texts(events: list[Event]) -> Iterator[str]:
@@ -133,8 +133,8 @@ def _fault(
             words = f"an error instead of a reply: {provider_words(error)}"
             judged = judge_status(500, error, {})
             # Output before the error may have been paid for.
-            begun = any(_texts(events[:-1]))
-            return ModelFault(words, fatal=judged.fatal, retry=judged.retry, answered=begun)
+            has_output = any(_texts(events[:-1]))
+            return ModelFault(words, fatal=judged.fatal, retry=judged.retry, answered=has_output)
     if broken:
         words = f"the reply broke off, or has an event that is not JSON: {brief(broken[:400])}"
         return ModelFault(words, retry=True, answered=True)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.limits import Throttle
     from pytest_skillopt.model.types import Account
     from pytest_skillopt.plugins.agents.known import Harness
-    from pytest_skillopt.plugins.agents.run import Ended
+    from pytest_skillopt.plugins.agents.run import RunEnd
 
 _LOG = logger(__name__)
 _LARGEST_REQUEST, _LEAST_CHUNK = 64 << 20, 1_000  # bytes; a smaller chunk counts as that many
@@ -91,20 +91,22 @@ class AgentCalls:
     _pending: int = 0
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
-    def lost(self, more: float = 0.0) -> float:
-        """Add seconds lost to the infrastructure and return their sum.
-
-        It is infinite during a call, because the call's result is not known yet.
-        """
+    @property
+    def lost(self) -> float:
+        """Seconds lost to the infrastructure; infinite during a call, whose end is not known."""
         with self._lock:
-            self._lost += more
             return float("inf") if self._pending else self._lost
+
+    def lose(self, seconds: float) -> None:
+        """Count seconds that were lost to the infrastructure."""
+        with self._lock:
+            self._lost += seconds
 
     def wait(self, seconds: float) -> None:
         """Sleep and count the time as lost; ModelFault if the run ends meanwhile."""
         if self.over.wait(seconds):
             raise ModelFault("the run has ended")
-        self.lost(seconds)
+        self.lose(seconds)
 
     def look(self, text: str) -> None:
         """Search a request (JSON) for the body of the skill."""
@@ -185,7 +187,7 @@ class Proxy:
     ) -> AgentCalls:
         return AgentCalls(**how)
 
-    def serve(self, agent_calls: AgentCalls, prompt: str, start: Callable[[str], Ended]) -> Ended:
+    def serve(self, agent_calls: AgentCalls, prompt: str, start: Callable[[str], RunEnd]) -> RunEnd:
         """Run an agent, which ``start`` starts with a base URL, and serve its calls."""
         with self.serving(agent_calls) as url:
             return start(url)
@@ -216,17 +218,18 @@ class _Upstream(Client):
         return self._pay(request, agent_calls.account, lambda reply: None)
 
     def _send(self, request: Request) -> Completion:
-        began, agent_calls = time.monotonic(), self._served.agent_calls
-        asked, said, used = request["messages"], "", Usage()
+        start = time.monotonic()
+        agent_calls = self._served.agent_calls
+        prompt, reply, used = request["messages"], "", Usage()
         try:
-            said = self._post(**request).decode(errors="replace")
-            used, fault = read_reply(request["speaks"], said, asked, self.config)
+            reply = self._post(**request).decode(errors="replace")
+            used, fault = read_reply(request["speaks"], reply, prompt, self.config)
         except Exception as error:
             fault = classify(error)
             if fault is None:
                 raise
             if fault.answered:  # It may have been paid for.
-                used = self.config.usage(Tokens(), asked)
+                used = self.config.usage(Tokens(), prompt)
             if fault.status == 400 and not fault.fatal:  # e.g. a context that is too long
                 agent_calls.fault = ModelFault(f"{self.name}: {fault}", refused=fault.filtered)
                 # An error with a status has a response.
@@ -235,10 +238,10 @@ class _Upstream(Client):
             f"{self.name}: {fault}", fatal=fault.fatal, refused=fault.refused
         )
         if fault is not None:
-            agent_calls.lost(time.monotonic() - began)
+            agent_calls.lose(time.monotonic() - start)
             fault.usage = used
             raise fault
-        return Completion(said, usage=used)
+        return Completion(reply, usage=used)
 
     def _post(
         self, messages: str, body: dict[str, Any], speaks: str, path: str, headers: Any
@@ -371,8 +374,8 @@ class _Handler(BaseHTTPRequestHandler):
         error = {"type": "invalid_request_error", "message": words}
         self._answer(status, {"type": "error", "error": error})
 
-    def _answer(self, status: int, said: str | dict[str, Any]) -> None:
-        text = said if isinstance(said, str) else json.dumps(said)
+    def _answer(self, status: int, content: str | dict[str, Any]) -> None:
+        text = content if isinstance(content, str) else json.dumps(content)
         streamed = status == 200 and text.lstrip()[:1] not in ("{", "[")
         body = text.encode()
         self.send_response(status)

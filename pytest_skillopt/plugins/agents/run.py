@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 from weakref import WeakSet
 
 from pytest_skillopt.plugins.agents.proxy import AgentCalls
-from pytest_skillopt.plugins.agents.sandbox import unpacked
+from pytest_skillopt.plugins.agents.sandbox import unpack_folder
 from pytest_skillopt.plugins.agents.tree import Tree
 from pytest_skillopt.rollouts.folders import TemporaryFolder
 from pytest_skillopt.untrusted import logger
@@ -72,7 +72,7 @@ class Start:
     """Commands of the test, first on the agent's path; bubblewrap covers the real programs."""
 
 
-class Ended(NamedTuple):
+class RunEnd(NamedTuple):
     """End of a run.
 
     ``status`` is the exit status, or the negative number of the signal that ended it. ``why`` is
@@ -90,7 +90,7 @@ class Ended(NamedTuple):
     def fault(self) -> str:
         """Reason why the infrastructure is to blame, in words; "" if it is not known to be."""
         words = {
-            "start": f"could not be started: {self.said}",
+            "start": f"could not be started: {self.last_error}",
             "guard": "the process that guards the agent was killed, so its result is unknown",
             "printed": f"printed more than {MOST_PRINTED} bytes",
             "disk": "the disk is full, so the run was ended",
@@ -98,8 +98,8 @@ class Ended(NamedTuple):
         return words.get(self.why, "")
 
     @property
-    def said(self) -> str:
-        """End of what it printed as errors, on one line."""
+    def last_error(self) -> str:
+        """End of what it printed as errors, on one line of at most 300 characters."""
         return " ".join(self.err.split())[-300:]
 
 
@@ -116,13 +116,14 @@ class Runner:
         self._runs: WeakSet[socket.socket] = WeakSet()
         self._lock = threading.Lock()
 
-    def run(self, start: Start, limit: float, agent_calls: AgentCalls | None = None) -> Ended:
+    def run(self, start: Start, limit: float, agent_calls: AgentCalls | None = None) -> RunEnd:
         """Run an agent until it ends, until ``agent_calls.stopped``, or for ``limit`` seconds.
 
         Seconds lost to the infrastructure do not count, nor those in which this process was
         stopped and could not serve the agent; without limit if it is 0.
         """
-        began, agent_calls, name = time.monotonic(), agent_calls or AgentCalls(), start.harness.name
+        began, name = time.monotonic(), start.harness.name
+        agent_calls = agent_calls or AgentCalls()
         # Asked before the program starts, which may fill the disk at once.
         disk = start.workspace.absolute().parent
         free = _free(disk)
@@ -135,15 +136,15 @@ class Runner:
                 out, err = (stack.enter_context(open(made.path / n, "xb+")) for n in ("out", "err"))
                 (made.path / "in").write_bytes(start.given)
                 home = start.home or made.path / "home"
-                argv, env = self._prepared(start, home)
+                argv, env = self._prepare(start, home)
                 place = str(start.workspace / start.folder)
-                told = json.dumps([argv, env, place, str(made.path)])
+                order = json.dumps([argv, env, place, str(made.path)])
                 _LOG.debug("%s begins, with %g s to run", name, limit)
-                guard.sendall(f"{told}\n".encode())
+                guard.sendall(f"{order}\n".encode())
             except OSError as error:
                 # An agent without a sandbox may have killed whom we ask for a guard.
                 why = "guard" if isinstance(error, ConnectionError) else "start"
-                return Ended(1, why, 0.0, err=str(error))
+                return RunEnd(1, why, 0.0, err=str(error))
 
             spent, looked = 0.0, began
 
@@ -153,13 +154,13 @@ class Runner:
                 now = time.monotonic()
                 spent += min(now - looked, _LONGEST_LOOK)
                 looked = now
-                if 0 < limit < spent - agent_calls.lost():
+                if 0 < limit < spent - agent_calls.lost:
                     return "time"
                 if max(os.fstat(file.fileno()).st_size for file in (out, err)) > MOST_PRINTED:
                     return "printed"
                 return "disk" if _free(disk) < LEAST_FREE <= free else ""
 
-            why, said, end = "", b"", select.poll()
+            why, status, end = "", b"", select.poll()
             end.register(guard, select.POLLIN | select.POLLHUP)
             try:
                 while not why and not agent_calls.stopped and not end.poll(_LOOK_MS):
@@ -169,15 +170,16 @@ class Runner:
                 with contextlib.suppress(OSError):  # A guard that failed has closed its end.
                     guard.send(b"end")
                 with contextlib.suppress(OSError):
-                    said = guard.recv(32) if end.poll(_PATIENCE * 1_000) else b""
+                    if end.poll(_PATIENCE * 1_000):
+                        status = guard.recv(32)
             agent_calls.follow(out)
-            _LOG.debug("the guard of %s says %r, its end: %s", name, said, why or "exit")
+            _LOG.debug("the guard of %s says %r, its end: %s", name, status, why or "exit")
             most = 4_000 if why == "printed" else MOST_PRINTED  # that much is nobody's answer
             seconds, texts = time.monotonic() - began, (read_text(out, most), read_text(err))
-            if not said.isdigit():
+            if not status.isdigit():
                 _end_unguarded(made.path, home)
-                return Ended(1, "start" if said else "guard", seconds, *texts)
-            return Ended(os.waitstatus_to_exitcode(int(said)), why or "exit", seconds, *texts)
+                return RunEnd(1, "start" if status else "guard", seconds, *texts)
+            return RunEnd(os.waitstatus_to_exitcode(int(status)), why or "exit", seconds, *texts)
 
     def close(self) -> None:
         """End all runs and wait for them."""
@@ -214,7 +216,7 @@ class Runner:
         self._runs.add(ours)
         return ours
 
-    def _prepared(self, start: Start, home: Path) -> tuple[list[str], dict[str, str]]:
+    def _prepare(self, start: Start, home: Path) -> tuple[list[str], dict[str, str]]:
         """Fill the home folder; return command line and environment.
 
         Of the user's environment only the path, the locale and the shared variables are kept,
@@ -224,24 +226,24 @@ class Runner:
         place = workspace / start.folder
         ours = {"executable": harness.executable, "home": str(home), "python": sys.executable}
         given = {"workspace": str(place), "key": "skillopt", "session": "", **start.values}
-        filled = functools.partial(harness.filled, values=given | ours)
+        fill = functools.partial(harness.fill, values=given | ours)
         (home / "tmp").mkdir(parents=True, exist_ok=True)
         # In a session an earlier turn of the agent may have left anything here.
         with contextlib.closing(Tree(home)) as tree:
             for name, text in harness.files.items():
                 with contextlib.suppress(FileNotFoundError):
                     tree.remove(name)
-                tree.write(name, filled(text).encode(), stat.S_IFREG | 0o644)
+                tree.write(name, fill(text).encode(), stat.S_IFREG | 0o644)
         if harness.unpacks:
             (home / ".cache" / harness.unpacks).parent.mkdir(parents=True)
-            (home / ".cache" / harness.unpacks).symlink_to(unpacked(harness))
+            (home / ".cache" / harness.unpacks).symlink_to(unpack_folder(harness))
         if start.env is None:
             env = {name: os.environ[name] for name in KEPT if name in os.environ} | _PLAIN
             env |= {name: str(home / place) for name, place in _PLACES.items()} | dict(self.passed)
         else:
             env = dict(start.env)
-        env |= {name: filled(text) for name, text in harness.env.items()}
-        argv = [filled(word) for word in harness.argv.split()]
+        env |= {name: fill(text) for name, text in harness.env.items()}
+        argv = [fill(word) for word in harness.argv.split()]
         covered = [(path.resolve(), path.resolve()) for path in start.fixed]
         if stubs is not None:
             _put_first(stubs, env, home)

@@ -37,7 +37,7 @@ class Sandbox:
     and temporary files appear empty, and other processes are hidden.
 
     Args:
-        kind: a value of ``resolve``.
+        kind: a value of ``sandbox_kind``.
         folders: folders to hide in bubblewrap, beside those that it always hides.
     """
 
@@ -85,8 +85,9 @@ class Sandbox:
     def _shown(self, harness: Harness, program: str = "") -> list[Path]:
         """List what an agent sees of the hidden folders, beside its own."""
         path = os.environ.get("PATH", "")
-        needed = _needed(harness.executable or program, path, tuple(self.hidden))
-        found = [*needed, *([unpacked(harness)] if harness.unpacks else [])]
+        found = _needed(harness.executable or program, path, tuple(self.hidden))
+        if harness.unpacks:
+            found = [*found, unpack_folder(harness)]
         return [path for path in found if _is_below(path, self.hidden) and path.exists()]
 
     def leads_out(self, link: Path, root: Path, harness: Harness) -> bool:
@@ -103,7 +104,7 @@ class Sandbox:
         return _is_below(target, self.hidden) and not _is_below(target, shown)
 
 
-def resolve(setting: str) -> str:
+def sandbox_kind(setting: str) -> str:
     """Turn ``skillopt_sandbox`` into ``none``, ``bwrap`` or a command.
 
     Raises:
@@ -130,7 +131,9 @@ def _find_bwrap(search_path: str) -> tuple[str, ...]:
     ways = [f"{_OF_ROOT} --cap-add CAP_CHOWN", f"{_OF_ROOT} --unshare-user"]
     bundled = bundled_path("codex_cli_bin/codex-resources/bwrap")
     paths = shutil.which("bwrap", path=search_path), bundled
-    for path, options in itertools.product(paths, [_CONFINED] if os.geteuid() else ways):
+    if os.geteuid():
+        ways = [_CONFINED]
+    for path, options in itertools.product(paths, ways):
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             if path:
                 found = path, *options.split()
@@ -175,6 +178,6 @@ def _beside(folder: Path) -> Iterator[Path]:
                     yield file.parent.parent if file.parent.name == "bin" else file
 
 
-def unpacked(harness: Harness) -> Path:
+def unpack_folder(harness: Harness) -> Path:
     """Return the folder into which a program unpacks itself."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / harness.unpacks

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.config import ModelConfig
     from pytest_skillopt.model.roles import Models
     from pytest_skillopt.model.types import Role
-    from pytest_skillopt.plugins.agents.run import Ended
+    from pytest_skillopt.plugins.agents.run import RunEnd
     from pytest_skillopt.settings import Settings
 
 PROVIDER = "cli"
@@ -208,7 +208,7 @@ def _signed_in(harness: Harness, how: SignIn, model: str) -> Harness:
 
 
 @dataclass(eq=False)
-class Followed(AgentCalls):
+class CallsByEvents(AgentCalls):
     """Run whose calls are known from its events only, which are read while it runs."""
 
     harness: Harness = KNOWN["claude"]
@@ -234,7 +234,7 @@ class Followed(AgentCalls):
             for line in lines:
                 self._take(line)
 
-    def end(self, ended: Ended, command: str) -> None:
+    def end(self, ended: RunEnd, command: str) -> None:
         """Find out why a run has ended, if it is about the sign-in or about the vendor."""
         self._take(self._rest)
         self.skill_read = self.skill_read or (self.is_forced and self.calls > 0)
@@ -244,7 +244,7 @@ class Followed(AgentCalls):
         except ModelError as error:
             self.failure = self.failure or error
         idle = time.monotonic() - self._moved
-        silent = not self.trace.waiting and 0 < self.patience < idle
+        silent = not self.trace.open_calls and 0 < self.patience < idle
         if ended.why == "time" and (self._waits or silent):
             why = "repeats a call" if self._waits else f"got no answer for {idle:.0f} s"
             self.failure = self.failure or ModelFault(f"{self.harness}: the agent {why}")
@@ -256,29 +256,29 @@ class Followed(AgentCalls):
         return replace(one, calls=self.calls) if self.calls else Usage()
 
     def _take(self, line: bytes) -> None:
-        event = self.trace.take(self.harness, line.decode(errors="replace"))
+        event = self.trace.read_line(self.harness, line.decode(errors="replace"))
         if not event:
             return
-        self.calls = len(self.trace.spent)
+        self.calls = len(self.trace.tokens_by_call)
         self.look(json.dumps(event))
-        if not self.skill_read and self.trace.used(self.skill):
+        if not self.skill_read and self.trace.has_loaded(self.skill):
             self.skill_read, self.stopped = True, self.stopped or self.stop_when_read
         kind = event.get("type")
         self._waits = kind == "error" or event.get("subtype") == "api_retry"
         delay = event.get("retry_delay_ms")
         if self._waits and isinstance(delay, int | float) and 0 < delay < 1e7:
-            self.lost(delay / 1_000)
+            self.lose(delay / 1_000)
         told = event.get("rate_limit_info")
         if isinstance(told, dict) and told.get("status") == "rejected":
             which = str(told.get("rateLimitType") or "usage").replace("_", "-")
             words = f"the limit of the plan behind {self.harness.name} is reached"
             self.fail(CapReached(f"{words}: {redact(which)[:40]} limit"))
         another = bool(self.trace.turns) and self.trace.turns[-1][0] == "tool"
-        if another and not self.trace.waiting and 0 < self.most_calls <= self.calls:
+        if another and not self.trace.open_calls and 0 < self.most_calls <= self.calls:
             self.out_of_calls = self.stopped = True
 
 
-class SignedIn(Client):
+class SignedInAgent(Client):
     """Place of the proxy in sessions whose agents run under the user's own sign-in.
 
     The model's name is that of the harness, or ``NAME/MODEL``.
@@ -318,9 +318,9 @@ class SignedIn(Client):
 
     def agent_calls(
         self, harness: Harness, skill: str, prompt: str, is_document: bool, **how: Any
-    ) -> Followed:
+    ) -> CallsByEvents:
         forced = harness.explicit.format(name=skill, prompt="") if harness.explicit else ""
-        return Followed(
+        return CallsByEvents(
             harness=harness,
             skill=skill,
             is_forced=is_document or (bool(forced) and prompt.startswith(forced)),
@@ -328,11 +328,13 @@ class SignedIn(Client):
             **how,
         )
 
-    def serve(self, agent_calls: Followed, prompt: str, start: Callable[[str], Ended]) -> Ended:
+    def serve(
+        self, agent_calls: CallsByEvents, prompt: str, start: Callable[[str], RunEnd]
+    ) -> RunEnd:
         """Run an agent, as one call that the caps and rates allow; count what its events tell."""
         request: Request = {"messages": prompt, "agent_calls": agent_calls, "start": start}
         self._call(request, agent_calls.account, lambda reply: None)
-        ended: Ended = request["ended"]
+        ended: RunEnd = request["ended"]
         agent_calls.end(ended, self._sign_in.command)
         return ended
 
@@ -359,13 +361,13 @@ class SignedIn(Client):
         )
 
 
-def make_target(models: Models) -> SignedIn:
+def make_target(models: Models) -> SignedInAgent:
     """Make the target of a session whose agents run under the user's own sign-in.
 
     Raises:
         ModelConfigError: as ``signed_in_model``.
     """
-    return SignedIn(signed_in_model(models.settings, "target"), throttle=models.throttle)
+    return SignedInAgent(signed_in_model(models.settings, "target"), throttle=models.throttle)
 
 
 def signed_in_model(settings: Settings, role: Role) -> ModelConfig:

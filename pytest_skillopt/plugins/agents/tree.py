@@ -228,8 +228,9 @@ def _entry(fd: int, name: str, about: os.stat_result, room: int, unread: int, pa
             data = file.read(size)
     except PermissionError:
         return Entry(mode, f"unreadable {size} {about.st_mtime_ns}", None, False)
-    told = _without_times(data) if path.endswith("index") and is_git(path) else data
-    return Entry(mode, hashlib.sha256(told).hexdigest(), data if size <= room else None)
+    lasting = _without_times(data) if path.endswith("index") and is_git(path) else data
+    kept = data if size <= room else None
+    return Entry(mode, hashlib.sha256(lasting).hexdigest(), kept)
 
 
 def is_git(path: str) -> bool:

@@ -51,7 +51,7 @@ class Workspace:
     Args:
         root: the folder; no link in it is followed.
         skills: folder in it where the harness looks for skills.
-        under_test: what is laid in it.
+        under_test: what is installed in it.
         copied: folder to copy into the workspace first.
 
     Raises:
@@ -80,7 +80,7 @@ class Workspace:
             if under_test.name:
                 self._remove_copies(under_test.name)
             for name, files in under_test.skills.items():
-                self._lay(f"{skills}/{name}", files)
+                self._install(f"{skills}/{name}", files)
             for path in under_test.documents:
                 with self.tree.folder(posixpath.dirname(path), make=True):
                     self._folders.append(posixpath.dirname(path))
@@ -88,7 +88,7 @@ class Workspace:
                 self.tree.write(path, data, stat.S_IFREG | 0o644)
                 self.placed.append(path)
             self._hide_from_git()
-            self._laid = self._digests()
+            self._digests_at_start = self._digests()
             self.before = self.after = self._snapshot()
         except BaseException:
             self.close()
@@ -96,16 +96,18 @@ class Workspace:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the workspace and what is laid in it; empty if not all can be read."""
+        """SHA-256 of the workspace and what is installed in it; empty if not all can be read."""
         if not all(entry.is_known for entry in self.before.values()):
             return ""
-        return hashlib.sha256(" ".join([_digest(self.before), *self._laid]).encode()).hexdigest()
+        return hashlib.sha256(
+            " ".join([_digest(self.before), *self._digests_at_start]).encode()
+        ).hexdigest()
 
     @property
     def is_intact(self) -> bool:
-        """Whether the agent has left skills and documents as they were laid."""
+        """Whether the agent has left skills and documents as they were installed."""
         try:
-            return self._digests() == self._laid
+            return self._digests() == self._digests_at_start
         except OSError:
             return False
 
@@ -140,8 +142,12 @@ class Workspace:
         found = {}
         for name in self.changed:
             old, new = _is_file(self.before.get(name)), _is_file(self.after.get(name))
-            if (old or new) and not is_git(name):
-                found[name] = "changed" if old and new else "removed" if old else "added"
+            if is_git(name) or not (old or new):
+                continue
+            if not old:
+                found[name] = "added"
+            else:
+                found[name] = "changed" if new else "removed"
         return found
 
     @property
@@ -199,7 +205,7 @@ class Workspace:
         except SkillError:
             return ""
 
-    def _lay(self, place: str, files: Mapping[str, bytes]) -> None:
+    def _install(self, place: str, files: Mapping[str, bytes]) -> None:
         with self.tree.at(place, make=True) as (fd, name):
             os.mkdir(name, dir_fd=fd)
         self.placed.append(place)
@@ -231,7 +237,7 @@ class Workspace:
         return self.tree.entries(left_out=self.placed, room=ROOM)
 
 
-def leaking(workspace: Path, hidden: Collection[Path]) -> Path | None:
+def find_leak(workspace: Path, hidden: Collection[Path]) -> Path | None:
     """Find a file or folder above the workspace that a harness would read by itself.
 
     Files in ``hidden`` folders do not count.

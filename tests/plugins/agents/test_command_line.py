@@ -356,10 +356,10 @@ def test_the_real_program_answers_without_tools(
     url = provider.url().removesuffix("/v1")
     how, harness, model = _KNOWN[name], KNOWN[name], "fake-model"
     values = {"url": url, "model": model, "key": "no-real-key", "home": str(home)}
-    shared = {n: harness.filled(text, values) for n, text in harness.env.items()}
+    shared = {n: harness.fill(text, values) for n, text in harness.env.items()}
     for place, text in harness.files.items():
         (home / place).parent.mkdir(parents=True, exist_ok=True)
-        (home / place).write_text(harness.filled(text, values))
+        (home / place).write_text(harness.fill(text, values))
     if name == "codex":
         ours = {"name": "loop", "base_url": f"{url}/v1", "wire_api": "responses"}
         about = ",".join(f'{key}="{value}"' for key, value in ours.items())

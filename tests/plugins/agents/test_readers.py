@@ -22,7 +22,7 @@ def read(name: str, *events: dict[str, Any] | str) -> tuple[Trace, bool]:
     """The trace, and whether an event told something."""
     trace = Trace()
     lines = [event if isinstance(event, str) else json.dumps(event) for event in events]
-    return trace, trace.read(KNOWN[name], "\n".join(lines))
+    return trace, trace.read_output(KNOWN[name], "\n".join(lines))
 
 
 @each_row("name", NAMES)
@@ -31,8 +31,8 @@ def test_a_run_that_followed_the_skill(name: str) -> None:
     assert trace.text == "Done: greeted Ada."
     assert trace.done
     assert trace.error == ""
-    assert trace.used("house-greeting")
-    assert not trace.used("house")
+    assert trace.has_loaded("house-greeting")
+    assert not trace.has_loaded("house")
     opened, shell = trace.tools
     assert "house-greeting" in opened.arguments
     assert json.loads(shell.arguments)["command"].startswith("printf '%s\\n' 'Ahoy Ada'")
@@ -104,8 +104,8 @@ def test_all_that_is_filled_in_is_known(name: str) -> None:
     ]
     values = {blank: f"<{blank}>" for blank in blanks}
     texts = [harness.argv, *harness.env.values(), *harness.files.values()]
-    filled = " ".join(harness.filled(text, values) for text in texts)
-    assert {"<executable>", "<prompt>"} <= set(harness.filled(harness.argv, values).split())
+    filled = " ".join(harness.fill(text, values) for text in texts)
+    assert {"<executable>", "<prompt>"} <= set(harness.fill(harness.argv, values).split())
     assert "<model>" in filled
     assert "<url>" in filled
     assert "{model}" not in filled
@@ -114,7 +114,7 @@ def test_all_that_is_filled_in_is_known(name: str) -> None:
 
 def test_what_is_filled_in_is_not_filled_in_again() -> None:
     values = {"prompt": "What is {key}?", "key": "secret"}
-    assert KNOWN["codex"].filled("{prompt}", values) == "What is {key}?"
+    assert KNOWN["codex"].fill("{prompt}", values) == "What is {key}?"
 
 
 @each_row("end", ["\u2028", "\u2029", "\u0085"])
@@ -191,7 +191,7 @@ def test_tokens_and_calls_are_told(
     name: str, events: list[dict[str, Any]], tokens: tuple[int, int], calls: int
 ) -> None:
     trace, _ = read(name, *events)
-    assert (trace.tokens[:2], len(trace.spent)) == (tokens, calls)
+    assert (trace.tokens[:2], len(trace.tokens_by_call)) == (tokens, calls)
 
 
 def test_a_line_that_is_nested_too_deeply_is_passed_over() -> None:
@@ -234,7 +234,7 @@ def test_events_of_odd_types_are_no_more_than_words(name: str) -> None:
             said = [trace.text, trace.error, *(text for _, text in trace.turns)]
             said += [part for run in trace.tools for part in (run.name, run.arguments, run.result)]
             assert [text for text in said if not isinstance(text, str)] == []
-            assert not trace.used("no-such-skill")
+            assert not trace.has_loaded("no-such-skill")
             assert all(count >= 0 for count in trace.tokens)
 
 
@@ -274,18 +274,18 @@ def test_a_tool_has_the_name_that_an_agent_tells(name: str) -> None:
     lines = [acp(sessionUpdate="tool_call", toolCallId="1", **first)]
     lines += [acp(sessionUpdate="tool_call_update", toolCallId="1", **event) for event in later]
     trace = Trace()
-    trace.read(find_harness(name), "\n".join(lines))
+    trace.read_output(find_harness(name), "\n".join(lines))
     (run,) = trace.tools
     assert run.name == ("skill" if name in KNOWN else "Using skill: house-greeting")
-    assert trace.used("house-greeting")
-    assert not trace.used("house")
+    assert trace.has_loaded("house-greeting")
+    assert not trace.has_loaded("house")
 
 
 def test_many_chunks_of_a_message_take_linear_time() -> None:
     """Each was copied for each that followed: hours for what an agent may print."""
     chunk = acp(sessionUpdate="agent_message_chunk", content={"text": "word " * 50})
     trace = Trace()
-    assert trace.read(_ACP, "\n".join([chunk] * 60_000))
+    assert trace.read_output(_ACP, "\n".join([chunk] * 60_000))
     assert trace.turns == [("assistant", trace.text)]
     assert trace.text == "word " * 50 * 60_000
 
@@ -295,5 +295,5 @@ def test_a_call_that_is_completed_again_and_again_is_kept_once() -> None:
     call = acp(sessionUpdate="tool_call", toolCallId="1", title="t", rawInput={"a": "x" * 100_000})
     again = acp(sessionUpdate="tool_call_update", toolCallId="1", status="completed")
     trace = Trace()
-    trace.read(_ACP, "\n".join([call, *[again] * 50]))
+    trace.read_output(_ACP, "\n".join([call, *[again] * 50]))
     assert sum(len(run.arguments) > 100_000 for run in trace.tools) == 1
