@@ -91,7 +91,7 @@ def findable(edit: Edit, version: Version) -> Edit:
     return replace(edit, op="append", target="")
 
 
-def checked(update: Update, asked: Edit, context: Context) -> Update:
+def check_update(update: Update, asked: Edit, context: Context) -> Update:
     """Refuse an update whose edits do not make its version from the working skill, the context's.
 
     ``asked`` is the edit that the stage was given.

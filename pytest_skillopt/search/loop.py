@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pytest_skillopt.edits.combine import Patch, unite
 from pytest_skillopt.edits.context import UNBOUNDED
 from pytest_skillopt.edits.records import SampledEdit
-from pytest_skillopt.edits.update import checked, findable
+from pytest_skillopt.edits.update import check_update, findable
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.run.result import ProspectRow
@@ -451,7 +451,7 @@ class DefaultSearch:
                 patches.append((edit,))
         for patch in [*patches, copies] if copies else patches:
             handed = self._state.stages.update(Patch(patch), context)
-            update = checked(handed, unite(patch), context)
+            update = check_update(handed, unite(patch), context)
             self._state.history.note(update.note)
             self._state.history.refuse(update.refused)
             self._step.why = next((refusal.why for refusal in update.refused), self._step.why)

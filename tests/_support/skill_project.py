@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.git import Clone
 from pytest_skillopt.plugins.propose.git import Repository, find_remote
-from pytest_skillopt.plugins.propose.proposal import leave_proposal
+from pytest_skillopt.plugins.propose.proposal import write_proposal
 from pytest_skillopt.run.directory import Home
 from pytest_skillopt.run.result import Arm, EditRow, Result, SkillResult, TaskRow
 
@@ -54,7 +54,7 @@ def leave(root: Path, result: Result, versions: Mapping[str, bytes]) -> bool:
     (run / "skills").mkdir(parents=True, exist_ok=True)
     for name, text in versions.items():
         (run / "skills" / f"{name}.md").write_bytes(text)
-    leave_proposal(Home(root / ".skillopt"), run, result)
+    write_proposal(Home(root / ".skillopt"), run, result)
     return (root / ".skillopt" / "proposal").exists()
 
 

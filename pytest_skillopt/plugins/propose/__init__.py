@@ -29,11 +29,11 @@ def pytest_skillopt_commands(commands: argparse._SubParsersAction[Any]) -> None:
 def pytest_skillopt_finished(result: Result, folder: Path) -> None:
     """Replace the project's proposal by that of a training, or remove it; leave a receipt."""
     if result.mode == "train":
-        from pytest_skillopt.plugins.propose.adopt import leave_receipt
-        from pytest_skillopt.plugins.propose.proposal import leave_proposal
+        from pytest_skillopt.plugins.propose.adopt import write_receipt
+        from pytest_skillopt.plugins.propose.proposal import write_proposal
         from pytest_skillopt.run.directory import Home
 
         home = Home(folder.parents[1])
-        leave_proposal(home, folder, result)
+        write_proposal(home, folder, result)
         if written := [skill for skill in result.skills if skill.written]:
-            leave_receipt(home, result.run, written)
+            write_receipt(home, result.run, written)

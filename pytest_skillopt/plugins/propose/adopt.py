@@ -69,7 +69,7 @@ def _adopt(args: argparse.Namespace) -> int:
     run, result = pick_run(home, args.run)
     try:
         with FileLock(home.path / "adopt.lock"):  # two at once would write and undo half of it
-            return _adopted(args, home, run.id, result)
+            return _write_accepted(args, home, run.id, result)
     except OSError as error:
         place = error.filename or home.path
         raise UserError(
@@ -77,7 +77,7 @@ def _adopt(args: argparse.Namespace) -> int:
         ) from None
 
 
-def _adopted(args: argparse.Namespace, home: Home, run: str, result: Result) -> int:
+def _write_accepted(args: argparse.Namespace, home: Home, run: str, result: Result) -> int:
     accepted = {skill.path: skill for skill in result.skills if skill.status == "accepted"}
     if not accepted:
         raise UserError(f"run {run} accepted nothing: {result.reason}")
@@ -88,7 +88,7 @@ def _adopted(args: argparse.Namespace, home: Home, run: str, result: Result) -> 
     for note in finish_writing(root, home, accepted, _trained(settings)):
         tell(note)
     if args.undo:
-        return _undone(home, run, accepted)
+        return _undo(home, run, accepted)
     check_consistent(result, accepted.values())
     searches = args.search or settings.search
     changes = []
@@ -99,15 +99,15 @@ def _adopted(args: argparse.Namespace, home: Home, run: str, result: Result) -> 
         _check(root / path, skill, before, after, settings, run)
         changes.append((path, before, after))
     _write(home, changes)
-    leave_receipt(home, run, accepted.values())
+    write_receipt(home, run, accepted.values())
     tell(f"receipt: {receipt}; to undo it: pytest-skillopt adopt {run} --undo")
     return 0
 
 
-def _undone(home: Home, run: str, accepted: Mapping[str, SkillResult]) -> int:
+def _undo(home: Home, run: str, accepted: Mapping[str, SkillResult]) -> int:
     """Write back what was there before the skills that the receipt of a run pins."""
     receipt = _receipt(home, run)
-    pinned = _pinned(receipt, run)
+    pinned = _read_pins(receipt, run)
     written = {path: skill for path, skill in accepted.items() if path in pinned}
     if pinned != _pins(written.values()):
         raise UserError(f"{receipt} pins other versions than those of run {run}")
@@ -132,7 +132,7 @@ def _write(home: Home, changes: Iterable[tuple[str, Version, Version]]) -> None:
         tell("nothing to write: the files have these versions already")
 
 
-def leave_receipt(home: Home, run: str, skills: Iterable[SkillResult]) -> None:
+def write_receipt(home: Home, run: str, skills: Iterable[SkillResult]) -> None:
     """Pin the versions before and after of skills that were written, for ``--undo``."""
     receipt = _receipt(home, run)
     now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -158,7 +158,7 @@ def _pins(skills: Iterable[SkillResult]) -> dict[str, dict[str, str]]:
     return {skill.path: {"before": skill.before, "after": skill.after} for skill in skills}
 
 
-def _pinned(receipt: Path, run: str) -> dict[str, Any]:
+def _read_pins(receipt: Path, run: str) -> dict[str, Any]:
     try:
         return dict(parsed(read_bounded(receipt, _MOST_BYTES))["skills"])
     except FileNotFoundError:

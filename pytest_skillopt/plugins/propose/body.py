@@ -23,7 +23,7 @@ from pytest_skillopt.words import number, percent, plural
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_skillopt.plugins.propose.validate import Checked
+    from pytest_skillopt.plugins.propose.validate import CheckedSkill
     from pytest_skillopt.report.blocks import Block
     from pytest_skillopt.run.result import TaskRow
 
@@ -43,7 +43,7 @@ class _Inert(Layout):
         return inert(fenced(text, "diff"))
 
 
-def compose(skill: Checked, *, simulated: bool = False, run_url: str = "") -> str:
+def compose(skill: CheckedSkill, *, simulated: bool = False, run_url: str = "") -> str:
     """Return the whole text of a skill's request, at most :data:`MAX_BODY` bytes.
 
     Args:
@@ -61,18 +61,18 @@ def compose(skill: Checked, *, simulated: bool = False, run_url: str = "") -> st
     return "\n\n".join(parts) + "\n"
 
 
-def title(skill: Checked) -> str:
+def title(skill: CheckedSkill) -> str:
     """Return the title: the skill and its gain."""
     return f"Train the skill {skill.name}: pass rate {_gain(skill)}"
 
 
-def marker(skill: Checked) -> str:
+def marker(skill: CheckedSkill) -> str:
     """Return a comment with a hash of the change, by which a declined one is recognised."""
     change = "\0".join((skill.path, skill.before.digest, skill.after.digest))
     return f"<!-- skillopt-proposal: {hashlib.sha256(change.encode()).hexdigest()[:32]} -->"
 
 
-def _checked(skill: Checked) -> Iterator[Block]:
+def _checked(skill: CheckedSkill) -> Iterator[Block]:
     samples = sum(arm.n for row in skill.rows for arm in (row.before, row.after) if arm)
     yield Text(
         f"The pass rate of the suite goes from {_gain(skill)}: {plural(len(skill.rows), 'task')}, "
@@ -118,16 +118,18 @@ def _change(row: TaskRow) -> str:
     return "more" if gain > 0 else "fewer"
 
 
-def _unchecked(skill: Checked, simulated: bool) -> Iterator[Section]:
-    edits = [edit_line(edit) for edit in skill.said.edits if edit.status == "accepted"]
-    said = "The model was simulated. The figures say nothing about a real one."
-    blocks: list[Block] = [Text(said, "bold")] if simulated else []
+def _unchecked(skill: CheckedSkill, simulated: bool) -> Iterator[Section]:
+    edits = [edit_line(edit) for edit in skill.unchecked.edits if edit.status == "accepted"]
+    blocks: list[Block] = []
+    if simulated:
+        words = "The model was simulated. The figures say nothing about a real one."
+        blocks.append(Text(words, "bold"))
     if edits:
         blocks.append(Items(tuple(edits)))
     if blocks:
         yield Section("Not checked: what the training says", tuple(blocks))
 
 
-def _gain(skill: Checked) -> str:
+def _gain(skill: CheckedSkill) -> str:
     before, after = pass_rates(skill.rows)
     return f"{percent(float(before))} to {percent(float(after))}"

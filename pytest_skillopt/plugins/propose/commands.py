@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pytest_skillopt import SkillTask
     from pytest_skillopt.run.result import Result, SkillResult
 
-CAPS = {
+_CAP_OPTIONS = {
     "calls": ("N", "maximum number of paid model calls"),
     "cost": ("USD", "maximum cost in US dollars"),
     "time": ("SECONDS", "maximum time in seconds"),
@@ -68,7 +68,7 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     job.set_defaults(handle=_job)
     schedule = _add_schedule(commands)
     for parser in (job, schedule):
-        for name, (unit, text) in CAPS.items():
+        for name, (unit, text) in _CAP_OPTIONS.items():
             parser.add_argument(f"--max-{name}", metavar=unit, default="", help=text)
         text = "further arguments of pytest, as one string"
         parser.add_argument("--args", metavar="ARGUMENTS", default="", help=text)
@@ -101,13 +101,14 @@ def _propose(args: argparse.Namespace) -> int:
 
 
 def _report(outcome: Outcome, args: argparse.Namespace) -> None:
-    said = _SENTENCES[outcome.action].format(path=outcome.skill.path, branch=outcome.request.branch)
+    words = _SENTENCES[outcome.action]
+    words = words.format(path=outcome.skill.path, branch=outcome.request.branch)
     if outcome.url:
-        said += f"\n  {outcome.url}"
+        words += f"\n  {outcome.url}"
     elif outcome.action == "keep" and not args.no_forge:
         # A command that was killed after its push could not see if there was one.
-        said += "; if GitLab has no open request for it, delete the branch and repeat the command"
-    tell(said)
+        words += "; if GitLab has no open request for it, delete the branch and repeat the command"
+    tell(words)
     if args.no_forge and outcome.action in ("create", "update", "keep"):
         # Not through shown(): it would remove the characters that make the body inert.
         sys.stdout.write(no_command(f"\n{outcome.request.title}\n\n{outcome.request.body}\n"))
@@ -124,13 +125,13 @@ def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) ->
         base = read_base(clone, "HEAD")
     except UserError as error:
         return f"{refuses}: {error}"
-    told = []
+    notes = []
     for skill in dict.fromkeys(task.skill for task in tasks):
         try:
             base_entry(clone.prefix + skill, base)
         except UserError as error:
-            told.append(f"{skill}: {refuses}: {error}")
-    return "\n".join(told)
+            notes.append(f"{skill}: {refuses}: {error}")
+    return "\n".join(notes)
 
 
 class _Job:
@@ -146,7 +147,7 @@ class _Job:
 
 def _job(args: argparse.Namespace) -> int:
     """Train in this process: whatever ends the job leaves no training that goes on to pay."""
-    arguments = training(args)
+    arguments = training_arguments(args)
     sys.argv = ["pytest", *arguments]
     sys.path.insert(0, str(Path.cwd()))  # as python -m pytest does
     job = _Job()
@@ -208,7 +209,7 @@ def _schedule(args: argparse.Namespace) -> int:
     hour, minute = int(match[1]), int(match[2])
     home = find_home().path.resolve()
     log = home / "runs" / "schedule.log"
-    train = [sys.executable, "-m", "pytest", *training(args, "--skillopt-write=no")]
+    train = [sys.executable, "-m", "pytest", *training_arguments(args, "--skillopt-write=no")]
     options = split_arguments("--propose", args.propose)
     args.check_propose(options)  # now, and not at night after a paid training
     # -P: no file of the project is imported, as everywhere where something is pushed.
@@ -228,8 +229,8 @@ def _check(train: Sequence[str], folder: Path) -> None:
     """Show the plan of a night, which calls no model; UserError if pytest refuses the command."""
     plan = [*train, "--collect-only", "-qq", "-p", __name__]
     # The standard output is the line of the crontab.
-    told = subprocess.run(plan, cwd=folder, stdin=subprocess.DEVNULL, stdout=2)
-    if told.returncode == pytest.ExitCode.USAGE_ERROR:
+    done = subprocess.run(plan, cwd=folder, stdin=subprocess.DEVNULL, stdout=2)
+    if done.returncode == pytest.ExitCode.USAGE_ERROR:
         raise UserError("pytest refuses these arguments, as it says above")
 
 
@@ -238,19 +239,19 @@ def _escaped(command: str) -> str:
     return command.replace("%", "\\%")
 
 
-def training(args: argparse.Namespace, *own: str) -> list[str]:
+def training_arguments(args: argparse.Namespace, *own: str) -> list[str]:
     """Return pytest's arguments for an unattended training; ``own`` precede those of the user.
 
     Raises:
         UserError: there is no cap, a cap is not a positive number, or quotes are not closed.
     """
-    given = {f"max-{name}": getattr(args, f"max_{name}").strip() for name in CAPS}
+    given = {f"max-{name}": getattr(args, f"max_{name}").strip() for name in _CAP_OPTIONS}
     given = {name: value for name, value in given.items() if value}
     for name, value in given.items():
         if not _is_positive(value):
             raise UserError(f"--{name}: {value!r} is not a number above 0")
     if not given:
-        names = ", ".join(f"--max-{name}" for name in CAPS)
+        names = ", ".join(f"--max-{name}" for name in _CAP_OPTIONS)
         raise UserError(f"a job needs a spending cap, at least one of {names}")
     flags = [f"--skillopt-{name}={value}" for name, value in given.items()]
     arguments = [*own, *split_arguments("--args", args.args)]

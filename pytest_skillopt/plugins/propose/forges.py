@@ -80,7 +80,7 @@ class Place:
         return sides[0] == sides[1]
 
 
-def place(url: str) -> Place | None:
+def parse_remote(url: str) -> Place | None:
     """Parse the URL of a remote; None for a folder of this machine."""
     if match := _SCP.fullmatch(url):
         url = f"ssh://{match['host']}/{match['path']}"
@@ -94,28 +94,29 @@ def place(url: str) -> Place | None:
 def server_of(forge: str, environ: Mapping[str, str]) -> str:
     """Return the address of the web server that the token of a forge is for."""
     variable, usual = _SERVERS[forge]
-    return first(environ, variable).rstrip("/") or usual
+    return first_variable(environ, variable).rstrip("/") or usual
 
 
-def first(environ: Mapping[str, str], *names: str) -> str:
+def first_variable(environ: Mapping[str, str], *names: str) -> str:
     """Return the first of some environment variables that is not blank, else ``""``."""
     return next((environ[name].strip() for name in names if environ.get(name, "").strip()), "")
 
 
 def run_url(environ: Mapping[str, str]) -> str:
     """Return the address of this CI run, ``""`` outside of CI."""
-    if run := first(environ, "GITHUB_RUN_ID"):
-        server, repository = server_of("github", environ), first(environ, "GITHUB_REPOSITORY")
+    if run := first_variable(environ, "GITHUB_RUN_ID"):
+        server = server_of("github", environ)
+        repository = first_variable(environ, "GITHUB_REPOSITORY")
         url = f"{server}/{repository}/actions/runs/{run}"
     else:
-        url = first(environ, "CI_PIPELINE_URL")
+        url = first_variable(environ, "CI_PIPELINE_URL")
     return url if url.startswith("https://") and not set(url) & set(" ()<>\n") else ""
 
 
 def push_headers(forge: str, environ: Mapping[str, str], *places: Place | None) -> dict[str, str]:
     """Map URL prefixes to the HTTP header with the token, only for git over HTTPS to its server."""
     users = TOKENS.get(forge, {})
-    tokens = {name: token for name in users if (token := first(environ, name))}
+    tokens = {name: token for name in users if (token := first_variable(environ, name))}
     if not tokens or not encrypted(server := server_of(forge, environ)):
         return {}
     name, token = next(iter(tokens.items()))
@@ -140,7 +141,7 @@ class Reply:
     done: bool
     data: Any
     """Answer of the server, parsed; None if it was not JSON."""
-    said: str
+    error: str
     """Error in one line, ``""`` without one."""
 
 
@@ -160,7 +161,7 @@ class GitHub:
 
     def __init__(self, where: Place | None, environ: Mapping[str, str]) -> None:
         server = server_of("github", environ)
-        repository = first(environ, "GITHUB_REPOSITORY")
+        repository = first_variable(environ, "GITHUB_REPOSITORY")
         if not repository:
             if where is None:
                 raise UserError(
@@ -194,7 +195,7 @@ class GitHub:
 
     def publish(self, request: Request) -> str:
         """Open or update the request for a pushed branch; return its URL."""
-        pull = self._open(request.branch) or self._create(request)
+        pull = self._find_open(request.branch) or self._create(request)
         number = pull["number"]
         wanted = {"title": request.title, "body": request.body}
         if any(pull.get(key) != value for key, value in wanted.items()):
@@ -210,15 +211,15 @@ class GitHub:
             "draft": True,
         }
         reply = self._send("POST", "/pulls", payload)
-        if not reply.done and "draft" in reply.said.lower():
+        if not reply.done and "draft" in reply.error.lower():
             # Some plans have no drafts in private repositories.
             reply = self._send("POST", "/pulls", {**payload, "draft": False})
-        if not reply.done and (theirs := self._open(request.branch)):
+        if not reply.done and (theirs := self._find_open(request.branch)):
             return theirs  # another job opened it in the meantime
         made: dict[str, Any] = self._checked(reply, "POST /pulls")
         return made
 
-    def _open(self, branch: str) -> dict[str, Any] | None:
+    def _find_open(self, branch: str) -> dict[str, Any] | None:
         return next(iter(self._pulls(branch, "open")), None)
 
     def _pulls(self, branch: str, state: str) -> list[dict[str, Any]]:
@@ -262,13 +263,13 @@ class GitHub:
                 "with `gh auth login`, or push only with --no-forge"
             )
         found = _parsed(done.stdout)
-        said = _said(done.stderr, found) if done.returncode else ""
-        return Reply(not done.returncode, found, said)
+        error = _error_line(done.stderr, found) if done.returncode else ""
+        return Reply(not done.returncode, found, error)
 
     def _checked(self, reply: Reply, what: str) -> Any:
         if reply.done:
             return reply.data
-        raise UserError(f"{what} of {self._repository} failed: {reply.said}{_advice(reply.said)}")
+        raise UserError(f"{what} of {self._repository} failed: {reply.error}{_advice(reply.error)}")
 
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -277,7 +278,7 @@ def _environment(environ: Mapping[str, str]) -> dict[str, str]:
     for name in (*secret_variables(environ), "DEBUG", "CLICOLOR_FORCE"):
         kept.pop(name, None)
     kept = {k: v for k, v in kept.items() if not k.startswith("GH_") or k == "GH_CONFIG_DIR"}
-    if token := first(environ, *TOKENS["github"]):
+    if token := first_variable(environ, *TOKENS["github"]):
         kept |= {"GH_TOKEN": token, "GH_ENTERPRISE_TOKEN": token}
     return kept | {"GH_PROMPT_DISABLED": "1", "GH_NO_UPDATE_NOTIFIER": "1"}
 
@@ -289,7 +290,7 @@ def _parsed(output: bytes) -> Any:
         return None
 
 
-def _said(stderr: bytes, found: Any) -> str:
+def _error_line(stderr: bytes, found: Any) -> str:
     """Join the error of ``gh`` and those in the server's answer to one line."""
     errors = found.get("errors") if isinstance(found, dict) else None
     rows = errors if isinstance(errors, list) else []
@@ -318,9 +319,9 @@ def push_options(request: Request) -> tuple[str, ...]:
     )
 
 
-def request_url(said: str) -> str:
-    """Find the URL of the request in the server's answer to the push, ``""`` without one."""
-    found = _MERGE_REQUEST.search(said)
+def request_url(answer: str) -> str:
+    """Find the URL of the request in the server's answer to a push, ``""`` without one."""
+    found = _MERGE_REQUEST.search(answer)
     return found[0] if found else ""
 
 
@@ -328,18 +329,18 @@ def _url(pull: dict[str, Any]) -> str:
     return str(pull.get("html_url") or "")
 
 
-def _advice(said: str) -> str:
-    if "HTTP 401" in said:
+def _advice(error: str) -> str:
+    if "HTTP 401" in error:
         return ": the token is not valid, or has expired"
-    if "not permitted to create" in said:
+    if "not permitted to create" in error:
         return (
             ': turn on "Allow GitHub Actions to create and approve pull requests" in Settings, '
             "Actions, General, or use the token of a GitHub App"
         )
-    if "rate limit" in said:
+    if "rate limit" in error:
         return _AGAIN
-    if "HTTP 403" in said or "HTTP 404" in said:
+    if "HTTP 403" in error or "HTTP 404" in error:
         return ": the token needs contents: write and pull-requests: write on this repository"
-    if "HTTP 422" in said:
+    if "HTTP 422" in error:
         return ""
     return _AGAIN

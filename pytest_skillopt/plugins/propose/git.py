@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Self
 from pytest_skillopt.errors import UsageError, UserError
 from pytest_skillopt.git import Git, GitError, GitFailed, scrub
 from pytest_skillopt.plugins.propose.errors import BranchMoved
-from pytest_skillopt.plugins.propose.forges import TOKENS, place
+from pytest_skillopt.plugins.propose.forges import TOKENS, parse_remote
 from pytest_skillopt.rollouts.folders import TemporaryFolder
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _MOVED = (
 )
 """Messages of git if the branch was changed before or during a push."""
 
-_TAKEN = ("exists; cannot create", "directory file conflict")
+_NAME_CONFLICT = ("exists; cannot create", "directory file conflict")
 """Messages of git and of GitHub if a branch ``skillopt`` stands in the way of ``skillopt/*``."""
 
 _REMOTE_LINE = re.compile(r"^(.*)\t(.*) \((fetch|push)\)", re.MULTILINE)
@@ -91,7 +91,7 @@ class Repository(Git):
         With a token, git reads no configuration file and runs no helper but its own. Without one,
         the user's configuration determines how to log in.
         """
-        local = None in (place(self._fetch_url), place(self._push_url))
+        local = None in (parse_remote(self._fetch_url), parse_remote(self._push_url))
         allowed = {"GIT_ALLOW_PROTOCOL": "https:http:ssh:git" + (":file" if local else "")}
         if not headers:
             tokens = {name for names in TOKENS.values() for name in names}
@@ -145,7 +145,7 @@ class Repository(Git):
         try:
             done = self.complete([*args, f"{source}:{ref}"], self._remote_env)
         except GitFailed as error:
-            if any(sign in error.detail for sign in _TAKEN):
+            if any(sign in error.detail for sign in _NAME_CONFLICT):
                 raise UserError(
                     f"the remote {self._remote} has a branch named skillopt, so that git can "
                     f"create no {branch}: rename or delete that branch"
@@ -184,7 +184,7 @@ def write(git: Git, data: bytes, kind: str = "blob") -> str:
 
 def mentions(git: Git, commit: str, text: str) -> bool:
     """Tell whether a file of a commit contains a text as a separate word, ignoring case."""
-    escaped = re.sub(r"[^\w\s/:@-]", lambda m: rf"\{m[0]}" if m[0] == "^" else f"[{m[0]}]", text)
+    escaped = re.sub(r"[^\w\s/:@-]", r"[\g<0>]", text).replace("[^]", r"\^")
     pattern = rf"(^|[^[:alnum:]_.-]){escaped}($|[^[:alnum:]_-])"
     return bool(git.run("grep", "-l", "-I", "-i", "-E", "-e", pattern, commit, ok=True))
 
@@ -224,6 +224,6 @@ def find_remote(clone: Clone, name: str) -> Remote:
             "another with --remote"
         )
     for use, url in urls.items():
-        if place(url) is None and not url.startswith("file://"):
+        if parse_remote(url) is None and not url.startswith("file://"):
             urls[use] = str((clone.directory / url).resolve())
     return Remote(name, urls["fetch"], urls["push"])

@@ -30,7 +30,7 @@ _ARMS = {"before": {"sample"}, "after": {"sample"}}
 _TRANSCRIPTS: Any = {"skills": {"__all__": {"tasks": {"__all__": _ARMS}}}}
 
 
-def leave_proposal(home: Home, run: Path, result: Result) -> None:
+def write_proposal(home: Home, run: Path, result: Result) -> None:
     """Replace the project's proposal by that of a run, or remove it if nothing was accepted.
 
     ``run`` is the run's directory; the proposal is written to ``home``.
@@ -38,7 +38,7 @@ def leave_proposal(home: Home, run: Path, result: Result) -> None:
     Raises:
         OSError: a file cannot be read or written.
     """
-    accepted = proposed(result)
+    accepted = improved_skills(result)
     files = {RESULT: result.dump(_TRANSCRIPTS).encode()} if accepted else {}
     for name, row in accepted.items():
         after = Version.unpack((run / "skills" / f"{row.after}.md").read_bytes())
@@ -49,7 +49,7 @@ def leave_proposal(home: Home, run: Path, result: Result) -> None:
         _replace(folder, files)
 
 
-def proposed(result: Result) -> dict[str, SkillResult]:
+def improved_skills(result: Result) -> dict[str, SkillResult]:
     """Return the improved skills, by unique names.
 
     A name has lower-case letters, digits and inner hyphens: it is safe in paths and branch names.

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.plugins.propose.base import Base
     from pytest_skillopt.plugins.propose.forges import Place, Request
-    from pytest_skillopt.plugins.propose.validate import Checked, Proposal
+    from pytest_skillopt.plugins.propose.validate import CheckedSkill, Proposal
 
 _AUTHOR = "pytest-skillopt <pytest-skillopt@users.noreply.invalid>"
 
@@ -49,7 +49,7 @@ against the base branch before it was pushed.
 class Outcome:
     """Result for one skill."""
 
-    skill: Checked
+    skill: CheckedSkill
     request: Request
     action: Action | Literal["declined"]
     url: str = ""
@@ -74,7 +74,7 @@ class Publisher:
         self._environ = environ = clone.environ
         self._base: str = args.base or _checked_out(clone)
         remote = find_remote(clone, args.remote)
-        where, pushed = forges.place(remote.fetch_url), forges.place(remote.push_url)
+        where, pushed = forges.parse_remote(remote.fetch_url), forges.parse_remote(remote.push_url)
         self._forge: ForgeName = "none" if args.no_forge else _forge(where, environ)
         self._github = forges.GitHub(where, environ) if self._forge == "github" else None
         headers = forges.push_headers(self._forge, environ, where, pushed)
@@ -92,11 +92,11 @@ class Publisher:
             for skill in self._check(proposal):
                 yield self._publish(skill, proposal)
 
-    def _check(self, proposal: Proposal) -> list[Checked]:
+    def _check(self, proposal: Proposal) -> list[CheckedSkill]:
         self._tip = read_base(self._git, self._git.fetch(self._base))
         return validate(proposal, self._tip)
 
-    def _publish(self, skill: Checked, proposal: Proposal) -> Outcome:
+    def _publish(self, skill: CheckedSkill, proposal: Proposal) -> Outcome:
         run_url = forges.run_url(self._environ)
         body = compose(skill, simulated=proposal.result.simulated, run_url=run_url)
         request = forges.Request(
@@ -113,37 +113,38 @@ class Publisher:
             again = {checked.path: checked for checked in self._check(proposal)}
             return self._act(again[skill.path], request)
 
-    def _act(self, skill: Checked, request: Request) -> Outcome:
+    def _act(self, skill: CheckedSkill, request: Request) -> Outcome:
         made = plan(self._tip, skill, request.title)
         ends = made.action in ("delete", "nothing")
         if made.action == "human":
             return Outcome(skill, request, made.action)
         if self._github and not ends and (url := self._github.declined(request)):
             return Outcome(skill, request, "declined", url)
-        said, options = "", tuple[str, ...]()
+        answer, options = "", tuple[str, ...]()
         if made.action in ("create", "update", "delete"):
-            options = forges.push_options(request) if self._forge == "gitlab" and not ends else ()
-            said = self._git.push(made.commit, request.branch, seen=made.seen, options=options)
+            if self._forge == "gitlab" and not ends:
+                options = forges.push_options(request)
+            answer = self._git.push(made.commit, request.branch, seen=made.seen, options=options)
         if ends:  # a forge closes the request of a branch that is deleted
             return Outcome(skill, request, made.action)
-        url = self._github.publish(request) if self._github else forges.request_url(said)
+        url = self._github.publish(request) if self._github else forges.request_url(answer)
         if options and not url:
-            raise self._unopened(request.branch, made.commit, said)
+            raise self._unopened(request.branch, made.commit, answer)
         return Outcome(skill, request, made.action, url)
 
-    def _unopened(self, branch: str, commit: str, said: str) -> UserError:
+    def _unopened(self, branch: str, commit: str, answer: str) -> UserError:
         """Return the error that GitLab opened no request; delete the branch if none is open.
 
         GitLab opens a request only when it receives a push: beside the branch as it should be, no
         later command would push one.
         """
-        answer = " ".join(said.replace("remote:", "").split())
+        words = " ".join(answer.replace("remote:", "").split())
         done, way = "was pushed", "Open one by hand, or correct that, delete the branch, and repeat"
-        if forges.FORM in said:
+        if forges.FORM in answer:
             self._git.push("", branch, seen=commit)
             done, way = "was deleted again", "Correct that, and repeat"
         return UserError(
-            f"{branch} {done}, and GitLab opened no request for it: {answer}\n{way} the command"
+            f"{branch} {done}, and GitLab opened no request for it: {words}\n{way} the command"
         )
 
 
@@ -176,7 +177,7 @@ class Plan:
     """Id of the commit to push, ``""`` without one."""
 
 
-def plan(base: Base, skill: Checked, subject: str) -> Plan:
+def plan(base: Base, skill: CheckedSkill, subject: str) -> Plan:
     """Decide about a skill's branch, and make its commit with this first line if it needs one.
 
     The commit names the version that it proposes: only the branch of that version is deleted once

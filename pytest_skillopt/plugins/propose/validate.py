@@ -21,7 +21,7 @@ from pytest_skillopt.plugins import hooks, merged
 from pytest_skillopt.plugins.propose.base import MAX_SKILL
 from pytest_skillopt.plugins.propose.errors import Refused
 from pytest_skillopt.plugins.propose.git import mentions
-from pytest_skillopt.plugins.propose.proposal import UP, proposed
+from pytest_skillopt.plugins.propose.proposal import UP, improved_skills
 from pytest_skillopt.run.directory import RESULT
 from pytest_skillopt.run.result import Result
 from pytest_skillopt.skill.find import slug, unnamed
@@ -60,7 +60,7 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedSkill:
     """Skill of a proposal that passed every check."""
 
     name: str
@@ -70,8 +70,8 @@ class Checked:
     """The tasks that were decided by, each with counts of both versions."""
     before: Version = field(repr=False)
     after: Version = field(repr=False)
-    said: SkillResult = field(repr=False)
-    """Statements of the training about it, unchecked."""
+    unchecked: SkillResult = field(repr=False)
+    """Statements of the training about it."""
     places: Mapping[str, str] = field(default_factory=dict)
     """Paths of its files on the base branch, without links, by their names."""
     rule: str = ""
@@ -108,13 +108,13 @@ def load(directory: Path) -> Proposal:
         result = Result.load(_read(directory / RESULT, _MAX_RESULT))
     except ValueError as error:
         raise Refused(str(error)) from None
-    rows = proposed(result)
+    rows = improved_skills(result)
     if len({row.path for row in rows.values()}) != len(rows) or not rows:
         raise Refused(f"{RESULT} lists a skill twice, or no improved skill")
     must = {RESULT, *(f"{name}/{SKILL_FILE}" for name in rows)}
     check_consistent(result, rows.values())
-    odd = {name for name in found - must if name.partition("/")[0] not in rows} | (must - found)
-    if odd:
+    unexpected = {name for name in found - must if name.partition("/")[0] not in rows}
+    if odd := unexpected | (must - found):
         raise Refused(f"the proposal has unexpected or missing files: {named(sorted(odd), 5)}")
     texts: dict[str, dict[str, Text]] = {name: {} for name in rows}
     for path in sorted(found - {RESULT}):
@@ -138,15 +138,15 @@ def check_consistent(result: Result, rows: Iterable[SkillResult]) -> None:
     for row in rows:
         decision = (row.verdict or {}).get("decision", "accepted")
         if decision != "accepted":
-            said = f"the verdict about it is {str(decision)[:40]}"
+            other = f"the verdict about it is {str(decision)[:40]}"
         elif any(arm.n > _MOST_ROLLOUTS for t in row.tasks for arm in (t.before, t.after) if arm):
-            said = f"a task has more than {_MOST_ROLLOUTS:,} rollouts"
+            other = f"a task has more than {_MOST_ROLLOUTS:,} rollouts"
         else:
             continue
-        raise Refused(f"{RESULT} contradicts itself: {row.path} was accepted, and {said}")
+        raise Refused(f"{RESULT} contradicts itself: {row.path} was accepted, and {other}")
 
 
-def validate(proposal: Proposal, base: Base) -> list[Checked]:
+def validate(proposal: Proposal, base: Base) -> list[CheckedSkill]:
     """Check every skill of a proposal against the base branch.
 
     Raises:
@@ -155,7 +155,7 @@ def validate(proposal: Proposal, base: Base) -> list[Checked]:
     return [_check(*found, base) for found in proposal.skills]
 
 
-def _check(row: SkillResult, after: Version, base: Base) -> Checked:
+def _check(row: SkillResult, after: Version, base: Base) -> CheckedSkill:
     path = base.git.prefix + row.path
     try:
         entry = base_entry(path, base)
@@ -195,7 +195,7 @@ def _check(row: SkillResult, after: Version, base: Base) -> Checked:
     except UnicodeDecodeError:
         raise Refused(f"{path}: one of its files is not UTF-8") from None
     name = slug(before.main.name or unnamed(Path(row.path)))
-    return Checked(name, path, rows, before, after, row, places, search, warnings)
+    return CheckedSkill(name, path, rows, before, after, row, places, search, warnings)
 
 
 def _with_ends(version: Version, old: bytes, new: bytes) -> Version:
@@ -286,8 +286,9 @@ def check_evidence(skill: SkillResult, rule: type[SequentialGate]) -> list[TaskR
     Raises:
         Refused: they do not show what the rule claims.
     """
-    known, told = {row.id for row in skill.tasks}, (skill.verdict or {}).get("tasks")
-    rows = [row for row in told if isinstance(row, dict)] if isinstance(told, list) else []
+    known = {row.id for row in skill.tasks}
+    listed = (skill.verdict or {}).get("tasks")
+    rows = [row for row in listed if isinstance(row, dict)] if isinstance(listed, list) else []
     left_out = {str(row.get("task")) for row in rows if row.get("left_out") is True}
     counted = [
         row
@@ -299,8 +300,9 @@ def check_evidence(skill: SkillResult, rule: type[SequentialGate]) -> list[TaskR
     pass_rates(counted)
     if lost := [name for row in rows if (name := str(row.get("task"))) not in known]:
         raise Refused(f"the evidence lacks {lost[0][:200]}, of which the verdict tells")
-    if (whole := skill.suite and skill.suite.after) and whole.tasks != len(counted):
-        raise Refused(f"the evidence has {len(counted)} of the {whole.tasks} tasks of the suite")
+    suite = skill.suite.after if skill.suite else None
+    if suite and suite.tasks != len(counted):
+        raise Refused(f"the evidence has {len(counted)} of the {suite.tasks} tasks of the suite")
     found = [(r.after.passed, r.after.n, r.before.passed, r.before.n) for r in counted if r.after]
     if doubt := rule.recheck(found):
         raise Refused(doubt)

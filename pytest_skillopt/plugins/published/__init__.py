@@ -45,11 +45,11 @@ def pytest_skillopt_settings(config: pytest.Config) -> Mapping[str, Any] | None:
     text = config.getini("skillopt_published")
     if not text:
         return None
-    from pytest_skillopt.plugins.published.config import read
+    from pytest_skillopt.plugins.published.config import read_settings
     from pytest_skillopt.settings import FIELDS
 
     own = [field.name for field in FIELDS if field.metadata["published"]]
-    return read(text, config.rootpath, own)
+    return read_settings(text, config.rootpath, own)
 
 
 def pytest_skillopt_searches() -> Mapping[str, Callable[[], Search]]:
@@ -90,12 +90,12 @@ def pytest_skillopt_result(config: pytest.Config, result: Result) -> None:
     for row in rows:
         if row.kind and (row.before.n or (row.after and row.after.n)):
             kinds[row.kind].append(row)
-    said = []
+    rates = []
     for kind, rows in sorted(kinds.items()):
-        moved = move(_rate(row.before for row in rows), _rate(row.after for row in rows))
-        said.append(f"{kind} {moved} ({len(rows)})")
-    if said:
-        result.notes.append(f"pass rates by kind of task (tasks): {', '.join(said)}")
+        change = move(_rate(row.before for row in rows), _rate(row.after for row in rows))
+        rates.append(f"{kind} {change} ({len(rows)})")
+    if rates:
+        result.notes.append(f"pass rates by kind of task (tasks): {', '.join(rates)}")
 
 
 def _rate(arms: Iterable[Arm | None]) -> float | None:

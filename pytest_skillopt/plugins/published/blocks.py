@@ -57,8 +57,8 @@ class CausedEditForm(PlacedEditForm):
         if self.cause == "gap" or not edit.adds:
             return edit
         body = version.get(edit.file, EMPTY).body
-        said = " ".join(edit.target.split())
-        if said and said in " ".join(body.split()):
+        rule = " ".join(edit.target.split())
+        if rule and rule in " ".join(body.split()):
             return replace(edit, op="append", origin="appendix")
         return replace(edit, op="append", target="")
 
@@ -89,15 +89,15 @@ def with_reminders(result: Update, reminders: Sequence[Edit], context: Context) 
     Above ``appendix_threshold`` lines (0: no bound) the list is consolidated in one call; if that
     fails, the oldest lines are dropped.
     """
-    before, note, first = result.version, "", reminders[0]
+    before, note = result.version, ""
     new = [" ".join(edit.content.split()) for edit in reminders]
     lines = list(dict.fromkeys([*reminders_of(before.main), *new]))
     limit = context.settings.appendix_threshold
     if 0 < limit < len(lines):
         lines, note = _consolidate(lines, limit, context)
     noted = replace(result, note="; ".join(filter(None, (result.note, note))))
-    made = checked(
-        lambda: set_block(before.main, REMINDERS, _listed(lines)), before, first, context
+    made = vet_main(
+        lambda: set_block(before.main, REMINDERS, _listed(lines)), before, reminders[0], context
     )
     if isinstance(made, Refusal):
         refused = [Refusal(edit, made.why) for edit in reminders]
@@ -107,7 +107,7 @@ def with_reminders(result: Update, reminders: Sequence[Edit], context: Context) 
     return replace(noted, version=made, applied=(*result.applied, *reminders))
 
 
-def checked(
+def vet_main(
     make: Callable[[], Text], before: Version, edit: Edit, context: Context
 ) -> Version | Refusal:
     """Make another SKILL.md for ``before`` and check it; a SkillError refuses the edit, too."""

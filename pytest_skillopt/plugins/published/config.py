@@ -29,7 +29,7 @@ _OVERHEAD = 60
 """Seconds that SkillOpt adds to ``exec_timeout`` for a whole task."""
 
 
-def read(text: str, root: Path, own: Collection[str]) -> dict[str, Any]:
+def read_settings(text: str, root: Path, own: Collection[str]) -> dict[str, Any]:
     """Translate a configuration into settings, by their names.
 
     ``exec_timeout`` is the time of a model call; a rollout has a minute more. A warning names the

@@ -68,7 +68,7 @@ def _tasks_of_env(env: Any, *, skill: str = "") -> Callable[..., None]:
         row = env.rollout_one(item=dict(item), skill=skill.text, target_client=chat)
         if chat.fault is not None:
             raise chat.fault
-        settle(row, rollout)
+        score_row(row, rollout)
 
     return as_test(test, {name: _items(env, name) for name in ("train", "val", "test")}, skill)
 
@@ -170,7 +170,7 @@ def as_test(
     return test
 
 
-def settle(row: Any, rollout: Any, reference: str = "") -> None:
+def score_row(row: Any, rollout: Any, reference: str = "") -> None:
     """Set the rollout's score to ``soft``, and fail the test if ``hard`` is below 1.
 
     The optimizer is shown ``reference``, a hint at the right answer, with the reason of a failure.
@@ -259,7 +259,7 @@ def tasks_of_adapter(
         reference = ""
         if hint and episodes is None:
             reference = str(hint(item) or "")
-        settle(row, rollout, reference)
+        score_row(row, rollout, reference)
 
     def own(item: Item, skill: Skill, rollout: Recorder, tmp_path: Path) -> None:
         __tracebackhide__ = True

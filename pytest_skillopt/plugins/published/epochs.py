@@ -12,7 +12,7 @@ from pytest_skillopt import TaskRecord
 from pytest_skillopt.edits.calls import Form
 from pytest_skillopt.edits.context import evidence, quote
 from pytest_skillopt.edits.vetting import Refusal
-from pytest_skillopt.plugins.published.blocks import GUIDANCE, checked, get_block, set_block
+from pytest_skillopt.plugins.published.blocks import GUIDANCE, get_block, set_block, vet_main
 from pytest_skillopt.search.history import Basis
 from pytest_skillopt.skill.edits import Edit
 
@@ -82,7 +82,7 @@ def slow_update(state: TrainingState, before: Version, pairs: Pairs, context: Co
     if edit is None:
         return False
     now, text = state.incumbent, edit.content
-    candidate = checked(lambda: set_block(now.main, GUIDANCE, text), now, edit, here)
+    candidate = vet_main(lambda: set_block(now.main, GUIDANCE, text), now, edit, here)
     if isinstance(candidate, Refusal):
         state.history.refuse([candidate])
         return False

@@ -80,9 +80,9 @@ def _write_skill(
     _put(folder / "skills" / "skill_v0000.md", text(current))
     for row in skill.steps:
         edits = [edit for edit in skill.edits if edit.step == row.step]
-        took = row.verdict == "accepted" and bool(row.candidate)
-        current, best = (row.candidate, row.step) if took else (current, best)
-        score = row.after if took else row.before
+        score = row.before
+        if row.verdict == "accepted" and row.candidate:
+            current, best, score = row.candidate, row.step, row.after
         ranked = [edit for edit in edits if edit.status in _APPLIED]
         record = {
             "step": row.step,

@@ -40,11 +40,10 @@ def aggregate_edits(patches: Sequence[Patch], context: Context) -> Patch:
     is concatenated without duplicates, and the note of the patch says so.
     """
     reminders = [e for patch in patches for e in patch.edits if e.origin == "appendix"]
-    groups = [
-        by_levels(own, context, f"merge/{name}", _merge_edits)
-        for name, successes in (("failures", False), ("successes", True))
-        if (own := _from(patches, successes))
-    ]
+    groups = []
+    for name, successes in (("failures", False), ("successes", True)):
+        if own := _from(patches, successes):
+            groups.append(by_levels(own, context, f"merge/{name}", _merge_edits))
     merged = groups[0] if groups else Patch()
     if len(groups) > 1:
         (merged,) = _merge_edits([groups], context, "merge/final")
@@ -105,12 +104,13 @@ def _merge_edits(batches: Sequence[Sequence[Patch]], context: Context, name: str
         if len(edits) > 1 < len(batches[i])
     }
     answers = ask_to_merge(shown, context, "merge", context.form, name)
-    return [
-        _merged(edits, answers[i], context, batches[i])
-        if i in answers
-        else Patch(tuple(edits), note=notes(batches[i]))
-        for i, edits in enumerate(united)
-    ]
+    merged = []
+    for i, edits in enumerate(united):
+        if i in answers:
+            merged.append(_merged(edits, answers[i], context, batches[i]))
+        else:
+            merged.append(Patch(tuple(edits), note=notes(batches[i])))
+    return merged
 
 
 def _merged(
@@ -164,8 +164,11 @@ def select_published(patch: Patch, context: Context) -> Patch:
     reminders = [e for e in patch.edits if e.origin == "appendix"]
     edits = [e for e in patch.edits if e.origin != "appendix"]
     budget = _budget(edits, context)
-    kept = edits if len(edits) <= budget else _rank(edits, budget, context) if budget else ()
-    return replace(patch, edits=(*kept, *reminders))
+    if not budget:
+        edits = []
+    elif len(edits) > budget:
+        edits = _rank(edits, budget, context)
+    return replace(patch, edits=(*edits, *reminders))
 
 
 def _budget(edits: Sequence[Edit], context: Context) -> int:

@@ -13,7 +13,7 @@ from pytest_skillopt.edits.context import numbered, quote
 from pytest_skillopt.edits.reflect import ask_analysts, ids
 from pytest_skillopt.edits.update import Update, update
 from pytest_skillopt.edits.vetting import Refusal
-from pytest_skillopt.plugins.published.blocks import checked
+from pytest_skillopt.plugins.published.blocks import vet_main
 from pytest_skillopt.plugins.published.merging import ask_to_merge
 from pytest_skillopt.skill.edits import protected_texts
 from pytest_skillopt.skill.text import SkillError, Text, to_lf
@@ -44,11 +44,10 @@ def merge_bodies(batches: Sequence[Sequence[Patch]], context: Context, name: str
     """Merge the bodies of each batch; if a merge fails, keep the first body."""
     several = {i: batch for i, batch in enumerate(batches) if len(batch) > 1}
     shown = {i: ("Proposed bodies", _listed(batch)) for i, batch in several.items()}
-    answers = ask_to_merge(shown, context, "merge_rewrites", Body, name)
-    return [
-        _merged_body(batch, answers[i]) if i in several else batch[0]
-        for i, batch in enumerate(batches)
-    ]
+    merged = [batch[0] for batch in batches]
+    for i, answer in ask_to_merge(shown, context, "merge_rewrites", Body, name).items():
+        merged[i] = _merged_body(batches[i], answer)
+    return merged
 
 
 def _listed(batch: Sequence[Patch]) -> str:
@@ -68,7 +67,7 @@ def _merged_body(batch: Sequence[Patch], answer: Body | None) -> Patch:
     return Patch(edits, answer.reasoning, body=answer.body, note=notes(batch))
 
 
-def rewritten(body: str | None, edits: Sequence[Edit], context: Context) -> Update:
+def rewrite(body: str | None, edits: Sequence[Edit], context: Context) -> Update:
     """Rewrite the document with this body, or ask for one that follows the edits.
 
     Frontmatter and protected regions are kept. If a body copies words of a task, it is requested
@@ -82,7 +81,7 @@ def rewritten(body: str | None, edits: Sequence[Edit], context: Context) -> Upda
         body = answer.body
     made = tuple(edits) or (whole_body(step=context.step),)
     before, first = context.version, made[0]
-    result = checked(lambda: rewrite_body(before.main, body), before, first, context)
+    result = vet_main(lambda: rewrite_body(before.main, body), before, first, context)
     if isinstance(result, Refusal) and result.terms:
         general = context.ask(
             "update",
@@ -92,7 +91,7 @@ def rewritten(body: str | None, edits: Sequence[Edit], context: Context) -> Upda
             ("Terms to do without", quote("\n".join(result.terms))),
         )
         if general:
-            result = checked(
+            result = vet_main(
                 lambda: rewrite_body(before.main, general.body), before, first, context
             )
     if isinstance(result, Refusal):
@@ -110,20 +109,18 @@ def rewrite_body(document: Text, new_body: str) -> Text:
     Raises:
         SkillError: the body is empty, or has a region that the document does not have.
     """
-    draft = Text.from_text(to_lf(new_body)) if new_body.strip() else None
-    fresh = "" if draft is None else (draft.body if draft.frontmatter else draft.text)
+    fresh = to_lf(new_body)
+    if fresh.strip():
+        draft = Text.from_text(fresh)
+        fresh = draft.body if draft.frontmatter else fresh
     fresh = fresh.removeprefix("\ufeff").strip("\n")
     if not fresh.strip():
         raise SkillError("the rewritten body is empty")
     start = len(document.body) - len(document.body.lstrip("\r\n"))
     end = len(document.body.rstrip("\r\n"))
     body = _with_regions(document, Text.from_text(fresh))
-    result = Text.from_text(
-        document.frontmatter_text
-        + (document.body[:start] if end else "")
-        + body
-        + document.body[end:]
-    )
+    lead = document.body[:start] if end else ""
+    result = Text.from_text(document.frontmatter_text + lead + body + document.body[end:])
     if not result.same_frontmatter(document):
         raise SkillError("the rewritten body would be read as frontmatter")
     if sorted(protected_texts(result)) != sorted(protected_texts(document)):

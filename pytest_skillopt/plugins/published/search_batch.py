@@ -14,7 +14,7 @@ from pytest_skillopt.gate.data import MOST_OF_TASK, VETTING
 from pytest_skillopt.plugins.published.blocks import ask_for_causes, with_reminders
 from pytest_skillopt.plugins.published.epochs import compare_epochs, learn_from_epoch, slow_update
 from pytest_skillopt.plugins.published.merging import aggregate_edits, by_levels, select_published
-from pytest_skillopt.plugins.published.rewrites import merge_bodies, reflect_bodies, rewritten
+from pytest_skillopt.plugins.published.rewrites import merge_bodies, reflect_bodies, rewrite
 from pytest_skillopt.search.extensions import Search, Stages
 from pytest_skillopt.search.history import Basis
 from pytest_skillopt.words import plural
@@ -46,7 +46,8 @@ class BatchSearch:
         self._steps_per_epoch = math.ceil(batches / self._settings.accumulation)
         self._records: dict[str, TaskRecord] = {}
         """Latest rollouts of each train task under the incumbent."""
-        self._fruitless = 0
+        self._steps_without_gain = 0
+        """Steps in a row without an accepted edit."""
         self._done = 0
 
     def run(self) -> str:
@@ -70,12 +71,12 @@ class BatchSearch:
             self._step(epoch, rounds)
             if self._everything_passes():
                 return "every train task passes"
-            if self._fruitless >= self._settings.patience:
+            if self._steps_without_gain >= self._settings.patience:
                 break
         self._state.samples.require_measured(self._state.train)
-        if self._fruitless < self._settings.patience:
+        if self._steps_without_gain < self._settings.patience:
             return ""
-        return f"{plural(self._fruitless, 'step')} without an accepted edit"
+        return f"{plural(self._steps_without_gain, 'step')} without an accepted edit"
 
     def _rounds(self, epoch: int) -> Iterator[list[list[SkillTask]]]:
         """Shuffle the train tasks into batches; yield ``accumulation`` batches for each step."""
@@ -143,10 +144,10 @@ class BatchSearch:
         if made is None or state.judged(made.version):
             reason = "the candidate was tried before" if made else "nothing new was proposed"
             state.history.end_step(Basis(epoch, records), reason=reason)
-            self._fruitless += 1
+            self._steps_without_gain += 1
             return
         verdict = state.take_step(made.version, made.applied, Basis(epoch, records))
-        self._fruitless += 1
+        self._steps_without_gain += 1
         if verdict.gate != VETTING:
             state.history.decide(made.applied, verdict)
         if verdict.accepted:
@@ -155,7 +156,7 @@ class BatchSearch:
     def _reset(self) -> None:
         """Forget the records of the previous incumbent."""
         self._records.clear()
-        self._fruitless = 0
+        self._steps_without_gain = 0
 
     def _end_epoch(self, epoch: int, before: Version) -> None:
         """Compare the epoch's document with the one before, for the slow update and meta skill.
@@ -200,7 +201,7 @@ def most_of_search(tasks: Sequence[SkillTask], settings: Settings) -> tuple[int,
     return rollouts, steps * 3 * sampled + 2 * ends
 
 
-def edit_budget(schedule: str, step: int, steps: int, *, start: int = 4, end: int = 2) -> int:
+def edit_budget(schedule: str, step: int, steps: int, *, start: int, end: int) -> int:
     """Return the edit budget of a step, from 1, falling from ``start`` to ``end``, as in SkillOpt.
 
     With ``t = step / steps``, linear is ``round(start + (end - start) t)`` and cosine
@@ -231,10 +232,10 @@ def reflect_published(records: Sequence[TaskRecord], context: Context) -> list[P
     wide = wide[: settings.contrasts]
     together = context.at(minibatch=max(1, len(wide)))
     ask = ask_for_causes if settings.skill_aware else ask_for_edits
-    notes_of_passing = settings.appendix_source == "both"
+    ask_of_passing = ask if settings.appendix_source == "both" else ask_for_edits
     return [
         *ask("reflect_failures", failing, context),
-        *(ask if notes_of_passing else ask_for_edits)("reflect_successes", passing, context),
+        *ask_of_passing("reflect_successes", passing, context),
         *ask("reflect_contrasts", wide, together),
     ]
 
@@ -253,7 +254,7 @@ def update_published(patch: Patch, context: Context) -> Update:
     reminders = [p for p in patch.edits if p.origin == "appendix"]
     whole = edits and context.settings.update_mode == "rewrite_from_suggestions"
     if patch.body is not None or whole:
-        result = rewritten(patch.body, edits, context)
+        result = rewrite(patch.body, edits, context)
     else:
         result = update(Patch(tuple(edits)), context)
     return with_reminders(result, reminders, context) if reminders else result

@@ -11,7 +11,7 @@ from mdit_py_plugins.footnote import footnote_plugin
 from tables import each_row
 
 from pytest_skillopt.plugins.propose.body import MAX_BODY, compose, title
-from pytest_skillopt.plugins.propose.validate import Checked
+from pytest_skillopt.plugins.propose.validate import CheckedSkill
 from pytest_skillopt.run.result import Arm, EditRow, SkillResult, TaskRow
 from pytest_skillopt.skill.lint import Finding
 from pytest_skillopt.skill.text import Text
@@ -29,7 +29,7 @@ ROWS = (
 
 def skill(
     said: str = "better", *, path: str = "skills/SKILL.md", after: bytes = b"a\n", **changes: Any
-) -> Checked:
+) -> CheckedSkill:
     """A skill that passed the checks; ``said`` stands wherever the training can put a text."""
     edit = EditRow(op="append", content=said, reason=said, tasks=[said], status="accepted")
     told = SkillResult(
@@ -42,7 +42,7 @@ def skill(
         patch=said,
         edits=[edit],
     )
-    return Checked(
+    return CheckedSkill(
         "invoices",
         path,
         ROWS,
@@ -185,14 +185,14 @@ def test_long_text_is_cut_and_says_so() -> None:
     names = {f"references/{'x' * 200}{n}.md": Text(b"x\n") for n in range(150)}
     long = replace(long, after=long.after | names)
     warnings = tuple(Finding("added", "warn", "a long line " * 30) for _ in range(200))
-    said = long.said.model_copy(update={"edits": long.said.edits * 100})
-    body = compose(replace(long, warnings=warnings, said=said))
+    unchecked = long.unchecked.model_copy(update={"edits": long.unchecked.edits * 100})
+    body = compose(replace(long, warnings=warnings, unchecked=unchecked))
     assert len(body.encode()) <= MAX_BODY
     shown = outside_of_code(body)
     assert re.search(r"\d+ more lines of the change do not fit: read them in the branch", shown)
-    checked, unchecked = shown.split("Not checked: what the training says", 1)
+    checked, rest = shown.split("Not checked: what the training says", 1)
     assert len(re.findall(r"and \d+ more", checked)) == 3, "files, warnings and tasks"
-    assert re.search(r"and \d+ more", unchecked), "edits"
+    assert re.search(r"and \d+ more", rest), "edits"
 
 
 def test_title_is_one_plain_line() -> None:

@@ -17,7 +17,7 @@ from sessions import clean_environment
 from tables import each_row
 
 from pytest_skillopt.cli import main
-from pytest_skillopt.plugins.propose.commands import training, write_outputs
+from pytest_skillopt.plugins.propose.commands import training_arguments, write_outputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,7 +101,7 @@ def test_job_wants_a_cap(arguments: list[str], message: str, refusal: Refusal) -
 
 def test_command_of_a_job() -> None:
     given = {"max_calls": "500", "max_cost": "", "max_time": "", "args": "-n 2 -k 'a or b'"}
-    assert training(argparse.Namespace(**given)) == [
+    assert training_arguments(argparse.Namespace(**given)) == [
         "--skillopt-train", "-n", "2", "-k", "a or b", "--skillopt-max-calls=500",
     ]  # fmt: skip
 

@@ -20,7 +20,7 @@ from tables import each_row
 from pytest_skillopt.cli import main
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.plugins.propose import forges as api
-from pytest_skillopt.plugins.propose.forges import Request, place, push_headers, push_options
+from pytest_skillopt.plugins.propose.forges import Request, parse_remote, push_headers, push_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -761,7 +761,7 @@ def test_github_token_is_for_its_own_server(
     project.git("remote", "set-url", "origin", f"https://{host}/octo/repo.git")
     monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
     assert "GITHUB_SERVER_URL" in refusal("propose")
-    where = place(f"https://{host}/octo/repo.git")
+    where = parse_remote(f"https://{host}/octo/repo.git")
     environ = {"GH_TOKEN": TOKEN, "GITHUB_ACTIONS": "true", "GITHUB_REPOSITORY": "octo/repo"}
     assert push_headers("github", environ, where) == {}
     assert push_headers("github", {**environ, "GITHUB_SERVER_URL": f"https://{host}"}, where)
@@ -771,12 +771,12 @@ def test_github_token_is_for_its_own_server(
 def test_gitlab_token_is_for_its_own_server(name: str) -> None:
     environ = {name: "secret", "GITLAB_CI": "true"}
     for host in ("gitlab.evil.example", "gitlab.com.evil.example", "example.org"):
-        where = place(f"https://{host}/a/b.git")
+        where = parse_remote(f"https://{host}/a/b.git")
         assert push_headers("gitlab", environ, where) == {}
         assert push_headers("gitlab", {**environ, "CI_SERVER_URL": f"https://{host}/"}, where)
-    assert push_headers("gitlab", environ, place("https://gitlab.com:443/a/b.git"))
-    assert push_headers("gitlab", environ, place("https://gitlab.com:8443/a/b.git")) == {}
-    assert push_headers("gitlab", environ, place("http://gitlab.com/a/b.git")) == {}
+    assert push_headers("gitlab", environ, parse_remote("https://gitlab.com:443/a/b.git"))
+    assert push_headers("gitlab", environ, parse_remote("https://gitlab.com:8443/a/b.git")) == {}
+    assert push_headers("gitlab", environ, parse_remote("http://gitlab.com/a/b.git")) == {}
 
 
 def test_two_at_once_end_well(proposed: Project, capsys: pytest.CaptureFixture[str]) -> None:

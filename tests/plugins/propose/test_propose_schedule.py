@@ -14,7 +14,7 @@ import pytest
 from tables import each_row
 
 from pytest_skillopt.cli import _parser, main
-from pytest_skillopt.plugins.propose.commands import training
+from pytest_skillopt.plugins.propose.commands import training_arguments
 
 if TYPE_CHECKING:
     from refusals import Refusal
@@ -144,7 +144,7 @@ def test_the_timer_of_the_page_starts_what_a_night_needs(tmp_path: Path, project
     commands = re.findall(r"ExecStart=\S+/pytest-skillopt (.*)", service)
     assert [line.split()[0] for line in commands] == ["job", "propose"]
     job = _parser(commands[0].split()).parse_args(commands[0].split())
-    assert training(job) == ["--skillopt-train", "--skillopt-write=no", TO_PYTEST]
+    assert training_arguments(job) == ["--skillopt-train", "--skillopt-write=no", TO_PYTEST]
     assert main(commands[1].split()) == 0
     if verify := shutil.which("systemd-analyze"):
         (tmp_path / "skillopt.service").write_text(service.replace("%h/project/.venv", sys.prefix))

@@ -24,7 +24,7 @@ from pytest_skillopt.git import Clone
 from pytest_skillopt.plugins.propose.base import read_base
 from pytest_skillopt.plugins.propose.body import compose
 from pytest_skillopt.plugins.propose.errors import Refused
-from pytest_skillopt.plugins.propose.validate import Checked, load, pass_rates, validate
+from pytest_skillopt.plugins.propose.validate import CheckedSkill, load, pass_rates, validate
 from pytest_skillopt.run.result import Arm, TaskRow
 
 if TYPE_CHECKING:
@@ -56,14 +56,14 @@ def unchanged(template: Path, base: Base, tmp_path: Path) -> Unchanged:
     return Unchanged(tmp_path / "project", tmp_path / "remote.git", base)
 
 
-def check(project: Project) -> list[Checked]:
+def check(project: Project) -> list[CheckedSkill]:
     """Check the proposal against what is committed here; ``check_remote`` fetches that."""
     if isinstance(project, Unchanged):
         return validate(load(project.proposal), project.base)
     return validate(load(project.proposal), read_base(Clone(project.root), "HEAD"))
 
 
-def check_remote(project: Project) -> list[Checked]:
+def check_remote(project: Project) -> list[CheckedSkill]:
     with bare(project.root) as git:
         return validate(load(project.proposal), read_base(git, git.fetch("main")))
 

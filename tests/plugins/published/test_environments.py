@@ -14,7 +14,7 @@ from run_files import latest_entries
 from pytest_skillopt.plugins.published import (
     pytest_skillopt_result,
 )
-from pytest_skillopt.plugins.published.environments import settle
+from pytest_skillopt.plugins.published.environments import score_row
 from pytest_skillopt.run.result import Arm
 
 if TYPE_CHECKING:
@@ -267,8 +267,8 @@ def test_a_score_that_is_no_number_does_not_pass() -> None:
     rollout = Recorded()
     for row in ({"hard": math.nan}, {"hard": 1, "soft": math.inf}):
         with pytest.raises(TypeError, match="needs the numbers 'hard' and 'soft'"):
-            settle(row, rollout)
-    settle({"hard": 1, "soft": 0.5}, rollout)
+            score_row(row, rollout)
+    score_row({"hard": 1, "soft": 0.5}, rollout)
     assert rollout.scores == [0.5]
 
 

@@ -8,7 +8,7 @@ import pytest
 from refusals import assert_refused
 from tables import each_row
 
-from pytest_skillopt.plugins.published.config import read
+from pytest_skillopt.plugins.published.config import read_settings
 from pytest_skillopt.settings import FIELDS
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def test_a_file_with_its_base_is_settings_here(tmp_path: Path) -> None:
     )
     unused = "backend, optimizer_backend, target, target_backend, workers$"
     with pytest.warns(UserWarning, match=f"skillopt_published: not used: {unused}"):
-        found = read("mine.yaml", tmp_path, OWN)
+        found = read_settings("mine.yaml", tmp_path, OWN)
     assert found == {
         "optimizer": "openai:gpt-x",
         "requests": "reasoning_effort = medium",
@@ -55,7 +55,7 @@ def test_a_file_with_its_base_is_settings_here(tmp_path: Path) -> None:
     }
     (tmp_path / "base.yaml").write_text("_base_: mine.yaml\n")
     with pytest.raises(pytest.UsageError, match="is its own _base_"):
-        read("mine.yaml", tmp_path, OWN)
+        read_settings("mine.yaml", tmp_path, OWN)
 
 
 @each_row(
@@ -83,7 +83,7 @@ def test_a_file_with_its_base_is_settings_here(tmp_path: Path) -> None:
     ],
 )
 def test_a_text_is_too(tmp_path: Path, text: str, found: dict[str, Any]) -> None:
-    assert read(text, tmp_path, OWN) == found
+    assert read_settings(text, tmp_path, OWN) == found
 
 
 def test_a_text_is_put_over_the_file_it_is_based_on(pytester: pytest.Pytester) -> None:
