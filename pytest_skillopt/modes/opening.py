@@ -106,6 +106,7 @@ def opened(
         asked = probed_roles(roles, tasks)
         told = hooked_notes(config, mode, settings, tasks)
         directory = RunDirectory.open(resumed) if resumed else home.new_run()
+        home.sweep()
         if resumed is None:
             stack.push(functools.partial(_discard_unused, directory.path))
         stack.callback(directory.close)

@@ -74,7 +74,6 @@ class Home:
             ignore = self.path / ".gitignore"
             if not ignore.exists():
                 ignore.write_text("*\n", encoding="utf-8")
-        self._sweep()
 
     def keep(self, replies: Replies) -> None:
         """Store replies here, unless their mode is ``off``; CacheError, RunError if it cannot."""
@@ -84,8 +83,8 @@ class Home:
             self.make()
             replies.cache = DiskCache(self.path / "cache")
 
-    def _sweep(self) -> None:
-        """Remove the temporary files of killed processes."""
+    def sweep(self) -> None:
+        """Remove the temporary files of killed processes; looks into the folder of each run."""
         for place in ("", "adopted/", "runs/*/", "runs/*/skills/"):
             for stray in self.path.glob(f"{place}.*.tmp"):
                 with suppress(OSError):
