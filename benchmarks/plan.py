@@ -22,7 +22,7 @@ from worlds.target import WorldExecutor
 from worlds.world import SKILL
 
 from pytest_skillopt.mode import mode_named
-from pytest_skillopt.modes.plan import expected
+from pytest_skillopt.modes.forecast import forecast
 from pytest_skillopt.report.live import FINAL, SEARCH, Progress
 from pytest_skillopt.rollouts.sampler import MemoryLedger, Sampler
 from pytest_skillopt.search.history import Observer
@@ -38,7 +38,7 @@ MOMENTS = {"plan": 0.0, "half": 0.5, "three quarters": 0.75}
 THIRD = 1 / 3
 
 
-class Forecast(Observer):
+class _Forecasts(Observer):
     """Keeps what a terminal would forecast after each rollout."""
 
     def __init__(self, progress: Progress) -> None:
@@ -60,13 +60,13 @@ class Forecast(Observer):
 class _Counted(MemoryLedger):
     """Measurements by key, each of which is told when it is taken."""
 
-    def __init__(self, forecast: Forecast) -> None:
+    def __init__(self, forecasts: _Forecasts) -> None:
         super().__init__()
-        self._forecast = forecast
+        self._forecasts = forecasts
 
     def put(self, rollout: Rollout) -> None:
         super().put(rollout)
-        self._forecast.take()
+        self._forecasts.take()
 
 
 def train(case: tuple[str, int, int]) -> tuple[str, int, list[float], int, int]:
@@ -75,15 +75,15 @@ def train(case: tuple[str, int, int]) -> tuple[str, int, list[float], int, int]:
     world = world_of(name, seed)
     settings = Settings(seed=seed, optimizer_workers=1, max_rollouts=cap)
     tasks = [dataclasses.replace(task) for task in world.tasks]
-    plan = expected(tasks, mode_named("train"), settings)
-    forecast = Forecast(Progress(SEARCH, expected=plan.typical, most=plan.most))
-    sampler = Sampler(WorldExecutor(world), tasks, _Counted(forecast), settings=settings)
+    bounds = forecast(tasks, mode_named("train"), settings)
+    forecasts = _Forecasts(Progress(SEARCH, expected=bounds.typical, most=bounds.most))
+    sampler = Sampler(WorldExecutor(world), tasks, _Counted(forecasts), settings=settings)
     proposer = Proposer(world.kind, seed)
     start = Version.from_bytes(world.start.encode())
-    Trainer(start, tasks, sampler, proposer, settings, skill=SKILL, observer=forecast).run()
+    Trainer(start, tasks, sampler, proposer, settings, skill=SKILL, observer=forecasts).run()
     taken = sampler.taken
-    shares = [forecast.told[int(part * taken)] / taken for part in MOMENTS.values()]
-    return name, taken, shares, proposer.calls, plan.typical_calls
+    shares = [forecasts.told[int(part * taken)] / taken for part in MOMENTS.values()]
+    return name, taken, shares, proposer.calls, bounds.typical_calls
 
 
 def main() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
 from pytest_skillopt.gate.data import MOST_OF_TASK
+from pytest_skillopt.options import given_options
 from pytest_skillopt.plugins import hooks
 
 if TYPE_CHECKING:
@@ -90,7 +92,7 @@ class Mode:
             UsageError: two modes at once, or an option that belongs to another mode.
         """
         option, known = vars(config.option), modes(config.hook)
-        given = _given(option)
+        given = given_options(config.option)
         chosen = [mode for mode in known.values() if f"skillopt_{mode.name}" in given]
         if len(chosen) > 1:
             raise pytest.UsageError(f"{chosen[0].flag} and {chosen[1].flag} cannot be combined")
@@ -119,12 +121,8 @@ class Mode:
 
 def is_asked_for(config: pytest.Config) -> bool:
     """Return whether a mode is on, before pytest has parsed the whole command line."""
-    given = _given(vars(config.known_args_namespace))
+    given = given_options(config.known_args_namespace)
     return any(f"skillopt_{name}" in given for name in modes(config.hook))
-
-
-def _given(options: Mapping[str, Any]) -> set[str]:
-    return {name for name, value in options.items() if value not in (None, False)}
 
 
 def mode_named(name: str) -> Mode:
@@ -134,15 +132,15 @@ def mode_named(name: str) -> Mode:
 
 def modes(hook: Any) -> dict[str, Mode]:
     """Return all modes by their names."""
-    more = (mode for found in hook.pytest_skillopt_modes() for mode in found)
-    return {mode.name: mode for mode in (*BUILTIN, *more)}
+    of_plugins = itertools.chain.from_iterable(hook.pytest_skillopt_modes())
+    return {mode.name: mode for mode in (*BUILTIN, *of_plugins)}
 
 
-def _own(run: Run, display: Display) -> Result:
+def _carry_out(run: Run, display: Display) -> Result:
     """Carry out a mode of the core; its function imports what uses this module."""
-    from pytest_skillopt.modes import OWN
+    from pytest_skillopt.modes import FUNCTIONS
 
-    return OWN[run.mode.name](run, display)
+    return FUNCTIONS[run.mode.name](run, display)
 
 
 def _samples_of_training(task: SkillTask, settings: Settings) -> int:
@@ -155,7 +153,7 @@ def _samples_of_training(task: SkillTask, settings: Settings) -> int:
 _EVALUATE = Mode(
     name="evaluate",
     flag="--skillopt",
-    carry_out=_own,
+    carry_out=_carry_out,
     doing="evaluating",
     samples=lambda task, settings: task.rollouts or settings.rollouts,
     typical=1.0,
@@ -164,7 +162,7 @@ _EVALUATE = Mode(
 _TRAIN = Mode(
     name="train",
     flag="--skillopt-train",
-    carry_out=_own,
+    carry_out=_carry_out,
     doing="training",
     samples=_samples_of_training,
     late_probe=True,
@@ -182,7 +180,7 @@ _TRAIN = Mode(
 _AA = Mode(
     name="aa",
     flag="--skillopt-aa",
-    carry_out=_own,
+    carry_out=_carry_out,
     doing="measuring the noise of",
     samples=lambda task, settings: 2 * settings.rollouts,
     typical=1.0,
@@ -192,7 +190,7 @@ _AA = Mode(
 _COMPARE = Mode(
     name="compare",
     flag="--skillopt-compare",
-    carry_out=_own,
+    carry_out=_carry_out,
     doing="comparing",
     samples=lambda task, settings: 2 * settings.final_rollouts,
     gated=True,
@@ -202,7 +200,7 @@ _COMPARE = Mode(
 _DRIFT = Mode(
     name="drift",
     flag="--skillopt-drift",
-    carry_out=_own,
+    carry_out=_carry_out,
     doing="measuring the drift of",
     samples=lambda task, settings: 4 * settings.final_rollouts,
     sides=("without", "with"),
@@ -217,7 +215,7 @@ _DRIFT = Mode(
 _CHECK = Mode(
     name="check",
     flag="--skillopt-check",
-    carry_out=_own,
+    carry_out=_carry_out,
     doing="checking",
     samples=lambda task, settings: 2 * MOST_OF_TASK,
     options=("check-strict",),
@@ -234,7 +232,7 @@ _CHECK = Mode(
 _TRY = Mode(
     name="try",
     flag="--skillopt-try",
-    carry_out=_own,
+    carry_out=_carry_out,
     doing="trying a change of",
     samples=lambda task, settings: 2 * settings.final_rollouts * (task.split != "test"),
     gated=True,

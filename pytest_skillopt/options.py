@@ -85,13 +85,13 @@ _OF_TRAINING: Declared = (
 )
 
 
-def is_used(options: argparse.Namespace) -> bool:
-    """Return whether an option of ours is given, such as that of a mode.
+def given_options(options: argparse.Namespace) -> set[str]:
+    """Return the destinations of the package's options that are given, such as that of a mode.
 
     Without one a session is ordinary, and nothing else is imported, whatever its ini keys are.
     """
     given = (name for name, value in vars(options).items() if value not in (None, False))
-    return any(name.startswith("skillopt_") for name in given)
+    return {name for name in given if name.startswith("skillopt_")}
 
 
 def rollouts_at_once(config: pytest.Config, settings: Settings) -> int:

@@ -69,7 +69,7 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_skillopt.settings import refuse_keys
 
         refuse_keys(config, ours)
-    if not options.is_used(config.option):
+    if not options.given_options(config.option):
         return
     from pytest_skillopt.mode import Mode
 
@@ -92,7 +92,7 @@ def _sounds_like_ours(name: str) -> bool:
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Refuse ``--looponfail`` here: xdist's loop starts before anything is configured."""
-    if not (config.getoption("looponfail", False) and options.is_used(config.option)):
+    if not (config.getoption("looponfail", False) and options.given_options(config.option)):
         return
     from pytest_skillopt.mode import Mode
 

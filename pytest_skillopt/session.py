@@ -40,7 +40,7 @@ def start(config: pytest.Config, mode: Mode) -> None:
         config.stash[MODELS] = RemoteModels(config, settings, link(config).ask)
         config.pluginmanager.register(WorkerLoop(config, settings), "skillopt-worker")
     elif config.option.collectonly:
-        from pytest_skillopt.modes.listing import Plan
+        from pytest_skillopt.modes.plan import Plan
 
         config.pluginmanager.register(Plan(config, mode, settings), "skillopt-plan")
     else:

@@ -100,7 +100,7 @@ def split_tasks(splits: Sequence[str]) -> str:
     return plural(len(splits), "task") + (f" ({listed})" if listed else "")
 
 
-def lead(e_value: float) -> str:
+def p_value_of_search(e_value: float) -> str:
     """Say what a search has won by its bets, at least 0.25: its inverse is a p-value."""
     if e_value < 2:
         return "the p-value of the search's own samples was above 0.5"

@@ -267,6 +267,16 @@ def test_an_evaluation_in_which_all_is_skipped_says_so_and_why(project: Project)
     )
 
 
+def test_a_task_that_skips_itself_beside_a_measured_one_says_why(project: Project) -> None:
+    (project.path / "test_greeting.py").write_text(
+        "import pytest\n\n@pytest.mark.skill_task\ndef test_later(skill): pytest.skip('later')\n"
+        "@pytest.mark.skill_task\ndef test_now(skill): pass\n"
+    )
+    result = project.run("--skillopt", "-rs")
+    result.assert_outcomes(passed=1, skipped=1)
+    result.stdout.fnmatch_lines(["SKIPPED*: skipped in every rollout: later"])
+
+
 SKIPPED = """
 import pytest
 

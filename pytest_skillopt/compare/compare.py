@@ -257,7 +257,7 @@ def _both_evaluations(run: Run, version: str, tasks: Sequence[SkillTask]) -> lis
     """
     wanted, done = run.settings.rollouts, 0
     taken: list[Rollout] = []
-    while more := run.limits.purse.affordable_rounds(2 * len(tasks), wanted - done):
+    while more := run.meter.purse.affordable_rounds(2 * len(tasks), wanted - done):
         requests = []
         for index in range(done, done + more):
             for stream in ("aa/1", "aa/2"):

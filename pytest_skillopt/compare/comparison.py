@@ -56,7 +56,7 @@ def answer(run: Run, skill: str, question: Question) -> SkillResult:
         return take(run, requests)
 
     evidence = Evidence(taken)
-    question.gate.purse = run.limits.purse
+    question.gate.purse = run.meter.purse
     verdict = _decide(question.gate, evidence)
     run.journal.write("verdict", {"candidate": versions[CANDIDATE], **verdict.to_json()})
     old, new = evidence.before, evidence.after
@@ -77,7 +77,7 @@ def answer(run: Run, skill: str, question: Question) -> SkillResult:
     gate = question.gate
     if gate.is_cut:
         found["reason"] += (
-            f"; a cap ended the comparison: {run.limits.purse.pays()}, and it takes up to "
+            f"; a cap ended the comparison: {run.meter.purse.pays()}, and it takes up to "
             f"{words.number(int(gate.limit))}; {GO_ON}"
         )
     elif found["status"] == "unmeasured" and verdict.e_value is None:
@@ -93,7 +93,7 @@ def take(run: Run, requests: Sequence[RolloutRequest]) -> list[Rollout]:
         StopRun: a cap or a fault ended the run.
     """
     rollouts = run.sampler.take(requests)
-    count_in(run.limits.purse, rollouts)
+    count_in(run.meter.purse, rollouts)
     return rollouts
 
 

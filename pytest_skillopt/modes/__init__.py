@@ -1,7 +1,7 @@
 """Carry out a mode on the collected tasks and write its result.
 
-To add a mode, write its function, name it in ``OWN`` and declare it in ``mode.py``; or write a
-plugin.
+To add a mode, write its function, name it in ``FUNCTIONS`` and declare it in ``mode.py``; or write
+a plugin.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pytest_skillopt.compare.compare import COMPARISONS, compare
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.hookresults import PluginError, naming
 from pytest_skillopt.model.types import CacheError
-from pytest_skillopt.modes.measure import evaluate
-from pytest_skillopt.modes.opening import opened
-from pytest_skillopt.modes.plan import expected, plan_entry
+from pytest_skillopt.modes.evaluate import evaluate
+from pytest_skillopt.modes.forecast import forecast, plan_entry
+from pytest_skillopt.modes.opening import open_run
 from pytest_skillopt.modes.train import train
 from pytest_skillopt.plugins import merged, switched_off
 from pytest_skillopt.report.files import write_reports, write_result
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.tasks.task import SkillTask
 
 Outcome = Literal["passed", "failed", "skipped"]
-OWN: Mapping[str, Callable[[Run, Display], Result]] = {
+FUNCTIONS: Mapping[str, Callable[[Run, Display], Result]] = {
     "evaluate": evaluate,
     "train": train,
     **dict.fromkeys(COMPARISONS, compare),
@@ -65,19 +65,19 @@ def conduct(
     display = Display(config)
     with (
         _as_usage_errors(config),
-        opened(config, mode, settings, executor, tasks, display.rollout) as run,
+        open_run(config, mode, settings, executor, tasks, display.rollout) as run,
     ):
-        plan = expected(run.tasks, mode, settings)
-        display.header(run, plan)
-        run.journal.write("plan", plan_entry(run, plan))
+        numbers = forecast(run.tasks, mode, settings)
+        display.header(run, numbers)
+        run.journal.write("plan", plan_entry(run, numbers))
         try:
-            found = _carry_out(run, display)
+            result = _carry_out(run, display)
         finally:
             display.end()
-        found.notes.extend(_notes_on_skips(found))
-        complete = config.hook.pytest_skillopt_result
-        _is_done(found, "the result", lambda: complete(config=config, result=found))
-        result = _deliver(config, run, found)
+        result.notes.extend(_notes_on_skips(result))
+        hook = config.hook.pytest_skillopt_result
+        _attempt(result, "the result", functools.partial(hook, config=config, result=result))
+        result = _write_and_tell(config, run, result)
     return result, list(task_reports(run, result))
 
 
@@ -90,7 +90,7 @@ def fails_the_session(mode: Mode, result: Result) -> bool:
 
 
 def _lacks_evidence(skill: SkillResult) -> bool:
-    """Return whether a comparison was begun and ended before the gate had weighed its samples."""
+    """Return whether a comparison ended before the gate had weighed its samples."""
     verdict = skill.verdict
     return verdict is not None and skill.status == "unmeasured" and verdict["e_value"] is None
 
@@ -116,34 +116,39 @@ def _carry_out(run: Run, display: Display) -> Result:
     return run.result(status, reason, [], resume=run.resume_command())
 
 
-def _deliver(config: pytest.Config, run: Run, found: Result) -> Result:
+def _write_and_tell(config: pytest.Config, run: Run, result: Result) -> Result:
     """Write a result and its reports, and tell the plugins; return it with notes on failures.
 
     Until all of that is done, its training can be continued: a kill in between would else leave it
     without its proposal for good.
     """
     folder, hook = run.directory.path, config.hook
-    more: dict[str, str] = {}
-    add = functools.partial(hook.pytest_skillopt_report, config=config)
-    _is_done(found, "a plugin's report", lambda: more.update(merged(add(result=found))))
-    begun = found.model_copy(update={"resume": run.resume_command()})
+    resumable = result.model_copy(update={"resume": run.resume_command()})
+    reports: dict[str, str] = {}
 
-    def report() -> None:
-        write_result(folder, begun)
-        write_reports(folder, found, more)
+    def ask_plugins() -> None:
+        reports.update(merged(hook.pytest_skillopt_report(config=config, result=result)))
 
-    tell = functools.partial(hook.pytest_skillopt_finished, config=config, folder=folder)
-    is_reported = _is_done(found, "the report", report)
-    is_told = _is_done(found, "a plugin's output", lambda: tell(result=found))
-    if is_reported and is_told:
-        is_told = _is_done(found, "the result", lambda: write_result(folder, found))
-    return found if is_reported and is_told else begun
+    def write() -> None:
+        write_result(folder, resumable)
+        write_reports(folder, result, reports)
+
+    def tell_plugins() -> None:
+        hook.pytest_skillopt_finished(config=config, result=result, folder=folder)
+
+    _attempt(result, "a plugin's report", ask_plugins)
+    is_written = _attempt(result, "the report", write)
+    is_told = _attempt(result, "a plugin's output", tell_plugins)
+    if not (is_written and is_told):
+        return resumable
+    finish = functools.partial(write_result, folder, result)
+    return result if _attempt(result, "the result", finish) else resumable
 
 
-def _is_done(result: Result, what: str, write: Callable[[], object]) -> bool:
-    """Write something; if that fails, e.g. on a full disk, add a note to the result.
+def _attempt(result: Result, what: str, write: Callable[[], object]) -> bool:
+    """Write something, and return whether that succeeded: if not, a note of the result says why.
 
-    A fault of a plugin does not lose the report of what was paid for either.
+    Neither a full disk nor a fault of a plugin loses the report of what was paid for.
     """
     try:
         write()
@@ -168,40 +173,42 @@ def task_reports(run: Run, result: Result) -> Iterator[pytest.TestReport]:
 
     Each task has a report for the call and one for the teardown, where junitxml closes a case.
     """
-    judged = run.mode.judges_tasks
     least = {task.id: task.min_pass_rate for task in run.tasks}
-    rows = [row for skill in result.skills for row in skill.tasks]
-    if run.mode.name == "train":  # also the tasks measured only by the search
-        unknown = run.sampler.usage.keys() - {row.id for row in rows}
-        missing = [task for task in run.tasks if task.id in unknown]
-        rows += [TaskRow(id=task.id, split=task.split, before=Arm()) for task in missing]
-    for row in rows:
+    for row in _rows(run, result):
         outcome: Outcome = "passed"
-        said = ""
-        if judged:
+        message = ""
+        if run.mode.judges_tasks:
             wanted = least.get(row.id)
             if wanted is None:
                 wanted = run.settings.min_pass_rate
-            outcome, said = _judge(row, wanted)
-            if result.status == "measured" and not row.before.n and not row.before.errors:
-                outcome, said = "skipped", "not measured: a cap ended the run before that"
+            outcome, message = _judge(row, wanted, is_capped=result.status == "measured")
         path, _, rest = row.id.partition("::")
         ends: dict[Literal["call", "teardown"], Outcome]
         ends = {"call": outcome, "teardown": "passed"}
-        for when, ended in ends.items():
-            longrepr: Any = said or None
-            if ended == "skipped":
-                longrepr = (path, 0, said)
+        for when, end in ends.items():
+            longrepr: Any = message or None
+            if end == "skipped":
+                longrepr = (path, 0, message)
             yield pytest.TestReport(
                 nodeid=row.id,
                 location=(path, None, rest.replace("::", ".")),
                 keywords={},
-                outcome=ended,
+                outcome=end,
                 longrepr=longrepr,
                 when=when,
                 user_properties=properties(row),
-                skillopt_measured=not judged,
+                skillopt_measured=not run.mode.judges_tasks,
             )
+
+
+def _rows(run: Run, result: Result) -> list[TaskRow]:
+    """List the tasks of a result; of a training also those that only its search has measured."""
+    rows = [row for skill in result.skills for row in skill.tasks]
+    if run.mode.name == "train":
+        unknown = run.sampler.usage.keys() - {row.id for row in rows}
+        missing = [task for task in run.tasks if task.id in unknown]
+        rows += [TaskRow(id=task.id, split=task.split, before=Arm()) for task in missing]
+    return rows
 
 
 def _why_skipped(row: TaskRow) -> str:
@@ -216,11 +223,14 @@ def _notes_on_skips(result: Result) -> Iterator[str]:
         yield f"{plural(count, 'task')} skipped in every rollout: {reason}"
 
 
-def _judge(row: TaskRow, least: float) -> tuple[Outcome, str]:
+def _judge(row: TaskRow, least: float, *, is_capped: bool) -> tuple[Outcome, str]:
+    """Return the outcome of a task as a test, and why; ``is_capped``: only a cap ends the run."""
     arm = row.before
     met = f"\n{arm.sample.message}" if arm.sample and arm.sample.message else ""
     if row.skipped:
         return "skipped", f"skipped in every rollout: {_why_skipped(row)}"
+    if not arm.n and not arm.errors and is_capped:
+        return "skipped", "not measured: a cap ended the run before that"
     if not arm.n and not arm.errors:
         return "failed", "never measured: the run ended before that"
     if not arm.n:
@@ -229,5 +239,5 @@ def _judge(row: TaskRow, least: float) -> tuple[Outcome, str]:
     if arm.passed / arm.n >= least:
         return "passed", ""
     failed = arm.sample is not None and arm.sample.outcome == "failed"
-    said = f"passed {arm.passed} of {arm.n} rollouts, min_pass_rate is {least:g}"
-    return "failed", said + (met if failed else "")
+    passed = f"passed {arm.passed} of {arm.n} rollouts, min_pass_rate is {least:g}"
+    return "failed", passed + (met if failed else "")

@@ -21,7 +21,7 @@ from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.remote import services
 from pytest_skillopt.model.roles import MODELS, Models
 from pytest_skillopt.model.types import ROLES, ModelConfigError, Usage
-from pytest_skillopt.modes.plan import usual_prices
+from pytest_skillopt.modes.forecast import usual_prices
 from pytest_skillopt.modes.skills import (
     notes_on_skills,
     notes_on_tasks,
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def opened(
+def open_run(
     config: pytest.Config,
     mode: Mode,
     settings: Settings,
@@ -89,22 +89,22 @@ def opened(
     resumed = None if mode.resume is None else home.find(mode.resume, "training")
     if resumed is not None:
         refuse_finished(resumed)
-    limits = Meter(settings)
+    meter = Meter(settings)
     replies = Replies(settings.cache)
-    models = Models(config, settings, throttle=limits, replies=replies)
+    models = Models(config, settings, throttle=meter, replies=replies)
     config.stash[MODELS] = models
     with contextlib.ExitStack() as stack:
         stack.callback(models.close)
         roles = wanted_roles(mode, tasks)
-        found = {role: models.get(role) for role in roles}
-        limits.purse.usual = usual_prices(roles, tasks, settings)
-        fingerprints = {role: model.fingerprint for role, model in found.items()}
+        used = {role: models.get(role) for role in roles}
+        meter.purse.usual = usual_prices(roles, tasks, settings)
+        fingerprints = {role: model.fingerprint for role, model in used.items()}
         if settings.max_cost:
-            check_prices([model.config for model in found.values() if hasattr(model, "config")])
+            check_prices([model.config for model in used.values() if hasattr(model, "config")])
         home.keep(replies)
-        executor.services, executor.on_lost = services(limits, models)
-        asked = probed_roles(roles, tasks)
-        told = hooked_notes(config, mode, settings, tasks)
+        executor.services, executor.on_lost = services(meter, models)
+        probed = probed_roles(roles, tasks)
+        more = notes_on_opening(config, mode, settings, tasks)
         directory = RunDirectory.open(resumed) if resumed else home.new_run()
         home.sweep()
         if resumed is None:
@@ -112,8 +112,8 @@ def opened(
         stack.callback(directory.close)
         journal = stack.enter_context(Journal(directory.journal))
         versions = versions_at_start(journal, directory, versions)
-        about = describe_run(mode, settings, tasks, versions, fingerprints)
-        check_same_run(journal, about)
+        description = describe_run(mode, settings, tasks, versions, fingerprints)
+        check_same_run(journal, description)
         _add_skills(executor, versions, root)
         fingerprint = _fingerprint(fingerprints, settings)
         sampler = Sampler(
@@ -122,23 +122,19 @@ def opened(
             JournalLedger(journal),
             model=fingerprint,
             settings=settings,
-            meter=limits,
+            meter=meter,
         )
         sampler.decides = not mode.judges_tasks
         sampler.on_rollout, sampler.on_version = on_rollout, directory.keep_version
-        notes = [
-            *notes,
-            *_notes(mode, settings, versions, journal, root),
-            *told,
-        ]
+        notes = [*notes, *_notes(mode, settings, versions, journal, root), *more]
         earlier = earlier_usage(journal.path) if resumed else {}
         command = command_line(config.invocation_params.args)
         packages = versions_of_packages(tasks)
 
         @functools.cache
         def probe() -> None:
-            models.probe(asked, lambda: executor.ended)
-            count_probes(journal, limits)
+            models.probe(probed, lambda: executor.ended)
+            count_probes(journal, meter)
 
         if not mode.late_probe:
             probe()
@@ -148,7 +144,7 @@ def opened(
             root=root,
             directory=directory,
             journal=journal,
-            limits=limits,
+            meter=meter,
             models=models,
             sampler=sampler,
             tasks=tasks,
@@ -157,22 +153,22 @@ def opened(
             fingerprint=fingerprint,
             probe=probe,
             notes=notes,
-            used=found,
+            used=used,
             packages=packages,
             earlier=earlier,
-            unfinished=_unfinished(home, mode, directory, about),
+            unfinished=_unfinished(home, mode, directory, description),
         )
 
 
-def count_probes(journal: Journal, limits: Meter) -> None:
+def count_probes(journal: Journal, meter: Meter) -> None:
     """Count what it took to check the models, in a continued run what its first session took."""
 
     def paid() -> dict[str, Any]:
-        accounts = limits.accounts.items()
+        accounts = meter.accounts.items()
         return {role: asdict(usage) for (role, stage), usage in accounts if stage == PROBE}
 
     usages = journal.once(PROBE, paid).values()
-    limits.purse.count_probes(sum((Usage(**usage) for usage in usages), Usage()))
+    meter.purse.count_probes(sum((Usage(**usage) for usage in usages), Usage()))
 
 
 def _add_skills(executor: WorkersExecutor, versions: Mapping[str, Version], root: Path) -> None:
@@ -191,13 +187,15 @@ def _fingerprint(fingerprints: Mapping[Role, str], settings: Settings) -> str:
     return hashlib.sha256(f"{target} {fingerprints['user']}".encode()).hexdigest()
 
 
-def hooked_notes(
+def notes_on_opening(
     config: pytest.Config, mode: Mode, settings: Settings, tasks: Sequence[SkillTask]
 ) -> list[str]:
-    """Return the notes on tasks, and those of the hook's implementations, each a line."""
-    told = config.hook.pytest_skillopt_opened(config=config, tasks=tasks)
+    """Return the notes on the tasks of a training, and those of plugins, each a line."""
+    of_plugins = config.hook.pytest_skillopt_opened(config=config, tasks=tasks)
     notes = [*notes_on_tasks(tasks, settings)] if mode.name == "train" else []
-    return notes + [line for said in told if said for line in said.splitlines()]
+    for text in filter(None, of_plugins):
+        notes += text.splitlines()
+    return notes
 
 
 def _discard_unused(run: Path, error: type[BaseException] | None, *_: object) -> None:
@@ -224,18 +222,19 @@ def refuse_early(config: pytest.Config, mode: Mode, settings: Settings) -> None:
         if mode.resume is not None:
             home.find(mode.resume, "training")
         read_preferences(settings.preferences, root)
-        makers = config.hook.pytest_skillopt_client.get_hookimpls()
-        made = any(not m.function.__module__.startswith("pytest_skillopt.") for m in makers)
-        if (
-            mode.name == "train"
-            and not made
-            and provider_of(settings, "optimizer") in ("", PROVIDER)
-        ):
-            found = model_config(settings, "optimizer")
-            if not found.key_command:  # the command is run only if the key is needed
-                found.api_key()
+        is_ours = provider_of(settings, "optimizer") in ("", PROVIDER) and not _has_maker(config)
+        if mode.name == "train" and is_ours:
+            optimizer = model_config(settings, "optimizer")
+            if not optimizer.key_command:  # the command is run only if the key is needed
+                optimizer.api_key()
     except UserError as error:
         raise pytest.UsageError(f"{error}{switched_off(config)}") from error
+
+
+def _has_maker(config: pytest.Config) -> bool:
+    """Return whether a plugin that is not of this package makes models."""
+    makers = config.hook.pytest_skillopt_client.get_hookimpls()
+    return any(not m.function.__module__.startswith("pytest_skillopt.") for m in makers)
 
 
 def _refuse_foreign_root(config: pytest.Config, mode: Mode) -> None:
@@ -300,12 +299,14 @@ def _notes(
 def notes_on_links(skills: Iterable[str], root: Path) -> Iterator[str]:
     """Name the files beside the skills that a rollout lacks."""
     for skill in skills:
-        for said in left_out(Path(skill), root):
-            yield f"{skill}: left out, {said}, not inside of the project: copy it there"
+        for link in left_out(Path(skill), root):
+            yield f"{skill}: left out, {link}, not inside of the project: copy it there"
 
 
-def _unfinished(home: Home, mode: Mode, directory: RunDirectory, about: dict[str, Any]) -> str:
+def _unfinished(
+    home: Home, mode: Mode, directory: RunDirectory, description: dict[str, Any]
+) -> str:
     if mode.name != "train" or mode.resume is not None:
         return ""
     earlier = home.unfinished(directory.name)
-    return earlier if earlier and can_continue(home.runs / earlier, about) else ""
+    return earlier if earlier and can_continue(home.runs / earlier, description) else ""

@@ -1,195 +1,250 @@
-"""Bounds and forecasts of a mode's rollouts and calls, and their usual prices."""
+"""Plan of ``--collect-only``: what a mode would do and may cost, without calling a model."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
-from dataclasses import dataclass
-from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
-from pytest_skillopt.gate.sequential import most_samples
-from pytest_skillopt.model.config import model_config
-from pytest_skillopt.model.purse import CAPS, Amounts, Usual
-from pytest_skillopt.model.types import ModelConfigError, Price, Usage
-from pytest_skillopt.modes.skills import skills_of, suite_of
+import pytest
+
+from pytest_skillopt import words
+from pytest_skillopt.errors import UserError
+from pytest_skillopt.model.config import model_config, parse_prices
+from pytest_skillopt.model.purse import Amounts, Purse
+from pytest_skillopt.model.types import ModelConfigError
+from pytest_skillopt.modes.forecast import forecast, usual_prices, usual_use
+from pytest_skillopt.modes.opening import notes_on_links, notes_on_opening, wanted_roles
+from pytest_skillopt.modes.skills import (
+    notes_on_skills,
+    read_versions,
+    skills_of,
+    split_tasks,
+    suite_of,
+)
+from pytest_skillopt.options import rollouts_at_once
+from pytest_skillopt.rollouts.rollout import IDLE
+from pytest_skillopt.run.directory import JOURNAL, Home
+from pytest_skillopt.run.journal import entries_of
 from pytest_skillopt.run.past import earlier_rollouts
-from pytest_skillopt.search.budget import usual_of
-from pytest_skillopt.search.extensions import search_of
-from pytest_skillopt.search.final_comparison import samples_of_test
+from pytest_skillopt.search.budget import FINAL
+from pytest_skillopt.search.estimate import smallest_gain
+from pytest_skillopt.search.extensions import notes_on_search
+from pytest_skillopt.search.final_comparison import reserve_final, shortage
+from pytest_skillopt.tasks.task import describe_tasks, keep_tasks
+from pytest_skillopt.untrusted import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from pytest_skillopt import Role, SkillTask
     from pytest_skillopt.mode import Mode
-    from pytest_skillopt.model.types import Role
-    from pytest_skillopt.rollouts.rollout import Rollout
-    from pytest_skillopt.run.directory import Home
-    from pytest_skillopt.run.openrun import Run
+    from pytest_skillopt.model.types import Price
+    from pytest_skillopt.modes.forecast import Forecast
     from pytest_skillopt.settings import Settings
-    from pytest_skillopt.tasks.task import SkillTask
-
-_ROLLOUTS_A_CALL = 6.0
-"""Rollouts for each call of the optimizer, in the middle."""
+    from pytest_skillopt.tasks.task import LeftOut
 
 
-@dataclass(frozen=True, slots=True)
-class Expected:
-    most: int
-    """Upper bound of rollouts, without retries after infrastructure errors."""
-    typical: int
-    calls: int
-    """Upper bound of optimizer calls."""
-    typical_calls: int
+class Plan:
+    """pytest plugin that replaces the controller if pytest only collects."""
+
+    def __init__(self, config: pytest.Config, mode: Mode, settings: Settings) -> None:
+        self._config = config
+        self.mode = mode
+        self.settings = settings
+        self.tasks: list[SkillTask] = []
+        self._lines: list[str] = []
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        left_out = keep_tasks(self._config, items)
+        tasks = describe_tasks(self._config, self.settings, items)
+        try:
+            self.tasks, notes = split_tasks(tasks, self.settings, self.mode)
+            more = notes_on_opening(self._config, self.mode, self.settings, self.tasks)
+        except UserError as error:
+            raise pytest.UsageError(shown(str(error))) from None
+        self._lines = [*self._plan(notes, left_out), *more]
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        terminalreporter.section("skillopt plan")
+        for line in self._lines:
+            terminalreporter.write_line(shown(line))
+
+    def _plan(self, notes: Sequence[str], left_out: LeftOut) -> Iterator[str]:
+        tasks = self.tasks
+        if not tasks:
+            yield from words.left_out(left_out, is_idle=True)
+            return
+        for skill in skills_of(tasks):
+            splits = [task.split for task in tasks if task.skill == skill]
+            yield f"{skill}: {words.split_tasks(splits)}"
+        if left_out.unmarked:
+            yield f"deselected, not marked skill_task: {left_out.unmarked}"
+        yield from words.left_out(left_out, is_idle=False)
+        yield from notes
+        yield from notes_on_links(skills_of(tasks), self._config.rootpath)
+        yield from self._faults()
+        if self.mode.name == "train":
+            yield from notes_on_search(self.settings)
+        yield from self._refused()
+        yield from self._passed_by_nothing()
+        yield from self._forecast()
+        yield from self._purse()
+
+    def _refused(self) -> Iterator[str]:
+        """Name the tasks that the provider has refused for good in an earlier run."""
+        reasons: dict[str, str] = {}
+        for run, rollouts in earlier_rollouts(self._home, self.tasks):
+            for rollout in rollouts:
+                if rollout.refused:
+                    reasons.setdefault(rollout.request.task, f"in run {run}: {rollout.message}")
+        for task, reason in reasons.items():
+            yield f"{task} {reason}; leave it out by --deselect={task}"
+
+    def _passed_by_nothing(self) -> Iterator[str]:
+        """Name the tasks that an agent which does nothing has passed in the latest training."""
+        home, tasks = self._home, [[task.id, task.source] for task in self.tasks]
+        for run in reversed(home.run_names()):
+            with contextlib.suppress(OSError):
+                for _, data in entries_of(home.runs / run / JOURNAL, IDLE):
+                    passed = [task for task, source in data["passed"] if [task, source] in tasks]
+                    if sentence := words.passes_with_nothing(passed):
+                        yield sentence
+                    return
+
+    def _purse(self) -> Iterator[str]:
+        """Say what the caps pay, and for which skill they leave nothing to search with."""
+        settings, tasks = self.settings, self.tasks
+        caps = Amounts.caps_of(settings)
+        if not any(caps):
+            return
+        width = rollouts_at_once(self._config, settings)
+        usual = usual_prices(wanted_roles(self.mode, tasks), tasks, settings, self._home)
+        purse = Purse(caps, usual=usual, at_once=lambda: width)
+        if self.mode.name != "train":
+            yield f"purse: {purse.explain()}"
+            return
+        skills = skills_of(tasks)
+        share = purse.share(len(skills))
+        for skill in skills:
+            group = suite_of(tasks, skill, settings)
+            reserve_final(share, settings, group)
+            yield f"purse of {skill}: {share.explain()}"
+            if lack := shortage(share, settings, group):
+                yield f"{skill}: nothing would be trained: {lack}"
+            elif kept := share.reserved().get(FINAL):
+                points = 100 * smallest_gain(max(1, int(kept) // 2), settings.gate_alpha)
+                yield (
+                    f"{skill}: these {kept:,.0f} rollouts of the final comparison show a gain of "
+                    f"{points:.0f} points in four of five cases, and a smaller one if the "
+                    "search's own samples show it, too"
+                )
+
+    @property
+    def _home(self) -> Home:
+        return Home(self._config.rootpath / self.settings.dir)
+
+    def _faults(self) -> Iterator[str]:
+        """Name faults of the skills, and a fault that ends a run before its first call."""
+        try:
+            root = self._config.rootpath
+            versions = read_versions(root, self.tasks, self.settings, self.mode)
+            yield from notes_on_skills(versions)
+            parse_prices(self.settings.prices)
+        except UserError as fault:
+            yield f"{fault}; the run would be refused"
+
+    def _forecast(self) -> Iterator[str]:
+        tasks, settings = self.tasks, self.settings
+        numbers = forecast(tasks, self.mode, settings)
+        yield f"rollouts: {_of(numbers.typical, numbers.most)}; skillopt_max_rollouts caps them"
+        if any(task.agent and task.trigger is None for task in tasks):
+            yield "a rollout of a coding agent is a whole run of it, often 10 to 50 model calls"
+        if any("target" in task.roles and not task.agent for task in tasks):
+            yield (
+                "a rollout makes one model call for each skill_agent, or with tools one a turn, up "
+                f"to {settings.max_turns}; skillopt_max_calls caps all model calls together"
+            )
+        if own := sum("target" not in task.roles for task in tasks):
+            own_tasks = words.plural(own, "task")
+            yield f"{own_tasks} without skill_agent: report their tokens by rollout.usage"
+        if self.mode.name == "train":
+            calls = _of(numbers.typical_calls, numbers.calls)
+            yield f"optimizer calls: {calls}; plus repairs of unreadable replies"
+        if judged := sum("judge" in task.roles for task in tasks) / max(1, len(tasks)):
+            calls = _of(round(judged * numbers.typical), round(judged * numbers.most))
+            yield f"judge calls: {calls}, if a rollout of a task with skill_judge makes one"
+        if any("user" in task.roles for task in tasks):
+            use, source = usual_use("user", self.tasks, self._home)
+            calls = _of(round(use.calls * numbers.typical), round(use.calls * numbers.most))
+            each = f"{use.calls:.1f} a rollout of a mean task ({source})"
+            yield f"calls of the simulated user: {calls}, if it makes {each}"
+        yield from self._costs(numbers)
+
+    def _costs(self, numbers: Forecast) -> Iterator[str]:
+        """Price the rollouts and the optimizer calls."""
+        cap = self.settings.max_cost
+        prices, unpriced = self._prices()
+        yield from self._money(numbers, prices)
+        if unpriced and (prices or cap):
+            refused = "; skillopt_max_cost needs one: the run would be refused"
+            names = ", ".join(sorted(unpriced))
+            yield (
+                f"no price is known for {names}, which is in no figure above (see skillopt_prices)"
+                + refused * bool(cap)
+            )
+
+    def _prices(self) -> tuple[dict[Role, Price], set[str]]:
+        """Return the price of each role's model, and the models whose price is not known."""
+        prices: dict[Role, Price] = {}
+        unpriced: set[str] = set()
+        for role in wanted_roles(self.mode, self.tasks):
+            with contextlib.suppress(ModelConfigError):
+                model = model_config(self.settings, role)
+                if model.price is None:
+                    unpriced.add(model.model)
+                else:
+                    prices[role] = model.price
+        return prices, unpriced
+
+    def _money(self, numbers: Forecast, prices: Mapping[Role, Price]) -> Iterator[str]:
+        """Price the forecast."""
+        typical = most = 0.0
+        for role, price in prices.items():
+            use, source = usual_use(role, self.tasks, self._home)
+            cost = price.cost(use.input, use.output)
+            calls = role == "optimizer"
+            typical += cost * (numbers.typical_calls if calls else numbers.typical)
+            most += cost * (numbers.calls if calls else numbers.most)
+            if cost:
+                yield (
+                    f"price: {_about(cost)} a {_UNITS.get(role, 'rollout')}, if it takes "
+                    f"{use.input:,.0f} tokens in and {use.output:,.0f} out ({source})"
+                )
+        if prices:
+            cap = self.settings.max_cost
+            typical = min(typical, cap or typical)
+            costs = f"money: {_about(typical)}"
+            if most > typical:
+                costs += f", {_about(most)} for the most rollouts"
+            bound = f"at most {words.money(cap)} (skillopt_max_cost)" if cap else "not capped"
+            yield f"{costs}; {bound}"
 
 
-def plan_entry(run: Run, plan: Expected) -> dict[str, Any]:
-    """Return the entry of the plan in the journal: tasks, bounds, caps, models and process."""
-    return {
-        "tasks": [[task.id, task.split] for task in run.tasks],
-        "typical": plan.typical,
-        "most": plan.most,
-        "caps": {cap: getattr(run.settings, cap) for cap in CAPS},
-        "models": run.roles,
-        "pid": os.getpid(),
-        "host": socket.gethostname(),
-    }
-
-
-def expected(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Expected:
-    """Return the upper bounds and the typical numbers (``benchmarks/plan.py``)."""
-    rollouts = calls = typical = usual = 0
-    if mode.name == "train":
-        groups = [suite_of(tasks, skill, settings) for skill in skills_of(tasks)]
-        search = search_of(settings)
-        bounds = [search.most(group, settings) for group in groups]
-        rollouts = sum(bound[0] for bound in bounds)
-        calls = sum(bound[1] for bound in bounds)
-        tasks = [task for group in groups for task in group]
-        suites = [sum(task.split != "test" for task in group) for group in groups]
-        typical = round(sum(usual_of(suite, settings) for suite in suites))
-        pays = settings.max_rollouts or typical
-        usual = min(calls, round(min(typical, pays) / _ROLLOUTS_A_CALL))
-        typical += samples_of_test(tasks, settings)
-    rollouts += sum(mode.samples(task, settings) for task in tasks)
-    if mode.gated:
-        highest = rollouts + _more_of_small_suites(tasks, settings)
-    else:
-        highest = rollouts
-    most = min(highest, settings.max_rollouts or highest)
-    usual_rollouts = typical or round(mode.typical * highest)
-    return Expected(most, min(usual_rollouts, most), calls, usual)
-
-
-def _more_of_small_suites(tasks: Sequence[SkillTask], settings: Settings) -> int:
-    """Return the samples by which decisions may exceed ``final_rollouts`` of each task."""
-    each, more = settings.final_rollouts, 0
-    for skill in skills_of(tasks):
-        suite = sum(task.skill == skill and task.split != "test" for task in tasks)
-        more += most_samples(each, suite) - 2 * each * suite
-    return more
-
-
-class Use(NamedTuple):
-    """Tokens in and out, calls and seconds: of a role's model in a rollout, or of a call."""
-
-    input: float = 0.0
-    output: float = 0.0
-    calls: float = 0.0
-    seconds: float = 0.0
-
-
-_ASSUMED: dict[Role, Use] = {
-    "target": Use(1_500, 500, 1, 10),
-    "judge": Use(1_500, 200, 1, 5),
-    "user": Use(4_000, 300, 4, 12),
-    "optimizer": Use(4_000, 1_000, 1, 20),
+_UNITS = {
+    "optimizer": "call of the optimizer",
+    "judge": "rollout for its judge",
+    "user": "rollout for its simulated user",
 }
-"""Assumed use of a rollout, of its judge, of its simulated user, and of an optimizer call."""
-_AGENT_CALL = Use(10_000, 300, 1, 10)
-"""Assumed use of each model call of a coding agent."""
-_ENOUGH = 5
-"""Least number of paid rollouts in an earlier run from which prices are estimated."""
+"""Unit of the price of a role's model; of the others it is a rollout."""
 
 
-def usual_use(role: Role, tasks: Sequence[SkillTask], home: Home | None) -> tuple[Use, str]:
-    """Estimate the use of an optimizer call or of a rollout of a mean task; name the source.
-
-    Earlier runs in ``home`` tell it better than assumptions.
-    """
-    if role == "optimizer":
-        return _ASSUMED[role], "an assumption"
-    if home and (measured := _measured(role, tasks, home)):
-        return measured, "as in earlier runs of these tasks"
-    source = "an assumption"
-    if role == "target" and any(task.agent for task in tasks):
-        source += f": {_AGENT_CALL.input:,} in and {_AGENT_CALL.output:,} out a call of an agent"
-    return _mean([_assumed(task, role) for task in tasks]), source
+def _of(typical: int, most: int) -> str:
+    if typical >= most:
+        return words.number(most)
+    return f"about {words.number(typical)}, at most {words.number(most)}"
 
 
-def usual_prices(
-    roles: Sequence[Role],
-    tasks: Sequence[SkillTask],
-    settings: Settings,
-    home: Home | None = None,
-) -> Usual:
-    """Estimate what a rollout and an optimizer call take, before the first is seen.
-
-    A run goes by assumptions, without ``home``: a repetition then decides as the first run did.
-    """
-    rollout, call, source = Amounts(rollouts=1), Amounts(), "an assumption"
-    reply = Amounts()
-    for role in roles:
-        use, said = usual_use(role, tasks, home)
-        price, most = Price(0.0, 0.0), 0
-        with contextlib.suppress(ModelConfigError):
-            config = model_config(settings, role)
-            price, most = config.price or price, config.max_output_tokens
-        cost = price.cost(use.input, use.output)
-        amounts = Amounts(0, use.calls, use.input + use.output, cost, use.seconds)
-        if role == "optimizer":
-            call = amounts._replace(seconds=0.0)
-        else:
-            rollout = rollout.plus(amounts)
-            longest = Amounts(tokens=most, cost=price.cost(0, most))
-            reply = Amounts(*map(max, reply, longest))
-        source = said if role == "target" else source
-    return Usual(rollout, call, reply, source)
-
-
-def _measured(role: Role, tasks: Sequence[SkillTask], home: Home) -> Use | None:
-    """Return the mean use of these tasks' paid rollouts in the latest run with enough."""
-    for _, rollouts in earlier_rollouts(home, tasks):
-        found = [_used(rollout, role) for rollout in rollouts if rollout.usage.calls]
-        if len(found) >= _ENOUGH:
-            return _mean(found)
-    return None
-
-
-def _used(rollout: Rollout, role: Role) -> Use:
-    """Return what a rollout took of a role's model."""
-    if role == "target":
-        usage, seconds = rollout.usage, rollout.duration
-    else:
-        usage, seconds = rollout.other_usage.get(role, Usage()), 0.0
-    return Use(usage.input_tokens, usage.output_tokens, usage.calls, seconds)
-
-
-def _mean(found: Iterable[Use]) -> Use:
-    return Use(*map(fmean, zip(*found, strict=True)))
-
-
-def _calls_of_agent(task: SkillTask) -> int:
-    """Return the assumed model calls of an agent's run, which a trigger task ends early."""
-    return 10 if task.trigger is None else 3
-
-
-def _assumed(task: SkillTask, role: Role) -> Use:
-    if role not in task.roles:
-        return Use()
-    if role == "target" and task.agent:
-        return Use(*(_calls_of_agent(task) * amount for amount in _AGENT_CALL))
-    if role == "target" and "user" in task.roles:
-        return Use(*(_ASSUMED["user"].calls * amount for amount in _ASSUMED[role]))
-    return _ASSUMED[role]
+def _about(cost: float) -> str:
+    dollars = words.money(cost)
+    return dollars if dollars.startswith("below") else f"about {dollars}"

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _FEW_TASKS = 10
 """Number of val tasks below which a training notes that small gains go undetected."""
+_REQUESTS = {True: "a request that should", False: "a near miss that should not"}
+"""What a trigger task asks for, by its expectation."""
 
 
 def split_tasks(
@@ -39,9 +41,9 @@ def split_tasks(
     split: dict[str, SkillTask] = {}
     for skill in skills_of(tasks):
         group = [task for task in tasks if task.skill == skill]
-        assigned, said = assign_splits(group, settings.split, settings.split_seed)
+        assigned, more = assign_splits(group, settings.split, settings.split_seed)
         split.update((task.id, task) for task in assigned)
-        notes += said
+        notes += more
     return [split[task.id] for task in tasks], notes
 
 
@@ -59,10 +61,10 @@ def read_versions(
             that ``adopt`` does not write.
     """
     trained = Trained.of(settings)
-    found = {skill: read_version(Path(skill), root, trained) for skill in skills_of(tasks)}
+    versions = {skill: read_version(Path(skill), root, trained) for skill in skills_of(tasks)}
     if mode.name == "train":
-        _check_places(found, root)
-    return found
+        _check_places(versions, root)
+    return versions
 
 
 def _check_places(versions: Mapping[str, Version], root: Path) -> None:
@@ -85,7 +87,7 @@ def notes_on_skills(versions: Mapping[str, Version]) -> Iterator[str]:
     for path, version in versions.items():
         for name, text in version.items():
             of = path if name == SKILL_FILE else f"{path}: {name}"
-            yield from (f"{of}: {said}" for said in text.warnings)
+            yield from (f"{of}: {warning}" for warning in text.warnings)
         if PurePosixPath(path).name == SKILL_FILE and (why := version.main.unloadable):
             yield f"{path}: {why}: agents do not load such a skill"
 
@@ -93,11 +95,10 @@ def notes_on_skills(versions: Mapping[str, Version]) -> Iterator[str]:
 def notes_on_tasks(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[str]:
     """Note the skills with few val tasks, or without the trigger tasks that training needs."""
     for skill in skills_of(tasks):
-        found = {task.trigger for task in tasks if task.skill == skill}
-        for wanted in [True, False] if settings.train_description else ():
-            if wanted not in found:
-                kind = "a request that should" if wanted else "a near miss that should not"
-                yield f"{skill}: no trigger task has {kind} load the skill (trigger={wanted})"
+        triggers = {task.trigger for task in tasks if task.skill == skill}
+        for trigger, request in _REQUESTS.items():
+            if settings.train_description and trigger not in triggers:
+                yield f"{skill}: no trigger task has {request} load the skill (trigger={trigger})"
         val = sum(task.skill == skill and task.split == "val" for task in tasks)
         if 0 < val < _FEW_TASKS:
             yield (

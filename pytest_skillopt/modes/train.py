@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.compare.comparison import with_none
+from pytest_skillopt.modes.forecast import usual_rollouts
 from pytest_skillopt.modes.skills import suite_of
 from pytest_skillopt.report.live import FINAL, SEARCH
 from pytest_skillopt.rollouts.idle import passed_by_nothing
@@ -12,7 +13,6 @@ from pytest_skillopt.rollouts.rollout import IDLE
 from pytest_skillopt.run.directory import write_skill
 from pytest_skillopt.run.journal import EXPECTED, LOST, RATES, UNANSWERED, JournaledModel
 from pytest_skillopt.run.result import Findings
-from pytest_skillopt.search.budget import usual_of
 from pytest_skillopt.search.extensions import Stages, search_of
 from pytest_skillopt.search.final_comparison import BEGUN, known_shortage
 from pytest_skillopt.search.history import ROUND, Observer
@@ -21,7 +21,7 @@ from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.skill.read import read_version
 from pytest_skillopt.skill.text import SkillError
 from pytest_skillopt.skill.trained import Trained
-from pytest_skillopt.words import lead, number, passes_with_nothing, plural
+from pytest_skillopt.words import number, p_value_of_search, passes_with_nothing, plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,20 +49,20 @@ def train(run: Run, display: Display) -> Result:
     outcomes, whole = check_together(outcomes, margin, together=together)
     if whole:
         run.notes.append(whole)
-    results = _deliver(run, outcomes, together=together)
+    results = _write_accepted(run, outcomes, together=together)
     is_resumable = any(outcome.resumable for outcome in outcomes)
-    caps = sorted(filter(None, (outcome.cap for outcome in outcomes)), key=_amount)
+    caps = sorted(filter(None, (outcome.cap for outcome in outcomes)), key=_value_of)
     resume = run.resume_command(caps) if is_resumable else ""
     return run.result_of(results, resume=resume)
 
 
-def _amount(setting: str) -> float:
+def _value_of(setting: str) -> float:
     return float(setting.partition("=")[2])
 
 
 def _can_search(run: Run, skill: str) -> bool:
     """Return whether the caps leave a skill anything to search with, as far as is known."""
-    purse = run.limits.purse.share(len(run.versions))
+    purse = run.meter.purse.share(len(run.versions))
     suite = suite_of(run.tasks, skill, run.settings)
     return not known_shortage(purse, run.settings, suite)
 
@@ -76,7 +76,7 @@ def _train_each(run: Run, display: Display) -> list[TrainOutcome]:
             display.line(f"skillopt: {skill}, skill {place + 1} of {len(run.versions)}")
         # Rollouts of the skill before that still run would count against this one.
         run.sampler.settle()
-        purse = run.limits.purse.share(len(run.versions) - place)
+        purse = run.meter.purse.share(len(run.versions) - place)
         rivals = {**run.versions, **{o.skill: o.after for o in outcomes}}
         renewed = _new_descriptions(run, outcomes)
         outcome = _unless_interrupted(_train_skill(run, display, skill, purse, rivals, renewed))
@@ -87,7 +87,9 @@ def _train_each(run: Run, display: Display) -> list[TrainOutcome]:
     return outcomes
 
 
-def _deliver(run: Run, outcomes: Sequence[TrainOutcome], *, together: bool) -> list[SkillResult]:
+def _write_accepted(
+    run: Run, outcomes: Sequence[TrainOutcome], *, together: bool
+) -> list[SkillResult]:
     """Write the accepted skills, and return the result of each.
 
     If they were measured ``together``, none is written after one that could not be.
@@ -102,25 +104,19 @@ def _deliver(run: Run, outcomes: Sequence[TrainOutcome], *, together: bool) -> l
     return results
 
 
-def _usual(run: Run, skill: str) -> float:
-    """Return the usual rollouts of the training of a skill."""
-    tasks = suite_of(run.tasks, skill, run.settings)
-    return usual_of(sum(task.split != "test" for task in tasks), run.settings)
-
-
 def _note_what_nothing_passes(run: Run, display: Display) -> None:
     """Find the tasks that an agent passes which does nothing, and note them, once in a run."""
 
     def find() -> dict[str, Any]:
         versions = run.versions.items()
         digests = {path: run.sampler.add_version(path, one) for path, one in versions}
-        found = passed_by_nothing(run.sampler, run.tasks, digests)
-        return {"passed": [[task.id, task.source] for task in found]}
+        tasks = passed_by_nothing(run.sampler, run.tasks, digests)
+        return {"passed": [[task.id, task.source] for task in tasks]}
 
     passed = run.journal.once(IDLE, find)["passed"]
-    if said := passes_with_nothing([task for task, _ in passed]):
-        run.notes.append(said)
-        display.line(f"skillopt: {said}")
+    if sentence := passes_with_nothing([task for task, _ in passed]):
+        run.notes.append(sentence)
+        display.line(f"skillopt: {sentence}")
 
 
 def _unless_interrupted(outcome: TrainOutcome) -> TrainOutcome:
@@ -197,7 +193,8 @@ class _Observer(Observer):
         self._skill = skill
         others = list(run.versions)
         later = others[others.index(skill) + 1 :]
-        self._later = sum(_usual(run, other) for other in later)
+        suites = [suite_of(run.tasks, other, run.settings) for other in later]
+        self._later = sum(usual_rollouts(suite, run.settings) for suite in suites)
         """Usual rollouts of the trainings that follow this one."""
 
     def step(self, row: StepRow) -> None:
@@ -225,8 +222,10 @@ class _Observer(Observer):
 
     def compares(self, edits: int, e_value: float, most: int) -> None:
         what = f"{plural(edits, 'edit')} against the skill as it is"
-        taken = f"at most {number(most)} fresh rollouts"
-        self._display.line(f"skillopt: the verdict on {what}, by {taken}; {lead(e_value)}")
+        rollouts = f"at most {number(most)} fresh rollouts"
+        self._display.line(
+            f"skillopt: the verdict on {what}, by {rollouts}; {p_value_of_search(e_value)}"
+        )
         self._display.begin(FINAL)
 
     def record(self, kind: str, data: dict[str, Any]) -> None:
@@ -266,15 +265,15 @@ def _refuse_added(path: Path, now: Version, outcome: TrainOutcome) -> None:
 
 
 def _skill_result(run: Run, outcome: TrainOutcome, hindered: str) -> SkillResult:
-    found: dict[str, Any] = {name: getattr(outcome, name) for name in Findings.model_fields}
-    found |= with_none(run, outcome.skill, outcome.tasks)
+    findings: dict[str, Any] = {name: getattr(outcome, name) for name in Findings.model_fields}
+    findings |= with_none(run, outcome.skill, outcome.tasks)
     if outcome.verdict:
-        found["verdict"] = outcome.verdict.to_json()
+        findings["verdict"] = outcome.verdict.to_json()
     return run.skill_result(
         outcome.skill,
         outcome.before,
         outcome.after,
         written=outcome.status == "accepted" and not hindered,
         unwritten=hindered,
-        **found,
+        **findings,
     )

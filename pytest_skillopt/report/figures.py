@@ -14,12 +14,12 @@ from pytest_skillopt.skill.version import NO_SKILL
 from pytest_skillopt.words import (
     clip,
     in_points,
-    lead,
     money,
     move,
     named,
     number,
     one_line,
+    p_value_of_search,
     plural,
     points_between,
 )
@@ -148,9 +148,10 @@ def explained(skill: SkillResult, mode: str) -> str:
 
 def _precision(skill: SkillResult, mode: str) -> Iterator[str]:
     if (gain := skill.gain) and gain.is_model:
-        won = (skill.verdict or {}).get("e_value")
+        search, e_value = "", (skill.verdict or {}).get("e_value")
         # A stored verdict may be of others, or of their own gate.
-        search = f"; {lead(won)}" if won and isinstance(won, int | float) else ""
+        if e_value and isinstance(e_value, int | float):
+            search = f"; {p_value_of_search(e_value)}"
         yield (
             "Estimate: all tasks, from all rollouts of the run, luck allowed for. Fresh: the "
             f"samples of the verdict{search}."

@@ -21,7 +21,7 @@ from pytest_skillopt.words import clip, one_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_skillopt.modes.plan import Expected
+    from pytest_skillopt.modes.forecast import Forecast
     from pytest_skillopt.rollouts.rollout import InfraError, Rollout
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import EditRow, StepRow
@@ -181,7 +181,7 @@ class Display:
         self._joined: set[tuple[str, str, str]] = set()
         """Edits that were told and have not gone: file, target and content."""
 
-    def header(self, run: Run, plan: Expected) -> None:
+    def header(self, run: Run, forecast: Forecast) -> None:
         """Announce the run, with its notes."""
         self.line(header_line(run))
         for note in run.notes:
@@ -193,7 +193,7 @@ class Display:
                 f"--skillopt-resume={run.unfinished} continues it instead of a new run"
             )
         self._run, self._notes = run, run.sampler.notes
-        self._progress.expected, self._progress.most = plan.typical, plan.most
+        self._progress.expected, self._progress.most = forecast.typical, forecast.most
 
     def begin(self, what: str) -> None:
         """Name the phase of the next rollouts and optimizer calls."""
@@ -312,7 +312,7 @@ class Display:
         """Write paid calls and cost so far, and their caps."""
         if self._run is None:
             return ""
-        used, settings = self._run.limits.spent, self._run.settings
+        used, settings = self._run.meter.spent, self._run.settings
         most = f" of {words.number(settings.max_calls)}" if settings.max_calls else ""
         noun = "call" if (settings.max_calls or used.calls) == 1 else "calls"
         calls = f"{words.number(used.calls)}{most} {noun}"

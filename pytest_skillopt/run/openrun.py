@@ -53,7 +53,7 @@ class Run:
     root: Path
     directory: RunDirectory
     journal: Journal
-    limits: Meter
+    meter: Meter
     models: Models
     sampler: Sampler
     tasks: Sequence[SkillTask]
@@ -127,7 +127,7 @@ class Run:
         except JournalError as error:
             lost = 0
             self.notes.append(f"a paid rollout could not be stored: {error}")
-        self.limits.forget("")  # calls that are still in flight count: they may be paid for
+        self.meter.forget("")  # calls that are still in flight count: they may be paid for
         if lost:
             words = "their usage may be missing in the counts"
             self.notes.append(f"rollouts under way when the session ended: {lost}; {words}")
@@ -174,7 +174,7 @@ class Run:
     def _usage(self) -> list[UsageRow]:
         """Sum the usage of all sessions of the run, sorted by role and stage."""
         used = dict(self.earlier)
-        for key, usage in self.limits.accounts.items():
+        for key, usage in self.meter.accounts.items():
             used[key] = used.get(key, Usage()) + usage
         names = UsageRow.model_fields.keys() - {"role", "stage"}
         rows = []

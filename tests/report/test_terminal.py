@@ -27,7 +27,7 @@ from pytest_skillopt.run.result import (
     StepRow,
     TaskRow,
 )
-from pytest_skillopt.words import lead, one_line
+from pytest_skillopt.words import one_line, p_value_of_search
 
 MakeResult = Callable[..., Result]
 
@@ -43,7 +43,7 @@ def joined(result: Result, width: int = 80, **options: Any) -> str:
 
 @each_row(("e_value", "said"), [(1.9, "above 0.5"), (4, "at most 0.25"), (3e7, "at most 0.0001")])
 def test_what_a_search_has_won_is_told_as_a_p_value(e_value: float, said: str) -> None:
-    assert lead(e_value) == f"the p-value of the search's own samples was {said}"
+    assert p_value_of_search(e_value) == f"the p-value of the search's own samples was {said}"
 
 
 @each_row(

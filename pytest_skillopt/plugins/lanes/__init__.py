@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.options import is_used
+from pytest_skillopt.options import given_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -60,7 +60,7 @@ def _request_a_worker(config: pytest.Config, args: list[str]) -> None:
         UsageError: xdist is switched off.
     """
     options = config.known_args_namespace
-    if options.collectonly or options.help or not is_used(options):
+    if options.collectonly or options.help or not given_options(options):
         return
     if options.skillopt_lanes is None and config.getini("skillopt_lanes") is None:
         return

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.options import is_used
+from pytest_skillopt.options import given_options
 
 if TYPE_CHECKING:
     from pytest_skillopt import Mode
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
     """Run a session for each target if several are set, and report their tasks side by side."""
-    if not is_used(config.option):
+    if not given_options(config.option):
         return None
     from pytest_skillopt.mode import Mode
     from pytest_skillopt.settings import Settings

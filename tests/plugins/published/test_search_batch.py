@@ -12,7 +12,7 @@ from tables import each_row
 from pytest_skillopt.edits.combine import Patch
 from pytest_skillopt.edits.update import Update
 from pytest_skillopt.mode import mode_named
-from pytest_skillopt.modes.plan import expected
+from pytest_skillopt.modes.forecast import forecast
 from pytest_skillopt.plugins.published.search_batch import aggregate_published, batch_size
 from pytest_skillopt.search.extensions import Stages
 from pytest_skillopt.search.trainer import Trainer
@@ -188,7 +188,7 @@ def test_the_scan_for_changed_tasks_ends_with_the_train_tasks_or_the_budget(
         world = toy.make_world(rules=2)
         outcome = train(toy, world, model, **settings, **more)
         planned = Settings(search="batch", **settings, **more)
-        most = expected(toy.make_tasks(world), mode_named("train"), planned).most
+        most = forecast(toy.make_tasks(world), mode_named("train"), planned).most
         assert outcome.samples <= most <= (cap or most)
         (lines,) = listed(model)
         shown.append(len(lines))

@@ -17,7 +17,7 @@ from sessions import clean_environment
 
 from pytest_skillopt.gate.engine import run_gate
 from pytest_skillopt.mode import mode_named
-from pytest_skillopt.modes.plan import expected
+from pytest_skillopt.modes.forecast import forecast
 from pytest_skillopt.plugins.shorten.search import ShorterGate, non_inferior
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.search.trainer import Trainer
@@ -206,7 +206,7 @@ def test_wherever_the_shortening_ends_early_the_accepted_skill_stays(toy: Module
     assert WORDS in longer.after.main.text
     assert WORDS not in whole.after.main.text
     settings = Settings(search="trials,shorten", rollouts=1)
-    assert whole.samples <= expected(toy.make_tasks(world), mode_named("train"), settings).most
+    assert whole.samples <= forecast(toy.make_tasks(world), mode_named("train"), settings).most
     for kind, after in ENDS:
         ended = train(longer.samples + int(after * (whole.samples - longer.samples)), kind)
         assert (ended.status, ended.after) == ("accepted", longer.after)

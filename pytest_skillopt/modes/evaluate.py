@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.run.result import Comparison, Result, SkillResult, Status, TaskRow
 
 STREAM = "eval"
+"""Stream of the samples of an evaluation."""
 
 
 def evaluate(run: Run, display: Display) -> Result:
@@ -39,8 +40,10 @@ def evaluate(run: Run, display: Display) -> Result:
     for rollout in taken:
         rollouts[rollout.request.task].append(rollout)
     skills = [_skill_result(run, skill, rollouts, stops.get(skill)) for skill in run.versions]
-    interrupted = any(stop.kind is Stop.INTERRUPTED for stop in stops.values())
-    return run.result_of(skills, status="interrupted" if interrupted else None)
+    status: Status | None = None
+    if any(stop.kind is Stop.INTERRUPTED for stop in stops.values()):
+        status = "interrupted"
+    return run.result_of(skills, status=status)
 
 
 def _requests(run: Run) -> list[RolloutRequest]:
@@ -49,12 +52,13 @@ def _requests(run: Run) -> list[RolloutRequest]:
         skill: run.sampler.add_version(skill, version) for skill, version in run.versions.items()
     }
     wanted = {task.id: task.rollouts or run.settings.rollouts for task in run.tasks}
-    return [
-        run.sampler.request(task.id, versions[task.skill], STREAM, index)
-        for index in range(max(wanted.values()))
-        for task in run.tasks
-        if index < wanted[task.id]
-    ]
+    requests = []
+    for index in range(max(wanted.values())):
+        for task in run.tasks:
+            if index < wanted[task.id]:
+                version = versions[task.skill]
+                requests.append(run.sampler.request(task.id, version, STREAM, index))
+    return requests
 
 
 def _take_what_fits(run: Run, requests: Sequence[RolloutRequest]) -> list[Rollout]:
