@@ -100,7 +100,7 @@ def test_files_outside_of_the_project_do_not_hide_its_settings(
         (pytester.path / name).write_text(f"---\nname: s\ndescription: S.\n---\n{name}\n")
     pytester.chdir()
     os.chdir(project)
-    arguments = ("-p", "no:xdist", *mode)
+    arguments = ("-p", "no:xdist", "--skillopt-max-rollouts=2", *mode)
     done = pytester.runpytest_inprocess(*arguments)
     assert done.ret == 4
     root, wanted = pytester.path, project / "pytest.ini"
