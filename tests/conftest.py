@@ -158,6 +158,14 @@ def api_key(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture
+def no_umask() -> Iterator[None]:
+    """Take away no permission from files and folders that name none."""
+    usual = os.umask(0)
+    yield
+    os.umask(usual)
+
+
+@pytest.fixture
 def chat_server() -> Iterator[ChatServer]:
     """An OpenAI-compatible server on loopback; see ``tests/_support/chat_server.py``.
 

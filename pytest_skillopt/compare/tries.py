@@ -104,7 +104,6 @@ def _day_and_number(path: Path, skill: str, digest: str) -> tuple[str, int]:
     """Return today and this try's number, from 1; it is on disk before its first sample."""
     day = datetime.now(UTC).date().isoformat()
     today = f"{day} {json.dumps(skill)} "
-    path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_suffix(".lock")), path.open("a+", encoding="utf-8") as file:
         file.seek(0)
         tries = [line for line in file.read().split("\n") if line.startswith(today)]

@@ -37,7 +37,7 @@ PAGE, SUMMARY, PATCH = "report.html", "summary.md", "skill.patch"
 """Names of the files of a run."""
 _ABANDONED = 600.0
 """Age in seconds of a temporary file from which no process is writing it."""
-_PRIVATE = 0o700
+PRIVATE = 0o700
 """Mode of folders with transcripts: only their owner may read them."""
 
 
@@ -70,7 +70,7 @@ class Home:
     def make(self) -> None:
         """Create the directory and have git ignore it; RunError if it cannot be written."""
         with _explained(self.path):
-            self.path.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+            self.path.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
             ignore = self.path / ".gitignore"
             if not ignore.exists():
                 ignore.write_text("*\n", encoding="utf-8")
@@ -150,8 +150,8 @@ class RunDirectory:
         lock = FileLock(path / "lock")
         try:
             with _explained(path):
-                path.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
-                (path / "skills").mkdir(exist_ok=True)
+                for folder in (path.parent, path, path / "skills"):
+                    folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
                 lock.acquire(timeout=1)  # a process that watches the run locks it for a moment
         except Timeout:
             raise RunError(f"run {path.name} is being worked on by another pytest") from None

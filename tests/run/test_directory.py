@@ -97,8 +97,8 @@ def test_versions_are_kept_once(home: Home) -> None:
     run.close()
 
 
-def test_only_the_owner_reads_what_runs_keep(tmp_path: Path) -> None:
-    run = Home(tmp_path / ".skillopt").new_run()
-    assert {stat.S_IMODE(path.stat().st_mode) for path in (run.path, tmp_path / ".skillopt")} == {
-        0o700
-    }
+@pytest.mark.usefixtures("no_umask")
+def test_only_the_owner_reads_what_runs_keep(home: Home) -> None:
+    run = home.new_run()
+    folders = (home.path, home.runs, run.path, run.path / "skills")
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folders} == {0o700}

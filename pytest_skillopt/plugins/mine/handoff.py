@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_skillopt.cli import tell
 from pytest_skillopt.errors import UsageError, UserError
 from pytest_skillopt.model.types import Completion, ModelConfigError, ModelFault, Usage
-from pytest_skillopt.run.directory import replace_file
+from pytest_skillopt.run.directory import PRIVATE, replace_file
 from pytest_skillopt.skill.read import read_bounded
 from pytest_skillopt.skill.text import SkillError
 from pytest_skillopt.untrusted import redact
@@ -82,7 +82,7 @@ class Handoff:
         if not answer.exists():
             usage = Usage(calls=1)
             self._home.make()
-            self._folder.mkdir(exist_ok=True)
+            self._folder.mkdir(mode=PRIVATE, exist_ok=True)
             prompt = _prompt(key, stage, messages, asked.get("response_format"))
             replace_file(self._folder / f"{key}.md", prompt.encode("utf-8", "replace"))
             if not self._told:

@@ -27,7 +27,7 @@ from pytest_skillopt.plugins.propose.validate import (
     check_text,
     own_rule,
 )
-from pytest_skillopt.run.directory import finish_writing, replace_file, write_skill
+from pytest_skillopt.run.directory import PRIVATE, finish_writing, replace_file, write_skill
 from pytest_skillopt.run.past import home_of, pick_run
 from pytest_skillopt.run.project import change_of_run
 from pytest_skillopt.skill.folder import file_names
@@ -136,7 +136,7 @@ def write_receipt(home: Home, run: str, skills: Iterable[SkillResult]) -> None:
     """Pin the versions before and after of skills that were written, for ``--undo``."""
     receipt = _receipt(home, run)
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    receipt.parent.mkdir(exist_ok=True)
+    receipt.parent.mkdir(mode=PRIVATE, exist_ok=True)
     text = json.dumps({"run": run, "adopted": now, "skills": _pins(skills)}, indent=1)
     replace_file(receipt, text.encode())
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.rollouts.folders import TemporaryFolder
-from pytest_skillopt.run.directory import RESULT, replace_file
+from pytest_skillopt.run.directory import PRIVATE, RESULT, replace_file
 from pytest_skillopt.skill.find import slug, unnamed
 from pytest_skillopt.skill.version import Version
 
@@ -71,8 +71,8 @@ def _replace(directory: Path, files: Mapping[str, bytes]) -> None:
 
     It is renamed into place, so that it is never incomplete.
     """
-    directory.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryFolder(".proposal-", directory.parent) as scratch:
+        (scratch / "new").mkdir(mode=PRIVATE)
         for name, data in files.items():
             target = scratch / "new" / name
             target.parent.mkdir(parents=True, exist_ok=True)

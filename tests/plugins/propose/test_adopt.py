@@ -36,7 +36,7 @@ def run(project: Project, monkeypatch: pytest.MonkeyPatch) -> Path:
     return found
 
 
-@pytest.mark.usefixtures("run")
+@pytest.mark.usefixtures("run", "no_umask")
 def test_a_run_is_adopted_with_a_receipt_and_undone(
     project: Project, capsys: pytest.CaptureFixture[str], refusal: Refusal
 ) -> None:
@@ -45,6 +45,7 @@ def test_a_run_is_adopted_with_a_receipt_and_undone(
     receipt = project.root / ".skillopt" / "adopted" / f"{RUN}.json"
     pins = json.loads(receipt.read_text())["skills"]["skills/SKILL.md"]
     assert pins == {"before": sha256(BEFORE), "after": sha256(AFTER)}
+    assert receipt.parent.stat().st_mode & 0o777 == 0o700
     assert f"adopt {RUN} --undo" in capsys.readouterr().out
     assert main(["adopt"]) == 0
     assert "have these versions already" in capsys.readouterr().out

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from skill_project import leave, sha256
@@ -16,7 +17,6 @@ from pytest_skillopt.run.result import Arm, Result, RolloutSample, SkillResult, 
 from pytest_skillopt.skill.find import slug, unnamed
 
 if TYPE_CHECKING:
-    import pytest
     from skill_project import Project
 
 
@@ -52,8 +52,9 @@ def test_transcripts_stay_at_home(project: Project) -> None:
     assert "private words" not in (project.proposal / "result.json").read_text()
 
 
+@pytest.mark.usefixtures("no_umask")
 def test_a_proposal_is_for_its_owner(project: Project) -> None:
-    project.propose()
+    assert project.propose().stat().st_mode & 0o777 == 0o700
     files = [path for path in project.proposal.rglob("*") if path.is_file()]
     assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
 
