@@ -1034,6 +1034,25 @@ def test_noise_and_threads_of_tests_change_nothing(
     assert journal.stat().st_size < 2_000_000
 
 
+@pytest.mark.parametrize("workers", [(), WORKERS])
+def test_a_process_that_a_test_forks_does_not_go_on_with_the_session(
+    project: FaultProject,
+    baseline: tuple[list[dict[str, Any]], int, bytes],
+    workers: tuple[str, ...],
+) -> None:
+    """It would overwrite the journal of its parent, and pay for all calls that are due."""
+    undisturbed, calls, _ = baseline
+    # Once only: each child that goes on would fork in each of its tests.
+    project.write_tests(
+        "if not os.path.exists('forked'):\n"
+        "        os.mkdir('forked')\n"
+        "        if os.fork() == 0: raise ValueError('in the child')"
+    )
+    project.run(*workers, env={})
+    assert outcome(project.result) == undisturbed
+    assert project.server.calls == calls
+
+
 def test_a_task_that_exits_fails_and_the_others_are_trained(project: FaultProject) -> None:
     project.write_tests(f"if name == {NAMES[0]!r}: sys.exit('no more')")
     project.run(*WORKERS)

@@ -255,6 +255,7 @@ class Running:
     """Names, by their values, of the secrets that it has put into the environment."""
     has_begun: bool = False
     """True if the test has been called."""
+    pid: int = field(default_factory=os.getpid)
 
     def begin(self) -> None:
         """Note that the test is called, and refuse a second call.
@@ -349,8 +350,10 @@ class _RolloutHooks:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        report = yield
         running = RUNNING.get()
+        if running is not None and running.pid != os.getpid():
+            os._exit(1)  # A child that the test forked: it would be a second session.
+        report = yield
         if running is not None:
             line = line_in_test(item, call.excinfo)
             is_xfail = item.get_closest_marker("xfail") is not None
