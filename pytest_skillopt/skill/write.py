@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import tempfile
@@ -101,6 +102,8 @@ def _write_beside(target: Path, data: bytes) -> Path:
     """Write a version of a file beside it, with its mode, and flush it to disk."""
     target.parent.mkdir(parents=True, exist_ok=True)
     mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o644
+    if not mode & stat.S_IWUSR:
+        raise PermissionError(errno.EACCES, f"{target.name} is read-only; allow it by chmod u+w")
     return write_beside(target, data, mode=mode, flush=True)
 
 
