@@ -434,7 +434,8 @@ def _lines(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
-def shown(value: Any) -> str:
+def in_words(value: Any) -> str:
+    """Write a value as a configuration file has it."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:g}" if isinstance(value, float) else str(value)

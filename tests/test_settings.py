@@ -14,7 +14,7 @@ from refusals import assert_refused
 from run_files import latest_result
 from tables import each_row
 
-from pytest_skillopt.settings import FIELDS, REMOVED, Settings, shown
+from pytest_skillopt.settings import FIELDS, REMOVED, Settings, in_words
 
 if TYPE_CHECKING:
     import dataclasses
@@ -289,7 +289,7 @@ def test_the_help_tells_the_default(field: dataclasses.Field[Any]) -> None:
     text = option or DECLARED.keys[f"skillopt_{field.name}"]
     told = re.search(r"\(default: (.*)\)", text)
     if told and not (field.default in ("", 0) and re.fullmatch(_NOTHING, told[1])):
-        assert told[1] == shown(field.default)
+        assert told[1] == in_words(field.default)
 
 
 def test_the_documentation_names_every_setting() -> None:

@@ -24,7 +24,7 @@ from pytest_skillopt.report.blocks import (
     Text,
 )
 from pytest_skillopt.run.result import Arm
-from pytest_skillopt.settings import Settings, shown
+from pytest_skillopt.settings import Settings, in_words
 from pytest_skillopt.skill.version import SKILL_FILE
 
 if TYPE_CHECKING:
@@ -407,8 +407,8 @@ def _again(result: Result) -> Iterator[Block]:
     facts = [*result.models.items(), *result.versions.items()]
     for name, value in result.settings.items():
         usually = ("", None, result.models.get(name), usual.get(name, ""))
-        if shown(value) not in map(shown, usually):
-            facts.append((name, shown(value)))
+        if in_words(value) not in map(in_words, usually):
+            facts.append((name, in_words(value)))
     told = Table((), "ll", tuple((Code(name), Code(value)) for name, value in facts))
     title = "Models, versions and settings that are not the default"
     yield Section(title, (told,), is_folded=True)

@@ -141,12 +141,13 @@ class Sampler:
         self._model = model
         self._settings = settings or Settings()
         self._meter = meter
-        self._ended_in: dict[str, str] = {}
-        """Messages of rollouts by the place of an exception that is the test's fault, else ""."""
+        self._faults_of_tests: dict[str, str] = {}
+        """Messages of measured rollouts, by the place of an exception that is the test's fault; of
+        all other rollouts by ""."""
+        self._judged = 0
+        """Number of rollouts that were looked at for it."""
         self._unset: set[str] = set()
         """Tasks whose set-up or teardown has failed."""
-        self._many = 0
-        """Number of rollouts in it."""
         self.purse = meter.purse if meter else Purse(Amounts.caps_of(self._settings))
         """Bounds what this session pays."""
         self.purse.at_once = lambda: self.at_once
@@ -266,11 +267,13 @@ class Sampler:
         """Raise StopRun if every rollout so far has ended in one exception of the tests' own."""
         for rollout in found:
             if rollout.measured:
-                self._ended_in[rollout.location if rollout.fault_of_test else ""] = rollout.message
-                self._many += 1
-        if "" in self._ended_in or len(self._ended_in) != 1 or self._many < _MANY:
+                place = rollout.location if rollout.fault_of_test else ""
+                self._faults_of_tests[place] = rollout.message
+                self._judged += 1
+        faults = self._faults_of_tests
+        if "" in faults or len(faults) != 1 or self._judged < _MANY:
             return
-        ((place, message),) = self._ended_in.items()
+        ((place, message),) = faults.items()
         first = message.partition("\n")[0]
         raise StopRun(
             f"every rollout ends in one error at {place}, {first}: no skill can mend that; correct "
