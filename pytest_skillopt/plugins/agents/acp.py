@@ -23,6 +23,7 @@ _UNATTENDED = ("bypassPermissions", "agent-full-access", "full-access", "yolo")
 _MALFORMED = (LookupError, TypeError)
 _LONGEST = 64 << 20  # bytes of a message
 _LOOK, _GRACE = 0.1, 2.0  # seconds between two looks at a silent agent, and for its end
+_SAVING = 0.5  # seconds after a reply in which an agent may save its session
 
 
 def main(session: str, prompt: str, workspace: str, *command: str) -> None:
@@ -57,10 +58,16 @@ def main(session: str, prompt: str, workspace: str, *command: str) -> None:
     if mode := _unattended(opened):
         ask("session/set_mode", sessionId=name, modeId=mode)
     ask("session/prompt", sessionId=name, prompt=[{"type": "text", "text": prompt}])
+    # Qwen Code 0.15 saves a turn after its reply, and loses the rest at the end of its input.
+    _wait(agent, _SAVING)
     assert agent.stdin is not None
     agent.stdin.close()
+    _wait(agent, _GRACE)
+
+
+def _wait(agent: subprocess.Popen[bytes], seconds: float) -> None:
     with contextlib.suppress(subprocess.TimeoutExpired):
-        agent.wait(_GRACE)
+        agent.wait(seconds)
 
 
 def _open_session(
