@@ -286,6 +286,6 @@ def uninformative_listed(skill: SkillResult) -> str:
     return f"Tasks that told nothing: {said}." if said and compared else ""
 
 
-def some(names: Sequence[str], most: int = 3) -> str:
+def some(names: Sequence[str]) -> str:
     """List the first names, and the number of the others."""
-    return named((clip(one_line(name), 120) for name in ordered(names)), most)
+    return named(clip(one_line(name), 120) for name in ordered(names))

@@ -75,7 +75,7 @@ def code(text: str, most: int = 300) -> str:
     return f"{ticks} {line} {ticks}" if "`" in (line[0], line[-1]) else f"{ticks}{line}{ticks}"
 
 
-def fenced(text: str, language: str = "") -> str:
+def fenced(text: str, language: str) -> str:
     """Make a code block whose fence is longer than any in the text."""
     block = printable(text).strip("\n")
     fence = "`" * max(_longest_run(block) + 1, 3)

@@ -400,7 +400,7 @@ class SerialExecutor(WorkersExecutor):
     extension; workers (``-n 1``) are ended in any case.
     """
 
-    def __init__(self, session: pytest.Session, *, timeout: float = 0.0) -> None:
+    def __init__(self, session: pytest.Session, *, timeout: float) -> None:
         super().__init__()
         self._runner = RolloutRunner(session, self._versions)
         self._timeout = timeout

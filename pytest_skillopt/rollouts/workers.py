@@ -95,7 +95,7 @@ class XdistRun:
         self,
         config: pytest.Config,
         job: Callable[[WorkersExecutor, list[SkillTask]], None],
-        timeout: float = 0.0,
+        timeout: float,
     ) -> None:
         self._config = config
         self._timeout = timeout
