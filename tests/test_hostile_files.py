@@ -55,6 +55,22 @@ def test_a_path_that_would_steer_a_terminal_is_shown_in_plain_text(
     assert "\u202e" not in printed
 
 
+def test_a_message_that_would_steer_a_terminal_or_a_ci_is_shown_in_plain_text(
+    project: pytest.Pytester,
+) -> None:
+    steering = r"bad\x1b]0;title\x07\u202e\n::error::name"
+    mark = "@pytest.mark.skill_task\n"
+    failing = f'{mark}def test_failing(skill): assert not skill.text, "{steering}"\n'
+    skipped = f'{mark}def test_skipped(skill): pytest.skip("{steering}")\n'
+    project.makepyfile(test_it=f"import pytest\n\n{failing}\n{skipped}")
+    result = project.runpytest_subprocess("--skillopt", "-rs")
+    printed = result.stdout.str() + result.stderr.str()
+    assert printed.count("bad") >= 2
+    assert "\x1b" not in printed
+    assert "\u202e" not in printed
+    assert not [line for line in printed.splitlines() if line.lstrip().startswith("::")]
+
+
 @pytest.mark.parametrize(
     ("kind", "mode"),
     [

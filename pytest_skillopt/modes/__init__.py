@@ -182,13 +182,14 @@ def task_reports(run: Run, result: Result) -> Iterator[pytest.TestReport]:
             if wanted is None:
                 wanted = run.settings.min_pass_rate
             outcome, message = _judge(row, wanted, is_capped=result.status == "measured")
+        text = shown(message)
         path, _, rest = row.id.partition("::")
         ends: dict[Literal["call", "teardown"], Outcome]
         ends = {"call": outcome, "teardown": "passed"}
         for when, end in ends.items():
-            longrepr: Any = message or None
+            longrepr: Any = text or None
             if end == "skipped":
-                longrepr = (path, 0, message)
+                longrepr = (path, 0, text)
             yield pytest.TestReport(
                 nodeid=row.id,
                 location=(path, None, rest.replace("::", ".")),
