@@ -27,7 +27,7 @@ from pytest_skillopt.words import plural
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pytest
 
@@ -98,7 +98,7 @@ def init(
     config: pytest.Config, model: Model, skill: Path, output: Path, args: argparse.Namespace
 ) -> int:
     """Draft a starter suite from the skill, its references and its evals."""
-    references = sorted((skill.parent / "references").glob("*.md"))
+    references = _regular((skill.parent / "references").glob("*.md"))
     parts = [_skill_text(skill), *(f"{f.name}:\n{fence(_read(f))}" for f in references)]
     evals = skill.parent / "evals" / "evals.json"
     if evals.is_file():
@@ -121,7 +121,7 @@ def init(
 
 def _about_triggers(skill: Path) -> Iterator[str]:
     """Yield the prompt's parts about triggers; near misses may belong to another skill."""
-    for other in sorted(set(skill.parent.parent.glob("*/SKILL.md")) - {skill}):
+    for other in _regular(set(skill.parent.parent.glob("*/SKILL.md")) - {skill}):
         with contextlib.suppress(SkillError):
             described = Text.from_bytes(_read(other).encode()).description or other.parent.name
             yield f"Another skill:\n{fence(described)}"
@@ -154,6 +154,11 @@ def _about_requests(skill: Path, requests: Sequence[str]) -> str:
 
 def _skill_text(skill: Path) -> str:
     return f"The skill:\n{fence(_read(skill))}"
+
+
+def _regular(paths: Iterable[Path]) -> list[Path]:
+    """Return those that are files, in order: a pipe would be waited for."""
+    return sorted(filter(Path.is_file, paths))
 
 
 def _read(file: Path) -> str:

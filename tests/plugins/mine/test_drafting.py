@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -315,6 +316,10 @@ def test_what_was_paid_for_is_not_paid_for_again(
 
 
 def test_a_starter_suite_runs(project: pytest.Pytester) -> None:
+    """Drafted from files; what has the name of a reference but is none is passed over."""
+    references = project.path / "notes" / "references"
+    (references / "folder.md").mkdir(parents=True)
+    os.mkfifo(references / "pipe.md")
     result = call("init", "notes", "--yes", "--tests", "3")
     assert result.ret == 0, result.stderr.str()
     result.stdout.fnmatch_lines(["1 draft in *test_notes.py; review each*"])
@@ -327,6 +332,8 @@ def test_an_agent_gets_near_misses_too(project: pytest.Pytester, chat_server: Ch
     """Requests of the skills beside it come first; the drafts are complete tasks of a training."""
     (project.path / "broken").mkdir()
     (project.path / "broken" / "SKILL.md").write_text("---\n: [\n---\n")
+    (project.path / "pipe").mkdir()
+    os.mkfifo(project.path / "pipe" / "SKILL.md")
     (project.path / "songs").mkdir()
     songs = "---\nname: songs\ndescription: Sings a note.\n---\nSing.\n"
     (project.path / "songs" / "SKILL.md").write_text(songs)
