@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
-import json
 import logging
 import os
 import queue
@@ -24,6 +23,7 @@ import threading
 import time
 from concurrent.futures import Future
 from dataclasses import asdict
+from json import dumps, loads  # of its own: messages come and go while a test has patched json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -91,8 +91,8 @@ class Link:
         self._asked[number] = answer = Future[str]()
         try:
             if not self.ended:
-                self.send("ask", number, method, json.dumps(arguments, default=asdict))
-                return json.loads(answer.result())
+                self.send("ask", number, method, dumps(arguments, default=asdict))
+                return loads(answer.result())
         except OSError as gone:
             raise ConnectionError(f"the controller is gone ({gone})") from gone
         finally:
@@ -106,7 +106,7 @@ class Link:
             number, value, error = rest
             answer = self._asked.pop(number, None)
             if answer is not None and error:
-                answer.set_exception(_restored(*json.loads(error)))
+                answer.set_exception(_restored(*loads(error)))
             elif answer is not None:
                 answer.set_result(value)
         elif kind in ("stop", "gone"):
@@ -221,8 +221,8 @@ class WorkerLoop:
             except pytest.UsageError as error:
                 facts["refusal"] = str(error)
             left_out = asdict(self._left_out)
-            facts |= {"tasks": json.dumps(tasks, sort_keys=True), "left_out": left_out}
-            self._tell("hello", json.dumps(facts))
+            facts |= {"tasks": dumps(tasks, sort_keys=True), "left_out": left_out}
+            self._tell("hello", dumps(facts))
             if engine is None:
                 self._link.inbox.get()
                 return True
@@ -307,7 +307,7 @@ class WorkerLoop:
         elif kind == "version":
             self._versions.add_version(*told)
         elif kind == "run":
-            request = RolloutRequest(**json.loads(told[0]))
+            request = RolloutRequest(**loads(told[0]))
             _LOG.debug("%s runs %s, sample %d", self._worker, request.task, request.index)
             if isinstance(engine, RolloutRunner):
                 self._run_here(engine, request)
@@ -360,7 +360,7 @@ class WorkerLoop:
 
     def _deliver(self, rollout: Rollout) -> None:
         if not self._muted:
-            self._tell("result", rollout.request.key, json.dumps(rollout.to_json()))
+            self._tell("result", rollout.request.key, dumps(rollout.to_json()))
 
     def _give_up(self, request: RolloutRequest, message: str) -> None:
         """End the worker: nothing else stops a rollout that hangs and the processes it started."""

@@ -486,6 +486,14 @@ def test_a_worker_asks_the_controller(drive: Drive) -> None:
             with pytest.raises(CapReached, match="a CapReached of the controller"):
                 worker_loop.link(request.config).ask("fail", "CapReached")
 
+        def test_patched_json(request, monkeypatch):
+            monkeypatch.setattr("json.dumps", lambda *values, **options: "{}")
+            monkeypatch.setattr("json.loads", lambda *values, **options: {})
+            link = worker_loop.link(request.config)
+            assert link.ask("add", 1, 1) == 2
+            with pytest.raises(CapReached):
+                link.ask("fail", "CapReached")
+
         def test_unknown_service(request):
             with pytest.raises(ModelFault, match="KeyError"):
                 worker_loop.link(request.config).ask("nothing")
