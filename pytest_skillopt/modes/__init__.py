@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from pytest_skillopt.compare.compare import COMPARISONS, compare
+from pytest_skillopt.compare.modes import COMPARISONS, compare
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.hookresults import PluginError, naming
 from pytest_skillopt.model.types import CacheError

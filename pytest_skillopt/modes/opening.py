@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.compare.compare import refuse_versions
+from pytest_skillopt.compare.modes import refuse_versions
 from pytest_skillopt.edits.context import read_preferences
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.model.cache import Replies

@@ -50,8 +50,8 @@ def advise(result: Result, skill: SkillResult) -> Advice:
         return Advice(answer, _sentence(result, skill), tone, cautions)
     if skill.status != "accepted":
         cautions = ()  # nothing is claimed
-    said, todo = " ".join(_of_training(result, skill)), tuple(_why_and_what_next(skill))
-    return Advice(answer, said, tone, cautions, todo, _next_attempt(result, skill))
+    sentence, todo = " ".join(_of_training(result, skill)), tuple(_why_and_what_next(skill))
+    return Advice(answer, sentence, tone, cautions, todo, _next_attempt(result, skill))
 
 
 def headline(result: Result) -> Advice:
@@ -59,24 +59,24 @@ def headline(result: Result) -> Advice:
     if len(result.skills) == 1:
         return advise(result, result.skills[0])
     if not result.skills:
-        said = full_stop(result.reason)
+        sentence = full_stop(result.reason)
         if result.status == "interrupted":
-            return Advice("Stopped early", said, "careful")
+            return Advice("Stopped early", sentence, "careful")
         if result.status == "unmeasured":
-            return Advice("Not measured", said, "careful")
+            return Advice("Not measured", sentence, "careful")
         answers = mode_named(result.mode).answers
         answer, tone = answers.get(result.status, ("Measured", "neutral"))
-        return Advice(answer, said, tone)
+        return Advice(answer, sentence, tone)
     each = [advise(result, skill) for skill in result.skills]
     worst = max(each, key=lambda a: ("neutral", "good", "careful", "bad").index(a.tone))
     cautions = (_SIMULATED,) if result.simulated else ()
-    said = "; ".join(
+    sentence = "; ".join(
         f"{skill.path}: {advice.answer[0].lower()}{advice.answer[1:]}"
         for skill, advice in zip(result.skills, each, strict=True)
     )
     # A figure is that of one skill only.
     answer = "Measured" if result.status == "measured" else worst.answer
-    return Advice(answer, full_stop(said), worst.tone, cautions)
+    return Advice(answer, full_stop(sentence), worst.tone, cautions)
 
 
 def _answer(result: Result, skill: SkillResult, *, doubtful: bool) -> tuple[str, Tone]:

@@ -22,17 +22,17 @@ class Code(str):
     __slots__ = ()
 
 
-Said = str | tuple[str, ...]
+Inline = str | tuple[str, ...]
 """A text, or its pieces, some of which are ``Code``."""
-Cell = Said | Rate | Arm
+Cell = Inline | Rate | Arm
 """A cell of a table."""
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class Paragraph:
     """A paragraph."""
 
-    said: Said
+    text: Inline
     look: str = ""
     """``good``, ``careful``, ``bad``, ``bold``, or ``hint`` for an explanation."""
 
@@ -41,7 +41,7 @@ class Text:
 class Items:
     """A list."""
 
-    rows: tuple[Said, ...]
+    rows: tuple[Inline, ...]
     look: str = ""
 
 
@@ -96,20 +96,20 @@ class Curve:
 class Section:
     """Blocks under a title; of a folded one, a short layout has only the title."""
 
-    title: Said
+    title: Inline
     blocks: tuple[Block, ...]
     is_folded: bool = False
 
 
-Block = Text | Items | Table | Diff | Command | Curve | Section
+Block = Paragraph | Items | Table | Diff | Command | Curve | Section
 
 
-def plain(said: Said) -> str:
+def plain(text: Inline) -> str:
     """Return a text without what marks its pieces."""
-    return said if isinstance(said, str) else "".join(said)
+    return text if isinstance(text, str) else "".join(text)
 
 
-def cell(value: Cell) -> Said:
+def cell(value: Cell) -> Inline:
     """Write a cell in words."""
     if isinstance(value, Rate):
         return f"{words.percent(value.rate)} ({figures.interval(value)})"

@@ -91,10 +91,10 @@ def total(rows: Iterable[UsageRow]) -> Usage:
 def calls(rows: Sequence[UsageRow]) -> str:
     """Write the numbers of paid calls, of those reported by tests, and of cached calls."""
     own = sum(row.calls for row in rows if row.role == OWN_AGENT)
-    said = f" ({number(own)} of them reported by tests)" if own else ""
+    reported = f" ({number(own)} of them reported by tests)" if own else ""
     used = total(rows)
     more = f", and {number(used.cached)} more from the cache" if used.cached else ""
-    return f"{number(used.calls)}{said}{more}"
+    return f"{number(used.calls)}{reported}{more}"
 
 
 def rollouts(result: Result) -> str:
@@ -123,9 +123,9 @@ def cost(rows: Sequence[UsageRow]) -> str:
 def counted(rows: Iterable[TaskRow]) -> str:
     """Count the changed tasks: ``6 fixed, 2 likely, 1 undecided, none broken``."""
     counts = Counter(row.change for row in rows)
-    said = [f"{counts['fixed'] or 'none'} fixed"]
-    said += [f"{counts[change]} {change}" for change in ("likely", "undecided") if counts[change]]
-    return ", ".join([*said, f"{counts['broken'] or 'none'} broken"])
+    parts = [f"{counts['fixed'] or 'none'} fixed"]
+    parts += [f"{counts[change]} {change}" for change in ("likely", "undecided") if counts[change]]
+    return ", ".join([*parts, f"{counts['broken'] or 'none'} broken"])
 
 
 def in_order(name: str) -> list[tuple[int, str]]:
@@ -140,10 +140,10 @@ def ordered(names: Iterable[str]) -> list[str]:
 
 def explained(skill: SkillResult, mode: str) -> str:
     """Explain origin and precision of the pass rates, unless these are the result."""
-    said = ["Intervals: 95 %, over rollouts of the same tasks."] if comparisons(skill) else []
+    sentences = ["Intervals: 95 %, over rollouts of the same tasks."] if comparisons(skill) else []
     if not mode_named(mode).noise:
-        said += _precision(skill, mode)
-    return " ".join(said)
+        sentences += _precision(skill, mode)
+    return " ".join(sentences)
 
 
 def _precision(skill: SkillResult, mode: str) -> Iterator[str]:
@@ -190,13 +190,13 @@ def _took(tokens: float, dollars: float | None, seconds: float) -> str:
 def marks(row: TaskRow) -> list[str]:
     """List the particular properties of a task, in a word or two each."""
     errors = row.before.errors + (row.after.errors if row.after else 0)
-    said = [f"about {row.of}"] if row.of else []
-    said += ["must pass"] if row.must_pass else []
-    said += ["flaky"] if row.flaky else []
-    said += ["skipped"] if row.skipped else []
+    marks = [f"about {row.of}"] if row.of else []
+    marks += ["must pass"] if row.must_pass else []
+    marks += ["flaky"] if row.flaky else []
+    marks += ["skipped"] if row.skipped else []
     arm = row.after or row.before
-    said += [f"skill read in {arm.read} of {arm.n}"] if arm.read is not None and arm.n else []
-    return said + ([plural(errors, "error")] if errors else [])
+    marks += [f"skill read in {arm.read} of {arm.n}"] if arm.read is not None and arm.n else []
+    return marks + ([plural(errors, "error")] if errors else [])
 
 
 _HUNK = re.compile(r"^@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@", re.MULTILINE)
@@ -237,8 +237,8 @@ def _of_training(row: TaskRow, *, compared: bool) -> TaskRow:
 def failure(row: TaskRow) -> str:
     """Return the first line of the message of a failure of a task."""
     arms = [arm for arm in (row.after, row.start, row.before) if arm and arm.sample]
-    said = [arm.sample.message for arm in arms if arm.sample and arm.sample.outcome == "failed"]
-    return clip(one_line(said[0].strip().split("\n")[0]), 120) if said else ""
+    messages = [arm.sample.message for arm in arms if arm.sample and arm.sample.outcome == "failed"]
+    return clip(one_line(messages[0].strip().split("\n")[0]), 120) if messages else ""
 
 
 def candidate_lines(skill: SkillResult) -> list[EditRow]:
@@ -282,8 +282,8 @@ def uninformative_listed(skill: SkillResult) -> str:
     for row, why in uninformative(skill):
         by_reason.setdefault(why, []).append(row.id)
     compared = any(row.none or row.after for row in skill.tasks)
-    said = "; ".join(f"{why} ({some(names)})" for why, names in by_reason.items())
-    return f"Tasks that told nothing: {said}." if said and compared else ""
+    reasons = "; ".join(f"{why} ({some(names)})" for why, names in by_reason.items())
+    return f"Tasks that told nothing: {reasons}." if reasons and compared else ""
 
 
 def some(names: Sequence[str]) -> str:

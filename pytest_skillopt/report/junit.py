@@ -16,18 +16,18 @@ def properties(row: TaskRow) -> list[tuple[str, str]]:
     Rates are in [0, 1] with four decimals, costs in US dollars with six; a missing measurement has
     no property. With two versions, ``_after`` marks the figures of the second.
     """
-    said = {"split": row.split, **_arm_properties(row.before, "")}
+    values = {"split": row.split, **_arm_properties(row.before, "")}
     if row.after is not None:
-        said |= {**_arm_properties(row.after, "_after"), "change": row.change}
+        values |= {**_arm_properties(row.after, "_after"), "change": row.change}
     if row.none is not None:
-        said |= _arm_properties(row.none, "_none")
-    said |= {
+        values |= _arm_properties(row.none, "_none")
+    values |= {
         "marks": ", ".join(figures.marks(row)),
         "calls": str(row.calls),
         "tokens": str(row.tokens),
         "cost": _decimal(row.cost, 6),
     }
-    return [(f"skillopt_{name}", value) for name, value in said.items() if value]
+    return [(f"skillopt_{name}", value) for name, value in values.items() if value]
 
 
 def _arm_properties(arm: Arm, suffix: str) -> dict[str, str]:

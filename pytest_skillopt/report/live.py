@@ -50,11 +50,13 @@ def header_line(run: Run) -> str:
     roles: dict[str, list[str]] = {}
     for role, model in run.roles.items():
         roles.setdefault(model, []).append(role)
-    said = "; ".join(f"{' and '.join(names)} {one_line(model)}" for model, names in roles.items())
+    models_by_role = "; ".join(
+        f"{' and '.join(names)} {one_line(model)}" for model, names in roles.items()
+    )
     return (
         f"skillopt: {run.mode.doing} {', '.join(map(one_line, run.versions))} on {tasks}, "
         f"K={run.settings.rollouts}"
-        + (f"; {said}" if said else "")
+        + (f"; {models_by_role}" if models_by_role else "")
         + (" (simulated)" if run.simulated else "")
     )
 
@@ -135,8 +137,8 @@ class Progress:
             parts["thinking"] = f"{words.plural(self.thinking, 'optimizer call')} under way"
         for name in ("", "thinking", "left", "spent", "rate"):
             parts[name] = ""
-            said = ", ".join(filter(None, parts.values())) or "begun"
-            line = f"skillopt {one_line(self.what)}: {said}"
+            progress = ", ".join(filter(None, parts.values())) or "begun"
+            line = f"skillopt {one_line(self.what)}: {progress}"
             if len(line) <= width:
                 break
         return clip(line, width)
@@ -220,8 +222,8 @@ class Display:
             what = error.message.strip()
             if what.startswith("Traceback"):  # its last line says what happened
                 what = what.split("\n")[-1]
-            said = f"skillopt: infrastructure error in {task}: {what}"
-            self.line(clip(one_line(said), MOST_FAULT))
+            text = f"skillopt: infrastructure error in {task}: {what}"
+            self.line(clip(one_line(text), MOST_FAULT))
 
     def thinking(self, calls: int) -> None:
         """Count an optimizer call that begins (1) or ends (-1)."""

@@ -16,7 +16,7 @@ from pytest_skillopt.untrusted import redact
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_skillopt.report.blocks import Block, Cell, Said, Section, Table
+    from pytest_skillopt.report.blocks import Block, Cell, Inline, Section, Table
     from pytest_skillopt.run.result import Result
 
 SUMMARY_LIMIT = 900_000
@@ -30,19 +30,19 @@ def render_summary(result: Result, limit: int = SUMMARY_LIMIT) -> str:
 
     Blocks that do not fit are left out.
     """
-    said = view(result)
+    report = view(result)
     lay = Layout()
     where = f"{code(PAGE)} of run {code(result.run, 200)}"
     pointer = f"Transcripts and all figures: {where}; of a CI job, in its artifact.\n"
     cut = f"_Shortened to fit._ {pointer}"
-    advice = said.advice
+    advice = report.advice
     told: list[Block] = list(advice_blocks(advice))
     if advice.command:
         told.append(blocks.Command(advice.command))
-    told += [*said.skills, said.cost]
-    if said.notes:
-        told.append(blocks.Section("Notes", (blocks.Items(said.notes),)))
-    told.append(said.again)
+    told += [*report.skills, report.cost]
+    if report.notes:
+        told.append(blocks.Section("Notes", (blocks.Items(report.notes),)))
+    told.append(report.again)
     parts = [f"## {advice.answer}"]
     for block in told:
         parts += lay.block(block)
@@ -78,8 +78,8 @@ class Layout:
     def block(self, block: Block, level: int = 3) -> Iterator[str]:
         """Yield the parts of a block, each of which is kept or left out as a whole."""
         match block:
-            case blocks.Text(said, look):
-                text = self.words(said)
+            case blocks.Paragraph(inline, look):
+                text = self.words(inline)
                 yield f"**{text}**" if "bold" in look else text
             case blocks.Items(rows, look):
                 mark = "> - " if look == "careful" else "- "
@@ -115,11 +115,11 @@ class Layout:
         return head + self._lines(_row(map(self._cell, row)) for row in table.rows)
 
     def _cell(self, value: Cell) -> str:
-        said = cell(value)
-        if said is not value:
-            return plain(said)  # figures
+        text = cell(value)
+        if text is not value:
+            return plain(text)  # figures
         # A bar ends a cell, also within code.
-        return self.code(said).replace("|", "\\|") if isinstance(said, Code) else self.words(said)
+        return self.code(text).replace("|", "\\|") if isinstance(text, Code) else self.words(text)
 
     def _diff(self, text: str) -> Iterator[str]:
         """Yield a block in which each line keeps its sign, so that GitLab runs none."""
@@ -141,9 +141,9 @@ class Layout:
             kept.append(f"\nand {words.number(left)} more")
         return "\n".join(kept)
 
-    def words(self, said: Said) -> str:
+    def words(self, text: Inline) -> str:
         """Write a text without markup and references."""
-        pieces = (said,) if isinstance(said, str) else said
+        pieces = (text,) if isinstance(text, str) else text
         return "".join(map(self._piece, pieces))
 
     def _piece(self, text: str) -> str:

@@ -23,7 +23,7 @@ from pytest_skillopt.untrusted import printable
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_skillopt.report.blocks import Block, Cell, Said
+    from pytest_skillopt.report.blocks import Block, Cell, Inline
     from pytest_skillopt.run.result import Result
 
 TRANSCRIPT_BUDGET = 1_200_000
@@ -65,7 +65,7 @@ def _environment() -> jinja2.Environment:
         "moment": moment,
         "one_line": words.one_line,
         "percent": words.percent,
-        "said": _said,
+        "inline": _inline,
         "short": short,
     }
     made.globals |= {"move": words.move}
@@ -76,9 +76,9 @@ def _kind(block: Block | Cell) -> str:
     return type(block).__name__.lower()
 
 
-def _said(said: Said, most: int = 1_200) -> Markup:
+def _inline(text: Inline, most: int = 1_200) -> Markup:
     """Write a text with its code."""
-    pieces = (said,) if isinstance(said, str) else said
+    pieces = (text,) if isinstance(text, str) else text
     written = [_code(piece, most) if isinstance(piece, Code) else _text(piece) for piece in pieces]
     return Markup("").join(written)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from pytest_skillopt.report.blocks import Block, Cell, Said, Section, Table
+    from pytest_skillopt.report.blocks import Block, Cell, Inline, Section, Table
     from pytest_skillopt.run.result import Result
 
 NARROWEST = 40
@@ -109,16 +109,16 @@ def lines(
     ``live``: the run has just ended, so that it can be continued if it ended early; ``told`` are
     notes that were printed when it began.
     """
-    said = view(result)
+    report = view(result)
     lay = Layout(width, verbose=verbose)
-    yield Line(f"{said.advice.answer}.", f"bold {said.advice.tone}")
-    for block in advice_blocks(said.advice):
+    yield Line(f"{report.advice.answer}.", f"bold {report.advice.tone}")
+    for block in advice_blocks(report.advice):
         yield from lay.block(block)
-    total, *_ = said.cost.blocks
-    cost = said.cost if verbose else replace(said.cost, blocks=(total,))
-    for section in (*said.skills, cost):
+    total, *_ = report.cost.blocks
+    cost = report.cost if verbose else replace(report.cost, blocks=(total,))
+    for section in (*report.skills, cost):
         yield from lay.block(section)
-    for note in said.notes:
+    for note in report.notes:
         if note not in told:
             yield from paragraph(f"note: {note}", width, hang="  ")
     yield Line()
@@ -128,9 +128,9 @@ def lines(
     if live and result.resume:
         yield Line(f"To continue where it stopped{_TERMS.get(result.status, '')}:")
         yield Line(one_line(result.resume))
-    elif said.advice.command:
+    elif report.advice.command:
         yield Line("Next attempt:")
-        yield Line(one_line(said.advice.command))
+        yield Line(one_line(report.advice.command))
     else:
         yield Line("To look further:")
         look = "watch {}" if verbose else "show {} --verbose"
@@ -149,9 +149,9 @@ class Layout:
     def block(self, block: Block) -> Iterator[Line]:
         """Lay out a block; a table, a diff and a section begin with an empty line."""
         match block:
-            case blocks.Text(said, look):
+            case blocks.Paragraph(text, look):
                 indent = "  " if look == "hint" else ""
-                yield from paragraph(_words(said), self._width, look, indent=indent)
+                yield from paragraph(_words(text), self._width, look, indent=indent)
             case blocks.Items(rows, look):
                 mark = "caution: " if look == "careful" else "- "
                 for row in rows:
@@ -205,12 +205,12 @@ def _cells(row: Sequence[Cell]) -> list[str]:
     return [one_line(_words(cell(value))) for value in row]
 
 
-def _words(said: Said) -> str:
+def _words(text: Inline) -> str:
     """Write a text; code with spaces stands in quotes."""
-    if isinstance(said, str):
-        return said
+    if isinstance(text, str):
+        return text
     pieces = []
-    for piece in said:
+    for piece in text:
         if isinstance(piece, Code):
             text = clip(one_line(piece), MOST_CODE)
             if " " in text:

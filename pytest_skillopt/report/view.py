@@ -19,9 +19,9 @@ from pytest_skillopt.report.blocks import (
     Curve,
     Diff,
     Items,
+    Paragraph,
     Section,
     Table,
-    Text,
 )
 from pytest_skillopt.run.result import Arm
 from pytest_skillopt.settings import Settings, in_words
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_skillopt.report.advice import Advice
-    from pytest_skillopt.report.blocks import Block, Cell, Said
+    from pytest_skillopt.report.blocks import Block, Cell, Inline
     from pytest_skillopt.run.result import (
         EditRow,
         Result,
@@ -86,13 +86,13 @@ def view(result: Result) -> View:
     )
 
 
-def advice_blocks(said: Advice) -> Iterator[Block]:
+def advice_blocks(advice: Advice) -> Iterator[Block]:
     """Yield what an advice says after its answer."""
-    yield Text(said.sentence)
-    if said.cautions:
-        yield Items(said.cautions, "careful")
-    if said.todo:
-        yield Items(said.todo)
+    yield Paragraph(advice.sentence)
+    if advice.cautions:
+        yield Items(advice.cautions, "careful")
+    if advice.todo:
+        yield Items(advice.todo)
 
 
 def moment(started: str) -> str:
@@ -103,7 +103,7 @@ def moment(started: str) -> str:
         return started[:25]
 
 
-def _title(skill: SkillResult) -> Said:
+def _title(skill: SkillResult) -> Inline:
     now = figures.version(skill.before)
     if skill.after != skill.before:
         now += f" -> {figures.version(skill.after)}"
@@ -113,18 +113,18 @@ def _title(skill: SkillResult) -> Said:
 
 def _skill(result: Result, skill: SkillResult, top: Advice) -> Iterator[Block]:
     if len(result.skills) > 1:
-        said = advise(result, skill)
-        own = tuple(caution for caution in said.cautions if caution not in top.cautions)
-        yield Text(f"{said.answer}.", f"bold {said.tone}")
-        yield from advice_blocks(replace(said, cautions=own))
-        if said.command:
-            yield Command(said.command)
+        advice = advise(result, skill)
+        own = tuple(caution for caution in advice.cautions if caution not in top.cautions)
+        yield Paragraph(f"{advice.answer}.", f"bold {advice.tone}")
+        yield from advice_blocks(replace(advice, cautions=own))
+        if advice.command:
+            yield Command(advice.command)
     yield from _rates(skill, result.mode)
     yield from _changes(skill, result)
     yield from _needed(skill)
     of_tasks = [*tasks(figures.shown_rows(skill, result.mode), result.mode)]
     if listed := figures.uninformative_listed(skill):
-        of_tasks.append(Text(listed, "hint"))
+        of_tasks.append(Paragraph(listed, "hint"))
     if of_tasks:
         yield Section("Tasks", tuple(of_tasks))
     if len(skill.history) > 1:
@@ -174,12 +174,12 @@ def _rates(skill: SkillResult, mode: str) -> Iterator[Block]:
     if rows:
         yield Table.filled(("pass rate", first, second, "points", ""), "lllrl", rows)
     suite = [row for row in skill.tasks if row.split != "test"]
-    said = figures.explained(skill, mode)
+    legend = figures.explained(skill, mode)
     if any(row.none for row in suite):
         yield arms(suite, (first, second) if compared else ("with the skill", ""))
-        said = f"{_LEGEND_ARMS} {said}"
-    if said:
-        yield Text(said, "hint")
+        legend = f"{_LEGEND_ARMS} {legend}"
+    if legend:
+        yield Paragraph(legend, "hint")
 
 
 def _changes(skill: SkillResult, result: Result) -> Iterator[Block]:
@@ -187,17 +187,17 @@ def _changes(skill: SkillResult, result: Result) -> Iterator[Block]:
     lines = figures.candidate_lines(skill)
     blocks: list[Block] = [Items(tuple(map(edit_line, lines)))] if lines else []
     if sum(row.points is not None for row in lines) > 1:
-        blocks.append(Text(_LEGEND_EDITS, "hint"))
+        blocks.append(Paragraph(_LEGEND_EDITS, "hint"))
     if skill.patch:
         warned = [(f"{w.message} ({w.rule}): ", Code(w.excerpt)) for w in skill.warnings]
         if warned:
             blocks.append(Items(tuple(warned), "careful"))
         if skill.written:
             undo = Command(f"pytest-skillopt adopt {result.run} --undo")
-            blocks += [Text("Written. This undoes all that the run has written:"), undo]
+            blocks += [Paragraph("Written. This undoes all that the run has written:"), undo]
         elif result.mode == "train":
             why = f"NOT written: {skill.unwritten}".removesuffix(": ")
-            blocks.append(Text(words.full_stop(why)))
+            blocks.append(Paragraph(words.full_stop(why)))
         yield Section("What changes", (*blocks, Diff(skill.patch)))
     elif blocks:
         yield Section("The best candidate", tuple(blocks))
@@ -207,7 +207,7 @@ def _needed(skill: SkillResult) -> Iterator[Section]:
     """Yield what the skill still needs, by the model of the search."""
     likely = [row for row in skill.edits if row.status == "open" and (row.chance or 0) >= _LIKELY]
     likely.sort(key=lambda row: -(row.chance or 0))
-    rows: list[Said] = [
+    rows: list[Inline] = [
         ("Probably helps, not sampled enough: ", *edit_line(row)) for row in likely[:_MOST_NEEDED]
     ]
     hoped = {row.id: row.hoped for row in skill.tasks if row.hoped is not None}
@@ -231,7 +231,7 @@ def _needed(skill: SkillResult) -> Iterator[Section]:
         yield Section("What the skill still needs, as the search believes", (Items(tuple(rows)),))
 
 
-def edit_line(edit: EditRow) -> Said:
+def edit_line(edit: EditRow) -> Inline:
     """Write an edit: its text, what it brings, its reason, and the tasks that called for it."""
     where = f"in {edit.file}: " if edit.file != SKILL_FILE else ""
     text = Code(words.one_line(edit.content or edit.target).lstrip("-*# "))
@@ -259,9 +259,9 @@ def tasks(rows: Sequence[TaskRow], mode: str) -> Iterator[Block]:
         yield _tasks(telling, mode, compared)
         if compared:
             likely = any(row.change == "likely" for row in telling)
-            yield Text(_LEGEND_LIKELY if likely else _LEGEND, "hint")
+            yield Paragraph(_LEGEND_LIKELY if likely else _LEGEND, "hint")
         elif any(row.start and row.before.n > row.start.n for row in telling):
-            yield Text(_LEGEND_ALL, "hint")
+            yield Paragraph(_LEGEND_ALL, "hint")
     if quiet:
         yield Section(_alike(quiet, compared), (_tasks(quiet, mode, compared),), is_folded=True)
     if test:
@@ -354,23 +354,23 @@ def _steps(steps: Sequence[StepRow]) -> Section:
 def _edits(rows: Sequence[EditRow]) -> Section:
     """Count the edits that were not kept by outcome, and list each with its reason."""
     counts: Counter[str] = Counter(row.status for row in rows)
-    said = ", ".join(f"{count} {status}" for status, count in counts.most_common())
-    return Section(f"Edits not kept: {said}", (Items(tuple(map(_fate, rows))),), is_folded=True)
+    counted = ", ".join(f"{count} {status}" for status, count in counts.most_common())
+    return Section(f"Edits not kept: {counted}", (Items(tuple(map(_fate, rows))),), is_folded=True)
 
 
-def _fate(row: EditRow) -> Said:
+def _fate(row: EditRow) -> Inline:
     """Write an edit and its outcome: ``step 2, dropped: append "...": why``."""
-    said = [f"step {row.step}, {row.status}: {row.op} "]
+    pieces = [f"step {row.step}, {row.status}: {row.op} "]
     if row.content:
-        said.append(Code(row.content))
+        pieces.append(Code(row.content))
     if row.file != SKILL_FILE:
-        said.append(f" in {row.file}")
+        pieces.append(f" in {row.file}")
     if row.target:
-        said += [" at ", Code(row.target)]
+        pieces += [" at ", Code(row.target)]
     why = "; ".join(filter(None, (row.figures, row.why or row.reason)))
     if row.again:
         why += f"; proposed {row.again} times more" if row.again > 1 else "; proposed once more"
-    return (*said, f": {why}" if why else "")
+    return (*pieces, f": {why}" if why else "")
 
 
 def _cost(result: Result) -> Iterator[Block]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.mode import mode_named
 from pytest_skillopt.plugins.propose.validate import pass_rates
-from pytest_skillopt.report.blocks import Code, Diff, Items, Section, Table, Text
+from pytest_skillopt.report.blocks import Code, Diff, Items, Paragraph, Section, Table
 from pytest_skillopt.report.markdown import Layout
 from pytest_skillopt.report.markup import code, fenced, inert
 from pytest_skillopt.report.view import arms, edit_line
@@ -74,26 +74,26 @@ def marker(skill: CheckedSkill) -> str:
 
 def _checked(skill: CheckedSkill) -> Iterator[Block]:
     samples = sum(arm.n for row in skill.rows for arm in (row.before, row.after) if arm)
-    yield Text(
+    yield Paragraph(
         f"The pass rate of the suite goes from {_gain(skill)}: {plural(len(skill.rows), 'task')}, "
         f"{plural(samples, 'rollout')}, computed from the counts of the training, as the "
         "mean over the tasks."
     )
     yield arms(skill.rows, mode_named("check").sides)
     if skill.rule:
-        yield Text(
+        yield Paragraph(
             f"The rule of the search {skill.rule} judged it, as the base branch says: the "
             f"skill gets shorter, from {number(skill.before.size)} to {number(skill.after.size)} "
             "characters, and may pass a little less often."
         )
-    yield Text("Only these files change:")
+    yield Paragraph("Only these files change:")
     yield Items(tuple((Code(skill.place(name)),) for name in skill.changed))
     if skill.warnings:
-        yield Text("Look at this before you merge:")
+        yield Paragraph("Look at this before you merge:")
         yield Items(tuple(str(warning) for warning in skill.warnings))
     yield Diff(redact(unified(skill.before, skill.after, skill.path, skill.places)))
     yield from _tasks(skill.rows)
-    yield Text("Each training rebuilds this branch until somebody else pushes to it.")
+    yield Paragraph("Each training rebuilds this branch until somebody else pushes to it.")
 
 
 def _tasks(rows: Sequence[TaskRow]) -> Iterator[Section]:
@@ -123,7 +123,7 @@ def _unchecked(skill: CheckedSkill, simulated: bool) -> Iterator[Section]:
     blocks: list[Block] = []
     if simulated:
         words = "The model was simulated. The figures say nothing about a real one."
-        blocks.append(Text(words, "bold"))
+        blocks.append(Paragraph(words, "bold"))
     if edits:
         blocks.append(Items(tuple(edits)))
     if blocks:
