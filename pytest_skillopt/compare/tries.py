@@ -31,6 +31,7 @@ from pytest_skillopt.gate.sequential import DefaultGate
 from pytest_skillopt.search.extensions import gate_options, gate_tasks
 from pytest_skillopt.skill.edits import Edit
 from pytest_skillopt.skill.trained import Trained
+from pytest_skillopt.tasks.splits import without_test
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,7 +71,7 @@ def _question(
     run: Run, skill: str, before: Version, after: Version, warnings: Sequence[WarningRow]
 ) -> Question:
     """Open the gate with the part of the day's alpha that this try has."""
-    tasks = [task for task in run.tasks_of(skill) if task.split != "test"]
+    tasks = without_test(run.tasks_of(skill))
     options = gate_options(run.settings)
     parts = [before.digest, after.digest, run.fingerprint, run.settings.seed, asdict(options)]
     suite = sorted((task.id, task.source, task.must_pass) for task in tasks)
@@ -87,7 +88,7 @@ def _question(
         return {
             "reason": verdict,
             "warnings": warnings,
-            "tasks": [row for row in found["tasks"] if row.split != "test"],
+            "tasks": without_test(found["tasks"]),
         }
 
     gate = DefaultGate(gate_tasks(tasks), options, decision=f"{day}-{digest}")

@@ -18,6 +18,7 @@ from pytest_skillopt.skill.lint import Linter, additions, allowed, refused, stan
 from pytest_skillopt.skill.text import SkillError
 from pytest_skillopt.skill.trained import Trained
 from pytest_skillopt.skill.version import EMPTY, SKILL_FILE, changes
+from pytest_skillopt.tasks.splits import train_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,7 +77,7 @@ class Vetting:
         linter = Linter(
             allow=allowed(settings.lint_allow),
             max_tokens=settings.max_skill_tokens,
-            known=stands_in(*(t.text for t in tasks if t.split in ("train", "both"))),
+            known=stands_in(*(task.text for task in train_of(tasks))),
             present=present,
             description=self._description,
         )

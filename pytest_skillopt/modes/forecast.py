@@ -19,6 +19,7 @@ from pytest_skillopt.run.past import earlier_rollouts
 from pytest_skillopt.search.budget import usual_of
 from pytest_skillopt.search.extensions import search_of
 from pytest_skillopt.search.final_comparison import samples_of_test
+from pytest_skillopt.tasks.splits import without_test
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -85,7 +86,7 @@ def forecast(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Fore
 
 def usual_rollouts(suite: Iterable[SkillTask], settings: Settings) -> float:
     """Return the usual rollouts of the training of a skill on its suite."""
-    return usual_of(sum(task.split != "test" for task in suite), settings)
+    return usual_of(len(without_test(suite)), settings)
 
 
 def _more_of_small_suites(tasks: Sequence[SkillTask], settings: Settings) -> int:

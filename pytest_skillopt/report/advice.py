@@ -10,6 +10,7 @@ from pytest_skillopt import words
 from pytest_skillopt.mode import mode_named
 from pytest_skillopt.options import with_setting
 from pytest_skillopt.report import figures
+from pytest_skillopt.tasks.splits import without_test
 from pytest_skillopt.words import full_stop
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def _of_training(result: Result, skill: SkillResult) -> Iterator[str]:
             f"With the new skill {_of(gain.tasks)} about {words.rounded(gain.after)} of the time, "
             f"before about {words.rounded(gain.before)}: {figures.gained(gain)}."
         )
-        yield full_stop(figures.counted(row for row in skill.tasks if row.split != "test"))
+        yield full_stop(figures.counted(without_test(skill.tasks)))
     elif skill.status == "accepted":
         yield _sentence(result, skill)
     elif gain:
@@ -225,7 +226,7 @@ def _sentence(result: Result, skill: SkillResult) -> str:
     if skill.status == "accepted" and (mode.name == "train" or not mode.answers):
         fresh = mode.name == "train" and not skill.from_search
         where = "on fresh samples of" if fresh else "on"
-        counted = figures.counted(row for row in skill.tasks if row.split != "test")
+        counted = figures.counted(without_test(skill.tasks))
         return f"{_change(measured, where)} {full_stop(counted)}"
     without = result.mode == "train" or mode.noise or words.percent(measured.after.rate) in reason
     return reason if without else f"{_change(measured, 'on')} {reason}"

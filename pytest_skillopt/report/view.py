@@ -26,6 +26,7 @@ from pytest_skillopt.report.blocks import (
 from pytest_skillopt.run.result import Arm
 from pytest_skillopt.settings import Settings, in_words
 from pytest_skillopt.skill.version import SKILL_FILE
+from pytest_skillopt.tasks.splits import test_of, without_test
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -173,7 +174,7 @@ def _rates(skill: SkillResult, mode: str) -> Iterator[Block]:
         rows.append((name, value.before, value.after or "", moved, size))
     if rows:
         yield Table.filled(("pass rate", first, second, "points", ""), "lllrl", rows)
-    suite = [row for row in skill.tasks if row.split != "test"]
+    suite = without_test(skill.tasks)
     legend = figures.explained(skill, mode)
     if any(row.none for row in suite):
         yield arms(suite, (first, second) if compared else ("with the skill", ""))
@@ -251,7 +252,7 @@ def tasks(rows: Sequence[TaskRow], mode: str) -> Iterator[Block]:
     """Yield the tasks, those that tell something first."""
     rows = sorted(rows, key=_rank)
     compared = any(row.after is not None for row in rows)
-    test = [row for row in rows if row.split == "test"] if compared else []
+    test = test_of(rows) if compared else []
     rest = [row for row in rows if row not in test]
     telling = [row for row in rest if _is_telling(row, compared)]
     quiet = [row for row in rest if row not in telling]

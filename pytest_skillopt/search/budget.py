@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.gate.sequential import most_samples
 from pytest_skillopt.rollouts.sampler import Stop, StopRun
+from pytest_skillopt.tasks.splits import without_test
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,7 +86,7 @@ def usual_fresh(most: float, e_value: float) -> float:
 
 def most_of_search(tasks: Sequence[SkillTask], settings: Settings) -> tuple[int, int]:
     """Return the most samples and optimizer calls of the default search on these tasks."""
-    samples = samples_of(sum(task.split != "test" for task in tasks))
+    samples = samples_of(len(without_test(tasks)))
     return samples, calls_of(min(samples, settings.max_rollouts or samples))
 
 

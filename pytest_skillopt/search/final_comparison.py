@@ -28,6 +28,7 @@ from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.search.budget import FINAL, TEST, calls_beside, usual_fresh
 from pytest_skillopt.search.extensions import gate_options, gate_tasks, rule_of, search_of
 from pytest_skillopt.search.prospects import AHEAD
+from pytest_skillopt.tasks.splits import test_of, train_of, val_of, without_test
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -71,7 +72,7 @@ def kept_back(settings: Settings, tasks: int, total: float, log_e: float = 0.0) 
 
 def samples_of_test(tasks: Sequence[SkillTask], settings: Settings) -> int:
     """Return the samples that the test split takes after an acceptance."""
-    return 2 * sum(t.rollouts or settings.rollouts for t in tasks if t.split == "test")
+    return 2 * sum(task.rollouts or settings.rollouts for task in test_of(tasks))
 
 
 def samples_of_gate(tasks: Sequence[SkillTask], settings: Settings) -> int:
@@ -80,7 +81,7 @@ def samples_of_gate(tasks: Sequence[SkillTask], settings: Settings) -> int:
         return 0
     rounds = getattr(rule_of(settings.gate), "confirmations", 1)
     pairs = max(_GATE_PAIRS, rounds * settings.rollouts)
-    return 2 * pairs * sum(task.split in ("val", "both") for task in tasks)
+    return 2 * pairs * len(val_of(tasks))
 
 
 def reserve_final(
@@ -92,7 +93,7 @@ def reserve_final(
     more: int = 0,
 ) -> None:
     """Reserve a part of the purse, which follows the prices, and what the test split takes."""
-    suite = sum(task.split != "test" for task in tasks)
+    suite = len(without_test(tasks))
     purse.reserve(FINAL, lambda total: more + kept_back(settings, suite, total, log_e))
     purse.reserve(TEST, samples_of_test(tasks, settings))
 
@@ -116,7 +117,7 @@ def option_for(
         search: samples that the search takes before.
         log_e: logarithm of what it wins.
     """
-    suite = sum(task.split != "test" for task in tasks)
+    suite = len(without_test(tasks))
     if purse.total() == math.inf:
         if 2 * pairs <= most_samples(settings.final_rollouts, suite):
             return f"skillopt_seed={settings.seed + 1}"
@@ -130,7 +131,7 @@ def option_for(
 
 def _with_reserves(search: int, settings: Settings, tasks: Sequence[SkillTask]) -> int:
     """Return the rollouts of a purse that leaves so many to a search."""
-    suite = sum(task.split != "test" for task in tasks)
+    suite = len(without_test(tasks))
     others = search + samples_of_gate(tasks, settings) + samples_of_test(tasks, settings)
     least = others
     # A larger purse reserves more.
@@ -159,15 +160,13 @@ def cap_to_continue(
 
 def shortage(purse: Purse, settings: Settings, tasks: Sequence[SkillTask]) -> str:
     """Describe why a purse is too small to search with; empty if it is not."""
-    total, suite = purse.total(), sum(task.split != "test" for task in tasks)
+    total, suite = purse.total(), len(without_test(tasks))
     kept = {
         "the gate": samples_of_gate(tasks, settings),
         FINAL: kept_back(settings, suite, total),
         TEST: samples_of_test(tasks, settings),
     }
-    first = sum(
-        1 + (task.split == "both") for task in tasks if task.split in ("train", "val", "both")
-    )
+    first = len(train_of(tasks)) + len(val_of(tasks))
     needed = sum(kept.values())
     if total >= needed + first:
         return ""

@@ -23,6 +23,7 @@ from pytest_skillopt.run.result import (
 )
 from pytest_skillopt.skill.edits import Edit
 from pytest_skillopt.skill.version import Version
+from pytest_skillopt.tasks.splits import without_test
 from pytest_skillopt.words import named
 
 if TYPE_CHECKING:
@@ -256,7 +257,7 @@ def _fallen(gains: Sequence[float]) -> float:
 
 def _gains(outcome: TrainOutcome) -> list[float]:
     """List the gain of each train and val task in the counts of the final comparison."""
-    rows = [row for row in outcome.tasks if row.split != "test" and row.before.n]
+    rows = [row for row in without_test(outcome.tasks) if row.before.n]
     if outcome.status != "accepted":
         return [0.0 for _ in rows]
     return [

@@ -24,6 +24,7 @@ from pytest_skillopt.search.extensions import (
     search_of,
 )
 from pytest_skillopt.search.history import History
+from pytest_skillopt.tasks.splits import test_of, train_of, val_of
 from pytest_skillopt.words import plural
 
 if TYPE_CHECKING:
@@ -101,9 +102,9 @@ class TrainingState:
         """Version that the accepted edits are applied to: the start, or the last rewrite."""
         self.edits: list[Edit] = []
         """Accepted edits that make the incumbent out of the base, in order."""
-        self.train = [task for task in tasks if task.split in ("train", "both")]
-        self.val = [task for task in tasks if task.split in ("val", "both")]
-        self.test = [task for task in tasks if task.split == "test"]
+        self.train = train_of(tasks)
+        self.val = val_of(tasks)
+        self.test = test_of(tasks)
         self.history = History(context.memory, observer)
         self.verdicts: list[Verdict] = []
         self.prior = 1.0

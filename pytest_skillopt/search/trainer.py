@@ -42,6 +42,7 @@ from pytest_skillopt.search.outcome import (
 from pytest_skillopt.search.samples import Samples
 from pytest_skillopt.search.state import TrainingState
 from pytest_skillopt.settings import Settings
+from pytest_skillopt.tasks.splits import test_of, train_of, val_of, without_test
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -123,7 +124,7 @@ class Trainer:
             on_usage=purse.count_calls,
             interrupted=lambda: sampler.ended,
         )
-        train = [task for task in self.tasks if task.split in ("train", "both")]
+        train = train_of(self.tasks)
         context = Context(
             version=self.version,
             settings=settings,
@@ -358,9 +359,9 @@ class Trainer:
 
 def _measurements(rows: Sequence[TaskRow], measured: Measured | None) -> dict[str, Any]:
     """Return the fields of the outcome that compare both versions."""
-    suite = [row for row in rows if row.split != "test"]
-    val = [row for row in rows if row.split in ("val", "both")]
-    test = [row for row in rows if row.split == "test"]
+    suite = without_test(rows)
+    val = val_of(rows)
+    test = test_of(rows)
     found: dict[str, Any] = {
         "suite": comparison(suite),
         "val": comparison(val),
@@ -396,8 +397,8 @@ def train(
 
 
 def _check(tasks: Sequence[SkillTask]) -> None:
-    for name in ("train", "val"):
-        if not any(task.split in (name, "both") for task in tasks):
+    for name, there in (("train", train_of(tasks)), ("val", val_of(tasks))):
+        if not there:
             raise ValueError(
                 f"no {name} task: a training needs at least one train and one val task; give every "
                 "task a split, or let suite.splits.assign_splits do it"

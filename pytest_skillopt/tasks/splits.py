@@ -12,13 +12,13 @@ import hashlib
 import itertools
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.words import named
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from pytest_skillopt.tasks.task import SkillTask
 
@@ -30,6 +30,38 @@ SMALL = 20
 """Largest suite of a skill that is not split unless a task is marked."""
 _TOLERANCE = 0.34
 """Largest relative deviation of a split from its share before groups are moved."""
+
+
+class HasSplit(Protocol):
+    """A task, or a row of one."""
+
+    @property
+    def split(self) -> str:
+        """``train``, ``val``, ``test`` or ``both``."""
+        ...
+
+
+_Task = TypeVar("_Task", bound=HasSplit)
+
+
+def train_of(tasks: Iterable[_Task]) -> list[_Task]:
+    """Return those that a search samples."""
+    return [task for task in tasks if task.split in ("train", "both")]
+
+
+def val_of(tasks: Iterable[_Task]) -> list[_Task]:
+    """Return those that a gate in a search decides on."""
+    return [task for task in tasks if task.split in ("val", "both")]
+
+
+def without_test(tasks: Iterable[_Task]) -> list[_Task]:
+    """Return those that a verdict is about: all but those of the test split."""
+    return [task for task in tasks if task.split != "test"]
+
+
+def test_of(tasks: Iterable[_Task]) -> list[_Task]:
+    """Return those that are only reported."""
+    return [task for task in tasks if task.split == "test"]
 
 
 class SplitError(UserError, ValueError):
