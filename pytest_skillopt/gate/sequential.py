@@ -147,7 +147,8 @@ class DefaultGate(SequentialGate):
         self._log_e = self._searched.log_e
         if self.options.searched is None:
             yield from self._look_for_lifts()
-        self.sample_from("final" if final else "fresh")
+        stream = "final" if final else "fresh"
+        self.sample_from(stream)
         doubt = yield from self._confirm()
         if doubt:
             return self._judge("rejected", f"{self.named_breaks()}{doubt}")
@@ -182,9 +183,10 @@ class DefaultGate(SequentialGate):
             for task in self._least_certain(posterior, size):
                 arm = coin.choice(ARMS)
                 before, after = posterior.predict(self.counts.pair(task))
+                own = after if arm == CANDIDATE else before
                 wants.append(Want(arm, task, self.streams[arm]))
-                odds.append((after if arm == CANDIDATE else before, (before + after) / 2))
-            known = {key: self.counts[key].n for key in {(w.arm, w.task) for w in wants}}
+                odds.append((own, (before + after) / 2))
+            known = {(want.arm, want.task): self.counts[want.arm, want.task].n for want in wants}
             yield wants
             if self.repeats:
                 return
@@ -246,7 +248,8 @@ class DefaultGate(SequentialGate):
                 yield further
                 luck = self._luck(level)
             proved = not luck
-            doubt = luck or self._net_doubt(self._last_look if last else EARLY)
+            bar = self._last_look if last else EARLY
+            doubt = luck or self._net_doubt(bar)
             if not doubt:
                 break
             if not last and self._is_hopeless():

@@ -94,7 +94,8 @@ class OutOfBudget(StopRun):
     """The search ends here, because it would spend a reserve or exceed its own limit."""
 
     def __init__(self, reason: str, *, capped: bool = False) -> None:
-        super().__init__(reason, kind=Stop.CAP if capped else Stop.SPENT)
+        kind = Stop.CAP if capped else Stop.SPENT
+        super().__init__(reason, kind=kind)
         self.capped = capped
         """True if a cap of the user ended it: with a higher one the run could continue."""
 

@@ -331,10 +331,11 @@ class FinalComparison:
         possible = (one for one in self._begun if one.budget is None or one.budget > 1)
         begun = next((one for one in possible if one.candidate == candidate), None)
         if begun is None:
+            budget = None if left == math.inf else int(left)
             begun = Begun(
                 skill=state.skill,
                 candidate=candidate,
-                budget=None if left == math.inf else int(left),
+                budget=budget,
                 lift=dict(state.lift),
                 rates=dict(state.rates),
                 agreement=state.agreement,

@@ -128,11 +128,12 @@ class History:
             if known and known.status == "accepted" and fate == "refused":
                 self.turn_away(edit)  # The edit is in the skill, and its row says why.
                 continue
+            again = known.again if known else 0
             self._edits[edit.key] = row = EditRow.of(
                 edit,
                 fate,
                 detail or why,
-                again=known.again if known else 0,
+                again=again,
                 **self._measured.get(edit.key, {}),
             )
             self.observer.record("edit", row.model_dump())
@@ -202,12 +203,15 @@ class History:
         if verdict is not None:
             decided = {"verdict": verdict.decision, "gate": verdict.gate}
             decided |= {"before": verdict.before, "after": verdict.after}
+        train = basis.train
+        if train is None:
+            train = pass_rate(basis.records)
         row = StepRow(
             step=self.step,
             epoch=basis.epoch,
             candidate=candidate,
             edits=edits,
-            train=pass_rate(basis.records) if basis.train is None else basis.train,
+            train=train,
             tasks=sum(record.n > 0 for record in basis.records),
             reason=reason,
             **decided,

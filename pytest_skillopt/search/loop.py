@@ -194,7 +194,10 @@ class DefaultSearch:
     def _search(self) -> str:
         look = [Job(task) for task in range(len(self._tasks))]
         whole = all(task.split == "both" for task in self._tasks)
-        self._take(look * 2 if whole else look)
+        if whole:
+            self._take(look * 2)
+        else:
+            self._take(look)
         if not self._observed.failing and not whole:
             self._take(look)
         self._state.samples.require_measured(self._tasks)
@@ -449,7 +452,9 @@ class DefaultSearch:
                 copies += (edit,)
             else:
                 patches.append((edit,))
-        for patch in [*patches, copies] if copies else patches:
+        if copies:
+            patches.append(copies)
+        for patch in patches:
             handed = self._state.stages.update(Patch(patch), context)
             update = check_update(handed, unite(patch), context)
             self._state.history.note(update.note)

@@ -353,8 +353,10 @@ class Model:
         for form in self._forms:
             for sample in told:
                 passes = self._pass_rate(form, sample.task, sample.ideas)
-                rate = min(0.999, max(0.001, passes))
-                form.evidence += math.log(rate if sample.passed else 1 - rate)
+                chance = min(0.999, max(0.001, passes))
+                if not sample.passed:
+                    chance = 1 - chance
+                form.evidence += math.log(chance)
         evidence = np.array([form.evidence for form in self._forms])
         odds = np.exp(np.maximum(-MOST_AHEAD, evidence - evidence.max()))
         self._weights = odds / odds.sum()

@@ -72,7 +72,8 @@ def prospects(model: Model, samples: Mapping[Idea, int], rollouts: int) -> Prosp
     new = _chance_of_new(model, samples, rollouts)
     rise = _OF_OPEN * min(opened, room / 2) + _OF_NEW * new * room
     chance = -math.expm1(-rise / _USUAL_GAIN)
-    return Prospects(chance, min(room, rise / chance) if chance else 0.0)
+    gain = min(room, rise / chance) if chance else 0.0
+    return Prospects(chance, gain)
 
 
 def _chance_of_new(model: Model, samples: Mapping[Idea, int], rollouts: int) -> float:

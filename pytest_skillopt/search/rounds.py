@@ -135,7 +135,8 @@ class Rounds:
             made = self._ideas.make(ideas)
             if made.version.digest != version:
                 return None
-            drawn.append(Drawn(place[task], frozenset(ideas), made, tuple(bet) if bet else None))
+            own_bet = tuple(bet) if bet else None
+            drawn.append(Drawn(place[task], frozenset(ideas), made, own_bet))
         for one in drawn:
             self._remember(one)
         return drawn

@@ -12,7 +12,7 @@ from pytest_skillopt.rollouts.sampler import Stop, StopRun
 from pytest_skillopt.search.budget import require
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pytest_skillopt.gate.data import Draw, Verdict
     from pytest_skillopt.gate.engine import SequentialGate
@@ -93,10 +93,7 @@ class Samples:
         ]
         require(self.purse, len(pairs))
         rollouts = iter(self.take_each(pairs, stream))
-        return [
-            {task: list(islice(rollouts, number)) for task, number in counts.items()}
-            for _, counts in wanted
-        ]
+        return [_by_task(rollouts, counts) for _, counts in wanted]
 
     def take_each(self, pairs: Iterable[tuple[Version, str]], stream: str) -> list[Rollout]:
         """Take one fresh sample of each pair of a version and a task, all in one round.
@@ -238,12 +235,13 @@ def _why_not(found: Mapping[str, Sequence[Rollout]]) -> str:
     return "; ".join(said)
 
 
+def _by_task(rollouts: Iterator[Rollout], counts: Mapping[str, int]) -> dict[str, list[Rollout]]:
+    """Take the next rollouts of each task, so many of each."""
+    return {task: list(islice(rollouts, number)) for task, number in counts.items()}
+
+
 def _sample(draw: Draw, rollout: Rollout) -> Sample:
     """Return the sample that a rollout is for a gate."""
-    measured = rollout.measured
-    return Sample(
-        draw,
-        rollout.passed if measured else None,
-        rollout.score if measured and rollout.score is not None else 0.0,
-        skipped=rollout.outcome == "skipped",
-    )
+    if not rollout.measured:
+        return Sample(draw, None, skipped=rollout.outcome == "skipped")
+    return Sample(draw, rollout.passed, rollout.score or 0.0)

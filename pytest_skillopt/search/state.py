@@ -204,12 +204,15 @@ class TrainingState:
             about: describes the step, if it is not a plain one.
         """
         verdict = self._vet(candidate, edits) or self._decide(candidate, edits)
+        reason = verdict.reason
+        if about:
+            reason = f"{about}: {reason}"
         self.history.end_step(
             basis,
             candidate=candidate.digest,
             edits=len(edits),
             verdict=verdict,
-            reason=f"{about}: {verdict.reason}" if about else verdict.reason,
+            reason=reason,
         )
         return verdict
 
@@ -265,10 +268,12 @@ class TrainingState:
 
     def mark(self) -> Callable[[], None]:
         """Return a function that makes the incumbent again what it is now."""
-        incumbent, base, older, edits = self.incumbent, self.base, [*self._older], [*self.edits]
+        incumbent, base = self.incumbent, self.base
+        older, edits = [*self._older], [*self.edits]
 
         def go_back() -> None:
-            self.incumbent, self.base, self._older, self.edits = incumbent, base, older, edits
+            self.incumbent, self.base = incumbent, base
+            self._older, self.edits = older, edits
 
         return go_back
 

@@ -134,10 +134,9 @@ class Follower:
     def _rollout(self, data: Mapping[str, Any], offset: int) -> None:
         request, outcome = data["request"], data["outcome"]
         self._phase = _PHASES.get(request["stream"].split("/")[0], request["stream"])
-        score = 1.0 if outcome == "passed" else data.get("score") if outcome == "failed" else None
-        self._samples.append(
-            (self._task(request["task"]), score, self._version(request["version"]), offset)
-        )
+        scores = {"passed": 1.0, "failed": data.get("score")}
+        task, version = self._task(request["task"]), self._version(request["version"])
+        self._samples.append((task, scores.get(outcome), version, offset))
         self._outcomes[outcome] += 1
         self._in_session += outcome != "error"
         if outcome == "error":
