@@ -66,13 +66,21 @@ def classify_error(exception: BaseException) -> InfraError | None:
     fault = exception if isinstance(exception, ModelError) else faults.classify(exception)
     if fault is not None:
         return InfraError(fault.kind, str(fault), fault.fatal, fault.refused)
-    said = f"{type(exception).__name__}: {exception}"
     # A time-out of a service is not the task's own: it may come at once, so it has another kind.
     if kind := outage(exception):
-        return InfraError(kind, said)
+        return InfraError(kind, _type_and_message(exception))
     if _uses_no_reply(exception):
-        return InfraError("provider", f"the provider sent no reply ({said})")
+        why = _type_and_message(exception)
+        return InfraError("provider", f"the provider sent no reply ({why})")
     return None
+
+
+def _type_and_message(exception: BaseException) -> str:
+    try:
+        message = str(exception)
+    except Exception:
+        message = "<exception str() failed>"  # as tracebacks and pytest say
+    return f"{type(exception).__name__}: {message}"
 
 
 def _uses_no_reply(exception: BaseException) -> bool:
@@ -282,7 +290,7 @@ def _text(phase: Phase) -> str:
     text = phase.excinfo.exconly(tryshort=True).replace("AssertionError: assert", "assert", 1)
     if isinstance(phase.exception, BaseExceptionGroup):
         leaves = [e for e in causes(phase.exception) if not isinstance(e, BaseExceptionGroup)]
-        text = "\n".join([text, *(f"{type(e).__name__}: {e}" for e in leaves)])
+        text = "\n".join([text, *map(_type_and_message, leaves)])
     return text
 
 
@@ -292,7 +300,7 @@ def _line(phase: Phase) -> str:
         return str(phase.report.longrepr)
     if isinstance(exception, pytest.FixtureLookupError):
         return f"{exception.argname}: {exception.msg or 'no such fixture'}"
-    return f"{type(exception).__name__}: {exception}"
+    return _type_and_message(exception)
 
 
 def _reason(phase: Phase) -> str:

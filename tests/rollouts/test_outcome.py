@@ -190,6 +190,21 @@ SUITE = """
         print("to be seen")
         assert False
 
+    class Wordless(Exception):
+        def __str__(self):
+            raise ValueError
+        __repr__ = __str__
+
+    def test_without_words():
+        raise Wordless
+
+    def test_fixture_without_words(wordless):
+        pass
+
+    @pytest.fixture
+    def wordless():
+        raise Wordless
+
     @pytest.mark.skill_task
     async def test_async(rollout):
         await asyncio.sleep(0.01)
@@ -274,6 +289,8 @@ EXPECTED = {
     "test_patched": ("passed", ""),
     "test_warning_filter": ("passed", ""),
     "test_printed": ("failed", "assert False"),
+    "test_without_words": ("failed", "<exception str() failed>"),
+    "test_fixture_without_words": ("error", "set-up failed: Wordless: <exception str() failed>"),
     "test_async": ("failed", "after waiting"),
     "test_marker_added": ("passed", ""),
     "test_unrecordable": ("failed", "Object of type object is not JSON serializable"),
