@@ -49,12 +49,12 @@ class Forecast:
     typical_calls: int
 
 
-def plan_entry(run: Run, forecast: Forecast) -> dict[str, Any]:
+def plan_entry(run: Run, numbers: Forecast) -> dict[str, Any]:
     """Return the entry of the plan in the journal: tasks, bounds, caps, models and process."""
     return {
         "tasks": [[task.id, task.split] for task in run.tasks],
-        "typical": forecast.typical,
-        "most": forecast.most,
+        "typical": numbers.typical,
+        "most": numbers.most,
         "caps": {cap: getattr(run.settings, cap) for cap in CAPS},
         "models": run.roles,
         "pid": os.getpid(),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _FEW_TASKS = 10
 """Number of val tasks below which a training notes that small gains go undetected."""
 _REQUESTS = {True: "a request that should", False: "a near miss that should not"}
-"""What a trigger task asks for, by its expectation."""
+"""Kinds of trigger tasks, by whether the agent should load the skill."""
 
 
 def split_tasks(

@@ -78,7 +78,7 @@ def classify_error(exception: BaseException) -> InfraError | None:
 def _type_and_message(exception: BaseException) -> str:
     try:
         message = str(exception)
-    except Exception:
+    except Exception:  # __str__ is the test's own code, and may raise anything
         message = "<exception str() failed>"  # as tracebacks and pytest say
     return f"{type(exception).__name__}: {message}"
 

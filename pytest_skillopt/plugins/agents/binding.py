@@ -127,9 +127,9 @@ def own_sign_in(config: pytest.Config) -> SignedInAgent | None:
     if provider_of(models.settings, "target") != PROVIDER:
         return None
     target = models.get("target")
-    return (
-        target if isinstance(target, SignedInAgent) else None
-    )  # else conftest.py returned another
+    if isinstance(target, SignedInAgent):
+        return target
+    return None  # conftest.py returned another client
 
 
 def _check_streams(config: pytest.Config, settings: Settings, name: str) -> None:

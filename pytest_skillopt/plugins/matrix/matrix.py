@@ -63,7 +63,10 @@ class _Matrix:
         return [row for result in self.results for row in result.usage]
 
     def add(self, target: str, result: Result) -> None:
-        counts = [row for skill in result.skills for row in skill.tasks]
+        counts = {}
+        for skill in result.skills:
+            for row in skill.tasks:
+                counts[row.id] = (row.before.passed, row.before.n)
         self.results.append(result)
         self.rows.append(
             TargetRow(
@@ -71,8 +74,8 @@ class _Matrix:
                 run=result.run,
                 status=result.status,
                 reason=result.reason,
-                rate=Rate.of((row.before.passed, row.before.n) for row in counts),
-                tasks={row.id: (row.before.passed, row.before.n) for row in counts},
+                rate=Rate.of(counts.values()),
+                tasks=counts,
             )
         )
 
