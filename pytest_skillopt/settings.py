@@ -243,7 +243,7 @@ class Settings:
                 f"edit_budget={self.edit_budget}: the budget falls during a training; "
                 "lower the former or raise the latter"
             )
-        if self.update_mode != "patch" and "trials" in self.search:
+        if self.update_mode != "patch" and self.search == "trials":
             raise pytest.UsageError(
                 f"update_mode={self.update_mode} rewrites the whole body, which cannot be "
                 "sampled edit by edit: set --skillopt-search=batch, or omit this setting"

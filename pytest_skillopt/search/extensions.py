@@ -53,15 +53,12 @@ class Search:
         rule: decides in it and in its final comparison; in place of the default one, which leaves
             the decisions within a search to the gate of the settings.
         prompts: folder with its templates of optimizer prompts, ``NAME.md`` each.
-        follow_up: called with an accepted skill: from the state, the ``FinalComparison``, its
-            ``Measured`` and the most samples of a search to the ``Measured`` that counts.
     """
 
     most: Callable[[Sequence[SkillTask], Settings], tuple[int, int]] = most_of_search
     make: Callable[..., RunsSearch] | None = None
     stages: Callable[[], Stages] = lambda: Stages()
     rule: type[SequentialGate] = DefaultGate
-    follow_up: Callable[..., Any] | None = None
     prompts: Path | None = None
 
     @property

@@ -212,10 +212,6 @@ class Trainer:
                 self._state.history.end_early()
                 stopped, reason = end.kind, end.reason
             else:
-                follow_up = self._state.search.follow_up
-                if follow_up and measured.verdict.accepted:
-                    most = samples_of(len(self._state.suite))
-                    measured = follow_up(self._state, self._final, measured, most)
                 measured = self._final.open_test(measured)
                 if outlook := self._state.outlook:
                     self._believed = outlook.learn(measured.before, measured.after)

@@ -90,11 +90,11 @@ def _write_accepted(args: argparse.Namespace, home: Home, run: str, result: Resu
     if args.undo:
         return _undo(home, run, accepted)
     check_consistent(result, accepted.values())
-    searches = args.search or settings.search
+    search = args.search or settings.search
     changes = []
     for path, skill in accepted.items():
         before, after = change_of_run(home, run, skill)
-        _, rule = own_rule(skill, searches, "name it with --search if it may judge here")
+        _, rule = own_rule(skill, search, "name it with --search if it may judge here")
         check_evidence(skill, rule)
         _check(root / path, skill, before, after, settings, run)
         changes.append((path, before, after))

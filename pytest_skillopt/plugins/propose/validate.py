@@ -257,12 +257,12 @@ def _base_files(places: Mapping[str, str], base: Base) -> dict[str, Text]:
     return found
 
 
-def own_rule(skill: SkillResult, searches: str, way: str) -> tuple[str, type[SequentialGate]]:
+def own_rule(skill: SkillResult, search: str, way: str) -> tuple[str, type[SequentialGate]]:
     """Return the rule that judges a skill, and the search that brings it; "" for the usual rule.
 
     Args:
         skill: the result, which only tells by which rule it was accepted.
-        searches: trusted value of ``skillopt_search``: those whose rule may judge.
+        search: trusted value of ``skillopt_search``, whose rule may judge.
         way: what to do if its rule may not, for the error.
 
     Raises:
@@ -274,7 +274,7 @@ def own_rule(skill: SkillResult, searches: str, way: str) -> tuple[str, type[Seq
         rule = make().rule
         if rule is usual or rule.name != gate:
             continue
-        if name not in map(str.strip, searches.split(",")):
+        if name != search:
             raise Refused(f"the rule of the search {name} accepted it: {way}")
         return name, rule
     return "", usual

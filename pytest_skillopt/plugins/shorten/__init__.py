@@ -1,4 +1,4 @@
-"""Searches ``shorten`` and ``trials,shorten``."""
+"""The search ``shorten``."""
 
 from __future__ import annotations
 
@@ -11,17 +11,11 @@ if TYPE_CHECKING:
 
 
 def pytest_skillopt_searches() -> Mapping[str, Callable[[], Search]]:
-    """Return the searches that shorten."""
-    return {"shorten": _shorten, "trials,shorten": _trials_shorten}
+    """Return the search ``shorten``."""
+    return {"shorten": _shorten}
 
 
 def _shorten() -> Search:
     from pytest_skillopt.plugins.shorten.search import shorten
 
     return shorten()
-
-
-def _trials_shorten() -> Search:
-    from pytest_skillopt.plugins.shorten.search import trials_shorten
-
-    return trials_shorten()

@@ -2,7 +2,7 @@
 
 The optimizer names text that repeats, explains or hardly matters. Each deletion or merge is one
 edit, which has to pass a test of non-inferiority on the whole suite. The final comparison makes
-this test again, on fresh samples, of all edits together. It can follow the search ``trials``.
+this test again, on fresh samples, of all edits together.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.gate.engine import SequentialGate
 from pytest_skillopt.rates import mean
-from pytest_skillopt.rollouts.sampler import StopRun
-from pytest_skillopt.search.budget import OutOfBudget, most_of_search, require
 from pytest_skillopt.search.extensions import Search, gate_options, gate_tasks
 from pytest_skillopt.search.history import Basis
 from pytest_skillopt.words import plural
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
     from pytest_skillopt.edits.context import Context
     from pytest_skillopt.gate.data import Verdict
     from pytest_skillopt.gate.engine import Plan
-    from pytest_skillopt.search.final_comparison import FinalComparison, Measured
     from pytest_skillopt.search.state import TrainingState
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.edits import Edit
@@ -211,57 +208,6 @@ class ShortenSearch:
         return verdict.accepted
 
 
-def shorten_accepted(
-    state: TrainingState, final: FinalComparison, measured: Measured, samples: int
-) -> Measured:
-    """Make an accepted skill shorter, and return the final comparison of the result.
-
-    The edits are tested one by one, then together, against the accepted skill; then the shorter
-    skill has its own final comparison with the start on fresh samples. If one of these refuses, or
-    a cap, a fault or the user ends them, the accepted skill stays.
-
-    Args:
-        state: the training, with the accepted skill as incumbent.
-        final: makes the final comparison.
-        measured: the final comparison that accepted the incumbent.
-        samples: most samples of the tests one by one.
-    """
-    accepted, edits, go_back = state.incumbent, len(state.accepted), state.mark()
-    look = 2 * len(state.suite) * state.settings.rollouts
-    state.set_prior(1.0)
-    final.set_aside(LOOKS * look)
-    state.purse.allow(samples)
-    try:
-        require(state.purse, look)
-        try:
-            why = ShortenSearch(state).run()
-        except OutOfBudget as end:
-            why = end.reason
-        if state.incumbent != accepted:
-            final.set_aside()
-            state.purse.allow(LOOKS * look)
-            gate = _gate(state, f"together-{state.incumbent.digest[:12]}")
-            verdict = state.samples.decide(gate, accepted, state.incumbent)
-            state.history.record("verdict", state.incumbent.digest, verdict)
-            why = verdict.reason
-            if verdict.accepted:
-                state.purse.release()
-                shorter = final.compare()
-                why = shorter.verdict.reason
-                if shorter.verdict.accepted:
-                    state.history.notes.append(
-                        f"{accepted.size - state.incumbent.size} of {accepted.size} characters "
-                        f"were removed afterwards: {verdict.reason}"
-                    )
-                    return shorter
-    except StopRun as end:
-        why = end.reason
-    state.history.settle(state.accepted[edits:], "dropped", "not shown to be as good without it")
-    state.history.notes.append(f"the skill that was accepted was not made shorter: {why}")
-    go_back()
-    return measured
-
-
 def _gate(state: TrainingState, decision: str) -> ShorterGate:
     """Open the gate on the whole suite that a shorter skill has to pass during the search."""
     return ShorterGate(gate_tasks(state.suite), gate_options(state.settings), decision=decision)
@@ -276,12 +222,6 @@ def _most(tasks: Sequence[SkillTask], settings: Settings) -> tuple[int, int]:
     return settings.epochs * settings.edit_budget * _looks(tasks, settings), settings.epochs
 
 
-def _most_with_trials(tasks: Sequence[SkillTask], settings: Settings) -> tuple[int, int]:
-    samples, calls = most_of_search(tasks, settings)
-    final = settings.final_rollouts * sum(task.split != "test" for task in tasks)
-    return 2 * (samples + final) + _looks(tasks, settings), calls + settings.epochs
-
-
 def shorten() -> Search:
     return Search(
         most=_most,
@@ -289,7 +229,3 @@ def shorten() -> Search:
         rule=ShorterGate,
         prompts=_PROMPTS,
     )
-
-
-def trials_shorten() -> Search:
-    return Search(most=_most_with_trials, follow_up=shorten_accepted, prompts=_PROMPTS)

@@ -585,7 +585,7 @@ def test_a_description_changes_only_where_the_base_branch_trains_it(project: Pro
 
 
 def test_a_shorter_skill_must_be_shorter_and_shown_to_be_no_worse(project: Project) -> None:
-    project.configure('skillopt_search = "trials, shorten"')
+    project.configure('skillopt_search = "shorten"')
     before = project.skill.read_bytes()
     shorter = before[: before.rindex(b"\n", 0, -1)] + b"\n"
     for after, counts, why in (
