@@ -134,18 +134,6 @@ class Controller:
             print_report(self._config, terminalreporter, self.result)
         self._tell_left_out(terminalreporter)
 
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_html_results_summary(self, prefix: list[str]) -> None:
-        """Link from the page of pytest-html to the report."""
-        if self.result is not None:
-            from pytest_skillopt.report.page import summary_link
-            from pytest_skillopt.run.directory import PAGE, Home
-
-            home = Home(self._config.rootpath / self.settings.dir)
-            its_page = self._config.invocation_params.dir / self._config.getoption("htmlpath")
-            report = home.runs / self.result.run / PAGE
-            prefix.append(summary_link(self.result, report, its_page))
-
     def _tell_left_out(self, terminalreporter: pytest.TerminalReporter) -> None:
         left_out = self._config.stash.get(LEFT_OUT, None)
         if left_out is None:

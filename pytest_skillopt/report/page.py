@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import re
 from functools import cache
 from itertools import count
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 import jinja2
 from markupsafe import Markup, escape
 
 from pytest_skillopt import words
 from pytest_skillopt.report import figures
-from pytest_skillopt.report.advice import headline
 from pytest_skillopt.report.blocks import Code
 from pytest_skillopt.report.markup import policy, short, style
 from pytest_skillopt.report.view import advice_blocks, moment, view
 from pytest_skillopt.untrusted import printable
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pytest_skillopt.report.blocks import Block, Cell, Inline
     from pytest_skillopt.run.result import Result
 
@@ -34,11 +29,11 @@ _KINDS = {"+": "ins", "-": "del"}
 
 def render_html(result: Result) -> str:
     """Render the whole page."""
-    css = style()
+    css, shown = style(), view(result)
     given = {
         "result": result,
-        "view": view(result),
-        "first": list(advice_blocks(headline(result))),
+        "view": shown,
+        "first": list(advice_blocks(shown.advice)),
         "room": _Room(),
         "unique": count().__next__,
         "css": Markup(css),
@@ -124,13 +119,3 @@ class _Room:
 
 def _tag(row: str) -> str:
     return "span" if row.startswith(("---", "+++")) else _KINDS.get(row[:1], "span")
-
-
-def summary_link(result: Result, report: Path, page: Path) -> str:
-    """Make the HTML link to ``report`` for ``page``, which pytest-html writes."""
-    way = os.path.relpath(report.absolute(), page.absolute().parent).replace(os.sep, "/")
-    return str(
-        Markup('<p>skillopt: {answer}. <a href="{url}">The report of run {run}</a></p>').format(
-            answer=headline(result).answer, url=quote(way), run=printable(result.run)
-        )
-    )

@@ -19,24 +19,6 @@ from pytest_skillopt.rollouts.rollout import Message
 from pytest_skillopt.run.result import Arm, EditRow, Result, RolloutSample, StepRow, TaskRow
 
 MakeResult = Callable[..., Result]
-PYTEST_HTML = """
-from pathlib import Path
-import pytest
-
-class Hooks:
-    def pytest_html_results_summary(self, prefix, summary, postfix, session): pass
-
-def pytest_addhooks(pluginmanager):
-    pluginmanager.add_hookspecs(Hooks)
-
-def pytest_addoption(parser):
-    parser.addoption("--html", dest="htmlpath")
-
-def pytest_sessionfinish(session):
-    ask, prefix = session.config.hook.pytest_html_results_summary, []
-    ask(prefix=prefix, summary=[], postfix=[], session=session)
-    Path("prefix.html").write_text("".join(prefix))
-"""
 
 
 class Page(HTMLParser):
@@ -212,24 +194,6 @@ def test_the_table_of_steps_has_no_column_that_no_step_fills(
     between = ["val", "edits", "verdict"] if gated else []
     assert heads == ["step", "train", *between, "reason"]
     assert page.count("<td") == len(heads)
-
-
-@pytest.mark.parametrize("arguments", [("--skillopt",), ()], ids=["measured", "plain"])
-def test_the_page_of_pytest_html_links_to_the_report_of_its_run(
-    pytester: pytest.Pytester, arguments: tuple[str, ...]
-) -> None:
-    """By a plugin that calls the hook as pytest-html does."""
-    pytester.makeconftest(PYTEST_HTML)
-    (pytester.path / "SKILL.md").write_text("---\nname: s\ndescription: d\n---\n\nBe kind.\n")
-    pytester.makepyfile("import pytest\n\n@pytest.mark.skill_task\ndef test_it(): pass\n")
-    options = ("--html=out/page.html", "-oskillopt_dir=my runs", "-p", "no:xdist")
-    pytester.runpytest_inprocess(*options, *arguments)
-    runs = [path.name for path in pytester.path.glob("my runs/runs/*")]
-    found = (pytester.path / "prefix.html").read_text()
-    assert [f'href="../my%20runs/runs/{run}/report.html"' in found for run in runs] == [
-        True for _ in arguments
-    ]
-    assert bool(found) == bool(arguments)
 
 
 @each_row(
