@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
-import socket
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -50,15 +48,13 @@ class Forecast:
 
 
 def plan_entry(run: Run, numbers: Forecast) -> dict[str, Any]:
-    """Return the entry of the plan in the journal: tasks, bounds, caps, models and process."""
+    """Return the entry of the plan in the journal: tasks, bounds, caps and models."""
     return {
         "tasks": [[task.id, task.split] for task in run.tasks],
         "typical": numbers.typical,
         "most": numbers.most,
         "caps": {cap: getattr(run.settings, cap) for cap in CAPS},
         "models": run.roles,
-        "pid": os.getpid(),
-        "host": socket.gethostname(),
     }
 
 

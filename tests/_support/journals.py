@@ -22,7 +22,6 @@ def write_journal(
     tasks: int = 3,
     rollouts: int = 12,
     text: str = "plain",
-    pid: int = 0,
     gated: bool = True,
     other: str = "",
 ) -> Journal:
@@ -46,8 +45,6 @@ def write_journal(
             "most": 4 * rollouts,
             "caps": {"max_calls": 500, "max_cost": 2.5, "max_time": 0},
             "models": {"target": "openai:worker", "optimizer": "openai:thinker"},
-            "pid": pid,
-            "host": "elsewhere",
         },
     )
     luck = random.Random(0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 from collections import Counter, defaultdict
 from dataclasses import asdict
 from datetime import datetime
@@ -158,13 +157,12 @@ class Follower:
         result = self._result()
         done = self._done
         told: dict[str, Any] = {"state": "not running", "phase": "", "left": None}
-        told |= {"stoppable": False, "said": None, "measured": [], "history": []}
+        told |= {"said": None, "measured": [], "history": []}
         told |= {**self._of_run(), **self._progress(done)}
         if result is not None:
             told |= {"state": "finished", **result}
         elif is_held(self._run):
             told |= {"state": "running", "phase": self._phase, "left": self._left(done)}
-            told["stoppable"] = self.controller() is not None
         return {**_clean(told), "samples": self._samples[since:]}
 
     def _of_run(self) -> dict[str, Any]:
@@ -245,12 +243,6 @@ class Follower:
         # A record may lack fields that have defaults; the page reads each of them.
         shown: dict[str, Any] = _clean(with_defaults(entry["data"]))
         return shown
-
-    def controller(self) -> int | None:
-        """Return the id of the process that works on the run, if it is on this machine."""
-        pid = self._plan.get("pid")
-        local = self._plan.get("host") == socket.gethostname() and is_held(self._run)
-        return pid if local and isinstance(pid, int) and pid > 1 else None
 
 
 def _rates(shown: View) -> Iterator[list[list[str]]]:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import secrets
-import signal
 import time
 from functools import cache
 from http import HTTPStatus
@@ -54,20 +51,6 @@ class Watch(ThreadingHTTPServer):
         with self._lock:
             return self._follower.transcript(offset)
 
-    def stop(self) -> bool:
-        """End the run as Ctrl-C does: it can be continued.
-
-        The signal is SIGTERM, because background processes of a shell script ignore SIGINT.
-        """
-        with self._lock:
-            self._follower.read()
-            pid = self._follower.controller()
-        with contextlib.suppress(OSError):
-            if pid is not None:
-                os.kill(pid, signal.SIGTERM)
-                return True
-        return False
-
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore errors, such as a closed connection."""
 
@@ -104,13 +87,6 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(report.read_bytes(), "text/html; charset=utf-8")
         else:
             self.send_error(HTTPStatus.NOT_FOUND)
-
-    def do_POST(self) -> None:
-        ours = self.headers.get("Origin") == f"http://{self.headers.get('Host')}"
-        if self.path == "stop" and ours:
-            self._send_json({"stopped": self.server.stop()})
-        else:
-            self.send_error(HTTPStatus.FORBIDDEN)
 
     def _follow(self, since: int) -> None:
         """Send the state as server-sent events whenever it has changed."""

@@ -65,7 +65,6 @@ function head(state) {
   $("command").hidden = !said?.command;
   $("command").textContent = said?.command ?? "";
   $("measured").replaceChildren(...state.measured.map((rows) => filled(make("table"), rows[0], rows.slice(1))));
-  $("stop").hidden = !state.stoppable;
   $("report").hidden = !said;
   $("faults").hidden = !state.faults.length;
   $("fault-list").replaceChildren(...state.faults.map(([text, n]) => make("li", "", n > 1 ? `${text} (${n} times)` : text)));
@@ -227,12 +226,6 @@ function show(state) {
     [role, ...[used.calls, used.cached, used.input_tokens, used.output_tokens].map((n) => n.toLocaleString("en")), money(used.cost)]));
 }
 
-$("stop").addEventListener("click", async () => {
-  if (!confirm("Stop this run? Its results are kept, and it can be continued.")) return;
-  const reply = await fetch("stop", { method: "POST" });
-  const told = reply.ok ? await reply.json() : {};
-  $("note").textContent = told.stopped ? "It stops as soon as the running rollouts are counted." : "It could not be stopped from here.";
-});
 let seen = 0;
 function follow() {
   const source = new EventSource(`events?since=${seen}`);
