@@ -1,4 +1,4 @@
-"""Figures of a task in its test case of a JUnit file."""
+"""Pass rates of a task in its test case of a JUnit file."""
 
 from __future__ import annotations
 
@@ -7,38 +7,18 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.report import figures
 
 if TYPE_CHECKING:
-    from pytest_skillopt.run.result import Arm, TaskRow
+    from pytest_skillopt.run.result import TaskRow
 
 
 def properties(row: TaskRow) -> list[tuple[str, str]]:
-    """List the properties of a task's JUnit test case; their names begin with ``skillopt_``.
+    """List the pass rates of a task, in [0, 1] with four decimals, of each version that it has.
 
-    Rates are in [0, 1] with four decimals, costs in US dollars with six; a missing measurement has
-    no property. With two versions, ``_after`` marks the figures of the second.
+    ``skillopt_pass_rate`` is that of the first version, with ``_after`` that of the second, with
+    ``_none`` that without any skill.
     """
-    values = {"split": row.split, **_arm_properties(row.before, "")}
-    if row.after is not None:
-        values |= {**_arm_properties(row.after, "_after"), "change": row.change}
-    if row.none is not None:
-        values |= _arm_properties(row.none, "_none")
-    values |= {
-        "marks": ", ".join(figures.marks(row)),
-        "calls": str(row.calls),
-        "tokens": str(row.tokens),
-        "cost": _decimal(row.cost, 6),
-    }
-    return [(f"skillopt_{name}", value) for name, value in values.items() if value]
-
-
-def _arm_properties(arm: Arm, suffix: str) -> dict[str, str]:
-    return {
-        f"pass_rate{suffix}": _decimal(figures.pass_rate(arm), 4),
-        f"passed{suffix}": str(arm.passed),
-        f"samples{suffix}": str(arm.n),
-        f"score{suffix}": _decimal(arm.score, 4),
-        f"errors{suffix}": str(arm.errors or ""),
-    }
-
-
-def _decimal(value: float | None, digits: int) -> str:
-    return "" if value is None else f"{value:.{digits}f}"
+    found = []
+    for suffix, arm in (("", row.before), ("_after", row.after), ("_none", row.none)):
+        rate = figures.pass_rate(arm) if arm else None
+        if rate is not None:
+            found.append((f"skillopt_pass_rate{suffix}", f"{rate:.4f}"))
+    return found

@@ -132,7 +132,7 @@ def test_a_check_shows_three_arms_at_the_price_of_one_more(
             "*Without any skill: as run*",
         ]
     )
-    assert (pytester.path / "junit.xml").read_text().count('name="skillopt_passed_none"') == 13
+    assert (pytester.path / "junit.xml").read_text().count('name="skillopt_pass_rate_none"') == 13
     assert chat_server.calls - both == both / 2
 
 
