@@ -7,8 +7,7 @@ fill in versions and rule: ``check``, ``try`` and ``drift``. ``aa`` compares a s
 from __future__ import annotations
 
 from collections import defaultdict
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
@@ -21,7 +20,7 @@ from pytest_skillopt.errors import UserError
 from pytest_skillopt.rates import noise_floor
 from pytest_skillopt.rollouts.sampler import OF_ONE_SKILL, Stop, StopRun
 from pytest_skillopt.run.past import NO_RESULT, load_runs
-from pytest_skillopt.run.result import Arm, PastRow
+from pytest_skillopt.run.result import Arm
 from pytest_skillopt.search.extensions import gate_options, gate_tasks, make_gate
 from pytest_skillopt.search.outcome import comparison, task_row
 from pytest_skillopt.skill.text import SkillError
@@ -29,7 +28,7 @@ from pytest_skillopt.skill.trained import Trained
 from pytest_skillopt.skill.version import NO_SKILL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from pytest_skillopt import Result, Rollout, Version
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.report.live import Display
     from pytest_skillopt.run.directory import Home
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import Comparison, SkillResult, Status
+    from pytest_skillopt.run.result import SkillResult, Status
     from pytest_skillopt.tasks.task import SkillTask
 
     Ask = Callable[[Run, str], Question | SkillResult]
@@ -159,30 +158,22 @@ _WORDS = {"accepted": "helps", "rejected": "not shown to help"}
 
 
 def ask_if_it_helps(run: Run, skill: str) -> Question:
-    """Compare no skill with the skill on disk, and show what earlier runs have measured.
+    """Compare no skill with the skill on disk, and note what the latest run with a verdict said.
 
-    The samples are named after the latest run with a verdict: a repeated command takes up what was
-    paid for until there is a new verdict, and then draws afresh, since a model may change under its
-    name.
+    The samples are named after that run: a repeated command takes up what was paid for until there
+    is a new verdict, and then draws afresh, since a model may change under its name.
     """
     earlier = _earlier_verdicts(run, skill)
-
-    def told(found: Fields) -> Fields:
-        status, suite = found["status"], found["suite"]
-        if status not in _WORDS:
-            return {"patch": ""}
-        past: list[PastRow] = []
-        for result, one in earlier:
-            past += _measured(result.started, result.models, one.status, one.suite)
-        if past:
-            run.notes.append(f"earlier, {past[-1].step}: {past[-1].reason}")
-        today = datetime.now(UTC).isoformat()
-        return {"patch": "", "history": [*past, *_measured(today, run.roles, status, suite)]}
-
+    if earlier:
+        run.notes.append(_earlier(*earlier[-1]))
     latest = earlier[-1][0].run if earlier else "first"
     tasks = gate_tasks(run.tasks_of(skill))
     gate = HelpsGate(tasks, gate_options(run.settings), decision=latest)
-    return Question(before=NO_SKILL, after=run.versions[skill], gate=gate, told=told)
+    return Question(before=NO_SKILL, after=run.versions[skill], gate=gate, told=_without_patch)
+
+
+def _without_patch(found: Fields) -> Fields:
+    return {"patch": ""}
 
 
 def _earlier_verdicts(run: Run, skill: str) -> list[tuple[Result, SkillResult]]:
@@ -201,19 +192,14 @@ def _earlier_verdicts(run: Run, skill: str) -> list[tuple[Result, SkillResult]]:
     return found
 
 
-def _measured(
-    day: str, models: Mapping[str, str], status: str, suite: Comparison | None
-) -> Iterator[PastRow]:
-    """Yield what a run has measured of the skill, if its result holds the pass rates."""
-    if suite is None or suite.after is None:
-        return
-    without, with_it = suite.before.rate, suite.after.rate
-    model = models.get("target", "the tests' own agent")
-    said = f"{_WORDS[status]} {model}: {words.percent(without)} to {words.percent(with_it)} with it"
-    verdict: Literal["accepted", "rejected"] = "accepted" if status == "accepted" else "rejected"
-    yield PastRow(
-        step=day[:10], train=without, before=without, after=with_it, verdict=verdict, reason=said
-    )
+def _earlier(result: Result, skill: SkillResult) -> str:
+    """Say what an earlier run has measured of a skill."""
+    day, model = result.started[:10], result.models.get("target", "the tests' own agent")
+    said = f"earlier, {day}: {_WORDS[skill.status]} {model}"
+    if skill.suite and skill.suite.after:
+        without, with_it = skill.suite.before.rate, skill.suite.after.rate
+        said += f": {words.percent(without)} to {words.percent(with_it)} with it"
+    return f"{said}; pytest-skillopt show --list has all runs"
 
 
 def measure_noise(run: Run, skill: str) -> SkillResult:

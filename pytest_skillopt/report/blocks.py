@@ -13,7 +13,7 @@ from pytest_skillopt.run.result import Arm, Rate
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_skillopt.run.result import RolloutSample
+    from pytest_skillopt.run.result import RolloutSample, StepRow
 
 
 class Code(str):
@@ -85,11 +85,9 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Pass rates over steps or days; only a page draws them."""
+    """Pass rates over steps; only a page draws them."""
 
-    rows: Sequence[Any]
-    """``StepRow`` or ``PastRow``."""
-    over_time: bool = False
+    rows: Sequence[StepRow]
 
 
 @dataclass(frozen=True, slots=True)

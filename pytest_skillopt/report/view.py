@@ -128,8 +128,6 @@ def _skill(result: Result, skill: SkillResult, top: Advice) -> Iterator[Block]:
         of_tasks.append(Paragraph(listed, "hint"))
     if of_tasks:
         yield Section("Tasks", tuple(of_tasks))
-    if len(skill.history) > 1:
-        yield _history(skill)
     if skill.steps:
         yield _steps(skill.steps)
     dropped = [row for row in skill.edits if row.status != "accepted"]
@@ -325,16 +323,6 @@ def _rank(row: TaskRow) -> tuple[int, float, list[tuple[int, str]]]:
     rate = figures.pass_rate(row.before)
     place = list(figures.CHANGES).index(row.change)
     return place, -1.0 if rate is None else rate, figures.in_order(row.id)
-
-
-def _history(skill: SkillResult) -> Section:
-    head = ("day", "without", "with", "verdict")
-    rows = [
-        (row.step, words.percent(row.before), words.percent(row.after), row.reason)
-        for row in skill.history
-    ]
-    blocks = Curve(skill.history, over_time=True), Table(head, "lrrl", tuple(rows))
-    return Section(f"{words.plural(len(rows), 'measurement')} over time", blocks, is_folded=True)
 
 
 def _steps(steps: Sequence[StepRow]) -> Section:

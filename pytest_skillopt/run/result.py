@@ -310,23 +310,6 @@ class CostRow(_Record):
         return 100 * (after / self.tokens_before - 1) if self.tokens_before else 0.0
 
 
-class PastRow(_Record):
-    """One of the measurements of a skill over time, for a chart."""
-
-    step: str
-    """Day, ISO 8601."""
-    train: float
-    """Pass rate without the skill, in [0, 1]."""
-    before: float
-    """The same."""
-    after: float
-    """Pass rate with it, in [0, 1]."""
-    verdict: Literal["accepted", "rejected", "unmeasured"]
-    """Sign of the verdict: accepted is the good one."""
-    reason: str
-    """The verdict, with the model."""
-
-
 class _Skill(_Record):
     """Skill of a result and its versions, which come first in ``result.json``."""
 
@@ -387,8 +370,6 @@ class SkillResult(Findings, _Skill):
     an A/A run."""
     verdict: dict[str, Any] | None = None
     """The deciding verdict with its evidence (``Verdict.to_json``)."""
-    history: list[PastRow] = Field(default_factory=list)
-    """Measurements of the skill over time, this one last; empty for most modes."""
 
 
 class TargetRow(_Record):

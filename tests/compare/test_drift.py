@@ -96,17 +96,8 @@ def test_a_skill_that_a_model_needs_and_the_next_one_does_not(
     assert f"earlier, {before}" in shown
     assert f"note: {other.name} is left out of the history: its result.json is not a" in shown
     (now,) = second["skills"]
-    rows = [(row["after"], row["verdict"], row["reason"]) for row in now["history"]]
-    assert rows == [
-        (1, "accepted", "helps openai:old: 0.0 % to 100.0 % with it"),
-        (1, "rejected", "not shown to help openai:new: 100.0 % to 100.0 % with it"),
-    ]
     assert now["suite"]["before"]["samples"] == now["suite"]["after"]["samples"] == WHOLE
     assert now["patch"] == ""
-
-    pages = [page.read_text() for page in sorted(project.root.glob(".skillopt/runs/*/report.html"))]
-    assert ["over time" in page for page in pages] == [False, True]
-    assert "not shown to help openai:new" in pages[1]
 
     monkeypatch.chdir(project.skill.parent)
     capsys.readouterr()
@@ -163,8 +154,7 @@ def test_a_cap_decides_nothing_and_the_same_command_goes_on(project: Project) ->
     assert project.measure("old")[0] == 0
     assert len(project.asked) == WHOLE, "nothing is asked twice"
     undecided, helps = (result["skills"][0] for result in project.results())
-    assert (undecided["status"], undecided["history"]) == ("unmeasured", [])
-    assert [row["verdict"] for row in helps["history"]] == ["accepted"], "it is its first"
+    assert (undecided["status"], helps["status"]) == ("unmeasured", "accepted")
 
 
 def test_after_a_kill_nothing_that_was_paid_is_asked_again(project: Project) -> None:

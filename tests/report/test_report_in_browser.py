@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import made_results
 import pytest
-from made_results import with_skill
 
 from pytest_skillopt.report.page import render_html
-from pytest_skillopt.run.result import PastRow, Result
+from pytest_skillopt.run.result import Result
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -102,56 +101,6 @@ def test_nothing_overflows_or_overlaps_and_nothing_is_fetched(
 
 
 EVIL = "<script>document.title='owned'</script><svg onload=document.title='owned'>\u202e"
-
-
-def past(number: int, text: str = "") -> list[PastRow]:
-    signs: tuple[Literal["accepted", "unmeasured", "rejected"], ...]
-    signs = ("accepted", "unmeasured", "rejected")
-    return [
-        PastRow(
-            step=text or f"2026-{i % 12 + 1:02}-02",
-            train=i / number,
-            before=i / number,
-            after=1 - i / (3 * number),
-            verdict=signs[i % 3],
-            reason=text or "still helps (openai:gpt-5)",
-        )
-        for i in range(number)
-    ]
-
-
-@pytest.mark.parametrize(("number", "text"), [(2, ""), (25, EVIL + "wide" * 400)])
-def test_the_history_is_a_chart_without_a_script(
-    browser: Any, make_result: MakeResult, tmp_path: Path, number: int, text: str
-) -> None:
-    result = make_result(mode="evaluate", status="measured", tasks=4)
-    file = tmp_path / "report.html"
-    page = render_html(with_skill(result, history=past(number, text)))
-    assert "<script" not in page
-    file.write_text(page, encoding="utf-8")
-    browser.open(file, width=WIDTHS[0])
-    browser.evaluate("for (const e of document.querySelectorAll('details')) e.open = true")
-    chart = (
-        "[...document.querySelectorAll('figure.chart svg.curve')].find(e => e.checkVisibility())"
-    )
-    for width in WIDTHS:
-        browser.show(width=width)
-        assert browser.evaluate(f"{chart}.querySelectorAll('g').length") == number
-        top, low = (
-            browser.evaluate(f"{chart}.querySelector('{of}').getBoundingClientRect().{end}")
-            for of, end in (("g:last-of-type > *", "top"), ("polyline", "bottom"))
-        )
-        assert top < low, "with the skill more passes"
-        assert browser.evaluate("document.documentElement.scrollWidth") <= width
-        assert browser.evaluate(SPILLS) == []
-    assert browser.evaluate("document.querySelectorAll('script, svg[onload]').length") == 0
-    assert "owned" not in browser.evaluate("document.title")
-    assert browser.complaints() == []
-
-
-def test_one_measurement_is_no_chart(make_result: MakeResult) -> None:
-    result = make_result(mode="evaluate", status="measured", tasks=4)
-    assert "Over time" not in render_html(with_skill(result, history=past(1)))
 
 
 def test_the_path_of_a_skill_breaks_between_its_parts(browser: Any, report: Path) -> None:

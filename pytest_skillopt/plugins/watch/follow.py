@@ -157,7 +157,7 @@ class Follower:
         result = self._result()
         done = self._done
         told: dict[str, Any] = {"state": "not running", "phase": "", "left": None}
-        told |= {"said": None, "measured": [], "history": []}
+        told |= {"said": None, "measured": []}
         told |= {**self._of_run(), **self._progress(done)}
         if result is not None:
             told |= {"state": "finished", **result}
@@ -228,8 +228,7 @@ class Follower:
             cannot = Advice("Its result cannot be read", full_stop(stored.problem), "careful")
             return {"said": asdict(cannot)}
         shown = view(result)
-        past = [row.model_dump() for skill in result.skills[:1] for row in skill.history]
-        return {"said": asdict(shown.advice), "measured": list(_rates(shown)), "history": past}
+        return {"said": asdict(shown.advice), "measured": list(_rates(shown))}
 
     def transcript(self, offset: int) -> dict[str, Any] | None:
         """Return one rollout as the journal has it, by its offset there."""

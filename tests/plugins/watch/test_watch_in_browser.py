@@ -14,7 +14,6 @@ from patience import PATIENCE
 from pytest_skillopt.plugins.watch.server import Watch
 from pytest_skillopt.report.blocks import Table, cell, plain
 from pytest_skillopt.report.view import view
-from pytest_skillopt.run.result import PastRow, Result, SkillResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,42 +115,6 @@ def test_hostile_text_is_text(browser: Browser, watched: tuple[Path, Watch]) -> 
     assert "onerror" in browser.evaluate("document.getElementById('panel').textContent")
     assert "owned" not in browser.evaluate("document.title")
     assert "\u202e" not in browser.evaluate("document.body.textContent")
-    assert browser.complaints() == []
-
-
-def test_a_finished_measurement_shows_the_ones_before_it(
-    browser: Browser, watched: tuple[Path, Watch]
-) -> None:
-    run, server = watched
-    write_journal(run).close()
-    history = [
-        PastRow(
-            step=f"2026-0{month}-02" if month < 3 else HOSTILE,
-            train=0.5,
-            before=0.5,
-            after=1 - month / 10,
-            verdict="accepted" if month < 5 else "rejected",
-            reason=HOSTILE,
-        )
-        for month in range(1, 7)
-    ]
-    skill = SkillResult(
-        path="SKILL.md", name="s", before="0", after="1", status="rejected", reason="r",
-        history=history,
-    )  # fmt: skip
-    result = Result(
-        mode="compare", run=run.name, started="2026-06-02T00:00:00Z", seconds=1, status="rejected",
-        reason="r", command=["pytest"], skills=[skill],
-    )  # fmt: skip
-    (run / "result.json").write_text(result.dump())
-    show(browser, server.url, width=390)
-    wait_for(browser, "document.querySelectorAll('#plot circle:not(.train)').length === 6")
-    assert browser.evaluate("document.querySelectorAll('#plot circle.rejected').length") == 2
-    assert "over time" in browser.evaluate("document.getElementById('curve').textContent")
-    key = browser.evaluate("document.getElementById('key').textContent")
-    assert HOSTILE.removesuffix("\u202e") in key
-    assert browser.evaluate("document.querySelectorAll('main img, main script').length") == 0
-    assert browser.evaluate("document.documentElement.scrollWidth") <= 390
     assert browser.complaints() == []
 
 

@@ -73,7 +73,7 @@ function head(state) {
 function skillsOf(rows) {
   return [...new Set(rows.map((row) => row.skill))];
 }
-function curve(steps, room = 26) {
+function curve(steps) {
   const points = steps.filter((step) => step.train !== null);
   $("curve").hidden = points.length < 1;
   if (!points.length) return;
@@ -85,12 +85,12 @@ function curve(steps, room = 26) {
   };
   const width = Math.max(320, Math.min(1000, $("plot").clientWidth || 640)), height = 220;
   const x = (i) => 44 + ((width - 60) * (i + 0.5)) / steps.length, y = (rate) => 12 + (height - 44) * (1 - rate);
-  const plot = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": points.map((s) => `${room > 26 ? "" : "step "}${s.step}: ${percent(s.train)}`).join("; ") });
+  const plot = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": points.map((s) => `step ${s.step}: ${percent(s.train)}`).join("; ") });
   for (const rate of [0, 0.25, 0.5, 0.75, 1]) {
     plot.append(svg("line", { class: "axis", x1: 44, x2: width - 8, y1: y(rate), y2: y(rate) }));
     plot.append(svg("text", { x: 38, y: y(rate) + 4, "text-anchor": "end" }, `${100 * rate} %`));
   }
-  const every = Math.ceil((steps.length * room) / (width - 60));
+  const every = Math.ceil((steps.length * 26) / (width - 60));
   steps.forEach((step, i) => i % every === 0 && plot.append(svg("text", { x: x(i), y: height - 10, "text-anchor": "middle" }, String(step.step))));
   const line = steps.map((step, i) => [step, i]).filter(([step]) => step.train !== null), skills = skillsOf(steps);
   for (const skill of skills) {
@@ -101,11 +101,6 @@ function curve(steps, room = 26) {
   steps.forEach((step, i) => step.after !== null && step.after !== undefined && plot.append(svg("circle", { class: step.verdict, cx: x(i), cy: y(step.after), r: 6 })));
   $("plot").replaceChildren(plot);
   const gated = steps.some((step) => step.after !== null && step.after !== undefined);
-  if (room > 26) {
-    $("curve-of").textContent = "of each measurement over time";
-    $("key").textContent = `Line: without the skill. Circles: with it. Last: ${steps.at(-1).reason}.`;
-    return;
-  }
   $("curve-of").textContent = "of the train tasks, after each step" + (gated ? ", and of the val tasks if the gate decided" : "");
   $("key").textContent = (skills.length > 1 ? `A line for each skill: ${skills.join(", ")}. ` : "")
     + (gated ? "Line: train. Circles: val, full if the gate accepted the candidate, empty if not." : "");
@@ -218,8 +213,7 @@ function filled(table, head, body) {
 function show(state) {
   head(state);
   figures(state);
-  if (state.history.length > 1) curve(state.history, 76);
-  else curve(state.steps);
+  curve(state.steps);
   tree(state);
   grid(state);
   filled($("spent"), ["role", "calls", "from the cache", "tokens in", "out", "cost"], Object.entries(state.spent).map(([role, used]) =>
