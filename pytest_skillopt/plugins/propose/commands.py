@@ -144,26 +144,11 @@ def _job(args: argparse.Namespace) -> int:
     sys.path.insert(0, str(Path.cwd()))  # as python -m pytest does
     job = _Job()
     code = int(pytest.main(arguments, plugins=[job, sys.modules[__name__]]))
-    write_outputs(_training_outputs(job.skills))
+    accepted = any(skill.status == "accepted" for skill in job.skills)
+    write_outputs({"accepted": "true" if accepted else "false"})
     if job.summary.is_file():
         _append("GITHUB_STEP_SUMMARY", job.summary.read_text(encoding="utf-8") + "\n")
     return code
-
-
-def _training_outputs(skills: Sequence[SkillResult]) -> dict[str, str]:
-    """Return the outputs ``accepted``, ``pass-rate-before`` and ``pass-rate-after`` of a run.
-
-    Pass rates are those of the whole suite, in [0, 1], for the first improved skill, else for the
-    first measured one; empty if nothing was measured.
-    """
-    accepted = [skill for skill in skills if skill.status == "accepted"]
-    suite = next((skill.suite for skill in accepted or skills if skill.suite), None)
-    after = suite.after if suite else None
-    return {
-        "accepted": "true" if accepted else "false",
-        "pass-rate-before": f"{suite.before.rate:.4f}" if suite else "",
-        "pass-rate-after": f"{after.rate:.4f}" if after else "",
-    }
 
 
 def write_outputs(values: Mapping[str, str]) -> None:

@@ -120,9 +120,7 @@ def test_nightly_job_ends_in_a_branch_whose_only_change_is_the_skill(
         **{"max-calls": "150"},
     )
     training.run(environ)
-    outputs = training.outputs()
-    assert outputs["accepted"] == "true"
-    assert float(outputs["pass-rate-before"]) < float(outputs["pass-rate-after"])
+    assert training.outputs() == {"accepted": "true"}
     result = json.loads((artifact / "proposal" / "result.json").read_bytes())
     assert result["skills"][0]["tasks"]
 

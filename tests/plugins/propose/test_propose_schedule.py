@@ -1,4 +1,4 @@
-"""Unattended trainings: the crontab and the timer of the page, and what ``job`` refuses."""
+"""Unattended trainings: the crontab and the timer of the page."""
 
 from __future__ import annotations
 
@@ -7,24 +7,16 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
-from tables import each_row
+from typing import TYPE_CHECKING
 
 from pytest_skillopt.cli import _parser, main
-from pytest_skillopt.errors import UserError
 from pytest_skillopt.plugins.propose.commands import training_arguments
+
+if TYPE_CHECKING:
+    import pytest
 
 PAGE = Path(__file__).parents[3] / "docs" / "ci.md"
 TO_PYTEST = "--skillopt-max-cost=5"
-
-
-def refused(*words: str) -> str:
-    """The reason for which the command ``job`` trains nothing."""
-    job = _parser(["job"]).parse_args(["job", *words])
-    with pytest.raises(UserError) as raised:
-        training_arguments(job)
-    return str(raised.value)
 
 
 def test_the_crontab_of_the_page_trains_and_then_proposes(tmp_path: Path) -> None:
@@ -64,16 +56,3 @@ def test_the_timer_of_the_page_starts_what_a_night_needs(
         command = [verify, "--user", "verify", str(tmp_path / "skillopt.timer")]
         environment = {"XDG_RUNTIME_DIR": str(tmp_path), "HOME": str(tmp_path)}
         subprocess.run(command, check=True, env=environment)
-
-
-@each_row(
-    ("words", "said"),
-    [
-        ([], "a job needs a spending cap"),
-        (["--max-cost=0"], "is not a number above 0"),
-        (["--args=--skillopt-max-cost=5"], "a job needs a spending cap"),
-        (["--max-cost=5", "--args=-k 'open"], "--args: No closing quotation"),
-    ],
-)
-def test_a_job_without_a_cap_is_refused(words: list[str], said: str) -> None:
-    assert said in refused(*words)
