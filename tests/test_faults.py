@@ -50,7 +50,6 @@ from socket_servers import SocketServers
 
 from pytest_skillopt.model.client import MOST_ANSWERED, Client
 from pytest_skillopt.rollouts import sampler
-from pytest_skillopt.rollouts.folders import SkillVersions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -239,13 +238,13 @@ def test_a_continued_run_goes_on_without_what_was_lost(project: FaultProject) ->
     # The first rollout of a guest is that of an agent that does nothing.
     project.write_tests(
         "with open(name, 'a') as file: count = file.tell(); file.write('.')\n"
-        "    if count == 1 and name[0] in 'ACG': raise ConnectionError('no database')"
+        "    if count == 1 and name[0] in 'ACE': raise ConnectionError('no database')"
     )
     lost = Counter[str]()
 
     def lose_two_calls(body: Body) -> str | Answer:
         asked = json.dumps(body["messages"])
-        for name in ("Eve", "Ida"):
+        for name in ("Cleo", "Eve"):
             if is_optimizer(body) and f"Greet {name}." in asked and lost[name] < MOST_ANSWERED:
                 lost[name] += 1
                 return project.server.answer.dropped()
@@ -256,7 +255,7 @@ def test_a_continued_run_goes_on_without_what_was_lost(project: FaultProject) ->
     project.run(*serial)
     whole, calls = outcome(project.result), project.server.calls
     assert [len(project.journal(kind)) for kind in ("lost", "unanswered")] == [3, 2]
-    for name in NAMES:
+    for name in project.names:
         (project.path / name).unlink()
     lost.clear()
     project.clear()
@@ -326,14 +325,14 @@ def _two_that_wait_for_one_reply(
     This is one of the first look: later the optimizer is asked beside the samples.
     """
     arguments = ("-p", "no:xdist", "--skillopt-cache=rw", *arguments)
-    one.server.hold(after=3)
+    one.server.hold(after=1)
     first = one.start(*arguments)
-    assert wait_for(functools.partial(_has_served, one, 4), first)
+    assert wait_for(functools.partial(_has_served, one, 2), first)
     log = other.path / "second.log"
     second = other.start(*arguments, f"--log-file={log}", "--log-file-level=INFO")
     waits = "pays for the same reply"
     assert wait_for(lambda: log.exists() and waits in log.read_text(), second)
-    assert one.server.calls == 4
+    assert one.server.calls == 2
     return [first, second]
 
 
@@ -485,8 +484,11 @@ IN_A_LOOP = """if name == "Ben" and not os.path.exists("interrupted"):
 """
 
 
-@pytest.mark.parametrize("test", [CATCHING, IN_A_LOOP], ids=["catching", "in-a-loop"])
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("test", "signum"),
+    [(CATCHING, signal.SIGTERM), (IN_A_LOOP, signal.SIGINT)],
+    ids=["catching", "loop"],
+)
 def test_an_interrupt_that_a_test_catches_ends_the_session_and_is_no_answer(
     project: FaultProject, undisturbed: list[dict[str, Any]], test: str, signum: int
 ) -> None:
@@ -565,9 +567,7 @@ def test_a_reference_that_is_added_during_the_run_leaves_the_skill_unwritten(
     assert "whisper.md was added during the run" in " ".join(output.split())
 
 
-def test_an_interrupt_while_the_optimizer_thinks_keeps_what_is_known(
-    project: FaultProject,
-) -> None:
+def test_an_interrupt_while_the_optimizer_thinks_keeps_what_is_known(project: FaultProject) -> None:
     thinking, go_on = threading.Event(), threading.Event()
 
     def answer(body: Body) -> str:
@@ -590,9 +590,6 @@ def test_an_interrupt_while_the_optimizer_thinks_keeps_what_is_known(
     assert project.result["status"] == "interrupted"
     assert f"--skillopt-resume={project.run_directory.name}" in output
     assert (project.run_directory / "report.html").exists()
-    project.server.reply = play
-    project.run(*WORKERS, f"--skillopt-resume={project.run_directory.name}")
-    assert project.result["status"] == "accepted"
 
 
 # Workers
@@ -805,7 +802,7 @@ def test_a_server_that_is_down_for_a_while_is_waited_for(
     assert project.journal("error") == []
 
 
-@pytest.mark.parametrize("asked", [5, 15])
+@pytest.mark.parametrize("asked", [1, 15])
 def test_a_run_whose_optimizer_is_gone_for_good_is_continued_with_another(
     project: FaultProject, undisturbed: list[dict[str, Any]], asked: int
 ) -> None:
@@ -821,7 +818,7 @@ def test_a_run_whose_optimizer_is_gone_for_good_is_continued_with_another(
     said = " ".join(project.run("-p", "no:xdist", expect=1).split())
     assert "HTTP 401: gone" in said
     assert "another skillopt_optimizer can continue the run" in said
-    assert ("a candidate was found, but the final comparison" in said.lower()) == (asked > 5)
+    assert ("a candidate was found, but the final comparison" in said.lower()) == (asked > 1)
     paid = project.journal("rollout")
     resume = ("-p", "no:xdist", "--skillopt-resume=latest")
     project.run(*resume, expect=1)
@@ -963,75 +960,44 @@ def test_a_cache_that_breaks_stops_the_run_and_is_named(
     assert outcome(project.result) == undisturbed
 
 
-def stumbling(original: Callable[..., Any], error: Exception) -> Callable[..., Any]:
-    """The same, but its second and its twentieth call raise the error."""
+STUMBLES = """
+import itertools
+from pytest_skillopt.rollouts.folders import SkillVersions
+from pytest_skillopt.rollouts.runner import RolloutRunner
+
+def stumbling(original, error):
     calls = itertools.count(1)
 
-    def stumble(*arguments: Any, **options: Any) -> Any:
+    def stumble(*arguments, **options):
         if next(calls) in (2, 20):
             raise error
         return original(*arguments, **options)
 
     return stumble
 
-
-FULL = OSError(28, "No space left on device")
-BUG = RuntimeError("what nobody has thought of")
-STUMBLES = f"""
-from pytest_skillopt.rollouts.runner import RolloutRunner
-
-original, calls = RolloutRunner._run, []
-
-def stumble(*arguments, **options):
-    calls.append(1)
-    if len(calls) in (2, 20):
-        raise {BUG!r}
-    return original(*arguments, **options)
-
 def pytest_configure(config):
     if hasattr(config, "workerinput"):
-        RolloutRunner._run = stumble
+        full = OSError(28, "No space left on device")
+        SkillVersions._materialise = stumbling(SkillVersions._materialise, full)
+        bug = RuntimeError("what nobody has thought of")
+        RolloutRunner._run = stumbling(RolloutRunner._run, bug)
 """
+"""The second and the twentieth call raise an error."""
 
 
-def test_a_rollout_for_which_the_disk_is_full_is_tried_again(
-    project: FaultProject, undisturbed: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    full = stumbling(SkillVersions._materialise, FULL)
-    monkeypatch.setattr(SkillVersions, "_materialise", full)
-    project.run("-p", "no:xdist")
-    assert outcome(project.result) == undisturbed
-    _check_errors(project, FULL)
-
-
-def test_where_a_rollout_cannot_be_run_by_a_worker_it_is_tried_again(
+def test_a_rollout_that_a_worker_cannot_run_is_tried_again(
     project: FaultProject, undisturbed: list[dict[str, Any]]
 ) -> None:
     (project.path / "conftest.py").write_text(STUMBLES)
     project.run(*WORKERS)
     assert outcome(project.result) == undisturbed
-    _check_errors(project, BUG)
-
-
-def _check_errors(project: FaultProject, error: Exception) -> None:
     errors = [entry["data"]["error"] for entry in project.journal("error")]
     assert {error["kind"] for error in errors} == {"internal"}
-    assert all(error.args[-1] in found["message"] for found in errors)
+    for words in ("No space left on device", "what nobody has thought of"):
+        assert any(words in error["message"] for error in errors)
 
 
 # Tests that misbehave
-
-NOISE = 'print("x" * 10_000_000); threading.Thread(target=time.sleep, args=(0.5,)).start()'
-
-
-def test_noise_and_threads_of_tests_change_nothing(
-    project: FaultProject, undisturbed: list[dict[str, Any]]
-) -> None:
-    project.write_tests(f"if name == {NAMES[0]!r}: {NOISE}")
-    project.run(*WORKERS)
-    assert outcome(project.result) == undisturbed
-    journal = project.run_directory / "journal.jsonl"
-    assert journal.stat().st_size < 2_000_000
 
 
 @pytest.mark.parametrize("workers", [(), WORKERS])
@@ -1053,40 +1019,18 @@ def test_a_process_that_a_test_forks_does_not_go_on_with_the_session(
     assert project.server.calls == calls
 
 
-def test_a_task_that_exits_fails_and_the_others_are_trained(project: FaultProject) -> None:
-    project.write_tests(f"if name == {NAMES[0]!r}: sys.exit('no more')")
-    project.run(*WORKERS)
-    (skill,) = project.result["skills"]
-    assert skill["status"] == "accepted"
-    after = {row["id"]: row["after"] for row in skill["tasks"]}
-    assert after.pop(f"test_greeting.py::test_greeting[{NAMES[0]}]")["passed"] == 0
-    assert all(0 < row["passed"] == row["n"] for row in after.values())
-    assert project.journal("error") == []
-
-
 # Workers
 
 OFFLINE = (*QUICK, "--skillopt-rollouts=1", "-k", "test_amounts")
 
 
-@pytest.fixture(scope="module")
-def in_this_process(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return _train_invoices(tmp_path_factory.mktemp("serial"), "-n", "0")
-
-
-def test_the_result_is_the_same_in_lanes_of_workers(
-    tmp_path: Path, in_this_process: dict[str, Any]
-) -> None:
-    assert _train_invoices(tmp_path, *WORKERS, "--skillopt-lanes=2") == in_this_process
-
-
-def test_the_result_is_the_same_on_other_machines(
-    tmp_path: Path, in_this_process: dict[str, Any], socket_servers: SocketServers
+def test_the_result_is_the_same_in_lanes_on_other_machines(
+    tmp_path: Path, socket_servers: SocketServers
 ) -> None:
     folders = [tmp_path / "first", tmp_path / "second"]
     specs = [socket_servers.start(copy_example(folder)) for folder in folders]
-    found = _train_invoices(tmp_path / "here", "--dist=load", *specs)
-    assert found == in_this_process
+    found = _train_invoices(tmp_path / "here", "--dist=load", *specs, "--skillopt-lanes=2")
+    assert found == _train_invoices(tmp_path / "serial", "-n", "0")
     assert not any((folder / ".skillopt").exists() for folder in folders)
 
 
@@ -1132,7 +1076,7 @@ def test_nothing_is_left_of_64_calls_in_flight(
     warm_sessions.ready()
     project.server.reply = answer
     threads, files = threading.active_count(), len(os.listdir("/proc/self/fd"))
-    evaluated = project.evaluate("--skillopt-rollouts=8", *arguments)
+    evaluated = project.evaluate("--skillopt-rollouts=16", *arguments)
     assert "96 rollouts" in evaluated
     project.run("-n2", "--skillopt-lanes=4", "--skillopt-max-rollouts=60")
 

@@ -18,7 +18,7 @@ REFUSED = "raise ConnectionError('connection refused')"
 
 @pytest.fixture
 def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) -> FaultProject:
-    return FaultProject(pytester.path, chat_server, pytester)
+    return FaultProject(pytester.path, chat_server, pytester, guests=12)
 
 
 @pytest.mark.parametrize("search", SEARCHES)

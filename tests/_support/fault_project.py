@@ -1,8 +1,8 @@
 """A small project that is trained against a loopback server, and what its training comes to.
 
-Each guest wants an exclamation mark, some want to be welcomed too, and one rule that the optimizer
-proposes breaks a task: so edits are accepted and rejected. Every reply is a function of only its
-request, so whatever disturbs a training, its verdicts must be those of an undisturbed one.
+Each guest wants an exclamation mark, and one rule that the optimizer proposes takes it away: so an
+edit is accepted and one is given up. Every reply is a function of only its request, so whatever
+disturbs a training, its verdicts must be those of an undisturbed one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ SKILL = b"---\nname: greeting\ndescription: Greets guests.\n---\n# Greeting\n\nS
 NAMES = ("Ada", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hal", "Ida", "Jo", "Kim", "Lea")
 RULES = {
     "exclamation": "End every greeting with an exclamation mark.",
-    "welcome": "Add a word of welcome.",
     "whisper": "Whisper, and never raise your voice.",
 }
 SPLITS = ("train", "val", "train", "val", "train", "test") * 2
@@ -35,7 +34,7 @@ import os, pytest, sys, threading, time
 
 GUESTS = [
     pytest.param(name, id=name, marks=pytest.mark.skill_task(split=split))
-    for name, split in zip({NAMES}, {SPLITS})
+    for name, split in list(zip({NAMES}, {SPLITS}))[:COUNT]
 ]
 
 @pytest.mark.parametrize("name", GUESTS)
@@ -44,8 +43,6 @@ def test_greeting(skill_agent, name):
     misbehave(name)
     reply = skill_agent(f"Greet {{name}}.")
     assert reply.endswith("!"), "no exclamation mark"
-    if len(name) == 3:
-        assert "welcome" in reply, "no word of welcome"
 """
 QUICK = (
     "--skillopt-rollouts=1",
@@ -58,17 +55,14 @@ QUICK = (
 
 
 def play(body: Body) -> str:
-    """The target follows the rules that the skill states; the optimizer proposes one of them."""
+    """The target follows the rules that the skill states; the optimizer proposes them."""
     if is_optimizer(body):
-        asked = json.dumps(body["messages"])
-        rule = "welcome" if "no word of welcome" in asked else "exclamation"
-        rules = [rule, "whisper"] if "Gus" in asked else [rule]
+        rules = RULES if "Eve" in json.dumps(body["messages"]) else ["exclamation"]
         edits = [{"op": "append", "target": "", "content": RULES[rule]} for rule in rules]
         return json.dumps({"reasoning": "the replies lack it", "edits": edits})
     skill, name = (body["messages"][i]["content"] for i in (0, -1))
-    welcome = " and welcome" if RULES["welcome"] in skill else ""
     loud = RULES["exclamation"] in skill and RULES["whisper"] not in skill
-    return f"Hello{name[5:-1]}{welcome}{'!' if loud else '.'}"
+    return f"Hello{name[5:-1]}{'!' if loud else '.'}"
 
 
 def is_optimizer(body: Body) -> bool:
@@ -79,9 +73,15 @@ class FaultProject:
     """A project in a folder of its own, whose models are played by ``server``."""
 
     def __init__(
-        self, path: Path, server: ChatServer, pytester: pytest.Pytester | None = None
+        self,
+        path: Path,
+        server: ChatServer,
+        pytester: pytest.Pytester | None = None,
+        *,
+        guests: int = 6,
     ) -> None:
         self.path = path
+        self.names = NAMES[:guests]
         self._pytester = pytester
         self.server = server
         server.reply = play
@@ -98,7 +98,8 @@ class FaultProject:
     def write_tests(self, misbehaviour: str = "pass") -> None:
         """``misbehaviour`` is a statement in which ``name`` is the guest; every task begins so."""
         definition = f"\ndef misbehave(name):\n    {misbehaviour}\n"
-        (self.path / "test_greeting.py").write_text(TESTS + definition)
+        count = f"COUNT = {len(self.names)}"
+        (self.path / "test_greeting.py").write_text(count + TESTS + definition)
 
     def start(
         self, *arguments: str, env: Mapping[str, str] | None = None, largest_file: int = 0

@@ -156,7 +156,7 @@ def keys(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) -> FaultProject:
-    project = FaultProject(pytester.path, chat_server, pytester)
+    project = FaultProject(pytester.path, chat_server, pytester, guests=12)
     project.write_tests(WHERE)
     for command in (("init", "-q"), ("add", "."), ("commit", "-qm", "A suite")):
         subprocess.run(["git", *command], cwd=project.path, check=True)
