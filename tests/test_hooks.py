@@ -103,8 +103,8 @@ class Project:
             )
         )
 
-    def use(self, hook: str) -> None:
-        (self.path / "conftest.py").write_text(example(hook))
+    def use(self, *hooks: str) -> None:
+        (self.path / "conftest.py").write_text("\n".join(map(example, hooks)))
 
     def run(self, *arguments: str) -> pytest.RunResult:
         return self._pytester.runpytest_inprocess(*arguments)
@@ -139,12 +139,13 @@ def project(
 
 def test_every_example_is_run_here() -> None:
     assert len(HOOKS) == 21
+    here = Path(__file__).read_text()
     for hook in HOOKS:
         code = example(hook)
         compile(code, hook, "exec")
         assert code.startswith(("# conftest.py\n", "# greeter.py"))
         assert re.search(rf"^def {hook}\(", code, re.MULTILINE), hook
-        assert f"test_{hook.removeprefix('pytest_skillopt_')}" in globals(), hook
+        assert f'"{hook}"' in here, hook
 
 
 @each_row("hook", HOOKS)
@@ -197,14 +198,18 @@ def test_classify_error(project: Project) -> None:
     assert errors[0]["message"] == "the database is busy: database is locked"
 
 
-@each_row("where", [("-p", "no:xdist"), ("-n1",), ("-n1", "--skillopt-lanes=2")])
+RAISED = "pytest_skillopt_classify_error in {conftest}: ZeroDivisionError: division by"
+
+
 @each_row(
-    ("body", "said"),
+    ("body", "said", "where"),
     [
-        ("1 / 0", "pytest_skillopt_classify_error in {conftest}: ZeroDivisionError: division by"),
+        ("1 / 0", RAISED, ("-p", "no:xdist")),
+        ("1 / 0", RAISED, ("-n1",)),
         (
             "return 'busy'",
             "pytest_skillopt_classify_error in {conftest} returned str: an InfraError",
+            ("-n1", "--skillopt-lanes=2"),
         ),
     ],
 )
@@ -222,21 +227,25 @@ def test_a_fault_of_a_hook_in_a_rollout_ends_the_run_by_its_name(
     assert len(project.prompts("worker")) - before <= 2, "nothing is tried again"
 
 
-def test_step(project: Project) -> None:
-    project.use("pytest_skillopt_step")
+def test_step_prompt_check_edit_and_update(project: Project) -> None:
+    project.edits = [FUSS, RULE]
+    project.use(
+        "pytest_skillopt_step",
+        "pytest_skillopt_prompt",
+        "pytest_skillopt_check_edit",
+        "pytest_skillopt_update",
+    )
     project.run("--skillopt-train")
     told = (project.path / "steps.txt").read_text().splitlines()
-    steps = project.result["skills"][0]["steps"]
-    assert told == [f"{s['step']} {s['verdict']} {s['reason']}" for s in steps]
+    (skill,) = project.result["skills"]
+    assert told == [f"{s['step']} {s['verdict']} {s['reason']}" for s in skill["steps"]]
     assert any("1 kept" in line for line in told)
-
-
-def test_prompt(project: Project) -> None:
-    project.use("pytest_skillopt_prompt")
-    project.run("--skillopt-train")
     first = project.prompts("thinker")[0]
     assert re.search(r"Propose at most \d+ edits, one short sentence each, in French\.", first)
     assert "You improve a skill" not in first
+    (refused,) = (edit["why"] for edit in skill["edits"] if FUSS in edit["content"])
+    assert refused == "an edit must be short: at most twelve words"
+    assert f"\n- {RULE}\n" in project.skill
 
 
 def test_reflect(project: Project) -> None:
@@ -272,40 +281,25 @@ def test_select(project: Project) -> None:
     project.use("pytest_skillopt_select")
     conftest = project.path / "conftest.py"
     conftest.write_text(conftest.read_text().replace("context.budget", "1"))
-    project.run("--skillopt-train", "--skillopt-search=batch")
+    published = "-oskillopt_published={epochs: 1}"
+    project.run("--skillopt-train", "--skillopt-search=batch", published)
     assert RULE in project.skill
     assert FUSS not in project.skill
 
 
-def test_update(project: Project) -> None:
-    project.use("pytest_skillopt_update")
-    assert project.run("--skillopt-train").ret == 0
-    assert f"\n- {RULE}\n" in project.skill
-
-
-def test_opened(project: Project) -> None:
-    project.use("pytest_skillopt_opened")
+def test_opened_result_report_and_finished(project: Project) -> None:
+    project.use(
+        "pytest_skillopt_opened",
+        "pytest_skillopt_result",
+        "pytest_skillopt_report",
+        "pytest_skillopt_finished",
+    )
     project.run("--skillopt")
-    assert "8 tasks on this machine" in project.result["notes"]
-
-
-def test_finished(project: Project) -> None:
-    project.use("pytest_skillopt_finished")
-    project.run("--skillopt")
-    assert (project.run_directory / "done.txt").read_text() == "measured"
-
-
-def test_result(project: Project) -> None:
-    project.use("pytest_skillopt_result")
-    project.run("--skillopt")
-    assert "it was a evaluate run" in project.result["notes"]
-
-
-def test_report(project: Project) -> None:
-    project.use("pytest_skillopt_report")
-    project.run("--skillopt")
+    notes = project.result["notes"]
+    assert {"8 tasks on this machine", "it was a evaluate run"} <= set(notes)
     text = (project.run_directory / "status.txt").read_text()
     assert text == f"measured: {project.result['reason']}"
+    assert (project.run_directory / "done.txt").read_text() == "measured"
 
 
 def test_task(project: Project) -> None:
@@ -330,15 +324,6 @@ def test_an_unknown_field_of_a_task_is_refused(project: Project) -> None:
     assert_refused(project.run("--skillopt"), "*pytest_skillopt_task: 'agents' is none of agent, *")
 
 
-def test_check_edit(project: Project) -> None:
-    project.edits = [FUSS, RULE]
-    project.use("pytest_skillopt_check_edit")
-    project.run("--skillopt-train")
-    refused = {e["content"]: e["why"] for e in project.result["skills"][0]["edits"]}
-    assert refused[FUSS] == "an edit must be short: at most twelve words"
-    assert RULE in project.skill
-
-
 def test_lint_rules(project: Project) -> None:
     loud = "ALWAYS end a greeting with an exclamation mark."
     project.edits = [loud]
@@ -350,17 +335,12 @@ def test_lint_rules(project: Project) -> None:
     assert loud in project.skill
 
 
-def test_searches(project: Project) -> None:
-    project.use("pytest_skillopt_searches")
+def test_searches_and_rules(project: Project) -> None:
+    project.use("pytest_skillopt_searches", "pytest_skillopt_rules")
     told = project.run("--skillopt-train", "--skillopt-search=other")
     told.stderr.fnmatch_lines(["*skillopt_search: 'other' is not one of trials, *last*"])
-    project.run("--skillopt-train", "--skillopt-search=last")
+    project.run("--skillopt-train", "--skillopt-search=last", "-oskillopt_gate=none-lost")
     assert project.result["status"] == "accepted"
-
-
-def test_rules(project: Project) -> None:
-    project.use("pytest_skillopt_rules")
-    project.run("--skillopt-train", "-oskillopt_gate=none-lost")
     gates = {step["gate"] for step in project.result["skills"][0]["steps"]}
     assert gates - {""} == {"none-lost"}
     assert RULE in project.skill
@@ -423,6 +403,8 @@ def test_a_runner_that_fails_keeps_what_was_paid_and_is_named(
     assert "INTERNALERROR" not in done.stdout.str()
     assert f"gw0: pytest_skillopt_runner in {conftest}: OSError: late" in done.stdout.str()
     assert project.result["rollouts"] > 1
+    if "boom" not in line:
+        return
     cause.unlink()
     _, *arguments = shlex.split(project.result["resume"])
     whole = project.run(*arguments)
