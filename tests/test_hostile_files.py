@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
+import warm_sessions
 from refusals import assert_refused
 from skill_project import run_git
 
@@ -45,7 +46,7 @@ def test_a_path_that_would_steer_a_terminal_is_shown_in_plain_text(
     printed = ""
     for _ in range(2):  # without the file, then with it
         for mode in (["--skillopt"], ["--skillopt-train", "--collect-only"]):
-            found = project.runpytest_subprocess(*mode)
+            found = warm_sessions.run(*mode, cwd=project.path)
             printed += found.stdout.str() + found.stderr.str()
         (project.path / name).parent.mkdir(exist_ok=True)
         (project.path / name).write_text(SKILL)
@@ -63,7 +64,7 @@ def test_a_message_that_would_steer_a_terminal_or_a_ci_is_shown_in_plain_text(
     failing = f'{mark}def test_failing(skill): assert not skill.text, "{steering}"\n'
     skipped = f'{mark}def test_skipped(skill): pytest.skip("{steering}")\n'
     project.makepyfile(test_it=f"import pytest\n\n{failing}\n{skipped}")
-    result = project.runpytest_subprocess("--skillopt", "-rs")
+    result = warm_sessions.run("--skillopt", "-rs", cwd=project.path)
     printed = result.stdout.str() + result.stderr.str()
     assert printed.count("bad") >= 2
     assert "\x1b" not in printed

@@ -267,14 +267,17 @@ def test_an_evaluation_in_which_all_is_skipped_says_so_and_why(project: Project)
     )
 
 
-def test_a_task_that_skips_itself_beside_a_measured_one_says_why(project: Project) -> None:
+def test_tasks_that_are_skipped_beside_a_measured_one_say_why(project: Project) -> None:
     (project.path / "test_greeting.py").write_text(
         "import pytest\n\n@pytest.mark.skill_task\ndef test_later(skill): pytest.skip('later')\n"
+        "@pytest.mark.skill_task\n@pytest.mark.skip\ndef test_never(skill): pass\n"
         "@pytest.mark.skill_task\ndef test_now(skill): pass\n"
     )
+    never = "*1 task always skipped: no reason is given"
     result = project.run("--skillopt", "-rs")
     result.assert_outcomes(passed=1, skipped=1)
-    result.stdout.fnmatch_lines(["SKIPPED*: skipped in every rollout: later"])
+    result.stdout.fnmatch_lines([never, "SKIPPED*: skipped in every rollout: later"])
+    project.run("--skillopt", "--collect-only").stdout.fnmatch_lines([never])
 
 
 SKIPPED = """
@@ -307,7 +310,7 @@ def test_a_suite_that_is_always_skipped_says_why(project: Project, mode: tuple[s
     ran.stdout.no_fnmatch_line("*no task was found*")
 
 
-@pytest.mark.parametrize("more", [(), ("--collect-only",), ("-n1",)], ids=" ".join)
+@each_row("more", [(), ("--collect-only",), ("-n1",)])
 def test_a_suite_without_a_task_names_the_marker(project: Project, more: tuple[str, ...]) -> None:
     (project.path / "test_greeting.py").write_text("def test_it(): pass\n")
     ran = project.run("--skillopt-train", *more)
@@ -315,15 +318,6 @@ def test_a_suite_without_a_task_names_the_marker(project: Project, more: tuple[s
     ran.stdout.fnmatch_lines(
         ["*1 test without the marker skill_task: left out", "*@pytest.mark.skill_task*"]
     )
-
-
-def test_one_task_that_is_always_skipped_is_told_beside_the_others(project: Project) -> None:
-    text = (project.path / "test_greeting.py").read_text()
-    more = "\n@pytest.mark.skill_task\n@pytest.mark.skip\ndef test_later(skill): pass\n"
-    (project.path / "test_greeting.py").write_text(text + more)
-    for arguments in (("--skillopt", "--skillopt-rollouts=1"), ("--skillopt", "--collect-only")):
-        ran = project.run(*arguments)
-        ran.stdout.fnmatch_lines(["*1 task always skipped: no reason is given"])
 
 
 @pytest.mark.parametrize("cap", ["--skillopt-max-calls=10", "--skillopt-max-rollouts=10"])
@@ -366,7 +360,7 @@ def test_a_task_that_could_not_be_measured_says_what_it_met(project: Project) ->
     )
 
 
-@pytest.mark.parametrize("mode", ["--skillopt", "--skillopt-train", "--skillopt-check=HEAD"])
+@each_row("mode", ["--skillopt", "--skillopt-train", "--skillopt-check=HEAD"])
 def test_the_plan_costs_no_call_and_leaves_no_file(project: Project, mode: str) -> None:
     result = project.run(mode, "--collect-only")
     assert result.ret == 0

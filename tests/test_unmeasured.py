@@ -11,7 +11,6 @@ from run_files import latest_result
 if TYPE_CHECKING:
     from chat_server import ChatServer
 
-SEARCHES = ["trials", "batch"]
 REFUSED = "raise ConnectionError('connection refused')"
 """An infrastructure error of each test that does not say that no test can be set up."""
 
@@ -21,23 +20,22 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
     return FaultProject(pytester.path, chat_server, pytester, guests=12)
 
 
-@pytest.mark.parametrize("search", SEARCHES)
+SKIPPED = "6 of 6 were skipped, such as test_greeting.py::"
+
+
 @pytest.mark.parametrize(
     ("misbehaviour", "options", "said"),
     [
-        ("pytest.skip('no license')", (), "6 of 6 were skipped, such as test_greeting.py::"),
+        ("pytest.skip('no license')", (), SKIPPED),
+        ("pytest.skip('no license')", ("--skillopt-search=batch",), SKIPPED),
         (REFUSED, ("-oskillopt_max_attempts=1",), "6 of 6 ended in an infrastructure error"),
-        (
-            REFUSED,
-            ("-oskillopt_max_attempts=9",),
-            "20 attempts in a row ended in infra",
-        ),
+        (REFUSED, ("-oskillopt_max_attempts=9",), "20 attempts in a row ended in infra"),
         ("pass", ("-oskillopt_max_attempts=1",), "no task can be set up, test_greeting.py::"),
     ],
-    ids=["skipped", "errors", "breaker", "set-up"],
+    ids=["skipped", "batch", "errors", "breaker", "set-up"],
 )
 def test_nothing_to_learn_from_is_no_result(
-    project: FaultProject, misbehaviour: str, options: tuple[str, ...], said: str, search: str
+    project: FaultProject, misbehaviour: str, options: tuple[str, ...], said: str
 ) -> None:
     project.write_tests(misbehaviour)
     if misbehaviour == "pass":
@@ -46,7 +44,7 @@ def test_nothing_to_learn_from_is_no_result(
         )
         path = project.path / "conftest.py"
         path.write_text(f"import pytest\n\n{broken}")
-    output = project.run("-p", "no:xdist", f"--skillopt-search={search}", *options, expect=1)
+    output = project.run("-p", "no:xdist", *options, expect=1)
     result = project.result
     assert result["status"] == result["skills"][0]["status"] == "unmeasured"
     assert said in result["reason"]

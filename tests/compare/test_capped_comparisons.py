@@ -72,8 +72,9 @@ COMPARISONS = {
 }
 
 
-@pytest.mark.parametrize("cap", ["calls", "tokens", "cost"])
-@pytest.mark.parametrize("verdict", list(COMPARISONS))
+@pytest.mark.parametrize(
+    ("verdict", "cap"), [("accepted", "calls"), ("rejected", "tokens"), ("helps", "cost")]
+)
 def test_a_clear_case_is_decided_with_what_a_cap_pays_for(
     project: Project, verdict: str, cap: str
 ) -> None:

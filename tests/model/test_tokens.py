@@ -99,14 +99,14 @@ def spent(pytester: pytest.Pytester, server: ChatServer, prices: str, *, own: bo
     return line.strip().removeprefix("cost").strip()
 
 
-@pytest.mark.parametrize("own", [False, True], ids=["skill_agent", "own agent"])
 @pytest.mark.parametrize(
-    ("prices", "cost"),
+    ("prices", "cost", "own"),
     [
-        ("worker=1.2/0/0.2", "$0.03"),
-        ("worker=1.2/0", "at most $0.12, with cached input at the full price"),
-        ("other=1/1", "not known (no price for the model; see skillopt_prices)"),
-        ("worker=0/0", "$0.00"),
+        ("worker=1.2/0/0.2", "$0.03", False),
+        ("worker=1.2/0/0.2", "$0.03", True),
+        ("worker=1.2/0", "at most $0.12, with cached input at the full price", False),
+        ("other=1/1", "not known (no price for the model; see skillopt_prices)", True),
+        ("worker=0/0", "$0.00", False),
     ],
 )
 def test_cached_input_is_priced_apart(

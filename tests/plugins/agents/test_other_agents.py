@@ -170,19 +170,18 @@ said = [json.loads(sys.stdin.readline()) for _ in range(7)]
 assert all("outcome" in one["result"] for one in said[:4]), said
 assert all(one["error"]["code"] == -32601 for one in said[4:]), said
 """
+TOO_DEEP = "print('[' * 100_000, flush=True)"
+NO_TEXT = "os.write(1, b'\\xff\\xfe {\\n\\n')"
+TO_OTHER_REQUESTS = "[send(id=n, result={'stopReason': 'refusal'}) for n in (0, 1, 99, 'x', None)]"
+IN_PARTS = "os.write(1, b'{\"jsonrpc\": '); os.write(1, b'\"2.0\"}\\n')"
+NO_MODES = "modes = 'abc'; mode = 'yolo'"
 ODD = {
-    "it nests too deeply": {"answer": "print('[' * 100_000, flush=True)"},
-    "it prints bytes that are not text": {"answer": "os.write(1, b'\\xff\\xfe {\\n\\n')"},
-    "its modes are none": {"session": "modes = 'abc'; mode = 'yolo'"},
-    "it answers other requests": {
-        "answer": "[send(id=n, result={'stopReason': 'refusal'}) for n in (0, 1, 99, 'x', None)]"
+    "it does not end": {"answer": f"{TOO_DEEP}\n{NO_TEXT}\n{IN_PARTS}{ASKS}", "after": FOREVER},
+    "it prints without end": {
+        "session": NO_MODES,
+        "answer": TO_OTHER_REQUESTS,
+        "after": FLOOD,
     },
-    "its message comes in parts": {
-        "answer": "os.write(1, b'{\"jsonrpc\": '); os.write(1, b'\"2.0\"}\\n')"
-    },
-    "it asks for what it may not": {"answer": ASKS},
-    "it does not end": {"after": FOREVER},
-    "it prints without end": {"after": FLOOD},
 }
 
 
