@@ -14,7 +14,6 @@ import pytest
 import warm_sessions
 from chat_server import Answer, asked_in
 from patience import PATIENCE
-from refusals import assert_refused
 from run_files import latest_result
 from sessions import clean_environment
 
@@ -200,16 +199,19 @@ def test_tests_are_handed_the_memory_document(remembering: Project) -> None:
     assert row["after"]["passed"] == row["after"]["n"] > 0
 
 
-def test_a_memory_document_that_cannot_be_trained(remembering: Project) -> None:
+def test_what_cannot_be_trained_is_named_with_the_way_out(remembering: Project) -> None:
+    """Of programs too: tests that pass say nothing of a script that no longer parses."""
     refused = {
         "../../MEMORY.md": "MEMORY.md: no such file",
         "../../../secret.md": "lies outside of the project",
         "../../LINK.md": "LINK.md: is a link; name ../../AGENTS.md",
-        "../../run.py": "run.py: only text documents are trained",
+        "scripts/*.py": "scripts/run.py: only text documents are trained (.md, ",
+        "references/*.md": "references/style.md: not UTF-8",
     }
     top = remembering.folder.parent.parent
     (top.parent / "secret.md").write_text("x")
-    (top / "run.py").write_text("x = 1\n")
+    remembering.write("scripts/run.py", "print(1)\n")
+    (remembering.folder / "references/style.md").write_bytes(b"caf\xe9")
     (top / "LINK.md").symlink_to("AGENTS.md")
     for name, words in refused.items():
         remembering.configure(files=name)
@@ -224,8 +226,6 @@ def test_a_note_reaches_no_file_outside_that_is_not_trained(tmp_path: Path) -> N
     (tmp_path / "AGENTS.md").write_bytes(b"mine\n")
     (tmp_path / ".AGENTS.md.x.tmp").write_bytes(b"theirs\n")
     stage(skill.parent, "references/a.md", "references/b.md")
-    home = Home(tmp_path / ".skillopt")
-    home.path.mkdir()
     skill.write_bytes(AFTER.main.data)
     versions = [
         (version | {MEMORY: Text(text)}).packed.decode()
@@ -235,9 +235,9 @@ def test_a_note_reaches_no_file_outside_that_is_not_trained(tmp_path: Path) -> N
         )
     ]
     for trained, said in ((Trained("*"), "outside of the skill's folder"), (Trained(MEMORY), "")):
-        (home.path / "writing-1.json").write_text(json.dumps(["skills/a/SKILL.md", *versions]))
-        (note,) = finish_writing(tmp_path, home, ["skills/a/SKILL.md"], trained)
-        assert said in note
+        home, _ = note(tmp_path, "skills/a/SKILL.md", *versions)
+        (told,) = finish_writing(tmp_path, home, ["skills/a/SKILL.md"], trained)
+        assert said in told
         text = b"mine\n" if said else b"theirs\n"
         assert (tmp_path / "AGENTS.md").read_bytes() == text
         assert (tmp_path / ".AGENTS.md.x.tmp").exists() is bool(said)
@@ -366,28 +366,6 @@ def test_files_that_the_setting_does_not_name_are_read_and_never_trained(project
     assert not any("# The file" in str(body["messages"]) for body in prompts)
 
 
-def test_a_file_that_is_no_text_is_named_with_the_way_out(project: Project) -> None:
-    (project.folder / "references/style.md").write_bytes(b"caf\xe9")
-    assert_refused(
-        project.train(), "*references/style.md: not UTF-8*leave it out of skillopt_files*"
-    )
-
-
-def test_a_program_is_not_trained(project: Project) -> None:
-    """Tests that pass say nothing of a script that no longer parses."""
-    (project.folder / "scripts").mkdir(exist_ok=True)
-    (project.folder / "scripts" / "run.py").write_text("print(1)\n")
-    project.configure(files="references/*.md, scripts/*.py")
-    result = project.train()
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    words = (
-        "*scripts/run.py: only text documents are trained (.md, *leave it out of skillopt_files*"
-    )
-    result.stderr.fnmatch_lines([words])
-    with pytest.raises(SkillError, match="only text documents"):
-        Trained("scripts/*.py").check("scripts/new.py")
-
-
 def test_no_version_writes_a_program(project: Project) -> None:
     """A version may come from an untrusted cache."""
     script = project.write("run.py", "print(1)\n")
@@ -396,6 +374,8 @@ def test_no_version_writes_a_program(project: Project) -> None:
     with pytest.raises(SkillError, match=r"run\.py: only text documents"):
         write_version(project.folder, "SKILL.md", before, after, Trained())
     assert script.read_text() == "print(1)\n"
+    with pytest.raises(SkillError, match="only text documents"):
+        Trained("scripts/*.py").check("scripts/new.py")
 
 
 def test_the_reading_tool_leaves_the_project_by_no_way(
@@ -466,6 +446,15 @@ def stage(folder: Path, *names: str) -> None:
         file.with_name(f".{file.name}.x.tmp").write_bytes(AFTER[name].data)
 
 
+def note(root: Path, skill: str, before: str, after: str) -> tuple[Home, Path]:
+    """Leave the note of a run that was killed while it wrote; return its place, too."""
+    home = Home(root / ".skillopt")
+    home.path.mkdir(exist_ok=True)
+    left = home.path / "writing-1.json"
+    left.write_text(json.dumps([skill, before, after]))
+    return home, left
+
+
 def on_disk(folder: Path) -> dict[str, bytes]:
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
@@ -514,10 +503,8 @@ def test_what_somebody_changed_after_the_kill_is_left_alone(tmp_path: Path) -> N
     (skill.parent / "references/a.md").write_bytes(AFTER["references/a.md"].data)
     skill.write_bytes(b"by hand\n")
     stage(skill.parent, "SKILL.md", "references/b.md")
-    home = Home(tmp_path / ".skillopt")
-    home.path.mkdir()
     versions = [version.packed.decode() for version in (BEFORE, AFTER)]
-    (home.path / "writing-1.json").write_text(json.dumps(["skills/SKILL.md", *versions]))
+    home, _ = note(tmp_path, "skills/SKILL.md", *versions)
     (said,) = finish_writing(tmp_path, home, ["skills/SKILL.md"], Trained())
     assert "stays half written" in said
     assert "changed during the run" in said
@@ -530,10 +517,8 @@ def test_a_note_alone_writes_no_skill(tmp_path: Path, more: dict[str, Text]) -> 
     skill = lay_out(tmp_path / "skills", BEFORE)
     forged = BEFORE | {"SKILL.md": Text(b"theirs\n"), **more}
     earlier = Version.from_bytes(b"old skill\n") | {"references/a.md": Text(b"x\n")}
-    home = Home(tmp_path / ".skillopt")
-    home.path.mkdir()
     versions = [version.packed.decode() for version in (earlier, forged)]
-    (home.path / "writing-1.json").write_text(json.dumps(["skills/SKILL.md", *versions]))
+    home, _ = note(tmp_path, "skills/SKILL.md", *versions)
     (said,) = finish_writing(tmp_path, home, ["skills/SKILL.md"], Trained())
     assert "stays half written" in said
     assert skill.read_bytes() == b"old skill\n"
@@ -543,13 +528,10 @@ def test_a_note_alone_writes_no_skill(tmp_path: Path, more: dict[str, Text]) -> 
 def test_a_note_writes_no_file_but_a_skill_of_the_suite(tmp_path: Path) -> None:
     victim = tmp_path / "conftest.py"
     victim.write_bytes(b"# mine\n")
-    home = Home(tmp_path / ".skillopt")
-    home.path.mkdir()
-    note = home.path / "writing-1.json"
-    note.write_text(json.dumps(["conftest.py", "# mine\n", "# theirs\n"]))
+    home, left = note(tmp_path, "conftest.py", "# mine\n", "# theirs\n")
     assert list(finish_writing(tmp_path, home, ["skills/SKILL.md"], Trained())) == []
     assert victim.read_bytes() == b"# mine\n"
-    assert note.exists()
+    assert left.exists()
 
 
 def test_a_move_that_fails_takes_those_before_it_back(
