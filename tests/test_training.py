@@ -335,6 +335,7 @@ def test_an_evaluation_that_met_a_cap_says_what_it_has_measured(project: Project
     said = skill["reason"].replace("-", "_")
     assert f": {rollouts} rollouts before a cap ended it: " in said
     assert cap.partition("=")[0].replace("-", "_").strip("_") in said
+    assert skill["reason"].endswith("; repeat the command to go on, after a cap with a higher one")
 
 
 def test_tasks_that_a_cap_left_out_are_skipped_and_named(project: Project) -> None:
@@ -412,29 +413,6 @@ def test_check_tells_a_worse_edit_and_names_what_broke(project: Project) -> None
     worse.stdout.fnmatch_lines(["*test_greeting*"])
     project.skill.write_bytes(good + b"\r\nBe kind.")
     assert project.run("--skillopt-check=HEAD").ret == 0
-    runs = project.runs
-    assert_refused(project.run("--skillopt-check=nowhere"), "*there is no git revision 'nowhere'*")
-    assert project.runs == runs
-
-
-def test_a_check_that_meets_a_cap_keeps_what_it_measured(project: Project) -> None:
-    commit(project.path, SKILL + b"\r\n\r\n" + RULE.encode())
-    project.skill.write_bytes(SKILL + b" Be kind.")
-    capped = (
-        "--skillopt-check=HEAD",
-        "--skillopt-max-rollouts=30",
-        "--skillopt-rollouts=1",
-    )
-    assert project.run(*capped).ret in (0, 1)
-    skill = project.result["skills"][0]
-    assert len(skill["tasks"]) == 8
-    assert project.run("--skillopt-check=HEAD", "--skillopt-max-rollouts=9").ret == 1
-    assert project.result["status"] == "unmeasured"
-    again = "repeat the command to go on, after a cap with a higher one"
-    assert "skillopt-max-rollouts" in project.result["reason"]
-    assert project.result["reason"].endswith(again)
-    project.run("--skillopt", "--skillopt-max-rollouts=9", "-oskillopt_seed=5")
-    assert project.result["reason"].endswith(f"--skillopt-max-rollouts=9 is reached; {again}")
 
 
 def commit(path: Path, skill: bytes) -> None:
@@ -513,18 +491,13 @@ def test_frontmatter_that_does_not_parse_is_left_alone(project: Project) -> None
     assert any("frontmatter" in note for note in project.result["notes"])
 
 
-@pytest.mark.parametrize("cap", ["--skillopt-max-calls=30", "--skillopt-max-rollouts=60"])
-def test_caps_are_kept_and_the_run_ends_cleanly(project: Project, cap: str) -> None:
-    result = project.run("--skillopt-train", cap)
+def test_a_cap_is_kept_and_the_run_ends_cleanly(project: Project) -> None:
+    result = project.run("--skillopt-train", "--skillopt-max-calls=30")
     assert result.ret in (0, 1)
-    assert (project.path / ".skillopt").exists()
-    limit = int(cap.rpartition("=")[2])
-    if "calls" in cap:
-        assert project.server.calls <= limit
-        assert project.skill.read_bytes() == SKILL
-        resume = f"--skillopt-resume={project.runs[0].name}"
-        result.stdout.fnmatch_lines(["Nothing to merge yet.", f"*{resume}"])
-    assert project.result["rollouts"] <= limit
+    assert project.server.calls <= 30
+    assert project.skill.read_bytes() == SKILL
+    resume = f"--skillopt-resume={project.runs[0].name}"
+    result.stdout.fnmatch_lines(["Nothing to merge yet.", f"*{resume}"])
 
 
 def test_a_run_that_ended_early_is_offered_once_and_only_where_it_would_be_taken(
