@@ -105,7 +105,8 @@ def rounds(executor: Executor, tasks: list[SkillTask]) -> None:
 def many(executor: Executor, tasks: list[SkillTask]) -> None:
     """Job: many rollouts; the controller's CPU time and a worker's memory as they go on."""
     marks = []
-    total, chunk = int(os.environ["ENGINE_MANY"]), 1_000
+    total = int(os.environ["ENGINE_MANY"])
+    chunk = 1_000
     for n in range(total // chunk):
         pages: list[int] = []
         _timed(executor, tasks, chunk, stream=str(n), pages=pages)
@@ -115,7 +116,9 @@ def many(executor: Executor, tasks: list[SkillTask]) -> None:
 
 def soak(executor: Executor, tasks: list[SkillTask]) -> None:
     """Job: model calls for so many seconds; what all processes hold early on and at the end."""
-    began, streams, marks = time.monotonic(), itertools.count(), []
+    began = time.monotonic()
+    streams = itertools.count()
+    marks = []
     for part in (0.1, 1.0):
         while time.monotonic() < began + part * float(os.environ["ENGINE_SECONDS"]):
             _timed(executor, tasks, 16, stream=str(next(streams)))
@@ -172,9 +175,11 @@ def pytest_configure(config: Any) -> None:
         def measured(self: Sampler, requests: Any) -> Any:
             warm = 2 * self.at_once
             take(self, requests[:warm])
-            cpu, started = cpu_of_tree(os.getpid()), time.perf_counter()
+            cpu = cpu_of_tree(os.getpid())
+            started = time.perf_counter()
             rollouts = take(self, requests)
-            seconds, cpu = time.perf_counter() - started, cpu_of_tree(os.getpid()) - cpu
+            seconds = time.perf_counter() - started
+            cpu = cpu_of_tree(os.getpid()) - cpu
             ended = [r.outcome for r in rollouts]
             assert ended.count("failed") == 9 * ended.count("passed"), Counter(ended)
             _tell(Taken(len(requests) - warm, warm, seconds, cpu).__dict__)
@@ -338,8 +343,10 @@ def measure_calls(shapes: list[Shape], waves: int) -> Iterator[Row]:
 
 def measure_starts(waves: int) -> Iterator[Row]:
     """Measure a worker until its first rollout and after its last, by the difference of two."""
-    few, many = Shape(2, 1), Shape(8, 1)
-    ours, plain = [], []
+    few = Shape(2, 1)
+    many = Shape(8, 1)
+    ours = []
+    plain = []
     with serving() as url:
         for shape in (few, few, many):  # the first compiles all modules
             taken, total = evaluate_suite(url, shape, waves * TASKS)
@@ -414,7 +421,8 @@ def _thread_pool(url: str, in_flight: int, calls: int) -> Taken:
 
     with ThreadPoolExecutor(in_flight) as pool:
         list(pool.map(call, range(2 * in_flight)))
-        cpu, started = time.process_time(), time.perf_counter()
+        cpu = time.process_time()
+        started = time.perf_counter()
         list(pool.map(call, range(calls)))
         seconds = time.perf_counter() - started
         return Taken(calls, 2 * in_flight, seconds, time.process_time() - cpu)
@@ -423,7 +431,9 @@ def _thread_pool(url: str, in_flight: int, calls: int) -> Taken:
 def measure_many(total: int) -> Iterator[Row]:
     marks = session(MEMORY, "many", "-n2", ENGINE_MANY=str(total))
     megabytes = os.sysconf("SC_PAGE_SIZE") / 2**20
-    first, middle, last = marks[0], marks[len(marks) // 2], marks[-1]
+    first = marks[0]
+    middle = marks[len(marks) // 2]
+    last = marks[-1]
     plain = _plain_worker_pages()
     yield Row(
         "memory of a worker over a plain one",

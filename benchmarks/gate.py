@@ -239,10 +239,12 @@ def minibatch(world: World, memory: dict[str, Any]) -> bool:
 
 def pace(world: World, memory: dict[str, Any]) -> bool:
     """PACE (arXiv 2606.08106): bet half on the discordant of 250 paired outcomes, alpha 0.05."""
-    wealth, tasks = 1.0, range(len(world.p))
+    wealth = 1.0
+    tasks = range(len(world.p))
     order = [task for _ in range(-(-250 // len(tasks))) for task in tasks][:250]
     for task in order:
-        new, old = world.roll(CANDIDATE, task), world.roll(INCUMBENT, task)
+        new = world.roll(CANDIDATE, task)
+        old = world.roll(INCUMBENT, task)
         wealth *= 1 + 0.5 * (new - old)
         if wealth >= 20:
             return True

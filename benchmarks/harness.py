@@ -154,7 +154,8 @@ def median(work: Any, times: int) -> float:
 
 def killed(folder: Path) -> int:
     """Folders and processes that are left of the example's training, killed in the middle."""
-    scratch, project = folder / "scratch", folder / "example"
+    scratch = folder / "scratch"
+    project = folder / "example"
     scratch.mkdir()
     ignored = shutil.ignore_patterns(".skillopt")
     shutil.copytree(Path(__file__).parents[1] / "example_project", project, ignore=ignored)

@@ -155,7 +155,8 @@ def train(name: str, cap: int, variant: Variant, seed: int, lanes: int = 1) -> R
     ).run()
     text = outcome.after.main.text
     useless, harmful, leaked = classify(world, text)
-    found, verdict = outcome.proposal.main.text, outcome.verdict
+    found = outcome.proposal.main.text
+    verdict = outcome.verdict
     decided = verdict.candidate_samples + verdict.incumbent_samples if verdict else 0
     return Run(
         gain_of(world, text),
@@ -190,7 +191,8 @@ def _run_naive(world: World, cap: int, seed: int) -> Run:
     loop = NaiveLoop(world, cap, seed)
     text = loop.run()
     useless, harmful, leaked = classify(world, text)
-    gain, false = gain_of(world, text), _false_accepts(world, [text])
+    gain = gain_of(world, text)
+    false = _false_accepts(world, [text])
     status = "unchanged" if text == world.start else "accepted"
     return Run(
         gain, false, loop.samples, loop.calls, useless, harmful, leaked, status, "", found=gain

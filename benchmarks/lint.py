@@ -38,7 +38,8 @@ def show_lint(lines: dict[str, list[str]]) -> bool:
     """Whether few enough ordinary lines are refused."""
     found = {kind: [(text, judge(text)) for text in texts] for kind, texts in lines.items()}
     counts = {kind: sum(bool(refused(f)) for _, f in rows) for kind, rows in found.items()}
-    ordinary, hostile = found["ordinary"], found["hostile"]
+    ordinary = found["ordinary"]
+    hostile = found["hostile"]
     shown = sum(bool(warned(f)) and not refused(f) for _, f in hostile)
     noted = sum(bool(warned(f)) and not refused(f) for _, f in ordinary)
     print(

@@ -93,7 +93,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first", type=int, default=0)
     args = parser.parse_args()
-    worlds, seeds = args.worlds.split(","), range(args.first, args.first + args.seeds)
+    worlds = args.worlds.split(",")
+    seeds = range(args.first, args.first + args.seeds)
     with ProcessPoolExecutor(2) as pool:
         found = list(pool.map(train, itertools.product(worlds, seeds, [args.cap])))
     print(f"{'world':10} {'rollouts':>22}  forecast over them: {', '.join(MOMENTS)}")

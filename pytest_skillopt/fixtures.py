@@ -34,18 +34,22 @@ def _skillopt_skill(request: pytest.FixtureRequest) -> Skill:
 
     with without_traceback():
         refuse_windows()
-    running, config = current(request.config), request.config
+    running = current(request.config)
+    config = request.config
     if running is not None:
-        found, folder = Version.unpack(running.content), running.skill_dir
+        found = Version.unpack(running.content)
+        folder = running.skill_dir
         file = running.request.skill
     else:
         with without_traceback():
             path = selected_skill(request)
             trained = Trained.of(Settings.from_config(config))
-            found, folder = read_version(path, config.rootpath, trained), path.parent
+            found = read_version(path, config.rootpath, trained)
+            folder = path.parent
             file = Path(os.path.relpath(path, config.rootpath)).as_posix()
 
-    main, texts = found.main, {name: text.text for name, text in found.files.items()}
+    main = found.main
+    texts = {name: text.text for name, text in found.files.items()}
     return Skill(main.text, main.body, folder, main.name, found.digest, file, texts)
 
 

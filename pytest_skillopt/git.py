@@ -184,7 +184,9 @@ class Tree:
         Raises:
             GitError: it lies in a submodule.
         """
-        ahead, done, hops = path.split("/")[::-1], list[str](), 0
+        ahead = path.split("/")[::-1]
+        done: list[str] = []
+        hops = 0
         while ahead:
             part = ahead.pop()
             if part in ("", "."):

@@ -91,7 +91,8 @@ class Mode:
         Raises:
             UsageError: two modes at once, or an option that belongs to another mode.
         """
-        option, known = vars(config.option), modes(config.hook)
+        option = vars(config.option)
+        known = modes(config.hook)
         given = given_options(config.option)
         chosen = [mode for mode in known.values() if f"skillopt_{mode.name}" in given]
         if len(chosen) > 1:

@@ -22,7 +22,8 @@ def kill_descendants(*, younger_than: float | None = None, of: int | None = None
             (without ``/proc``).
         of: id of the other process.
     """
-    for pid in _descendants(os.getpid() if of is None else of):
+    root = os.getpid() if of is None else of
+    for pid in _descendants(root):
         if younger_than is None or _age(pid) < younger_than:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)

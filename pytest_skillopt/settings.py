@@ -395,7 +395,8 @@ def _converted(field: dataclasses.Field[Any], value: Any, where: str) -> Any:
     Raises:
         UsageError: the value is bad; ``where`` names its place in the message.
     """
-    default, meta = field.default, field.metadata
+    default = field.default
+    meta = field.metadata
     if isinstance(value, list):
         # pytest passes a TOML list on, whatever type was declared, if the file's format is untyped.
         if not meta["many"]:
@@ -417,7 +418,8 @@ def _converted(field: dataclasses.Field[Any], value: Any, where: str) -> Any:
 
 def _number(field: dataclasses.Field[Any], value: Any, where: str) -> float:
     kind: type[int] | type[float] = int if isinstance(field.default, int) else float
-    low, high = field.metadata["low"], field.metadata["high"]
+    low = field.metadata["low"]
+    high = field.metadata["high"]
     try:
         number = kind(value)
     except ValueError:

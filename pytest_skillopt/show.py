@@ -83,7 +83,8 @@ def _show_list(args: argparse.Namespace) -> int:
 
 def _row(result: Result, skill: SkillResult | None) -> tuple[str, ...]:
     """Return the cells of a skill of a run."""
-    used, missing = figures.total(result.usage), figures.unpriced(result.usage)
+    used = figures.total(result.usage)
+    missing = figures.unpriced(result.usage)
     measured = (skill.suite or skill.val) if skill else None
     after = measured.after if measured else None
     left_out = f" without {', '.join(missing)}" if missing and used.cost is not None else ""
@@ -92,7 +93,8 @@ def _row(result: Result, skill: SkillResult | None) -> tuple[str, ...]:
     before = measured.before.rate if measured else None
     reached = after.rate if after else None
     if skill and skill.gain:  # as the first sentence of its report
-        before, reached = skill.gain.before, skill.gain.after
+        before = skill.gain.before
+        reached = skill.gain.after
     return (
         one_line(result.run),
         one_line(result.started)[:10],

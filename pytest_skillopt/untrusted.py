@@ -191,7 +191,8 @@ def secrets(text: str) -> tuple[tuple[int, int], ...]:
 
 class _Redacting(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
-        record.msg, record.args = redact(printable(record.getMessage())), ()
+        record.msg = redact(printable(record.getMessage()))
+        record.args = ()
         return True
 
 

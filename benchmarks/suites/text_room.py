@@ -15,7 +15,9 @@ class Room:
 
     def __init__(self, file: Path) -> None:
         game = json.loads(file.read_text(encoding="utf-8"))
-        self.thing, self.places, self.goal = game["thing"], game["places"], game["goal"]
+        self.thing = game["thing"]
+        self.places = game["places"]
+        self.goal = game["goal"]
         self.at: str | None = game["at"]  # None: in the hand
         self.here = ""
 

@@ -24,7 +24,8 @@ class NaiveLoop:
         """Take a world and the most samples."""
         self.samples = 0
         self.calls = 0
-        self._world, self._cap = world, cap
+        self._world = world
+        self._cap = cap
         self._luck = random.Random(f"naive/{seed}")
         self._executor = WorldExecutor(world)
         self._proposer = Proposer(world.kind, seed)
@@ -43,7 +44,9 @@ class NaiveLoop:
             longer = "\n".join([text.rstrip("\n"), *lines, ""])
             mean, failed = self._measure(longer)
             if mean > best:
-                text, best, failures = longer, mean, failed
+                text = longer
+                best = mean
+                failures = failed
         return text
 
     def _measure(self, text: str) -> tuple[float, Sequence[Rollout]]:

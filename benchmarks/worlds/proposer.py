@@ -205,11 +205,13 @@ class Proposer:
     def _strayed(self, answer: dict[str, Any], luck: random.Random) -> dict[str, Any]:
         for edit in answer["edits"] if self._temper.strays else ():
             if luck.random() < self._temper.strays:
-                edit["op"], edit["target"] = "replace", "Write the record as you see fit."
+                edit["op"] = "replace"
+                edit["target"] = "Write the record as you see fit."
         return answer
 
     def _line(self, hints: list[int], codes: list[str], advised: bool, luck: random.Random) -> str:
-        mix, draw = self._kind.mix, luck.random()
+        mix = self._kind.mix
+        draw = luck.random()
         if draw < mix.useful and hints:
             return self._state(luck.choice(hints), luck)
         if mix.useful <= draw < mix.useful + mix.harmful:

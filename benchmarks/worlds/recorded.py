@@ -128,7 +128,8 @@ class Recorded:
 
     def roll(self, request: RolloutRequest, text: str, seed: int) -> Rollout:
         """Draw a rollout."""
-        lines, number = self.lines(text), self._numbers[request.task]
+        lines = self.lines(text)
+        number = self._numbers[request.task]
         self.asked[lines] = self.asked.get(lines, 0) + 1
         task = self.suite.tasks[number]
         passed = random.Random(f"{seed}/{request.key}").random() < self.rates(lines)[number]
@@ -218,7 +219,8 @@ def train(
     world = world or Recorded(name)
     executor = Replay(world, seed)
     sampler = Sampler(executor, world.tasks, model=name, settings=Settings(max_rollouts=cap))
-    optimizer, verdicts = PoolOptimizer(world.pool, seed), Verdicts()
+    optimizer = PoolOptimizer(world.pool, seed)
+    verdicts = Verdicts()
     outcome = Trainer(
         Version.from_bytes(world.suite.start.encode()),
         world.tasks,
@@ -230,7 +232,8 @@ def train(
     ).run()
     lines = world.lines(outcome.after.main.text)
     effects = world.effects(lines)
-    start, end = world.mean(()), world.mean(lines)
+    start = world.mean(())
+    end = world.mean(lines)
     reachable = max(map(statistics.fmean, world.sets.values()))
     steps = [(), *(world.lines(executor.text(version)) for version in verdicts.accepted)]
     false = sum(world.mean(b) <= world.mean(a) for a, b in itertools.pairwise(steps))

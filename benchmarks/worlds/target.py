@@ -59,11 +59,13 @@ class WorldExecutor:
         return {key for key in keys if self._queue.pop(key, None)}
 
     def _run(self, request: RolloutRequest) -> Rollout:
-        world, text = self.world, self.texts[request.version]
+        world = self.world
+        text = self.texts[request.version]
         drawn = f"{request.task}/{request.version}" if self._repeats else request.key
         luck = random.Random(f"{world.seed}/{drawn}")
         passed = luck.random() < world.rate(request.task, text)
-        case, stated = world.cases[request.task], world.stated(text)
+        case = world.cases[request.task]
+        stated = world.stated(text)
         missing = [n for n in case.needs if n not in stated or world.heeded(n, text) < 1]
         talk = [Message("user", f"Write the record of letter {case.code}.")]
         if passed:

@@ -213,7 +213,8 @@ class World:
 
     def rate(self, name: str, text: str) -> float:
         """Return the true pass rate of a task under a text."""
-        case, stated = self.cases[name], self.stated(text)
+        case = self.cases[name]
+        stated = self.stated(text)
         if case.code in text:
             return 0.97
         rate = case.base + self.kind.everywhere * len(stated)

@@ -45,7 +45,9 @@ class Question:
 def answer(run: Run, skill: str, question: Question) -> SkillResult:
     """Let the rule of a question decide, and describe what was measured."""
     run.probe()
-    sampler, before, after = run.sampler, question.before, question.after
+    sampler = run.sampler
+    before = question.before
+    after = question.after
     versions = {
         INCUMBENT: sampler.add_version(skill, before),
         CANDIDATE: sampler.add_version(skill, after),
@@ -59,7 +61,8 @@ def answer(run: Run, skill: str, question: Question) -> SkillResult:
     question.gate.purse = run.meter.purse
     verdict = _decide(question.gate, evidence)
     run.journal.write("verdict", {"candidate": versions[CANDIDATE], **verdict.to_json()})
-    old, new = evidence.before, evidence.after
+    old = evidence.before
+    new = evidence.after
     rows = task_rows(run.tasks_of(skill), old, new, verdict)
     # A gate may skip tasks: compare only those that were measured under both versions.
     both = [row for row in rows if row.before.n and row.after and row.after.n]

@@ -89,7 +89,8 @@ def highest_gain(strata: Sequence[tuple[int, int, int, int]]) -> float:
     """
     new = [(passed, n) for passed, n, _, _ in strata]
     old = [(passed, n) for _, _, passed, n in strata]
-    new_rate, old_rate = mean(new), mean(old)
+    new_rate = mean(new)
+    old_rate = mean(old)
     _, new_high = interval(new, 0.9)
     old_low, _ = interval(old, 0.9)
     return new_rate - old_rate + math.hypot(new_high - new_rate, old_rate - old_low)

@@ -109,7 +109,8 @@ def refuse_versions(root: Path, home: Home, mode: Mode) -> None:
 def _ask_about_two(run: Run, skill: str) -> Question:
     """Compare the two versions that the user names by the rule of the settings."""
     first, second = run.mode.argument
-    now, trained = run.versions[skill], Trained.of(run.settings)
+    now = run.versions[skill]
+    trained = Trained.of(run.settings)
     before, after = (find(run.root, run.home, n)(skill, now, trained) for n in (first, second))
     if before.digest == after.digest:
         same = f"{first} and {second} are the same; --skillopt-aa compares a skill with itself"
@@ -120,7 +121,8 @@ def _ask_about_two(run: Run, skill: str) -> Question:
 
 def ask_if_worse(run: Run, skill: str) -> Question | SkillResult:
     """Compare a skill with an earlier version; SkillError if git has none."""
-    now, ref = run.versions[skill], run.mode.argument
+    now = run.versions[skill]
+    ref = run.mode.argument
     then, moved = _then(run, skill)
     status: Status = "unmeasured"
     if moved:
@@ -129,7 +131,8 @@ def ask_if_worse(run: Run, skill: str) -> Question | SkillResult:
         why = "there is nothing to compare it with; if it was moved, stage that with git add"
         reason = f"{skill} did not exist at {ref}: {why}"
     elif then.digest == now.digest:
-        status, reason = "unchanged", f"{skill} is the same as at {ref}: nothing was run"
+        status = "unchanged"
+        reason = f"{skill} is the same as at {ref}: nothing was run"
     else:
         gate = RegressionCheck(gate_tasks(run.tasks_of(skill)), gate_options(run.settings))
         return Question(before=then, after=now, gate=gate, told=_as_val)
@@ -142,7 +145,8 @@ def _as_val(found: Fields) -> Fields:
 
 def _then(run: Run, skill: str) -> tuple[Version | None, str]:
     """Return the earlier version, None for a new skill, and its path if it had another one."""
-    ref, trained = run.mode.argument, Trained.of(run.settings)
+    ref = run.mode.argument
+    trained = Trained.of(run.settings)
     if ref == NONE:
         return NO_SKILL, ""
     revision = Revision(run.root, ref)
@@ -194,10 +198,12 @@ def _earlier_verdicts(run: Run, skill: str) -> list[tuple[Result, SkillResult]]:
 
 def _earlier(result: Result, skill: SkillResult) -> str:
     """Say what an earlier run has measured of a skill."""
-    day, model = result.started[:10], result.models.get("target", "the tests' own agent")
+    day = result.started[:10]
+    model = result.models.get("target", "the tests' own agent")
     said = f"earlier, {day}: {_WORDS[skill.status]} {model}"
     if skill.suite and skill.suite.after:
-        without, with_it = skill.suite.before.rate, skill.suite.after.rate
+        without = skill.suite.before.rate
+        with_it = skill.suite.after.rate
         said += f": {words.percent(without)} to {words.percent(with_it)} with it"
     return f"{said}; pytest-skillopt show --list has all runs"
 
@@ -223,7 +229,8 @@ def measure_noise(run: Run, skill: str) -> SkillResult:
     )
     status: Status = "measured"
     if not any(n for _, n in counts):
-        status, reason = "unmeasured", f"{skill}: nothing could be measured"
+        status = "unmeasured"
+        reason = f"{skill}: nothing could be measured"
     return run.skill_result(
         skill,
         version,
@@ -241,7 +248,8 @@ def _both_evaluations(run: Run, version: str, tasks: Sequence[SkillTask]) -> lis
 
     What a cap ends within a round leaves the rounds before.
     """
-    wanted, done = run.settings.rollouts, 0
+    wanted = run.settings.rollouts
+    done = 0
     taken: list[Rollout] = []
     while more := run.meter.purse.affordable_rounds(2 * len(tasks), wanted - done):
         requests = []

@@ -52,14 +52,16 @@ def ask_about_a_change(run: Run, skill: str) -> Question | SkillResult:
     Raises:
         SkillError, GitError, OSError: a change that cannot be read or applied.
     """
-    before, name = run.versions[skill], run.mode.argument
+    before = run.versions[skill]
+    name = run.mode.argument
     after = with_change(run.root, skill, before, name, Trained.of(run.settings))
     vetting = Vetting(run.tasks_of(skill), before, run.settings, skill, run.root)
     found = vetting.check(before, after, Edit("replace"))
     warnings = vetting.warnings(before, after)
     status: Status = "rejected"
     if after == before:
-        status, reason = "unchanged", f"{name} is the same as {skill}: nothing was run"
+        status = "unchanged"
+        reason = f"{name} is the same as {skill}: nothing was run"
     elif isinstance(found, Refusal):
         reason = f"the checks refuse the change, and nothing was run: {found.why}"
     else:

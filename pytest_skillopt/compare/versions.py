@@ -86,7 +86,8 @@ class Revision:
     """
 
     def __init__(self, root: Path, ref: str) -> None:
-        self._root, self._ref = root, ref
+        self._root = root
+        self._ref = ref
         with self._explained("the project"):
             self._git = Clone(root)
             commit = self._git.resolve(ref)
@@ -216,7 +217,8 @@ def with_change(root: Path, skill: str, now: Version, name: str, trained: Traine
     if not re.match(rb"(?:diff --git |--- |Index: )(?!-)", data.lstrip()):
         return now | {SKILL_FILE: Text.from_bytes(data)}
     with TemporaryFolder("skillopt-try-") as folder:
-        copy, ours = folder / skill, skill_files(root / skill, root)
+        copy = folder / skill
+        ours = skill_files(root / skill, root)
         materialise(copy.parent, ours)
         git = Git(folder, {**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.parent)})
         git.run("apply", "--whitespace=nowarn", f"-p{_strip(data, skill)}", "-", input=data)

@@ -228,7 +228,8 @@ class Calls:
         call: Future[Answer[FormT]] = Future()
 
         def ask() -> None:
-            wait([before] if before else [])
+            if before is not None:
+                wait([before])
             if not call.set_running_or_notify_cancel():
                 return
             try:

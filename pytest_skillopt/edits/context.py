@@ -230,7 +230,8 @@ def _choose(record: TaskRecord) -> list[Rollout]:
     """Choose the worst rollout and, for a contrast, the best one; of a passing task the best."""
     if not record.n:
         return []
-    worst, best = min(record.rollouts, key=_goodness), max(record.rollouts, key=_goodness)
+    worst = min(record.rollouts, key=_goodness)
+    best = max(record.rollouts, key=_goodness)
     if record.contrasts:
         return [worst, best]
     return [worst if record.failed else best]

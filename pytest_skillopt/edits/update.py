@@ -63,7 +63,8 @@ def update(patch: Patch, context: Context) -> Update:
 
 def apply_each(version: Version, edits: Sequence[Edit], context: Context) -> Update:
     """Apply edits one after the other; leave out those that the checks refuse."""
-    applied, refused = [], []
+    applied = []
+    refused = []
     for edit in edits:
         result: Version | Refusal = Refusal(edit, "an edit before it replaces the description")
         if edit.field == "body" or version.main.same_frontmatter(context.version.main):

@@ -68,7 +68,8 @@ class Vetting:
         skill: str = SKILL_FILE,
         root: Path | None = None,
     ) -> None:
-        self._trained, self._description = Trained.of(settings), settings.train_description
+        self._trained = Trained.of(settings)
+        self._description = settings.train_description
         words = "\n\n".join(text.text for text in start.values())
         self._checks = hooks().pytest_skillopt_check_edit(tasks=tasks, skill=words)
         present = None
@@ -132,7 +133,8 @@ def _repeats(version: Version, edit: Edit) -> bool:
     """Check if its file already holds an addition word for word."""
     if not edit.adds:
         return False
-    added, said = edit.content, version.get(edit.file, EMPTY).body
+    added = edit.content
+    said = version.get(edit.file, EMPTY).body
     return f" {_words(added)} " in f" {_words(said)} "
 
 

@@ -112,7 +112,8 @@ class Counts(dict["tuple[Arm, str]", OneCount]):
 
     def moved(self, tasks: Sequence[str] = ()) -> str:
         """Describe the means of both arms: ``56.3 % to 61.2 % (+4.9 points)``."""
-        before, after = self.mean(INCUMBENT, tasks), self.mean(CANDIDATE, tasks)
+        before = self.mean(INCUMBENT, tasks)
+        after = self.mean(CANDIDATE, tasks)
         points = points_between(before, after)
         return f"{percent(before)} to {percent(after)} ({points} points)"
 
@@ -152,7 +153,8 @@ class Counts(dict["tuple[Arm, str]", OneCount]):
 
     def pair(self, task: str) -> Pair:
         """Return the sums and numbers of both arms of a task."""
-        old, new = self[INCUMBENT, task], self[CANDIDATE, task]
+        old = self[INCUMBENT, task]
+        new = self[CANDIDATE, task]
         return Pair(old.total, old.n, new.total, new.n)
 
     def complete(self) -> list[str]:
@@ -217,8 +219,10 @@ class Counts(dict["tuple[Arm, str]", OneCount]):
 
     def evidence(self, task: str) -> TaskEvidence:
         """Return the row of a task."""
-        old, new = self[INCUMBENT, task], self[CANDIDATE, task]
-        up, down = self.up(task), self.down(task)
+        old = self[INCUMBENT, task]
+        new = self[CANDIDATE, task]
+        up = self.up(task)
+        down = self.down(task)
         change = change_by(up, down)
         skipped = old.skipped and new.skipped
         left_out = task in self.left_out

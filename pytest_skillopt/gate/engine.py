@@ -193,7 +193,8 @@ class SequentialGate:
         Samples of a task that broke would have been taken in vain. A gate without a largest number
         of samples says so itself.
         """
-        verdict, left = self._verdict, self.limit - self._drawn.total()
+        verdict = self._verdict
+        left = self.limit - self._drawn.total()
         if verdict is None or verdict.decision != "rejected" or verdict.names("broken"):
             return False
         return 2 <= left < math.inf and self.purse.affordable() < 2
@@ -296,7 +297,8 @@ class SequentialGate:
 
     def verdict(self, decision: Decision, reason: str, *, log_e: float | None = None) -> Verdict:
         """Return the verdict with all counts; ``log_e`` is the evidence over the suite."""
-        counts, options = self.counts, self.options
+        counts = self.counts
+        options = self.options
         if counts.left_out:
             left_out = named(counts.left_out)
             reason += f"; left out: {left_out}, with nothing but infrastructure errors under both"
@@ -341,7 +343,8 @@ class SequentialGate:
 
     def _count_batch(self) -> list[Want]:
         """Count the batch in the order of its draws; return the samples to replace."""
-        batch, self._batch = self._batch, {}
+        batch = self._batch
+        self._batch = {}
         missing = [draw for draw, sample in batch.items() if sample and not self.counts.add(sample)]
         repeats = [
             Want(draw.arm, draw.task, draw.stream)
@@ -358,7 +361,9 @@ class SequentialGate:
         By chance a true share of 2.7 % is above 5 % in one of six decisions of 54 samples. Tasks
         that gave only errors do not count if they are few enough to be left out.
         """
-        counts, limit, drawn = self.counts, self.options.max_error_rate, self._drawn.total()
+        counts = self.counts
+        limit = self.options.max_error_rate
+        drawn = self._drawn.total()
         errors = counts.errors
         unmeasured = [task for task in errors if task not in counts.measured]
         if len(unmeasured) <= limit * len(counts.all_tasks):
@@ -399,7 +404,8 @@ class SequentialGate:
         Raises:
             Unmeasured: a task cannot be measured and may not be dropped, or no task is left.
         """
-        counts, limit = self.counts, self.options.max_error_rate
+        counts = self.counts
+        limit = self.options.max_error_rate
         probes: list[Want] = []
         gone = []
         for task in counts.tasks:

@@ -161,7 +161,9 @@ class Posterior:
             mean += change
             square += weight * sum(map(mul, moved, changes))
             up += max(0.0, change)
-        mean, square, up = mean / total, square / total, up / total
+        mean = mean / total
+        square = square / total
+        up = up / total
         return Lift(mean, max(0.0, square - mean * mean), up)
 
     def predict(self, pair: Pair) -> tuple[float, float]:
@@ -205,7 +207,8 @@ class Posterior:
 def chance_of_rise(pairs: Sequence[Pair]) -> float:
     """Return ``P(rise)``, in [0, 1], from the samples of each task that counts."""
     accident = math.fsum(2 * (WORDING * pair.variance) ** 2 for pair in pairs)
-    logs, chances = [], []
+    logs = []
+    chances = []
     for common, prior in COMMON.items():
         posterior = Posterior(pairs, common)
         lifts = [posterior.lift(pair) for pair in pairs]

@@ -179,7 +179,8 @@ class DefaultGate(SequentialGate):
             if bets.e_value * self.options.alpha * SPENT >= HALF:
                 break
             posterior = Posterior([self.counts.pair(task) for task in self.tasks])
-            wants, odds = [], []
+            wants = []
+            odds = []
             for task in self._least_certain(posterior, size):
                 arm = coin.choice(ARMS)
                 before, after = posterior.predict(self.counts.pair(task))
@@ -209,7 +210,8 @@ class DefaultGate(SequentialGate):
 
     def _least_certain(self, posterior: Posterior, size: int) -> list[str]:
         """Return the tasks, with repetitions, whose variance of the lift falls fastest."""
-        samples, variances = {}, {}
+        samples = {}
+        variances = {}
         for task in self.tasks:
             pair = self.counts.pair(task)
             samples[task] = pair.before_n + pair.after_n
@@ -375,10 +377,12 @@ class DefaultGate(SequentialGate):
 
     def _p_value(self) -> float:
         """Return the p-value of the fresh pairs, 1 if there is none."""
-        lifts, wording = self._expected(), WORDING
+        lifts = self._expected()
+        wording = WORDING
         fresh = {task: self._fresh(task) for task in lifts}
         if self.repeats:
-            lifts, wording = dict.fromkeys(lifts, 1.0), 0.0
+            lifts = dict.fromkeys(lifts, 1.0)
+            wording = 0.0
             unknown = [task for task in self._compared if task not in self._searched.known]
             fresh = {task: self._first(task) for task in unknown}
         fresh = {task: arms for task, arms in fresh.items() if arms[0]}
@@ -392,8 +396,9 @@ class DefaultGate(SequentialGate):
         strata = []
         for task, (after, before) in fresh.items():
             weight = round(weights * max(LEAST_WEIGHT, lifts[task] / top))
-            steps = [tuple(round(scale * value) for value in arm) for arm in (after, before)]
-            strata.append(Stratum(weight, *steps))
+            new = tuple(round(scale * value) for value in after)
+            old = tuple(round(scale * value) for value in before)
+            strata.append(Stratum(weight, new, old))
         common = math.gcd(*(one.weight for one in strata))
         strata = [one._replace(weight=one.weight // common) for one in strata]
         return permutation_test(strata, wording, scale)

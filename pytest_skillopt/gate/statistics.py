@@ -48,7 +48,8 @@ def log_e(better: float, better_n: int, worse: float, worse_n: int) -> float:
         worse: sum of the second arm's passes or scores, in [0, worse_n].
         worse_n: number of its samples.
     """
-    passed, n = better + worse, better_n + worse_n
+    passed = better + worse
+    n = better_n + worse_n
     # Largest log likelihood under any one pass rate.
     common = sum(x * math.log(x / n) for x in (passed, n - passed) if x > 0)
     return _log_changed(better, better_n, worse, worse_n) - common
@@ -56,7 +57,8 @@ def log_e(better: float, better_n: int, worse: float, worse_n: int) -> float:
 
 def _log_changed(better: float, better_n: int, worse: float, worse_n: int) -> float:
     """Return the log likelihood of the samples under the mixture of changes."""
-    failed, worse_failed = better_n - better, worse_n - worse
+    failed = better_n - better
+    worse_failed = worse_n - worse
     terms = [
         weight + better * log_b + failed * log_not_b + worse * log_a + worse_failed * log_not_a
         for weight, log_b, log_not_b, log_a, log_not_a in _BETS
@@ -72,7 +74,8 @@ def chance_of(count: int, n: int, rate: float) -> float:
     """
     if rate in (0.0, 1.0):
         return float(rate == 1.0 or count == 0)
-    total, ways = 0.0, math.lgamma(n + 1)
+    total = 0.0
+    ways = math.lgamma(n + 1)
     for k in range(count, n + 1):
         log_ways = ways - math.lgamma(k + 1) - math.lgamma(n - k + 1)
         total += math.exp(log_ways + k * math.log(rate) + (n - k) * math.log1p(-rate))
@@ -117,10 +120,14 @@ def permutation_test(strata: Iterable[Stratum], wording: float = 0.0, scale: int
     Returns:
         In [0, 1], rounded to 12 digits: the last ones of ``erfc`` depend on the machine.
     """
-    observed, low, accident = 0, 0, 0.0
-    chances, dropped = [1.0], 0.0
+    observed = 0
+    low = 0
+    accident = 0.0
+    chances = [1.0]
+    dropped = 0.0
     for weight, after, before in strata:
-        n, values = len(after), tuple(sorted(after + before))
+        n = len(after)
+        values = tuple(sorted(after + before))
         observed += weight * sum(after)
         mean = (sum(values) + 0.5 * scale) / (len(values) + 1)
         variance = mean * (scale - mean) / scale
@@ -175,7 +182,8 @@ def _sums(values: tuple[int, ...], n: int) -> tuple[int, tuple[float, ...]]:
             for chosen in range(1, min(there, size) + 1):
                 for total, count in ways[size - chosen].items():
                     ways[size][total + chosen * value] += count * math.comb(there, chosen)
-    low, high = min(ways[n]), max(ways[n])
+    low = min(ways[n])
+    high = max(ways[n])
     every = math.comb(len(values), n)
     return low, tuple(ways[n][total] / every for total in range(low, high + 1))
 
@@ -211,7 +219,9 @@ def agreement(rate: float, n: int) -> float:
     """
     if n < 2:
         return 1.0
-    passes, fails = 2 * rate, 2 * (1 - rate)
+    passes = 2 * rate
+    fails = 2 * (1 - rate)
     total = math.prod(2 + i for i in range(n))
-    all_pass, all_fail = (math.prod(part + i for i in range(n)) for part in (passes, fails))
+    all_pass = math.prod(passes + i for i in range(n))
+    all_fail = math.prod(fails + i for i in range(n))
     return (all_pass + all_fail) / total

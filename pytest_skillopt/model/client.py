@@ -172,7 +172,8 @@ class Client:
             paid += fault.usage
             # The target's prompt is the test's: another framing would measure something else.
             if fault.filtered and not plain and self.config.role != "target":
-                request, plain = {**request, "messages": _plain(request["messages"])}, True
+                request = {**request, "messages": _plain(request["messages"])}
+                plain = True
                 continue
             # A server that does not support json_schema may refuse in this way.
             refused = fault.status in (400, 422) and not (fault.fatal or fault.filtered)
@@ -215,10 +216,13 @@ class Client:
                 most = f"at most {self.config.longest_pause:.0f} s are waited"
                 words = f"asks to wait {round(wait):.6g} s, {most}"
                 raise ModelFault(f"{estimate.provider} {words}; run again later")
-            purpose, seconds = _purpose(account), min(wait, _RECHECK_SECONDS)
+            purpose = _purpose(account)
+            seconds = min(wait, _RECHECK_SECONDS)
             _LOG.debug("%s for %s waits %.1f s: rate limit or pause", self.name, purpose, seconds)
             self._wait(seconds * (1 + 0.1 * self._jitter()))
-        used, pause, failure = Usage(), 0.0, ""
+        used = Usage()
+        pause = 0.0
+        failure = ""
         try:
             with _READING:
                 reply = self._send(request)
@@ -226,7 +230,8 @@ class Client:
             keep(reply)
             return reply
         except ModelFault as fault:
-            used, pause = fault.usage, fault.retry_after
+            used = fault.usage
+            pause = fault.retry_after
             failure = str(fault) if fault.retry else ""
             raise
         except BaseException as error:

@@ -257,7 +257,8 @@ def parse_prices(text: str) -> dict[str, Price]:
                 "e.g. qwen2.5:7b=0.10/0.40"
             )
             raise ModelConfigError(f"skillopt_prices: {entry!r} is not of the form {form}")
-        plain, cached = (float(match[2]), float(match[3])), (match[4], match[5])
+        plain = (float(match[2]), float(match[3]))
+        cached = (match[4], match[5])
         prices = (None if price is None else float(price) for price in cached)
         found[match[1].removeprefix(f"{PROVIDER}:")] = Price(*plain, *prices)
     return found
@@ -473,7 +474,8 @@ def _printed_key(command: str) -> str:
                 f"exit status {done.returncode}; {done.stderr.strip() or 'it must print one line'}"
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            key, said = "", str(error)
+            key = ""
+            said = str(error)
         if not _fits_a_header(key):
             said = redact(printable(said))[:400]
             raise ModelFault(f"key_command {words[0]} gave no key: {said}", fatal=True)

@@ -134,7 +134,8 @@ def _server(error: Any) -> str:
 
     from pytest_skillopt.model.config import is_local
 
-    url, proxies = error.request.url, getproxies()
+    url = error.request.url
+    proxies = getproxies()
     server = f"{url.scheme}://{url.netloc.decode()}"
     name = url.scheme if url.scheme in proxies else "all"
     if is_local(server) or proxy_bypass(url.host) or name not in proxies:
@@ -190,7 +191,8 @@ def judge_status(status: int, body: Any, headers: Mapping[str, str]) -> ModelFau
     hint = _HINTS.get(status, "")
     if 300 <= status < 400:
         target = brief(headers.get("location") or "another place")
-        words, fatal = f"redirects to {target}, which is not followed", True
+        words = f"redirects to {target}, which is not followed"
+        fatal = True
         hint = "; set skillopt_base_url to where the model is"
     fault = ModelFault(
         f"HTTP {status}: {words}{hint}", fatal=fatal, status=status, filtered=filtered

@@ -307,7 +307,8 @@ class Purse:
             said = f"the skill's share of {said}"
         if number == 0:
             return f"{said} pays for {self.caps.rollouts:,.0f} rollouts"
-        seen, price = self._seen, _shown(number, self.price[number])
+        seen = self._seen
+        price = _shown(number, self.price[number])
         source = f"as in {seen.samples} of them" if seen else self.usual.source
         return f"{said} pays for about {self.total():,.0f} rollouts, at {price} each ({source})"
 
@@ -433,7 +434,8 @@ class Purse:
 
     def _payable(self) -> Iterator[tuple[float, str]]:
         """Yield the rollouts that each cap pays, reserved ones included, and its name."""
-        price, margins = self.price, self._margins
+        price = self.price
+        margins = self._margins
         for number, left in enumerate(self._rests()):
             if left == math.inf:
                 continue
@@ -459,7 +461,8 @@ class Purse:
 
     def _bounds_of_calls(self, part: float = 1.0) -> Iterator[tuple[float, str]]:
         """Yield the optimizer calls that each cap leaves after the reserves, and its name."""
-        price, held = self._price_of_call, self.price.times(self._reserved_sum())
+        price = self._price_of_call
+        held = self.price.times(self._reserved_sum())
         taken = Amounts.taken_by(self._optimizer)
         for number, left in enumerate(self._rests()):
             name = CAPS[number]
@@ -545,4 +548,7 @@ def _shown(number: int, amount: float) -> str:
     if CAPS[number] == "max_cost":
         return f"${amount:.2g}" if amount < 0.1 else f"${amount:,.2f}"
     written = f"{amount:,.3g}" if amount < 100 else f"{amount:,.0f}"
-    return f"{written} {_UNITS[number].removesuffix('s' if written == '1' else '')}"
+    unit = _UNITS[number]
+    if written == "1":
+        unit = unit.removesuffix("s")
+    return f"{written} {unit}"

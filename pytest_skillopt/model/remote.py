@@ -53,7 +53,8 @@ class RemoteModel:
     def __init__(self, ask: Callable[..., Any], config: ModelConfig) -> None:
         self._ask = ask
         self.config = config
-        self.name, self.fingerprint = config.name, config.fingerprint
+        self.name = config.name
+        self.fingerprint = config.fingerprint
         self.simulated = config.simulated
 
     def complete(self, messages: Messages, **options: Any) -> Completion:

@@ -94,7 +94,8 @@ def read_response(body: bytes, messages: Messages, config: ModelConfig) -> Compl
         words = f"{words}: {page}"
         raise ModelFault(words, fatal=streams, retry=not streams, answered=True) from None
     told: dict[str, Any] = data if isinstance(data, dict) else {}
-    tokens, request = Tokens.of(told.get("usage")), json.dumps(list(messages))
+    tokens = Tokens.of(told.get("usage"))
+    request = json.dumps(list(messages))
     try:
         choice = _Reply.model_validate(data).choices[0]
     except ValidationError as error:
@@ -117,7 +118,8 @@ def read_response(body: bytes, messages: Messages, config: ModelConfig) -> Compl
 
 def _fault(reply: Completion, config: ModelConfig) -> ModelFault | None:
     fault = partial(ModelFault, answered=True, usage=reply.usage)
-    reason, kind = f"(finish_reason {reply.finish_reason})", reply.finish_reason.lower()
+    reason = f"(finish_reason {reply.finish_reason})"
+    kind = reply.finish_reason.lower()
     if kind in _CUT_OFF:
         # An edit of the skill can keep replies below a limit that the user set.
         if config.role == "target" and config.max_output_tokens:

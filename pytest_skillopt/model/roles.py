@@ -87,7 +87,8 @@ class Models:
         Raises:
             ModelConfigError: the settings name no usable one, or no price under a cap in money.
         """
-        self.throttle, self._replies = Meter(self.settings), replies
+        self.throttle = Meter(self.settings)
+        self._replies = replies
         model = self.get(role)
         if self.settings.max_cost and hasattr(model, "config"):
             check_prices([model.config])

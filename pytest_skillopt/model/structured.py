@@ -86,7 +86,8 @@ def _without(tags: re.Pattern[str], text: str) -> str:
     starts = [start for start, _, _ in values]
     ends = [0, *(end for _, end, _ in values)]
     found = [tag for tag in found if tag.start() >= ends[bisect(starts, tag.start())]]
-    answer, at = "", -1 if any(tag["closing"] for tag in found) else 0  # -1: within a thought
+    answer = ""
+    at = -1 if any(tag["closing"] for tag in found) else 0  # -1: within a thought
     for tag in found:
         part = text[at : tag.start()] if at >= 0 else ""
         begins_line = not part.rpartition("\n")[2].strip()
@@ -125,7 +126,9 @@ def json_values(text: str) -> list[tuple[int, int, Any]]:
 
 def _values_in(text: str) -> tuple[list[tuple[int, int, Any]], str]:
     """List the values as ``json_values`` does; describe the first one that is broken."""
-    found, at, problem = [], 0, ""
+    found = []
+    at = 0
+    problem = ""
     for _ in range(_MAX_STARTS):
         start = _OPENING.search(text, at)
         if start is None:
@@ -174,7 +177,9 @@ def ask_json(
         ModelError: as ``Model.complete``. A passing fault in the repair makes the answer unreadable
             instead, so that the usage of the first try is counted.
     """
-    usage, problem, quoted = Usage(), "", ""
+    usage = Usage()
+    problem = ""
+    quoted = ""
     for suffix in ("", "/repair"):
         try:
             reply = model.complete(

@@ -57,7 +57,8 @@ class Tokens(NamedTuple):
     @classmethod
     def of(cls, told: Any) -> Tokens:
         """Find the counts in a usage record; one that is not a count is left out."""
-        whole, output = _first_sum(told, _INPUT), _first_sum(told, _OUTPUT)
+        whole = _first_sum(told, _INPUT)
+        output = _first_sum(told, _OUTPUT)
         # Some providers count a model's thoughts only in the total.
         output = max(output, _count(told, "total_tokens") - whole)
         read = min(whole, max(_count(told, *place) for place in _READ))

@@ -108,7 +108,8 @@ class BoundedClient(openai.DefaultHttpxClient):
 
     def _content(self, response: Any) -> bytes:
         """Read a reply, as long as it is not too long."""
-        kept, size = [], 0
+        kept = []
+        size = 0
         for part in response.iter_bytes():
             kept.append(part)
             size += len(part)

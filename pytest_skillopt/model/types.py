@@ -201,7 +201,8 @@ class Remote:
     """An object of the controller for a worker, which calls its methods by ``Link.ask``."""
 
     def __init__(self, ask: Callable[..., Any], name: str) -> None:
-        self._ask, self._name = ask, name
+        self._ask = ask
+        self._name = name
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
         return functools.partial(self._ask, f"{self._name}.{method}")

@@ -108,7 +108,8 @@ def _carry_out(run: Run, display: Display) -> Result:
         if stop.kind is Stop.INTERRUPTED:
             status = "interrupted"
     except KeyboardInterrupt:
-        status, reason = "interrupted", "the session was interrupted"
+        status = "interrupted"
+        reason = "the session was interrupted"
     except JournalError as error:
         reason = f"the journal could not be written: {error}"
     except OSError as error:
@@ -122,7 +123,8 @@ def _write_and_tell(config: pytest.Config, run: Run, result: Result) -> Result:
     Until all of that is done, its training can be continued: a kill in between would else leave it
     without its proposal for good.
     """
-    folder, hook = run.directory.path, config.hook
+    folder = run.directory.path
+    hook = config.hook
     resumable = result.model_copy(update={"resume": run.resume_command()})
     reports: dict[str, str] = {}
 

@@ -95,7 +95,8 @@ def _take_each(run: Run, requests: Sequence[RolloutRequest]) -> dict[str, StopRu
 def _skill_result(
     run: Run, skill: str, rollouts: dict[str, list[Rollout]], stop: StopRun | None
 ) -> SkillResult:
-    version, tasks = run.versions[skill], run.tasks_of(skill)
+    version = run.versions[skill]
+    tasks = run.tasks_of(skill)
     rows = [task_row(task, rollouts[task.id], []) for task in tasks]
     suite = comparison(rows)
     status, reason = _answer(skill, rows, suite, stop)

@@ -87,7 +87,8 @@ def usual_rollouts(suite: Iterable[SkillTask], settings: Settings) -> float:
 
 def _more_of_small_suites(tasks: Sequence[SkillTask], settings: Settings) -> int:
     """Return the samples by which decisions may exceed ``final_rollouts`` of each task."""
-    each, more = settings.final_rollouts, 0
+    each = settings.final_rollouts
+    more = 0
     for skill in skills_of(tasks):
         suite = sum(task.skill == skill and task.split != "test" for task in tasks)
         more += most_samples(each, suite) - 2 * each * suite
@@ -141,14 +142,18 @@ def usual_prices(
 
     A run goes by assumptions, without ``home``: a repetition then decides as the first run did.
     """
-    rollout, call, source = Amounts(rollouts=1), Amounts(), "an assumption"
+    rollout = Amounts(rollouts=1)
+    call = Amounts()
+    source = "an assumption"
     reply = Amounts()
     for role in roles:
         use, origin = usual_use(role, tasks, home)
-        price, most = Price(0.0, 0.0), 0
+        price = Price(0.0, 0.0)
+        most = 0
         with contextlib.suppress(ModelConfigError):
             config = model_config(settings, role)
-            price, most = config.price or price, config.max_output_tokens
+            price = config.price or price
+            most = config.max_output_tokens
         cost = price.cost(use.input, use.output)
         amounts = Amounts(0, use.calls, use.input + use.output, cost, use.seconds)
         if role == "optimizer":
@@ -174,9 +179,11 @@ def _measured_use(role: Role, tasks: Sequence[SkillTask], home: Home) -> Use | N
 def _use_of(rollout: Rollout, role: Role) -> Use:
     """Return what a rollout took of a role's model."""
     if role == "target":
-        usage, seconds = rollout.usage, rollout.duration
+        usage = rollout.usage
+        seconds = rollout.duration
     else:
-        usage, seconds = rollout.other_usage.get(role, Usage()), 0.0
+        usage = rollout.other_usage.get(role, Usage())
+        seconds = 0.0
     return Use(usage.input_tokens, usage.output_tokens, usage.calls, seconds)
 
 

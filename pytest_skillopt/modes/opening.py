@@ -125,7 +125,8 @@ def open_run(
             meter=meter,
         )
         sampler.decides = not mode.judges_tasks
-        sampler.on_rollout, sampler.on_version = on_rollout, directory.keep_version
+        sampler.on_rollout = on_rollout
+        sampler.on_version = directory.keep_version
         notes = [*notes, *_notes(mode, settings, versions, journal, root), *more]
         earlier = earlier_usage(journal.path) if resumed else {}
         command = command_line(config.invocation_params.args)
@@ -239,7 +240,8 @@ def _has_maker(config: pytest.Config) -> bool:
 
 def _refuse_foreign_root(config: pytest.Config, mode: Mode) -> None:
     """Refuse files outside of the project if pytest has taken them for its paths."""
-    here, root = config.invocation_params.dir, config.rootpath
+    here = config.invocation_params.dir
+    root = config.rootpath
     if config.inipath:
         return
     for folder in (here, *here.parents):

@@ -103,7 +103,8 @@ class Plan:
 
     def _passed_by_nothing(self) -> Iterator[str]:
         """Name the tasks that an agent which does nothing has passed in the latest training."""
-        home, tasks = self._home, [[task.id, task.source] for task in self.tasks]
+        home = self._home
+        tasks = [[task.id, task.source] for task in self.tasks]
         for run in reversed(home.run_names()):
             with contextlib.suppress(OSError):
                 for _, data in entries_of(home.runs / run / JOURNAL, IDLE):
@@ -114,7 +115,8 @@ class Plan:
 
     def _purse(self) -> Iterator[str]:
         """Say what the caps pay, and for which skill they leave nothing to search with."""
-        settings, tasks = self.settings, self.tasks
+        settings = self.settings
+        tasks = self.tasks
         caps = Amounts.caps_of(settings)
         if not any(caps):
             return
@@ -155,7 +157,8 @@ class Plan:
             yield f"{fault}; the run would be refused"
 
     def _forecast(self) -> Iterator[str]:
-        tasks, settings = self.tasks, self.settings
+        tasks = self.tasks
+        settings = self.settings
         numbers = forecast(tasks, self.mode, settings)
         yield f"rollouts: {_of(numbers.typical, numbers.most)}; skillopt_max_rollouts caps them"
         if any(task.agent and task.trigger is None for task in tasks):

@@ -243,7 +243,8 @@ def _write(run: Run, outcome: TrainOutcome, lost: str) -> str:
         return "skillopt_write is no"
     if lost:
         return f"it was measured beside the new {lost}, which was not written"
-    path, trained = run.root / outcome.skill, Trained.of(run.settings)
+    path = run.root / outcome.skill
+    trained = Trained.of(run.settings)
     about = {"skill": outcome.skill, "version": outcome.after.digest}
     try:
         now = read_version(path, run.root, trained)

@@ -135,7 +135,8 @@ class Worker:
 
     def run(self, request: RolloutRequest, versions: SkillVersions) -> None:
         """Send a request, preceded by the files and version of its skill if not sent before."""
-        skill, version = request.skill, request.version
+        skill = request.skill
+        version = request.version
         with self._sending, contextlib.suppress(OSError):
             if (skill, "") not in self._known:
                 files = {os.fsencode(n): data for n, data in versions.files(skill).items()}
@@ -244,7 +245,8 @@ class WorkersExecutor:
 
     def lost(self, worker: Worker) -> None:
         with self._changed:
-            worker.lost, worker.slots = True, 0
+            worker.lost = True
+            worker.slots = 0
             if worker in self._workers:
                 self._workers.remove(worker)
             for request in () if self._closed else worker.running.values():

@@ -125,7 +125,8 @@ def _begin(instruction: dis.Instruction) -> tuple[int, int]:
 
 def _is_in(inner: dis.Instruction, outer: dis.Instruction) -> bool:
     """Tell whether the expression of an instruction is a part of that of another."""
-    one, other = inner.positions, outer.positions
+    one = inner.positions
+    other = outer.positions
     end, last = ((p.end_lineno or 0, p.end_col_offset or 0) if p else (0, 0) for p in (one, other))
     return _begin(outer) <= _begin(inner) and end <= last
 
@@ -322,8 +323,11 @@ def line_in_test(item: pytest.Item, excinfo: pytest.ExceptionInfo[BaseException]
 
 def _location(config: pytest.Config, phase: Phase) -> str:
     """Return ``path:line`` of the innermost line of the project, else of the innermost line."""
-    innermost, name_of = "", Surroundings.of(config).name_of
-    for frame in reversed([] if phase.excinfo is None else phase.excinfo.traceback):
+    if phase.excinfo is None:
+        return ""
+    innermost = ""
+    name_of = Surroundings.of(config).name_of
+    for frame in reversed(phase.excinfo.traceback):
         if not frame.ishidden(phase.excinfo):
             if name := name_of(Path(frame.path)):
                 return f"{name}:{frame.lineno + 1}"

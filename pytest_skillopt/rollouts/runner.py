@@ -142,7 +142,8 @@ class RolloutRunner:
                 config.option.randomly_seed = request.seed
             recorder = Recorder(request, config, directory, content)
             rollout = self._run_item(internals.fresh_copy(collected), running, recorder)
-        stray, self._stray = self._stray, []
+        stray = self._stray
+        self._stray = []
         score = recorder.soft_score if rollout.measured else None
         if rollout.measured and score is None:
             score = float(rollout.passed)

@@ -329,8 +329,8 @@ class Sampler:
         return ""
 
     def _drop(self, keys: Iterable[str] | None = None) -> set[str]:
-        wanted = set(self._begun if keys is None else keys)
-        dropped = self._executor.cancel(wanted)
+        wanted = self._begun if keys is None else keys
+        dropped = self._executor.cancel(set(wanted))
         for key in dropped:
             del self._begun[key]
             if key not in self._attempts:
@@ -351,7 +351,8 @@ class Sampler:
 
     def _finish(self, rollout: Rollout) -> None:
         rollout = self._keep(rollout)
-        request, error = rollout.request, rollout.error
+        request = rollout.request
+        error = rollout.error
         if error is not None and error.refused and request.task not in self._measured:
             self._put_away(request, error)
         elif error is None:

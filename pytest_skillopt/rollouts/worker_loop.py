@@ -110,7 +110,8 @@ class Link:
             elif answer is not None:
                 answer.set_result(value)
         elif kind in ("stop", "gone"):
-            ended, self.ended = self.ended, self.ended or kind
+            ended = self.ended
+            self.ended = self.ended or kind
             while self._asked:
                 # Only rollouts that are no longer wanted still wait.
                 self._asked.popitem()[1].set_exception(ConnectionError(kind))
@@ -138,7 +139,9 @@ class _LogCarrier(logging.Handler):
 
     def __init__(self, send: Callable[..., None]) -> None:
         super().__init__()
-        self._send, self._left, self._pid = send, _MOST_LINES, os.getpid()
+        self._send = send
+        self._left = _MOST_LINES
+        self._pid = os.getpid()
 
     def emit(self, record: logging.LogRecord) -> None:
         if os.getpid() != self._pid or self._left <= 0:
@@ -211,9 +214,11 @@ class WorkerLoop:
         if self._keeps_log:
             logging.getLogger().addHandler(_LogCarrier(self._link.send))
         with interrupts.handling(signal.SIGINT, self._interrupted):
-            slots, errors = self._settings.lanes, session.testsfailed
+            slots = self._settings.lanes
+            errors = session.testsfailed
             facts: dict[str, Any] = {"slots": slots, "collection_errors": errors}
-            engine, tasks = None, []
+            engine = None
+            tasks = []
             try:
                 found = describe_tasks(self._config, self._settings, session.items)
                 tasks = [task.to_json() for task in found]
@@ -293,8 +298,9 @@ class WorkerLoop:
 
     def _next(self) -> tuple[Any, ...]:
         """Return the next message; end an interrupted worker if the controller goes on."""
+        timeout = _ALONE if self._muted else None
         try:
-            return self._link.inbox.get(timeout=_ALONE if self._muted else None)
+            return self._link.inbox.get(timeout=timeout)
         except queue.Empty:
             self._tell("leaving")
             interrupts.end_now()

@@ -168,7 +168,8 @@ class XdistRun:
             self._executor.leaving(worker)
         elif kind == "ask":
             # A model may be slow; a thread for its call costs a tenth of a millisecond.
-            name, about = "skillopt-service", (worker, *rest)
+            name = "skillopt-service"
+            about = (worker, *rest)
             threading.Thread(target=self._answer, args=about, name=name, daemon=True).start()
         elif kind == "stray":
             self._stray.append(f"{worker.name}: {rest[0]}")
@@ -193,7 +194,8 @@ class XdistRun:
 
     def _answer(self, worker: Worker, number: int, method: str, arguments: str) -> None:
         """Call a service for a worker."""
-        value, error = "", ""
+        value = ""
+        error = ""
         _LOG.debug("worker %s waits for an answer to %s", worker.name, method)
         try:
             service = self._executor.services[method]

@@ -110,7 +110,8 @@ class Home:
         Raises:
             RunError: there is no such run, or several.
         """
-        name, names = "" if name == "latest" else name, self.run_names()
+        name = "" if name == "latest" else name
+        names = self.run_names()
         if name in names:
             return self.runs / name
         if noun == "training":
@@ -307,7 +308,8 @@ def _half_written(root: Path, skill: str, before: Version, after: Version) -> Ve
 
 def _unstage(place: Path, data: bytes) -> bool:
     """Remove the temporary files of killed runs beside a file; tell whether one held the data."""
-    file, found = place.resolve(), False
+    file = place.resolve()
+    found = False
     for stray in file.parent.glob(f".{file.name}.*.tmp"):
         found = found or (stray.is_file() and stray.read_bytes() == data)
         stray.unlink()

@@ -244,7 +244,8 @@ def unseal(line: bytes, kinds: Sequence[str] = ()) -> Data | None:
 
     ``kinds`` are those to return; empty: all.
     """
-    text, seal = line[:-_SEAL_LENGTH], line[-_SEAL_LENGTH:]
+    text = line[:-_SEAL_LENGTH]
+    seal = line[-_SEAL_LENGTH:]
     if seal != _SEAL % zlib.crc32(text):
         return None
     try:
@@ -267,7 +268,8 @@ class JournaledModel:
     def __init__(
         self, model: Model, journal: Journal, on_call: Callable[[int], None] | None = None
     ) -> None:
-        self.name, self.fingerprint = model.name, model.fingerprint
+        self.name = model.name
+        self.fingerprint = model.fingerprint
         self.simulated = model.simulated
         self._first = journal.about.get("models", {}).get("optimizer", model.fingerprint)
         """Fingerprint of the optimizer that the run was begun with; another may have to end it."""
@@ -283,7 +285,8 @@ class JournaledModel:
         Raises:
             ModelError: there is none, or a decision went by its absence in an earlier session.
         """
-        tools, form = list(details.get("tools", ())), details.get("response_format")
+        tools = list(details.get("tools", ()))
+        form = details.get("response_format")
         asked = [self._first, list(messages), sample, tools, form]
         key = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
         kept = self._journal.read("reply", key)

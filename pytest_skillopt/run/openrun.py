@@ -188,7 +188,8 @@ class Run:
         rows = []
         for row in skill.tasks:
             used = self.sampler.usage.get(row.id, Usage())
-            calls, tokens = used.calls + used.cached, used.input_tokens + used.output_tokens
+            calls = used.calls + used.cached
+            tokens = used.input_tokens + used.output_tokens
             passed, samples = self.sampler.outcomes.get(row.id, (0, 0))
             took = {"calls": calls, "tokens": tokens, "cost": used.cost}
             took |= {"passed": passed, "samples": samples}
@@ -202,7 +203,8 @@ def joined_reasons(results: Sequence[SkillResult]) -> str:
     reasons = []
     for result in results:
         is_named = result.reason.startswith(result.path)
-        reasons.append(result.reason if is_named else f"{result.path}: {result.reason}")
+        reason = result.reason if is_named else f"{result.path}: {result.reason}"
+        reasons.append(reason)
     return "; ".join(reasons)
 
 
@@ -293,7 +295,8 @@ def _difference(earlier: dict[str, Any], description: dict[str, Any]) -> str:
     ):
         if _fixed(earlier, part) != _fixed(description, part):
             return f": {words}"
-    now, then = description["settings"], earlier.get("settings", {})
+    now = description["settings"]
+    then = earlier.get("settings", {})
     changed = sorted(k for k in now.keys() | then.keys() if now.get(k) != then.get(k))
     listed = ", ".join(f"{name} (was {then.get(name)!r})" for name in changed)
     return f" with other settings: {listed}" if changed else ""

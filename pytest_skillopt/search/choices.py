@@ -39,7 +39,8 @@ class Bonds:
 
     def with_needs(self, idea: Idea) -> frozenset[Idea]:
         """Return an idea with all that it needs."""
-        known, new = {idea}, {idea}
+        known = {idea}
+        new = {idea}
         while new:
             new = {other for one in new for other in self._needs.get(one, ())} - known
             known |= new

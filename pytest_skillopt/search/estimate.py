@@ -66,7 +66,8 @@ def estimate_gain(
     Returns:
         None if no task was measured under both.
     """
-    old, new = _counts(before), _counts(after)
+    old = _counts(before)
+    new = _counts(after)
     pairs = [task.id for task in suite if task.id in old and task.id in new]
     if not pairs:
         return None
@@ -79,7 +80,8 @@ def estimate_gain(
         fresh = _HALF * (_moved(old, new, seen) - gain) if seen else 0.0
         first = _mean(old, seen) if seen else start
         share = len(others) / len(suite)
-        start, gain = start + share * (first - start), gain + share * fresh
+        start = start + share * (first - start)
+        gain = gain + share * fresh
     half = _half_width(old, new, pairs)
     if known:
         start += _FRESH * (_mean(old, pairs) - start)
@@ -178,5 +180,6 @@ def _half_width(old: _Counts, new: _Counts, tasks: Sequence[str]) -> float:
 
     It combines the intervals of both rates (Newcombe 1998, doi:10.1002/sim.779).
     """
-    ends = [interval([counts[task] for task in tasks]) for counts in (old, new)]
-    return math.hypot(*(high - low for low, high in ends)) / 2
+    old_low, old_high = interval([old[task] for task in tasks])
+    new_low, new_high = interval([new[task] for task in tasks])
+    return math.hypot(old_high - old_low, new_high - new_low) / 2

@@ -160,7 +160,8 @@ def cap_to_continue(
 
 def shortage(purse: Purse, settings: Settings, tasks: Sequence[SkillTask]) -> str:
     """Describe why a purse is too small to search with; empty if it is not."""
-    total, suite = purse.total(), len(without_test(tasks))
+    total = purse.total()
+    suite = len(without_test(tasks))
     kept = {
         "the gate": samples_of_gate(tasks, settings),
         FINAL: kept_back(settings, suite, total),
@@ -293,7 +294,8 @@ class FinalComparison:
         rates: list[float] = []
         for tasks in found:
             passed = [bool(r.passed) for taken in tasks.values() for r in taken if r.measured]
-            rates.append(statistics.fmean(passed) if passed else 0.0)
+            rate = statistics.fmean(passed) if passed else 0.0
+            rates.append(rate)
         best = max(range(len(rates)), key=lambda i: rates[i])
         if rates[best] < _MENDED:
             return False
@@ -362,7 +364,8 @@ class FinalComparison:
         return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:12]
 
     def _open_gate(self, begun: Begun) -> SequentialGate:
-        state, decision = self._state, self._stream(begun)
+        state = self._state
+        decision = self._stream(begun)
         held_out = [task.id for task in state.val if self._is_held_out(task)]
         known = tuple(task.id for task in state.train)
         agreement = math.inf if begun.agreement is None else begun.agreement

@@ -158,7 +158,8 @@ class Form(ABC):
         It is the mutual information of the outcome and the answer, the mean of those with the idea
         and without it.
         """
-        weight, reach = self.weight[idea], self.reach[idea]
+        weight = self.weight[idea]
+        reach = self.reach[idea]
         good = min(1 - 1e-6, max(1e-6, float(weight[self.helps].sum())))
         *arms, plain = self.contrast(idea, halves, kept)
         told = np.zeros(self.places)
@@ -242,7 +243,8 @@ class Needs(Form):
         self._rates_prior = np.full(len(pairs), 1 / len(pairs))
         self._rates = np.tile(self._rates_prior, (places, 1))
         self._unmet = np.full(places, self.unmet)
-        self._loss, self._harm = np.zeros((0, places)), np.zeros((0, places))
+        self._loss = np.zeros((0, places))
+        self._harm = np.zeros((0, places))
 
     def grow(self) -> None:
         """Make room for one more idea."""
@@ -253,14 +255,16 @@ class Needs(Form):
     def rates(self, ideas: Collection[int], places: slice = EVERY) -> Floats:
         """Return the expected pass rate of each of these places under a document."""
         covered, unharmed = self._factors(ideas, places)
-        low, span = self._rates[places] @ self._low, self._rates[places] @ self._span
+        low = self._rates[places] @ self._low
+        span = self._rates[places] @ self._span
         return np.asarray((low + span * covered) * unharmed)
 
     def update(self, seen: Seen, proposals: Sequence[Proposals], active: Collection[int]) -> None:
         """Weigh the hypotheses of the active ideas, then the rates of each place."""
         log_c = np.where(seen.inside, 0.0, _log_rest(self._loss[:, seen.place].T, 1e-3))
         log_h = np.where(seen.inside, _log_rest(self._harm[:, seen.place].T, 0.05), 0.0)
-        sum_c, sum_h = log_c.sum(1), log_h.sum(1)
+        sum_c = log_c.sum(1)
+        sum_h = log_h.sum(1)
         met = 1 - self._unmet[seen.place]
         for idea in sorted(active):
             inside = seen.inside[:, idea]
@@ -277,18 +281,21 @@ class Needs(Form):
             new_h = np.where(inside, _log_rest(self._harm[idea][seen.place], 0.05), 0.0)
             sum_c += new_c - log_c[:, idea]
             sum_h += new_h - log_h[:, idea]
-            log_c[:, idea], log_h[:, idea] = new_c, new_h
+            log_c[:, idea] = new_c
+            log_h[:, idea] = new_h
         self._update_rates(seen, np.exp(sum_c), np.exp(sum_h))
 
     def contrast(
         self, idea: int, halves: Sequence[int], kept: Collection[int]
     ) -> tuple[Floats, Floats, Floats]:
         """Return pass rates with an idea and without it, and if it bears on no place."""
-        always, half = sorted(set(kept) - {idea, *halves}), list(halves)
+        always = sorted(set(kept) - {idea, *halves})
+        half = list(halves)
         covered, _ = self._factors({idea, *always, *half})
         covered = covered * (1 - self._loss[half] / 2).prod(0)
         unharmed = (1 - self._harm[always]).prod(0) * (1 - self._harm[half] / 2).prod(0)
-        low, span = self._rates @ self._low, self._rates @ self._span
+        low = self._rates @ self._low
+        span = self._rates @ self._span
         plain = (low + span * covered) * unharmed
         with_it = plain[:, None] * (1 - self._harms)
         partly = covered[:, None] * (1 - self._losses)
@@ -308,7 +315,8 @@ class Needs(Form):
         A loss concerns only the samples without the idea, a harm only those with it.
         """
         losses, harms = np.array(self.effects).T
-        with_it, without = np.flatnonzero(inside), np.flatnonzero(~inside)
+        with_it = np.flatnonzero(inside)
+        without = np.flatnonzero(~inside)
         lost = self._logs(
             seen.passed[without, None],
             covered[without, None] * (1 - losses),
@@ -328,8 +336,10 @@ class Needs(Form):
         met = np.exp(if_met - top) * self._rates_prior * (1 - self.unmet)
         unmet = np.exp(if_not - top) * self._rates_prior * self.unmet
         total = (met + unmet).sum(1, keepdims=True)
-        self._rates, self._unmet = (met + unmet) / total, (unmet / total).sum(1)
-        flat, known = self.smoothing / len(self._low), seen.sampled
+        self._rates = (met + unmet) / total
+        self._unmet = (unmet / total).sum(1)
+        flat = self.smoothing / len(self._low)
+        known = seen.sampled
         self._rates_prior = (self._rates[known].sum(0) + flat) / (known.sum() + self.smoothing)
 
     def _logs(self, passed: Flags, covered: Floats, unharmed: Floats) -> Floats:
@@ -400,7 +410,8 @@ class Shifts(Form):
         likelihood = seen.sums(self._logs(seen.passed, total))
         base = np.exp(likelihood - likelihood.max(1, keepdims=True)) * self._base_prior
         self._base = base / base.sum(1, keepdims=True)
-        flat, known = self.smoothing / len(self._grid), seen.sampled
+        flat = self.smoothing / len(self._grid)
+        known = seen.sampled
         self._base_prior = (self._base[known].sum(0) + flat) / (known.sum() + self.smoothing)
 
     def contrast(
@@ -421,7 +432,8 @@ class Shifts(Form):
 
     def _evidence(self, seen: Seen, inside: Flags, rest: Floats) -> Floats:
         """Return the log likelihood of each place under each effect of an idea."""
-        with_it, without = np.flatnonzero(inside), np.flatnonzero(~inside)
+        with_it = np.flatnonzero(inside)
+        without = np.flatnonzero(~inside)
         shifted = rest[with_it, None] + np.array(self.effects)
         moved = seen.sums(self._logs(seen.passed[with_it, None], shifted), with_it)
         unmoved = seen.sums(self._logs(seen.passed[without], rest[without]), without)

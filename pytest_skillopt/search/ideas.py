@@ -101,7 +101,8 @@ class Ideas:
         return self._made[order]
 
     def _apply(self, order: Sequence[Idea]) -> Made:
-        version, applied = self._start, list[int]()
+        version = self._start
+        applied: list[int] = []
         for idea in order:
             after = rebuild(version, [self._edits[idea]])
             if after is not None:

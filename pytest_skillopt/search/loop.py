@@ -231,7 +231,8 @@ class DefaultSearch:
         if not jobs and (asked := self._ranked()[: min(_TASKS, self._may_ask())]):
             # Nothing is worth a sample before there are new ideas.
             self._take([], asked)
-            asked, jobs = [], self._model.round(self._state.width)
+            asked = []
+            jobs = self._model.round(self._state.width)
         if jobs:
             self._idle = 0
         elif self._may_ask():
@@ -268,7 +269,8 @@ class DefaultSearch:
 
     def _finish_asking(self, asking: Beside[Answers], context: Context) -> None:
         """Add what analysts proposed, and count the replies without anything new."""
-        new, replies = self._step.new, 0
+        new = self._step.new
+        replies = 0
         try:
             answers = asking.result()
             replies = answers.replies
@@ -278,7 +280,8 @@ class DefaultSearch:
                 raise
             self._silent = end.reason
         if self._step.new > new:
-            self._replies, self._repeated = None, set()
+            self._replies = None
+            self._repeated = set()
         else:
             self._count_repeats(replies)
 
@@ -295,11 +298,13 @@ class DefaultSearch:
     @property
     def _repeats_itself(self) -> bool:
         """Whether the optimizer repeats itself; one with many edits may have another one."""
-        replies, repeated = self._replies or 0, len(self._repeated)
+        replies = self._replies or 0
+        repeated = len(self._repeated)
         return replies >= _REPEATS * max(1, repeated)
 
     def _learn(self, taken: Sequence[tuple[Drawn, Rollout]]) -> None:
-        kept, outcomes = self._model.kept, list[Outcome]()
+        kept = self._model.kept
+        outcomes: list[Outcome] = []
         for drawn, rollout in taken:
             outcome = self._observed.add(drawn.task, frozenset(drawn.made.ideas), rollout, kept)
             if outcome is not None:
@@ -320,7 +325,8 @@ class DefaultSearch:
         before = dict(self._model.state)
         self._model.settle()
         for idea, state in self._model.state.items():
-            was, edit = before[idea], self._ideas[idea]
+            was = before[idea]
+            edit = self._ideas[idea]
             if state == was:
                 continue
             self._measure(idea)
@@ -334,13 +340,15 @@ class DefaultSearch:
                 self._step.doubted.append(edit)
                 self._state.history.doubt(edit)
         self._ideas.keep(self._model.kept)
-        start, now = self._model.mean_rate(()), self._model.mean_rate(self._model.kept)
+        start = self._model.mean_rate(())
+        now = self._model.mean_rate(self._model.kept)
         self._state.history.observer.rates(start, now)
         self._state.history.observer.expects(self._more())
         if self._step.kept:
             # The optimizer sees another document from now on.
             self._silent = "" if self._repeats_itself else self._silent
-            self._replies, self._repeated = None, set()
+            self._replies = None
+            self._repeated = set()
         self._end_step()
 
     # Analysts.
@@ -406,10 +414,13 @@ class DefaultSearch:
 
     def _propose(self, batch: Sequence[TaskRecord], context: Context) -> Answers:
         """Ask analysts about tasks, and unite what says the same."""
-        calls, stages = context.calls, self._state.stages
-        asked, lost = calls.asked, calls.lost
+        calls = context.calls
+        stages = self._state.stages
+        asked = calls.asked
+        lost = calls.lost
         patches = stages.reflect(batch, context)
-        asked, lost = calls.asked - asked, calls.lost - lost
+        asked = calls.asked - asked
+        lost = calls.lost - lost
         edits = [patch for patch in patches if patch.body is None]
         merged = stages.aggregate(edits, context.at(budget=UNBOUNDED))
         has_body = merged.body is not None or len(edits) < len(patches)
@@ -417,7 +428,8 @@ class DefaultSearch:
 
     def _add(self, answers: Answers, context: Context) -> None:
         """Add the edits of analysts as ideas."""
-        history, stages = self._state.history, self._state.stages
+        history = self._state.history
+        stages = self._state.stages
         if answers.has_body:
             history.note(
                 "a whole new body was left out: this search samples edits one by one; use "
@@ -512,8 +524,10 @@ class DefaultSearch:
 
     def _measure(self, idea: Idea) -> None:
         """Tell the history what is known of an idea."""
-        chance, points = self._model.good(idea), self._points(idea)
-        edit, effects = self._ideas[idea], self._effects(idea)
+        chance = self._model.good(idea)
+        points = self._points(idea)
+        edit = self._ideas[idea]
+        effects = self._effects(idea)
         self._state.history.measure(edit, chance=chance, points=points, effects=effects)
 
     def _sampled(self, idea: Idea) -> str:
@@ -530,7 +544,8 @@ class DefaultSearch:
         truth was 1.15 after half of the rollouts, and .57 of the forecasts were within a third of
         the truth; after three quarters .80 of them were, and of the plans before the run .63.
         """
-        state, tasks = self._state, len(self._state.suite)
+        state = self._state
+        tasks = len(self._state.suite)
         done = state.purse.samples
         usual = min(usual_of(tasks, state.settings), state.purse.total())
         more = rollouts_to_the_end(self._prospects(), self._least)
@@ -543,7 +558,8 @@ class DefaultSearch:
     def _conclude(self) -> None:
         """Make the candidate the incumbent, and tell what became of every edit."""
         self._end_step()
-        log_e, alpha = self._rounds.bets.log_e, self._settings.gate_alpha
+        log_e = self._rounds.bets.log_e
+        alpha = self._settings.gate_alpha
         offered = self._model.candidate(self._final.pairs(), log_e, alpha)
         self._offered = offered
         self._state.set_outlook(self)

@@ -257,14 +257,16 @@ class Model:
         stakes = [factor for factor in job.factors if weights[factor] > MATTERS]
         stakes = sorted(stakes, key=lambda factor: -weights[factor])[:STAKES]
         free = _ideas_of(stakes)
-        chances, terms = [], []
+        chances = []
+        terms = []
         for choice in itertools.product(*stakes):
             document = (drawn - free).union(*(ideas for ideas, _ in choice))
             if is_new(document):
                 chance = math.prod(odds for _, odds in choice)
                 chances.append(chance)
                 terms.append(chance * rate(document))
-        own, mean = rate(drawn), math.fsum(terms) / math.fsum(chances)
+        own = rate(drawn)
+        mean = math.fsum(terms) / math.fsum(chances)
         return (own, mean) if own != mean else None
 
     # The candidate.
@@ -295,7 +297,8 @@ class Model:
 
     def _worth_of(self, ideas: frozenset[Idea], pairs: int, level: float) -> float:
         """Return the chance of acceptance times the rise, less what idle lines cost."""
-        before, after = self.rates(()), self.rates(ideas)
+        before = self.rates(())
+        after = self.rates(ideas)
         rise = float((after - before).mean())
         if rise <= 0:
             return 0.0
@@ -319,7 +322,8 @@ class Model:
         It takes 35 % of its pairs evenly and the others where a lift is expected, and weighs tasks
         by their lift.
         """
-        before, after = self.rates(()), self.rates(ideas)
+        before = self.rates(())
+        after = self.rates(ideas)
         weight = np.maximum(0.01, after - before)
         share = 0.35 / self._tasks + 0.65 * weight / weight.sum()
         noise = before * (1 - before) + after * (1 - after)
@@ -413,7 +417,8 @@ class Model:
     def _jobs(self, ideas: Sequence[Idea], most: int) -> list[Job]:
         if not ideas:
             return []
-        value, count = self._tells(ideas), np.zeros(self._tasks)
+        value = self._tells(ideas)
+        count = np.zeros(self._tasks)
         value[:, sorted(self._left_out)] = 0.0
         jobs: list[Job] = []
         for _ in range(most):
@@ -432,7 +437,8 @@ class Model:
 
     def _tells(self, ideas: Sequence[Idea]) -> Floats:
         """Return what a sample of each task tells about each idea, in nats; ideas x tasks."""
-        tells, kept = np.zeros((len(ideas), self._tasks)), self.kept
+        tells = np.zeros((len(ideas), self._tasks))
+        kept = self.kept
         reached = {form: self._reached(form) for form in self._forms}
         for row, idea in enumerate(ideas):
             halves = [other for other in ideas if other != idea]

@@ -69,7 +69,8 @@ class Observations:
         self._outcomes[task, ideas].append(rollout.passed)
         self._latest[task] = [*self._latest[task], rollout][-_SHOWN:]
         if not rollout.passed:
-            self._failures[task], self._failed_with[task] = rollout, ideas
+            self._failures[task] = rollout
+            self._failed_with[task] = ideas
         elif kept <= ideas and not kept <= self._failed_with.get(task, kept):
             self._failures.pop(task, None)
         return Outcome(task, ideas, failed_at(rollout))
@@ -89,7 +90,8 @@ class Observations:
 
     def record(self, task: int) -> TaskRecord:
         """Return what analysts are shown of a failing task."""
-        latest, failure = self._latest[task], self._failures[task]
+        latest = self._latest[task]
+        failure = self._failures[task]
         shown = latest if failure in latest else [failure, *latest]
         return TaskRecord(self._tasks[task], tuple(shown))
 

@@ -83,7 +83,8 @@ def comparison(rows: Sequence[TaskRow]) -> Comparison | None:
     old = [(row.before.passed, row.before.n) for row in rows]
     new = [(row.after.passed, row.after.n) for row in rows if row.after]
     k = min((n for _, n in (*old, *new) if n), default=0)
-    before, after = Rate.of(old, k), Rate.of(new, k)
+    before = Rate.of(old, k)
+    after = Rate.of(new, k)
     return Comparison(before=before, after=after) if before else None
 
 
@@ -136,7 +137,8 @@ def task_row(
         change = _change(old, new)
     is_flaky = any({r.passed for r in arm if r.measured} == {True, False} for arm in arms)
     all_skipped = bool(rollouts) and all(rollout.outcome == "skipped" for rollout in rollouts)
-    calls, tokens = used.calls + used.cached, used.input_tokens + used.output_tokens
+    calls = used.calls + used.cached
+    tokens = used.input_tokens + used.output_tokens
     return TaskRow(
         id=task.id,
         split=task.split,
@@ -175,7 +177,8 @@ def with_expected(row: TaskRow, expected: float) -> TaskRow:
 
     It is no likely rise beside counts that show a fall.
     """
-    old, new = row.start or row.before, row.after or Arm()
+    old = row.start or row.before
+    new = row.after or Arm()
     fell = new.passed * old.n < old.passed * new.n
     is_open = row.change in ("undecided", "same") and row.after is not None and not fell
     change = "likely" if is_open and expected >= _LIKELY_RISE else row.change

@@ -118,7 +118,8 @@ class Samples:
     def _add(self, version: Version, task: str) -> str:
         """Send a version to the workers, as a task is to see it; return the digest of that."""
         own = self._sampler.add_version(self.skill, version)
-        path, seen = self.skill, self.seen(version)
+        path = self.skill
+        seen = self.seen(version)
         if task in self._rivals:
             path, rival = self._rivals[task]
             others = {**self._renewed, self.skill: version.main}
@@ -228,7 +229,8 @@ def _why_not(found: Mapping[str, Sequence[Rollout]]) -> str:
     said = []
     for outcome, words in _UNMEASURED:
         if ended := [r for seen in found.values() for r in seen if r.outcome == outcome]:
-            first, tasks = ended[0], {rollout.request.task for rollout in ended}
+            first = ended[0]
+            tasks = {rollout.request.task for rollout in ended}
             why = first.error.message if first.error else first.message.removeprefix("Skipped: ")
             share = f"{len(tasks)} of {len(found)} {words}"
             said.append(f"{share}, such as {first.request.task}" + (f" ({why})" if why else ""))

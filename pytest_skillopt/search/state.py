@@ -175,8 +175,10 @@ class TrainingState:
         """
         if self.at_the_end or self.incumbent == self.start:
             return
-        candidate, edits = self.incumbent, self.edits
-        self.incumbent, self.edits = self.base, []
+        candidate = self.incumbent
+        edits = self.edits
+        self.incumbent = self.base
+        self.edits = []
         try:
             verdict = self.take_step(candidate, edits, basis)
         except StopRun as stop:
@@ -217,7 +219,8 @@ class TrainingState:
         return verdict
 
     def _decide(self, candidate: Version, edits: Sequence[Edit]) -> Verdict:
-        options, left = gate_options(self.settings), self.purse.affordable()
+        options = gate_options(self.settings)
+        left = self.purse.affordable()
         if left != math.inf:
             options = replace(options, budget=int(left))
         gate = self.open_gate(options)
@@ -264,16 +267,21 @@ class TrainingState:
             self.edits += edits
         else:
             self._older += [*self.edits, *edits]
-            self.base, self.edits = candidate, []
+            self.base = candidate
+            self.edits = []
 
     def mark(self) -> Callable[[], None]:
         """Return a function that makes the incumbent again what it is now."""
-        incumbent, base = self.incumbent, self.base
-        older, edits = [*self._older], [*self.edits]
+        incumbent = self.incumbent
+        base = self.base
+        older = [*self._older]
+        edits = [*self.edits]
 
         def go_back() -> None:
-            self.incumbent, self.base = incumbent, base
-            self._older, self.edits = older, edits
+            self.incumbent = incumbent
+            self.base = base
+            self._older = older
+            self.edits = edits
 
         return go_back
 
@@ -295,5 +303,6 @@ class TrainingState:
         if short is None or not edits:
             return False
         self.history.settle(edits, "dropped", why)
-        self.incumbent, self.edits = short, kept
+        self.incumbent = short
+        self.edits = kept
         return True

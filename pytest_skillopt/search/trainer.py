@@ -106,7 +106,8 @@ class Trainer:
     """Bounds the training; by default one with the caps of the settings."""
 
     def __post_init__(self) -> None:
-        sampler, settings = self.sampler, self.settings
+        sampler = self.sampler
+        settings = self.settings
         if not isinstance(sampler, Sampler):
             sampler = Sampler(sampler, self.tasks, settings=settings)
         if sampler.rollouts_left and not settings.max_rollouts:
@@ -166,7 +167,8 @@ class Trainer:
         try:
             reason = self._search().run()
         except StopRun as end:
-            stopped, reason = end.kind, end.reason
+            stopped = end.kind
+            reason = end.reason
             if stopped not in (Stop.SPENT, Stop.UNREADABLE):
                 state.history.end_early(reason)
         if state.incumbent == state.start:
@@ -187,7 +189,8 @@ class Trainer:
         return DefaultSearch(state, self._final)
 
     def _end_unchanged(self, stopped: Stop | None, reason: str) -> TrainOutcome:
-        verdicts, calls = self._state.verdicts, self._state.context.calls
+        verdicts = self._state.verdicts
+        calls = self._state.context.calls
         ended = _ENDED.get(stopped, "unmeasured")
         if ended == "unchanged" and verdicts and verdicts[-1].decision == "unmeasured":
             why = f"a candidate could not be measured: {verdicts[-1].reason}"
@@ -210,7 +213,8 @@ class Trainer:
                 measured = self._final.run()
             except StopRun as end:
                 self._state.history.end_early()
-                stopped, reason = end.kind, end.reason
+                stopped = end.kind
+                reason = end.reason
             else:
                 measured = self._final.open_test(measured)
                 if outlook := self._state.outlook:
@@ -251,7 +255,8 @@ class Trainer:
             suite = [*state.suite, *state.test]
             cap = cap_to_continue(state.purse, state.settings, suite, planned=planned)
         after = state.incumbent if status == "accepted" else state.start
-        accepted, notes = tuple(state.accepted), tuple(self._notes(status))
+        accepted = tuple(state.accepted)
+        notes = tuple(self._notes(status))
         return TrainOutcome(
             skill=state.skill,
             before=state.start,
@@ -293,7 +298,8 @@ class Trainer:
         Args:
             compared: rows of the final comparison and of the test split.
         """
-        state, at_start = self._state, self._state.samples.at_start()
+        state = self._state
+        at_start = self._state.samples.at_start()
         known = {row.id: row for row in compared}
         hoped = state.outlook.hoped() if state.outlook else {}
         for task in (*state.suite, *state.test):
@@ -340,7 +346,8 @@ class Trainer:
         return gain, NeedRow(pairs=pairs, option=option)
 
     def _notes(self, status: Status) -> list[str]:
-        calls, notes = self._state.context.calls, list(self._state.history.notes)
+        calls = self._state.context.calls
+        notes = list(self._state.history.notes)
         why = self._state.history.why_early
         if why and status == "accepted":  # The reason of any other one says it.
             notes.append(f"the search ended early: {why}")

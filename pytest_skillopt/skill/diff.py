@@ -29,7 +29,8 @@ class _Lines(difflib.SequenceMatcher[str]):
 
     def __init__(self, old: Sequence[str], new: Sequence[str]) -> None:
         super().__init__(None, old, new, autojunk=False)
-        self._old, self._new = old, new
+        self._old = old
+        self._new = new
 
     def find_longest_match(
         self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
@@ -38,7 +39,8 @@ class _Lines(difflib.SequenceMatcher[str]):
 
         The longest match takes the square of a line's repetitions: minutes for 6,000.
         """
-        old, new = self._old[alo:ahi], self._new[blo:bhi]
+        old = self._old[alo:ahi]
+        new = self._new[blo:bhi]
         if first := _shared(old, new):
             return difflib.Match(alo, blo, first)
         if last := _shared(old[::-1], new[::-1]):
@@ -63,7 +65,8 @@ def unified(
     parts: list[str] = []
     for name, (was, is_now) in changes(before, after).items():
         where = (places or {}).get(name, place_of(path, name))
-        old, new = _file_name(f"a/{where}"), _file_name(f"b/{where}")
+        old = _file_name(f"a/{where}")
+        new = _file_name(f"b/{where}")
         if name not in before:
             parts.append(f"diff --git {old} {new}\nnew file mode 100644\n")
             old = "/dev/null"
@@ -77,14 +80,16 @@ def unified(
 
 def _hunks(before: str, after: str, about: str) -> Iterator[str]:
     """Yield the hunks of a file with three lines of context, ``about`` at their heads."""
-    old, new = _LINE.findall(before), _LINE.findall(after)
+    old = _LINE.findall(before)
+    new = _LINE.findall(after)
     for group in _Lines(old, new).get_grouped_opcodes(3):
         yield _hunk(old, new, group, about)
 
 
 def added_blocks(before: str, after: str) -> list[str]:
     """List runs of adjacent added or changed lines, with LF; a changed line counts as a whole."""
-    old, new = to_lf(before).split("\n"), to_lf(after).split("\n")
+    old = to_lf(before).split("\n")
+    new = to_lf(after).split("\n")
     opcodes = _Lines(old, new).get_opcodes()
     blocks = [
         "\n".join(new[j1:j2]) for tag, _, _, j1, j2 in opcodes if tag in ("insert", "replace")
@@ -101,7 +106,8 @@ def _hunk(
             lines += [f" {line}" for line in old[i1:i2]]
         else:
             lines += [f"-{line}" for line in old[i1:i2]] + [f"+{line}" for line in new[j1:j2]]
-    first, last = group[0], group[-1]
+    first = group[0]
+    last = group[-1]
     head = f"@@ -{_range(first[1], last[2])} +{_range(first[3], last[4])} @@{about}\n"
     ended = (x if x.endswith("\n") else f"{x}\n{_NO_NEWLINE}" for x in lines)
     return "".join([head, *ended])
@@ -123,7 +129,8 @@ def _file_name(name: str) -> str:
 
 def patch_of(before: Version, after: Version, skill: str, root: Path) -> str:
     """Return the change of a skill in a project as a patch; empty if there is none."""
-    top, places = root.resolve(), dict[str, str]()
+    top = root.resolve()
+    places: dict[str, str] = {}
     for name in before | after:
         place = (root / place_of(skill, name)).resolve()
         if place.is_relative_to(top):

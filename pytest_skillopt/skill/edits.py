@@ -175,7 +175,8 @@ def only_description(before: Text, after: Text) -> bool:
 
 def with_links(edits: Iterable[Edit], version: Version) -> list[Edit]:
     """Join each edit that begins a file with the edits of the SKILL.md that link to the file."""
-    edits, known = list(edits), {*version, *file_links(version.main, SKILL_FILE)}
+    edits = list(edits)
+    known = {*version, *file_links(version.main, SKILL_FILE)}
     joined: list[Edit] = []
     taken: list[Edit] = []
     for edit in edits:

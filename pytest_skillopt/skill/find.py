@@ -88,9 +88,11 @@ def project_path(path: str | PurePath, root: Path) -> str:
     So one skill has one path, by whatever way it is reached. A link that gives the file another
     name is kept. A path that leaves the project is returned as it is.
     """
-    place, top = root / path, root.resolve()
+    place = root / path
+    top = root.resolve()
     try:
-        folder, target = place.parent.resolve(), place.resolve()
+        folder = place.parent.resolve()
+        target = place.resolve()
     except (OSError, RuntimeError, ValueError):  # links in a circle, NUL
         return PurePath(path).as_posix()
     real = target if target.name == place.name else folder / place.name

@@ -107,11 +107,13 @@ class Text:
 
     def _conflict(self) -> int:
         """Return the line of the first conflict outside of code blocks, as git marks it; else 0."""
-        begin, due = 0, "<"
+        begin = 0
+        due = "<"
         for match in _CONFLICT.finditer(self.text):
             sign = match[0][0]
             if sign == "<":
-                begin, due = match.start(), "="
+                begin = match.start()
+                due = "="
             elif sign == due == "=":
                 due = ">"
             elif sign == due == ">":
@@ -142,7 +144,8 @@ class Text:
 
         A document that consists only of frontmatter may lack it.
         """
-        mine, theirs = self.frontmatter_text, other.frontmatter_text
+        mine = self.frontmatter_text
+        theirs = other.frontmatter_text
         return mine.rstrip("\r\n") == theirs.rstrip("\r\n")
 
     @property
@@ -201,7 +204,9 @@ class Text:
         Markers inside a closed code block are text; after a fence that never closes they count,
         because it is safer to protect too much.
         """
-        text, regions, warnings = self.text, list[Region](), list[str]()
+        text = self.text
+        regions: list[Region] = []
+        warnings: list[str] = []
         opened: tuple[str, int] | None = None
         blocks = [fence for fence in self.fences if fence.closed]
         for match in _MARKER.finditer(text, self.body_start):

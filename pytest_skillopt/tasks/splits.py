@@ -154,7 +154,8 @@ def _together(tasks: Sequence[SkillTask]) -> list[list[SkillTask]]:
         return key
 
     for task in tasks:
-        a, b = find(f"group {task.group}"), find(f"content {task.content}")
+        a = find(f"group {task.group}")
+        b = find(f"content {task.content}")
         parent[max(a, b)] = min(a, b)
     members: dict[str, list[SkillTask]] = {}
     for task in tasks:
@@ -201,7 +202,8 @@ def _balance(units: list[_Unit], shares: dict[str, float]) -> list[_Unit]:
         return sum(len(unit.tasks) for unit in free if unit.split == name) - due[name]
 
     for _ in free:
-        needy, rich = min(SPLITS, key=surplus), max(SPLITS, key=surplus)
+        needy = min(SPLITS, key=surplus)
+        rich = max(SPLITS, key=surplus)
         near = all(
             abs(surplus(n)) <= max(0.999, _TOLERANCE * due[n]) and surplus(n) + due[n] >= least
             for n in (needy, rich)

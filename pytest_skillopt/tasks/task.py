@@ -187,7 +187,8 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
     text = source_text(function)
     skill = skill_path(item)
     told = _told(item, skill)
-    agent, roles = told.pop("agent", ""), {*told.pop("roles", ())}
+    agent = told.pop("agent", "")
+    roles = {*told.pop("roles", ())}
     if agent or told.get("proxied") or "skill_agent" in getattr(item, "fixturenames", ()):
         roles.add("target")
     parts: list[Any] = [core(text), given_params]

@@ -18,7 +18,8 @@ DATA = data_of("docvqa")
 def distance(a: str, b: str) -> int:
     row = list(range(len(b) + 1))
     for i, x in enumerate(a, 1):
-        left, row[0] = row[0], i
+        left = row[0]
+        row[0] = i
         for j, y in enumerate(b, 1):
             left, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, left + (x != y))
     return row[-1]

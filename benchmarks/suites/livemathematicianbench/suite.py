@@ -19,7 +19,8 @@ def name(file: Path, row: Any) -> str:
 
 @pytest.mark.parametrize("case", tasks(data_of("livemathematicianbench"), "**/qa_*.json", name))
 def test_livemathematicianbench(case: Any, skill_agent: Any) -> None:
-    asked, right = case["mcq"], case["mcq"]["correct_choice"]
+    asked = case["mcq"]
+    right = case["mcq"]["correct_choice"]
     texts = {choice["label"]: choice["text"] for choice in asked["choices"]}
     texts.setdefault(right["label"], right.get("text", ""))
     order = random.Random(case["id"]).sample(sorted(texts), len(texts))

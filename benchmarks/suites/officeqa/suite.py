@@ -23,7 +23,8 @@ def plain(text: str) -> list[str]:
 @pytest.fixture
 def files(case: Any) -> dict[str, list[str]]:
     """Return the lines of each document."""
-    folder, names = DATA / "documents", case["source_files"].split()
+    folder = DATA / "documents"
+    names = case["source_files"].split()
     return {name: (folder / name).read_text(encoding="utf-8").splitlines() for name in names}
 
 
