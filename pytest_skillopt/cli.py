@@ -38,8 +38,8 @@ _REMOVED = {
     "shorten": "pytest --skillopt-train --skillopt-search=shorten",
     "--like": "name the transcripts themselves: pytest-skillopt init SKILL --from FILE",
     "--variations": "parametrize the reviewed test over further requests",
-    "schedule": "docs/ci.md has the line of a crontab, and a systemd timer: any scheduler starts "
-    "the commands job and propose",
+    "--system": "schedule writes a line for cron only, which macOS has, too; docs/ci.md shows a "
+    "systemd timer and the two commands that any other scheduler starts",
 }
 """Commands and options that are gone, and what to do now."""
 

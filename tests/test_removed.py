@@ -24,11 +24,6 @@ def test_a_command_that_is_gone_says_what_to_do_now(capsys: pytest.CaptureFixtur
         (["runs", "--dir=x"], "pytest-skillopt show --list"),
         (["mine", "log.jsonl", "skill"], "pytest-skillopt init SKILL --from FILE"),
         (["unschedule"], "crontab -e, and delete the line of the project"),
-        (
-            ["schedule", "--at=3:17"],
-            "docs/ci.md has the line of a crontab, and a systemd timer: "
-            "any scheduler starts the commands job and propose",
-        ),
     ],
 )
 def test_a_command_that_is_part_of_another_names_it(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import subprocess
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -119,13 +118,6 @@ class Project:
         if not clone.exists():
             run_git(self.root.parent, "clone", "--quiet", str(self.remote), str(clone))
         return Project(clone, self.remote)
-
-    def plan_of_a_night(self) -> str:
-        """What the command ``job`` tells before it would train."""
-        command = [sys.executable, "-m", "pytest_skillopt", "job", "--max-calls=9"]
-        command.append("--args=--collect-only -p no:cacheprovider")
-        done = subprocess.run(command, cwd=self.root, check=True, capture_output=True, text=True)
-        return done.stdout + done.stderr
 
     def propose(
         self,

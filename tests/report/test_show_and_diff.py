@@ -227,7 +227,7 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         cli.main(["--help"])
     assert stop.value.code == 0
     out = capsys.readouterr().out
-    for command in ("show", "watch", "propose", "job"):
+    for command in ("show", "watch", "propose", "job", "schedule"):
         assert f"\n    {command}" in out
 
 

@@ -1,12 +1,14 @@
-"""Command ``propose``, and for unattended trainings ``job``."""
+"""Command ``propose``, and for unattended trainings ``job`` and ``schedule``."""
 
 from __future__ import annotations
 
 import contextlib
 import math
 import os
+import re
 import secrets
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +40,7 @@ _CAP_OPTIONS = {
     "time": ("SECONDS", "maximum time in seconds"),
 }
 
+_TIME = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 _SENTENCES = {
     "create": "{path}: pushed to the new branch {branch}",
     "update": "{path}: rebuilt the branch {branch}",
@@ -60,13 +63,18 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     text = "push the branch and only print the text of the request"
     add("--no-forge", action="store_true", help=text)
     propose.set_defaults(handle=_propose)
-    text = "train unattended, as in a CI job: needs a spending cap, sets the job's outputs"
+    text = "train in a CI job: needs a spending cap, sets the job's outputs"
     job = commands.add_parser("job", help=text)
     job.set_defaults(handle=_job)
-    for name, (unit, text) in _CAP_OPTIONS.items():
-        job.add_argument(f"--max-{name}", metavar=unit, default="", help=text)
-    text = "further arguments of pytest, as one string"
-    job.add_argument("--args", metavar="ARGUMENTS", default="", help=text)
+    schedule = _add_schedule(commands)
+    for parser in (job, schedule):
+        for name, (unit, text) in _CAP_OPTIONS.items():
+            parser.add_argument(f"--max-{name}", metavar=unit, default="", help=text)
+        text = "further arguments of pytest, as one string"
+        parser.add_argument("--args", metavar="ARGUMENTS", default="", help=text)
+    text = "arguments of propose, as one string"
+    schedule.add_argument("--propose", metavar="ARGUMENTS", default="", help=text)
+    schedule.set_defaults(check_propose=propose.parse_args)
     add_adopt(commands)
 
 
@@ -165,8 +173,59 @@ def _append(variable: str, text: str) -> None:
             file.write(text)
 
 
-def training_arguments(args: argparse.Namespace) -> list[str]:
-    """Return pytest's arguments for an unattended training.
+def _add_schedule(commands: argparse._SubParsersAction[Any]) -> argparse.ArgumentParser:
+    text = "print a crontab line that trains and proposes every night"
+    schedule: argparse.ArgumentParser = commands.add_parser("schedule", help=text)
+    text = "local time of day (default: 03:17)"
+    schedule.add_argument("--at", metavar="HH:MM", default="03:17", help=text)
+    schedule.set_defaults(handle=_schedule)
+    return schedule
+
+
+def _schedule(args: argparse.Namespace) -> int:
+    """Print the line of a crontab.
+
+    It trains with ``--skillopt-write=no``, so that the next night starts from the merged skill, not
+    from the proposed one.
+    """
+    match = _TIME.fullmatch(args.at)
+    if match is None:
+        raise UserError(f"{args.at!r} is not a time of day: write HH:MM, e.g. 03:17")
+    hour, minute = int(match[1]), int(match[2])
+    home = find_home().path.resolve()
+    log = home / "runs" / "schedule.log"
+    train = [sys.executable, "-m", "pytest", *training_arguments(args, "--skillopt-write=no")]
+    options = split_arguments("--propose", args.propose)
+    args.check_propose(options)  # now, and not at night after a paid training
+    # -P: no file of the project is imported, as everywhere where something is pushed.
+    propose = [sys.executable, "-P", "-m", "pytest_skillopt", "propose", *options]
+    enter = shlex.join(["cd", str(home.parent)])
+    make_folder = shlex.join(["mkdir", "-p", str(log.parent)])
+    both = f"{shlex.join(train)} && {shlex.join(propose)}"
+    command = f"{enter} && {make_folder} && {{ {both}; }} >>{shlex.quote(str(log))} 2>&1"
+    if "\n" in command or "\r" in command:
+        raise UserError(f"a crontab line cannot contain a line break: {command!r}")
+    _check(train, home.parent)
+    sys.stdout.write(f"{minute} {hour} * * * {_escaped(command)}\n")
+    return 0
+
+
+def _check(train: Sequence[str], folder: Path) -> None:
+    """Show the plan of a night, which calls no model; UserError if pytest refuses the command."""
+    plan = [*train, "--collect-only", "-qq", "-p", __name__]
+    # The standard output is the line of the crontab.
+    done = subprocess.run(plan, cwd=folder, stdin=subprocess.DEVNULL, stdout=2)
+    if done.returncode == pytest.ExitCode.USAGE_ERROR:
+        raise UserError("pytest refuses these arguments, as it says above")
+
+
+def _escaped(command: str) -> str:
+    """Escape each %, which cron turns into a line break, even in quotes."""
+    return command.replace("%", "\\%")
+
+
+def training_arguments(args: argparse.Namespace, *own: str) -> list[str]:
+    """Return pytest's arguments for an unattended training; ``own`` precede those of the user.
 
     Raises:
         UserError: there is no cap, a cap is not a positive number, or quotes are not closed.
@@ -179,13 +238,17 @@ def training_arguments(args: argparse.Namespace) -> list[str]:
     if not given:
         names = ", ".join(f"--max-{name}" for name in _CAP_OPTIONS)
         raise UserError(f"a job needs a spending cap, at least one of {names}")
-    try:
-        own = shlex.split(args.args)
-    except ValueError as error:
-        raise UserError(f"--args: {error}: {args.args!r}") from None
-    # The caps come last, so that no argument overrides one.
     flags = [f"--skillopt-{name}={value}" for name, value in given.items()]
-    return ["--skillopt-train", *own, *flags]
+    arguments = [*own, *split_arguments("--args", args.args)]
+    # The caps come last, so that no argument overrides one.
+    return ["--skillopt-train", *arguments, *flags]
+
+
+def split_arguments(option: str, text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UserError(f"{option}: {error}: {text!r}") from None
 
 
 def _is_positive(value: str) -> bool:

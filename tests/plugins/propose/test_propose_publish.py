@@ -637,8 +637,9 @@ def test_a_repository_that_git_refuses_is_told_before_a_night_is_paid_for_and_af
     assert "git rev-parse failed: fatal: bad config line" in capfd.readouterr().err
     marked = "@pytest.mark.skill_task\ndef test_it(skill): pass\n"
     (project.root / "test_it.py").write_text(f"import pytest\n\n{marked}")
+    assert main(["schedule", "--max-calls=9"]) == 0
     told = "pytest-skillopt propose would refuse it now: git rev-parse failed: fatal: bad config"
-    assert told in project.plan_of_a_night()
+    assert told in capfd.readouterr().err
 
 
 def test_no_git(project: Project, monkeypatch: pytest.MonkeyPatch, refusal: Refusal) -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from skill_project import AFTER, BEFORE, Project, bare, sha256
 from tables import each_row
 
+from pytest_skillopt.cli import main
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.gate.data import TaskEvidence, Verdict
 from pytest_skillopt.git import Clone
@@ -632,7 +633,7 @@ def test_the_result_does_not_choose_the_rule_that_judges_it(project: Project, se
     ],
 )
 def test_a_skill_that_no_proposal_may_change_is_told_before_a_night_is_paid_for(
-    project: Project, settings: str, said: str
+    project: Project, capfd: pytest.CaptureFixture[str], settings: str, said: str
 ) -> None:
     (project.root / ".skillopt").mkdir(exist_ok=True)
     (project.root / "LINK.md").unlink(missing_ok=True)
@@ -642,7 +643,9 @@ def test_a_skill_that_no_proposal_may_change_is_told_before_a_night_is_paid_for(
     (project.root / "pytest.ini").write_text(f"[pytest]\nskillopt_{settings}\n")
     project.git("add", "--all")
     project.git("commit", "--quiet", "-m", "Change")
-    printed = project.plan_of_a_night()
-    assert "rollouts: about" in printed
-    assert ("pytest-skillopt propose would refuse it now: " in printed) == bool(said)
-    assert said in printed
+    assert main(["schedule", "--max-calls=9"]) == 0
+    printed = capfd.readouterr()
+    assert printed.out.startswith("17 3 * * * ")
+    assert "rollouts: about" in printed.err, "the plan of a night"
+    assert ("pytest-skillopt propose would refuse it now: " in printed.err) == bool(said)
+    assert said in printed.err
