@@ -94,7 +94,7 @@ class RolloutRunner:
         self, session: pytest.Session, versions: SkillVersions, *, worker: str = "main"
     ) -> None:
         internals.probe()
-        _note_secrets()
+        _watch_process()
         self.session = session
         self._versions = versions
         self._worker = worker
@@ -279,20 +279,50 @@ RUNNING: ContextVar[Running | None] = ContextVar("skillopt_running", default=Non
 
 
 @functools.cache
-def _note_secrets() -> None:
-    """Note the secrets that a rollout puts into the environment, once and for all rollouts.
+def _watch_process() -> None:
+    """Note the secrets that rollouts put into the environment; refuse to replace this process.
 
-    ``monkeypatch`` and ``mock.patch.dict`` have taken them away when the rollout is cleaned. An
+    ``monkeypatch`` and ``mock.patch.dict`` have taken secrets away when the rollout is cleaned. An
     audit hook cannot be removed.
     """
 
-    def note(event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "os.putenv" and (running := RUNNING.get()) is not None:
-            name, value = map(os.fsdecode, arguments)
-            if secret_variables({name: value}):
-                running.secrets[value] = name
+    def watch(event: str, arguments: tuple[Any, ...]) -> None:
+        if event not in ("os.putenv", "os.exec") or (running := RUNNING.get()) is None:
+            return
+        if event == "os.exec":
+            _refuse_end("os.exec*", running.pid)
+            return
+        name, value = map(os.fsdecode, arguments)
+        if secret_variables({name: value}):
+            running.secrets[value] = name
 
-    sys.addaudithook(note)
+    sys.addaudithook(watch)
+
+
+def _refuse_end(call: str, process: int) -> None:
+    """Raise OwnFault for a test that ends pytest's process: with status 0 it would be a pass.
+
+    A child that the test has forked has another id, and may end so.
+    """
+    if process == os.getpid():
+        raise OwnFault(
+            f"the test ends pytest's own process by {call}: start a child process for it"
+        )
+
+
+@contextlib.contextmanager
+def _without_exit() -> Iterator[None]:
+    """Refuse ``os._exit`` in this process, also in threads of a test."""
+    leave = os._exit
+    process = os.getpid()
+
+    def refuse(status: int) -> None:
+        _refuse_end("os._exit", process)
+        leave(status)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "_exit", refuse)
+        yield
 
 
 @contextlib.contextmanager
@@ -408,6 +438,7 @@ class SerialExecutor(WorkersExecutor):
         self._last: RolloutRequest | None = None
         self._open = contextlib.ExitStack()
         self._open.enter_context(rollouts_only(session.config))
+        self._open.enter_context(_without_exit())
         for signum in (signal.SIGINT, signal.SIGTERM):
             handle(session.config, signum, self._interrupt)
 

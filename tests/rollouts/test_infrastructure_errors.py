@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+import warm_sessions
 
 if TYPE_CHECKING:
     from tests.rollouts.conftest import Drive
@@ -358,3 +359,32 @@ def test_what_breaks_inside_our_fixtures_is_no_failure(drive: Drive, args: tuple
     (lost,) = (r.error for r in driven.of("test_in_a_call[no key]"))
     assert lost is not None
     assert lost.message == "KeyError: 'PYTEST_CURRENT_TEST'"
+
+
+ENDING = """
+    import os, sys, threading
+    import pytest
+
+    @pytest.mark.skill_task(skill="SKILL.md")
+    @pytest.mark.parametrize("end", ["exit", "thread", "exec", "child"])
+    def test_it(skill, end):
+        if end == "exit":
+            os._exit(0)
+        if end == "thread":
+            thread = threading.Thread(target=os._exit, args=(0,))
+            thread.start()
+            thread.join()
+        if end == "exec":
+            os.execv(sys.executable, [sys.executable, "-c", ""])
+        if end == "child" and not os.fork():
+            os._exit(0)
+"""
+
+
+def test_a_test_cannot_end_the_session_with_status_0(pytester: pytest.Pytester) -> None:
+    pytester.path.joinpath("SKILL.md").write_text("---\nname: a\ndescription: b\n---\n# A\n")
+    pytester.makepyfile(ENDING)
+    done = warm_sessions.run("-p", "no:xdist", "--skillopt", cwd=pytester.path)
+    assert done.ret == pytest.ExitCode.TESTS_FAILED
+    for call in ("os._exit", "os.exec*"):
+        done.stdout.fnmatch_lines(f"*the test ends pytest's own process by {call}: start a child*")
