@@ -65,6 +65,7 @@ REMOVED = {
     "feedback": "leave it out; a test says by rollout.feedback(text) what the optimizer is told",
     "harness_login": "set skillopt_target = cli:claude or cli:codex, which runs agents under your "
     "own sign-in (docs/login.md)",
+    "gate_veto": "mark the tasks that no edit may break, by must_pass=True (docs/reference.md)",
     "scan": "run the scanner as a check of the branch that `pytest-skillopt propose` pushes "
     "(docs/lint.md)",
 }
@@ -160,7 +161,6 @@ class Settings:
     gate_alpha: float = _setting(0.05, low=1e-6, high=0.5)
     metric: Literal["hard", "soft", "mixed"] = _setting("hard", choices=("hard", "soft", "mixed"))
     final_rollouts: int = _setting(5, low=1)
-    gate_veto: bool = _published(False)
 
     # of plugins
     user: str = _free("")

@@ -61,8 +61,6 @@ class GateOptions:
     most: int = 5
     """Largest number of samples of each arm in the default gate, in the mean over the tasks."""
     alpha: float = 0.05
-    veto: bool = False
-    """Whether any task that credibly broke refuses the edit, whatever else improves."""
     max_error_rate: float = 0.05
     final: bool = False
     """Whether it is the final comparison of a training, on samples of its own stream."""

@@ -287,13 +287,10 @@ class SequentialGate:
         """Return the tasks that can refuse the edit, each with its log e-value for being broken.
 
         The shares of the tasks add up to ``GUARD`` (union bound), so an edit that breaks nothing
-        is refused with at most this probability. Tasks that must pass share half of it among
-        themselves, so fewer failures are credible there.
+        is refused with at most this probability.
         """
         must = [task for task in self.tasks if task in self.must_pass]
-        rest = [t for t in self.tasks if self.options.veto and t not in self.must_pass]
-        parts = [part for part in (must, rest) if part]
-        return {task: math.log(len(parts) * len(part) / GUARD) for part in parts for task in part}
+        return {task: math.log(len(must) / GUARD) for task in must}
 
     def verdict(self, decision: Decision, reason: str, *, log_e: float | None = None) -> Verdict:
         """Return the verdict with all counts; ``log_e`` is the evidence over the suite."""

@@ -16,8 +16,8 @@ as its last condition. It accepts if
    one, each weighted by its precision;
 3. the gain is not confined to train tasks: ``chance_memorised <= memorised``, and the val tasks
    have not fallen: their observed change is at least ``FALLEN`` of its standard deviation;
-4. no task broke that must pass (with ``veto``: no task at all), and neither side of the trigger
-   tasks has fallen, by the same bar, after as many samples again of a side with a lower mean;
+4. no task broke that must pass, and neither side of the trigger tasks has fallen, by the same bar,
+   after as many samples again of a side with a lower mean;
 5. the observed pass rate of the suite is strictly greater.
 
 Without a search before it, the first part looks for the tasks that the edit moves: each sample is

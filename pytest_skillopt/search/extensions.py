@@ -100,7 +100,6 @@ def gate_options(settings: Settings) -> GateOptions:
         metric=settings.metric,
         rollouts=settings.rollouts,
         alpha=settings.gate_alpha,
-        veto=settings.gate_veto,
         most=settings.final_rollouts,
         max_error_rate=settings.max_error_rate,
     )
