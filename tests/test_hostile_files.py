@@ -169,6 +169,20 @@ def test_a_skill_that_goes_between_collection_and_opening(
     assert "INTERNALERROR" not in said
 
 
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [("$HOME/runs", "*a path with a $*Set skillopt_dir*"), ("long/" * 120, "*shorter path*")],
+)
+def test_a_folder_that_the_store_of_replies_cannot_use_is_refused(
+    project: pytest.Pytester, chat_server: ChatServer, api_key: str, place: str, words: str
+) -> None:
+    model = f"--skillopt-model=openai:m@{chat_server.url}"
+    done = project.runpytest_inprocess("--skillopt", model, f"-oskillopt_dir={place}")
+    assert_refused(done, words)
+    assert chat_server.calls == 0
+    assert not (project.path / os.environ["HOME"].strip("/")).exists()
+
+
 @pytest.fixture
 def home(project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of an accepted comparison, in the current folder."""
@@ -199,6 +213,13 @@ def failed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     said = capsys.readouterr().err
     assert said.startswith("pytest-skillopt: error: ")
     return said
+
+
+def test_adopt_refuses_what_a_comparison_accepted(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "has the mode compare, which changes no skill: name a" in failed(capsys, "adopt")
+    assert "very" not in (home.parent / "SKILL.md").read_text()
 
 
 def test_adopt_names_what_stands_where_its_receipt_belongs(

@@ -303,6 +303,9 @@ def _lock_byte(file: int, key: str, how: int) -> None:
 def _make_private(directory: Path) -> None:
     """Create the directory only for its owner; refuse one that another user could fill."""
     user = os.geteuid()
+    if os.path.expandvars(directory) != str(directory):  # diskcache would follow the variable
+        words = "the cache cannot lie in a path with a $ and the name of an environment variable"
+        raise CacheError(f"{directory}: {words}. Set skillopt_dir to another place")
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         for path in (directory, directory / "cache.db"):
@@ -348,6 +351,8 @@ def _explaining(directory: Path) -> Iterator[None]:
         # SQLite quotes the bytes of a value that it cannot decode.
         said = str(error).partition(" with text ")[0]
         way_out = "Move that directory elsewhere: its replies are paid"
-        if "disk is full" in said or "disk I/O" in said:  # the latter is also said of a quota
+        if "unable to open" in said:  # also of a path of more than 500 characters
+            way_out = "Set skillopt_dir to another place, with a shorter path if this one is long"
+        elif "disk is full" in said or "disk I/O" in said:  # the latter is also said of a quota
             way_out = "Free space on its disk, or raise the quota or the limit on files (ulimit -f)"
         raise CacheError(f"{directory}: the cache cannot be used ({said}). {way_out}") from error

@@ -89,6 +89,9 @@ def _write_accepted(args: argparse.Namespace, home: Home, run: str, result: Resu
         tell(note)
     if args.undo:
         return _undo(home, run, accepted)
+    if result.mode != "train":
+        which = "name a training (pytest-skillopt show --list)"
+        raise UserError(f"run {run} has the mode {result.mode}, which changes no skill: {which}")
     check_consistent(result, accepted.values())
     search = args.search or settings.search
     changes = []
