@@ -7,10 +7,10 @@ Kinds and keys without a form here are not checked: nothing is decided by them.
 from __future__ import annotations
 
 import json
-from datetime import datetime  # noqa: TC003 (pydantic reads it)
+from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
 
 from pytest_skillopt.model.types import Completion, ToolCall, Usage
 from pytest_skillopt.rollouts.rollout import Rollout
@@ -142,10 +142,15 @@ _MODELS = _OF_USAGE | _OF_STEPS
 _FORMS = {kind: TypeAdapter[Any](model) for kind, model in _MODELS.items()}
 
 
+def _check_time(at: str) -> str:
+    datetime.fromisoformat(at).timestamp()
+    return at
+
+
 class _Entry(_Record):
     """An entry without its data."""
 
-    at: datetime
+    at: Annotated[str, AfterValidator(_check_time)]
     kind: str
     key: str = ""
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import zlib
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -140,6 +141,15 @@ def test_a_result_that_cannot_be_read_is_named(run: Path) -> None:
     assert told["said"]["answer"] == "Its result cannot be read"
     assert "run: Field required" in told["said"]["sentence"]
     assert "read it with the version of pytest-skillopt" in told["said"]["sentence"]
+
+
+@pytest.mark.parametrize("at", ["1700000000", "0001-01-01T00:00:00"])
+def test_a_record_without_a_time_is_passed_over(page: Page, run: Path, at: str) -> None:
+    step = {"skill": "SKILL.md", "step": 3, "train": 0.9}
+    text = json.dumps({"n": 99, "at": at, "kind": "step", "data": step}).encode()[:-1]
+    with (run / JOURNAL).open("ab") as file:
+        file.write(text + b',"crc":"%08x"}\n' % zlib.crc32(text))
+    assert [step["step"] for step in next(page.events())["steps"]] == [1, 2]
 
 
 def test_a_torn_last_line_is_taken_when_it_is_whole(run: Path) -> None:
