@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from pytest_skillopt.skill.read import read_bounded
 from pytest_skillopt.skill.text import SkillError
 from pytest_skillopt.untrusted import parsed
-from pytest_skillopt.words import named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -151,20 +150,16 @@ def read_evals(path: Path, folder: Path, warn: Callable[[str], None]) -> list[Ca
             f"{path} has {len(rows):,} evals, and at most {MOST:,} are allowed: split the file"
         )
     unknown = sorted(found.keys() - _IGNORED - {name}) if name else []
-    aside: dict[str, list[int]] = {f"the key {key!r} of the file": [] for key in unknown}
+    aside = [f"the key {key!r} of the file" for key in unknown]
     cases: list[Case] = []
     out: list[str] = []
     for number, row in enumerate(rows, 1):
-        ignored: list[str] = []
         try:
-            cases.append(_case(row, number, path.parent, folder, ignored.append))
+            cases.append(_case(row, number, path.parent, folder, aside.append))
         except (ValueError, OSError, RuntimeError) as error:
             out.append(f"eval {number}: {getattr(error, 'strerror', None) or error}")
-        for each in ignored:
-            aside.setdefault(each, []).append(number)
     if aside:
-        places = [f"{each}{_numbered(at)}" for each, at in aside.items()]
-        warn(f"{path}: unknown and ignored: {_first(places)}")
+        warn(f"{path}: unknown and ignored: {_first([*dict.fromkeys(aside)])}")
     if out:
         count = f"{len(out)} of {len(rows)} evals are skipped"
         warn(f"{path}: {count}: {_first(out)}")
@@ -184,11 +179,6 @@ def _json_of(path: Path) -> Any:
         line = getattr(error, "lineno", 1)
         said = getattr(error, "msg", None) or str(error).partition(":")[0]
         raise EvalsError(f"{path}:{line}: this is not JSON: {said}") from None
-
-
-def _numbered(evals: Sequence[int]) -> str:
-    """Say in which evals something is ignored; empty for the head of the file."""
-    return f" (eval {named(map(str, evals), 1)})" if evals else ""
 
 
 def _first(said: Sequence[str]) -> str:

@@ -204,9 +204,9 @@ def test_what_is_not_understood_is_a_warning(project: pytest.Pytester) -> None:
     result.assert_outcomes(passed=13, warnings=3)
     result.stdout.fnmatch_lines_random(
         [
-            "*greet/evals/evals.json:0: *the key 'sauce' (eval 1 and 11 more)",
+            "*greet/evals/evals.json:0: *the key 'sauce'",
             "*1 of 13 evals are skipped: eval 13: there is no file 'gone.txt'*",
-            "*other/evals/evals.json:0: *the key 'sauce' (eval 1)",
+            "*other/evals/evals.json:0: *the key 'sauce'",
         ]
     )
 

@@ -94,8 +94,7 @@ def test_one_warning_a_file_names_what_is_not_known(tmp_path: Path) -> None:
     assert len(read(tmp_path, {"evals": [row, row, row], "extra": 1}, warnings)) == 3
     (said,) = warnings
     assert said.endswith(
-        "evals.json: unknown and ignored: the key 'extra' of the file; "
-        "the key 'sauce' (eval 1 and 2 more)"
+        "evals.json: unknown and ignored: the key 'extra' of the file; the key 'sauce'"
     )
 
 
