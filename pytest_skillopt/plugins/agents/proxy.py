@@ -86,10 +86,15 @@ class AgentCalls:
     fault: ModelFault | None = None  # error of the last call, if it had no reply
     name: str = field(default_factory=lambda: secrets.token_urlsafe(12))
     over: threading.Event = field(default_factory=threading.Event)
-    stopped: bool = False  # whether the run should be ended
     _lost: float = 0.0
     _pending: int = 0
     _lock: threading.RLock = field(default_factory=threading.RLock)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the run should be ended."""
+        is_known = self.stop_when_read and self.skill_read
+        return is_known or self.out_of_calls or self.failure is not None
 
     @property
     def lost(self) -> float:
@@ -111,17 +116,15 @@ class AgentCalls:
     def look(self, text: str) -> None:
         """Search a request (JSON) for the body of the skill."""
         self.skill_read = self.skill_read or any(mark in text for mark in self.marks)
-        self.stopped = self.stopped or (self.skill_read and self.stop_when_read)
 
     @contextlib.contextmanager
     def call(self) -> Iterator[bool]:
         """Count a call while it is made; yield whether it is allowed."""
         with self._lock:
-            enough = self.stop_when_read and self.skill_read
             many = self._pending >= _MOST_AT_ONCE
-            allowed = not (self.failure or enough or many or self.over.is_set())
+            allowed = not (self.stopped or many or self.over.is_set())
             if allowed and 0 < self.most_calls <= self.calls:
-                self.out_of_calls, self.stopped, allowed = True, True, False
+                self.out_of_calls, allowed = True, False
             self.calls += allowed
             self._pending += allowed
         try:
@@ -144,7 +147,7 @@ class AgentCalls:
         if not self.over.is_set():  # an ended run makes no further call
             known = isinstance(error, ModelError)
             error = error if known else ModelFault(f"{type(error).__name__}: {error}")
-            self.failure, self.stopped = self.failure or error, True
+            self.failure = self.failure or error
 
 
 class Proxy:

@@ -262,7 +262,7 @@ class CallsByEvents(AgentCalls):
         self.calls = len(self.trace.tokens_by_call)
         self.look(json.dumps(event))
         if not self.skill_read and self.trace.has_loaded(self.skill):
-            self.skill_read, self.stopped = True, self.stopped or self.stop_when_read
+            self.skill_read = True
         kind = event.get("type")
         self._waits = kind == "error" or event.get("subtype") == "api_retry"
         delay = event.get("retry_delay_ms")
@@ -275,7 +275,7 @@ class CallsByEvents(AgentCalls):
             self.fail(CapReached(f"{words}: {redact(which)[:40]} limit"))
         another = bool(self.trace.turns) and self.trace.turns[-1][0] == "tool"
         if another and not self.trace.open_calls and 0 < self.most_calls <= self.calls:
-            self.out_of_calls = self.stopped = True
+            self.out_of_calls = True
 
 
 class SignedInAgent(Client):

@@ -126,7 +126,7 @@ def test_a_guard_that_is_stopped_is_not_left_behind(
         stopped = pool.submit(runner.run, start, 0, calls)
         wait_until(began.exists, "the agent never began")
         monkeypatch.setattr(run, "_PATIENCE", 0.2)
-        calls.stopped = True
+        calls.out_of_calls = True
         assert stopped.result()[:2] == (1, "guard")
     monkeypatch.setattr(run, "_PATIENCE", PATIENCE)
     guard = began.read_text(encoding="ascii").strip()
@@ -566,7 +566,7 @@ def test_a_process_that_ignores_the_polite_signal(runner: Runner, tmp_path: Path
 
     def ring() -> None:
         wait_until(ready.exists, "never started")
-        agent_calls.stopped = True
+        agent_calls.out_of_calls = True
 
     ringer = threading.Thread(target=ring)
     ringer.start()
