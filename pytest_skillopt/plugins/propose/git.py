@@ -43,7 +43,6 @@ _MOVED = (
 _NAME_CONFLICT = ("exists; cannot create", "directory file conflict")
 """Messages of git and of GitHub if a branch ``skillopt`` stands in the way of ``skillopt/*``."""
 
-_REMOTE_LINE = re.compile(r"^(.*)\t(.*) \((fetch|push)\)", re.MULTILINE)
 _ALONE = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
 
 
@@ -214,16 +213,20 @@ def find_remote(clone: Clone, name: str) -> Remote:
     Raises:
         UsageError: there is no remote of that name.
     """
-    listed = _REMOTE_LINE.findall(clone.run("remote", "--verbose").decode())
-    urls = {use: url for remote, url, use in reversed(listed) if remote == name}
-    if len(urls) < 2:
-        known = ", ".join(dict.fromkeys(remote for remote, _, _ in listed))
-        there = f"known: {known}" if known else "there is none"
+    fetch, push = _url_of(clone, name), _url_of(clone, name, "--push")
+    if not fetch or not push:
+        names = clone.run("remote").decode().split()
+        there = f"known: {', '.join(names)}" if names else "there is none"
         raise UsageError(
             f"no git remote named {name!r} ({there}): `git remote add {name} URL`, or name "
             "another with --remote"
         )
-    for use, url in urls.items():
-        if parse_remote(url) is None and not url.startswith("file://"):
-            urls[use] = str((clone.directory / url).resolve())
-    return Remote(name, urls["fetch"], urls["push"])
+    return Remote(name, fetch, push)
+
+
+def _url_of(clone: Clone, remote: str, *options: str) -> str:
+    """Return the URL of a remote, the absolute path of a local folder; empty without the remote."""
+    url = clone.run("remote", "get-url", *options, "--", remote, ok=True).decode().strip()
+    if url and parse_remote(url) is None and not url.startswith("file://"):
+        return str((clone.directory / url).resolve())
+    return url
