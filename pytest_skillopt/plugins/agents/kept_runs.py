@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
+import secrets
 import stat
 import zlib
 from typing import TYPE_CHECKING, Any
@@ -76,9 +76,7 @@ def pack(run: Run, workspace: Workspace) -> str | None:
             return None  # Replacing the path would break a binary file or a committed one.
         kept = entry and {"mode": entry.mode, "text": data.decode("latin-1")}
         changes[os.fsencode(name).decode("latin-1")] = kept
-    plain = json.dumps([told, changes], ensure_ascii=False)
-    marks = (f"{{skillopt-workspace{number or ''}}}" for number in itertools.count())
-    mark = next(mark for mark in marks if mark not in plain)
+    mark = f"{{skillopt-workspace-{secrets.token_hex(8)}}}"  # that nothing in the run says
     text = (
         f'{{"mark": {json.dumps(mark)}, "run": {_placeless(told, str(workspace.root), mark)}, '
         f'"changes": {_placeless(changes, root.decode("latin-1"), mark)}}}'
