@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_skillopt.model.roles import Models
 from pytest_skillopt.model.types import ModelError, hide_frames
 from pytest_skillopt.plugins.formats.read import Case, EvalsError, read_evals
 from pytest_skillopt.settings import Settings
@@ -41,8 +42,7 @@ class Evals:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        settings = Settings.from_config(config)
-        self._harness, self.passing = settings.harness, settings.evals_pass
+        self._harness = Settings.from_config(config).harness
         config.stash[_PROBLEMS] = []
         # An xdist worker does not know the named paths.
         worker = getattr(config, "workerinput", None)
@@ -243,8 +243,7 @@ def _grade(
     rollout.record(GRADING, grades)
     share = sum(grade["passed"] for grade in grades) / len(grades)  # of the statements that hold
     rollout.score(share)
-    plugin = config.pluginmanager.get_plugin("skillopt-evals-files")
-    if share >= (plugin.passing if isinstance(plugin, Evals) else 1.0):
+    if share >= Models.of(config).settings.evals_pass:
         return
     missed = [grade for grade in grades if not grade["passed"]]
     lines = [f"- {g['text']}" + (f" ({g['evidence']})" if g["evidence"] else "") for g in missed]
