@@ -8,8 +8,6 @@ import json
 import os
 import secrets
 import shlex
-import shutil
-import subprocess
 import sys
 import threading
 from dataclasses import dataclass
@@ -191,13 +189,9 @@ class Commands(Calls):
         return f"{said}\n[exit code {answer.code}]" if answer.code else said
 
     def _run_real(self, words: Sequence[str], stdin: str) -> Exit:
-        program = shutil.which(words[0])
-        if program is None:
-            return Exit(127, f"{words[0]}: command not found\n")
-        how: dict[str, Any] = {"text": True, "errors": "replace", "capture_output": True}
-        how |= {"executable": program, "input": stdin, "cwd": self.cwd, "env": self.env}
-        done = subprocess.run(words, check=False, **how)
-        return Exit(done.returncode % 256, done.stderr, done.stdout)
+        given, place = stdin.encode(errors="replace"), {"cwd": self.cwd, "env": self.env}
+        code, out, err = stub.run_real(str(self.folder), words, given, **place)
+        return Exit(code, err.decode(errors="replace"), out.decode(errors="replace"))
 
     # Methods for the server.
 

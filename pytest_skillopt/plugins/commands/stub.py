@@ -23,6 +23,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any, BinaryIO
 
 MOST = 32 << 20  # bytes of a message
@@ -64,7 +65,7 @@ def main(folder: str, called: str, *arguments: str) -> int:
                 os.execv(path, [name, *arguments])
             code, out, err = _not_found(name)
         elif kind == "spy":
-            code, out, err = _run(folder, [name, *arguments], given)
+            code, out, err = run_real(folder, [name, *arguments], given)
             send(connection, code, _text(out[:_MOST_SENT]), _text(err[:_MOST_SENT]))
             receive(answers)
         else:
@@ -109,14 +110,17 @@ def _not_found(name: str) -> tuple[int, bytes, bytes]:
     return _NOT_FOUND, b"", _bytes(f"{name}: command not found\n")
 
 
-def _run(folder: str, words: list[str], given: bytes) -> tuple[int, bytes, bytes]:
-    """Run the real program; return exit code, output and error output."""
+def run_real(
+    folder: str, words: Sequence[str], given: bytes, **how: Any
+) -> tuple[int, bytes, bytes]:
+    """Run the real program; return exit code, as a shell tells it, output and error output."""
     import subprocess
 
     path = _real(folder, words[0])
     if not path:
         return _not_found(words[0])
-    done = subprocess.run(words, executable=path, input=given, capture_output=True, check=False)
+    how |= {"executable": path, "input": given, "capture_output": True}
+    done = subprocess.run(words, check=False, **how)
     code = done.returncode if done.returncode >= 0 else 128 - done.returncode
     return code, done.stdout, done.stderr
 

@@ -270,6 +270,8 @@ def test_the_tool_runs_only_stubbed_commands(pytester: pytest.Pytester) -> None:
         assert skill_commands.run("echo 'a  b'") == "a  b\n"
         assert skill_commands.calls[-1].out == "a  b\n"
         assert skill_commands.run("not-there-at-all").endswith("not found\n\n[exit code 127]")
+        skill_commands("sh", {"": SPY})
+        assert skill_commands.run("sh -c 'kill -9 $$'").endswith("[exit code 137]")
         for line in ("/usr/bin/env", "touch x"):
             assert skill_commands.run(line).endswith("[exit code 126]")
         assert [c.name for c in skill_commands.calls][-2:] == ["/usr/bin/env", "touch"]
