@@ -212,13 +212,12 @@ class Batch:
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
-def _row_of(adapter: Any, batch: Any, skill: str, out: Path) -> Item:
+def _row_of(adapter: Any, batch: Any, skill: str, out: Path) -> Any:
     """Have an adapter carry out a batch of one item; return its row."""
     rows = adapter.rollout(adapter.build_env_from_batch(batch), skill, str(out))
     if not rows:
         raise TypeError(f"{type(adapter).__name__}.rollout returned no row")
-    row: Item = rows[0] if isinstance(rows[0], dict) else vars(rows[0])
-    return row
+    return rows[0]
 
 
 def tasks_of_adapter(
@@ -249,21 +248,17 @@ def tasks_of_adapter(
     splits = _own_items(adapter, loader) if episodes is None else _planned(episodes)
     redirect = _Redirect.of(chat) if chat else None
 
-    def run(item: Item, skill: Skill, rollout: Recorder, out: Path) -> None:
+    def own(item: Item, skill: Skill, rollout: Recorder, tmp_path: Path) -> None:
         __tracebackhide__ = True
         batch: Any = Batch("eval", "train", rollout.seed, 1, [dict(item)])
         if episodes is not None:
             batch = _plan(loader, item["split"], item["seed"])
-        row = _row_of(adapter, batch, skill.text, out)
+        row = _row_of(adapter, batch, skill.text, tmp_path)
         hint = getattr(adapter, "build_reference_text", None)
         reference = ""
         if hint and episodes is None:
             reference = str(hint(item) or "")
         score_row(row, rollout, reference)
-
-    def own(item: Item, skill: Skill, rollout: Recorder, tmp_path: Path) -> None:
-        __tracebackhide__ = True
-        run(item, skill, rollout, tmp_path)
 
     def through(
         item: Item, skill: Skill, skill_agent: Agent, rollout: Recorder, tmp_path: Path
@@ -271,7 +266,7 @@ def tasks_of_adapter(
         __tracebackhide__ = True
         assert redirect is not None
         with redirect.to(Chat(skill_agent)):
-            run(item, skill, rollout, tmp_path)
+            own(item, skill, rollout, tmp_path)
 
     body = through if redirect else own
     return as_test(body, splits, skill)
