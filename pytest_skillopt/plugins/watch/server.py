@@ -81,8 +81,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.path == "events":
             self._follow(int(self.query.get("since", 0)))
         elif self.path == "transcript":
-            found = self.server.transcript(int(self.query.get("at", -1)))
-            self._send_json(found) if found else self.send_error(HTTPStatus.NOT_FOUND)
+            self._send_transcript(int(self.query.get("at", -1)))
         elif self.path == "report" and (report := self.server.run / PAGE).is_file():
             self._send(report.read_bytes(), "text/html; charset=utf-8")
         else:
@@ -103,8 +102,12 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(b":\n\n")
             time.sleep(_EVERY)
 
-    def _send_json(self, value: Any) -> None:
-        self._send(json.dumps(value).encode(), "application/json")
+    def _send_transcript(self, offset: int) -> None:
+        found = self.server.transcript(offset)
+        if found:
+            self._send(json.dumps(found).encode(), "application/json")
+        else:
+            self.send_error(HTTPStatus.NOT_FOUND)
 
     def _send(self, body: bytes, kind: str, *, csp: str = "") -> None:
         self.send_response(HTTPStatus.OK)
