@@ -106,7 +106,10 @@ def test_what_is_no_reply_is_asked_for_once_more_and_no_oftener(
 ) -> None:
     chat_server.requests.clear()
     chat_server.script(useless(chat_server.answer), "at last")
-    assert make_model().complete(HI, sample="0").text == "at last"
+    limits = Meter()
+    done = make_model(throttle=limits).complete(HI, sample="0")
+    assert done.text == "at last"
+    assert done.usage.calls == limits.spent.calls == 2
     chat_server.script(*[useless(chat_server.answer)] * 2)
     with pytest.raises(ModelFault, match=r"\(after 2 tries\)") as caught:
         make_model().complete(HI, sample="1")
@@ -138,8 +141,7 @@ def test_a_reply_in_parts_is_read_without_the_thoughts(
     assert make_model().complete(HI, sample="0").text == "ab"
 
 
-@pytest.mark.parametrize("retries", [0, 6])
-@pytest.mark.parametrize("text", ["", " \n "])
+@pytest.mark.parametrize(("text", "retries"), [("", 6), (" \n ", 0)])
 def test_an_empty_reply_is_asked_for_once_more_and_is_then_the_answer(
     chat_server: ChatServer, make_model: ModelMaker, tmp_path: Path, text: str, retries: int
 ) -> None:
@@ -161,23 +163,13 @@ def test_a_reply_that_runs_into_the_users_own_limit_is_the_targets_answer(
     chat_server.reply = lambda body: chat_server.answer.truncated("and on and on")
     done = make_model(max_output_tokens=4).complete(HI, sample="0")
     assert (done.text, done.finish_reason) == ("and on and on", "length")
+    limits = Meter()
+    judge = make_model(max_output_tokens=4, role="judge", throttle=limits)
     with pytest.raises(ModelFault, match="max_output_tokens in skillopt_requests"):
-        make_model(max_output_tokens=4, role="judge").complete(HI, sample="0")
+        judge.complete(HI, sample="0")
     assert chat_server.calls == 2
-
-
-@each_row(
-    ("reason", "words"),
-    [("MAX_TOKENS", "cut off"), ("SAFETY", "content filter"), ("Content_Filter", "content filter")],
-)
-def test_a_finish_reason_in_a_providers_own_words_is_no_answer(
-    chat_server: ChatServer, make_model: ModelMaker, reason: str, words: str
-) -> None:
-    chat_server.requests.clear()
-    chat_server.script(chat_server.answer(text="half", finish_reason=reason))
-    with pytest.raises(ModelFault, match=words):
-        make_model().complete(HI, sample="0")
-    assert chat_server.calls == 1
+    assert limits.spent == Usage(1, 0, 2, 4), "it is no use, and paid for all the same"
+    assert len(limits._flying) == 0
 
 
 @each_row(("total", "said"), [(1015, 1005), (15, 5), (3, 5), (None, 5)])
@@ -276,15 +268,20 @@ def test_the_time_ends_the_wait_before_a_retry(
     assert 6 <= sum(make_model.slept) < 8
 
 
-@pytest.mark.parametrize("asked", ["901", "1e9", "1e308"])
-def test_a_pause_that_is_too_long_is_named_and_not_waited_for(
+@each_row("asked", ["910", "1e9", "1e308"])
+def test_a_pause_that_is_too_long_is_named_and_no_model_waits_for_it(
     chat_server: ChatServer, make_model: ModelMaker, asked: str
 ) -> None:
+    chat_server.requests.clear()
     chat_server.script(chat_server.answer.error(429, retry_after=asked))
-    with pytest.raises(ModelFault, match=r"asks to wait .* s, at most 900 s are waited") as caught:
-        make_model().complete(HI, sample="0")
-    assert len(str(caught.value)) < 200
+    limits = Meter()
+    for role in ("target", "optimizer"):
+        model = make_model(throttle=limits, role=role)
+        with pytest.raises(ModelFault, match=r"to wait .* s, at most 900 s are waited") as caught:
+            model.complete(HI, sample="0")
+        assert len(str(caught.value)) < 200
     assert make_model.slept == []
+    assert chat_server.calls == 1
 
 
 def test_an_error_of_any_length_is_retried(chat_server: ChatServer, make_model: ModelMaker) -> None:
@@ -331,7 +328,10 @@ def test_a_call_that_a_time_out_of_the_test_interrupts_counts_as_perhaps_paid(
     ("make", "words"),
     [
         (lambda a: a.truncated(), "max_output_tokens in skillopt_requests"),
+        (lambda a: a(text="half", finish_reason="MAX_TOKENS"), "cut off"),
         (lambda a: a(text="x", finish_reason="content_filter"), "content filter"),
+        (lambda a: a(text="x", finish_reason="SAFETY"), "content filter"),
+        (lambda a: a(text="x", finish_reason="Content_Filter"), "content filter"),
         (lambda a: a.error(400, "jailbreak", code="content_filter"), "content filter.*: jailbreak"),
         (lambda a: a.error(400, "context_length_exceeded"), "context_length_exceeded"),
         (lambda a: a.error(413, "too large"), "too large"),
@@ -348,7 +348,7 @@ def test_what_the_same_request_would_meet_again_is_not_retried_and_not_fatal(
     assert chat_server.calls == 1
 
 
-@pytest.mark.parametrize("status", [200, 400])
+@each_row("status", [200, 400])
 def test_a_filtered_reply_is_asked_for_once_more_in_plain_words(
     chat_server: ChatServer, make_model: ModelMaker, status: int
 ) -> None:
@@ -358,6 +358,7 @@ def test_a_filtered_reply_is_asked_for_once_more_in_plain_words(
         filtered = answer.error(400, "jailbreak", code="content_filter")
     schema = {"type": "json_schema", "json_schema": {"name": "it", "schema": {}}}
     asked = [{"role": "system", "content": "Improve it."}, {"role": "user", "content": "Logs."}]
+    chat_server.requests.clear()
     chat_server.script(filtered, "{}")
     model = make_model(role="optimizer")
     assert model.complete(asked, sample="0", response_format=schema).text == "{}"
@@ -374,7 +375,7 @@ def test_a_filtered_reply_is_asked_for_once_more_in_plain_words(
     assert chat_server.calls == 4
 
 
-@pytest.mark.parametrize("role", ["system", "developer", "user"])
+@each_row("role", ["system", "developer", "user"])
 def test_the_skill_goes_out_under_the_role_that_the_server_knows(
     chat_server: ChatServer, make_model: ModelMaker, role: str
 ) -> None:
@@ -382,7 +383,7 @@ def test_the_skill_goes_out_under_the_role_that_the_server_knows(
     asked: list[dict[str, Any]] = [{"role": "system", "content": "Be brief."}, *HI]
     asked += [{"role": "assistant", "content": "a"}]
     asked += [{"role": "system", "content": "Briefer."}, *HI]
-    chat_server.reply = lambda body: "yes"
+    chat_server.requests.clear()
     model = make_model(system_role=role)
     model.complete(asked, sample="0")
     (sent,) = chat_server.bodies
@@ -447,51 +448,11 @@ def test_a_pause_asked_for_holds_for_other_threads(
     assert second - first >= 0.4
 
 
-def test_every_model_of_the_process_waits_for_a_pause(
-    chat_server: ChatServer, make_model: ModelMaker
-) -> None:
-    limits = Meter()
-    chat_server.script(chat_server.answer.error(429, retry_after="2000"))
-    with pytest.raises(ModelFault, match="asks to wait 2000 s"):
-        make_model(throttle=limits).complete(HI, sample="0")
-    with pytest.raises(ModelFault, match=r"asks to wait (1999|2000) s"):
-        make_model(throttle=limits, role="optimizer").complete(HI, sample="1")
-    assert chat_server.calls == 1
-
-
-def test_no_more_calls_are_in_flight_than_allowed(
-    chat_server: ChatServer, make_model: ModelMaker
-) -> None:
-    together = threading.Barrier(3)
-
-    def reply(body: Body) -> str:
-        together.wait(PATIENCE)
-        return "ok"
-
-    chat_server.reply, chat_server.latency = reply, 0.03
-    model = make_model(throttle=Meter(Settings(max_in_flight=3)))
-    model._sleep = time.sleep
-    with ThreadPoolExecutor(12) as pool:
-        list(pool.map(lambda i: model.complete(HI, sample=str(i)), range(24)))
-    assert chat_server.calls == 24
-    assert chat_server.peak == 3
-
-
-def test_a_reply_that_is_no_use_is_paid_for_all_the_same(
-    chat_server: ChatServer, make_model: ModelMaker
-) -> None:
-    limits = Meter()
-    chat_server.script(chat_server.answer.truncated("two words"))
-    with pytest.raises(ModelFault):
-        make_model(throttle=limits).complete(HI, sample="0")
-    assert limits.spent == Usage(1, 0, 2, 2)
-    assert len(limits._flying) == 0
-
-
-@pytest.mark.parametrize("useless", ["garbage", "html", "null_choices"])
+@each_row("useless", ["garbage", "html", "null_choices"])
 def test_a_cap_sees_malformed_replies_that_tell_no_usage(
     chat_server: ChatServer, make_model: ModelMaker, useless: str
 ) -> None:
+    chat_server.requests.clear()
     limits = Meter(Settings(max_calls=2))
     model = make_model(throttle=limits, price=Price(1e6, 1e6))
     useless_answer = getattr(chat_server.answer, useless)()
@@ -504,15 +465,6 @@ def test_a_cap_sees_malformed_replies_that_tell_no_usage(
     with pytest.raises(CapReached, match="max_calls"):
         model.complete(HI, sample="1")
     assert chat_server.calls == 2
-
-
-def test_a_reply_after_a_malformed_one_tells_what_both_took(
-    chat_server: ChatServer, make_model: ModelMaker
-) -> None:
-    limits = Meter()
-    chat_server.script(chat_server.answer.garbage())
-    reply = make_model(throttle=limits).complete(HI, sample="0")
-    assert reply.usage.calls == limits.spent.calls == 2
 
 
 def test_closing_wakes_whoever_waits_for_a_reply(

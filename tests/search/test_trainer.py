@@ -73,7 +73,7 @@ def test_two_runs_with_one_seed_are_equal(toy: ModuleType, search: str) -> None:
 
 @each_row("search", SEARCHES)
 def test_a_harmful_optimizer_changes_nothing(toy: ModuleType, search: str) -> None:
-    world = toy.make_world()
+    world = small_world()
     outcome = train(toy, world, toy.ToyOptimizer(useful=0.0, harmful=1.0), search=search)
     assert outcome.status == "unchanged"
     assert outcome.after == outcome.before
@@ -161,7 +161,7 @@ def test_a_list_of_edits_without_the_object_around_it_is_read(toy: ModuleType) -
 @each_row("search", SEARCHES)
 @each_row("at", [0, 90, 150])
 def test_a_fault_leaves_the_skill_as_it_was(toy: ModuleType, search: str, at: int) -> None:
-    world = toy.make_world()
+    world = small_world()
     tasks = toy.make_tasks(world)
     sampler = toy.ToySampler(world, tasks)
 
@@ -190,7 +190,7 @@ def test_a_cap_on_the_optimizer_ends_the_search_and_still_compares(
             raise CapReached("--skillopt-max-calls is reached")
 
     model.script = stop
-    outcome = train(toy, toy.make_world(), model, search=search)
+    outcome = train(toy, small_world(), model, search=search)
     assert outcome.status == "accepted"
     assert outcome.verdict.final
 
@@ -232,7 +232,7 @@ def test_unreadable_replies_are_counted_and_nothing_is_guessed(
     toy: ModuleType, search: str
 ) -> None:
     model = toy.ToyOptimizer(script=lambda form, messages: "I would rather not.")
-    outcome = train(toy, toy.make_world(), model, search=search)
+    outcome = train(toy, small_world(), model, search=search)
     assert outcome.status == "unchanged"
     assert "could be read (no JSON object or array in 'I would rather not.'); try" in outcome.reason
     assert any("could not be read" in note for note in outcome.notes)
@@ -289,7 +289,7 @@ def test_what_has_gathered_goes_on_when_the_optimizer_stops_making_sense(toy: Mo
         return None if answered <= 40 else "I would rather not."
 
     model = toy.ToyOptimizer(useful=1.0, script=script)
-    outcome = train(toy, toy.make_world(), model, optimizer_workers=1)
+    outcome = train(toy, small_world(), model, optimizer_workers=1)
     assert outcome.status == "accepted"
     assert "I would rather not." in outcome.ended
 
@@ -301,7 +301,7 @@ def test_an_optimizer_that_stays_away_leaves_the_training_unmeasured(
     def fail(form: str, messages: object) -> None:
         raise ModelFault("502 bad gateway")
 
-    outcome = train(toy, toy.make_world(), toy.ToyOptimizer(script=fail), search=search, breaker=3)
+    outcome = train(toy, small_world(), toy.ToyOptimizer(script=fail), search=search, breaker=3)
     assert outcome.status == "unmeasured"
     assert "502 bad gateway" in outcome.reason
     assert any("were not answered" in note for note in outcome.notes)

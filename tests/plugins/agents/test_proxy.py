@@ -19,7 +19,6 @@ from tables import each_row
 from pytest_skillopt.model.config import ModelConfig
 from pytest_skillopt.model.limits import CallEstimate, Meter
 from pytest_skillopt.model.types import CapReached, ModelFault, Price, Usage
-from pytest_skillopt.plugins.agents.protocols import read_reply
 from pytest_skillopt.plugins.agents.proxy import AgentCalls, Proxy, marks_of
 from pytest_skillopt.settings import Settings
 
@@ -230,13 +229,6 @@ def test_what_a_reply_says_is_not_taken_for_its_form(
     assert setting.provider.calls == 2
     spent = limits.spent
     assert (spent.calls, spent.input_tokens, spent.output_tokens) == (2, 2000, 50)
-
-
-def test_thoughts_that_only_the_total_counts_are_paid_for(setting: Setting) -> None:
-    counts = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 1015}
-    told = json.dumps({"choices": [], "usage": counts})
-    usage, _ = read_reply("chat", told, "{}", setting.open()[0].upstream.config)
-    assert (usage.input_tokens, usage.output_tokens) == (10, 1005)
 
 
 @pytest.mark.parametrize("end", [b"", b'data: {"id": "1'])
