@@ -140,15 +140,7 @@ def test_new_request_is_a_draft(
     assert "https://github.com/octo/repo/actions/runs/77" in pull["body"]
 
 
-def test_a_request_to_another_branch(project: Project, github: FakeGitHub) -> None:
-    project.git("push", "--quiet", "origin", "main:refs/heads/release")
-    project.propose()
-    assert main(["propose", "--base", "release"]) == 0
-    (pull,) = github.pulls
-    assert pull["base"] == "release"
-
-
-def test_running_again_changes_nothing(
+def test_running_again_changes_nothing_and_a_new_proposal_updates_the_open_request(
     proposed: Project, asked: FakeGitHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = proposed.branches()
@@ -160,8 +152,6 @@ def test_running_again_changes_nothing(
     assert asked.writes == []
     assert "\nhttps://github.com/octo/repo/pull/1\n" in (tmp_path / "outputs").read_text()
 
-
-def test_new_proposal_updates_the_open_request(proposed: Project, asked: FakeGitHub) -> None:
     asked.pulls[0]["draft"] = False
     proposed.propose(AFTER + b"\nRound to cents.\n", counts=[(0, 3)])
 
@@ -317,13 +307,6 @@ def test_a_request_that_another_job_opens_at_the_same_moment(
     assert len(github.pulls) == 1
 
 
-def test_repository_without_drafts(project: Project, github: FakeGitHub) -> None:
-    project.propose()
-    github.drafts = False
-    propose()
-    assert github.pulls[0]["draft"] is False
-
-
 def test_server_that_is_not_there(project: Project, github: FakeGitHub, refusal: Refusal) -> None:
     project.propose()
     github.stop()
@@ -401,19 +384,13 @@ def test_texts_and_token_are_on_no_command_line(
     assert {tuple(each[:4]) for each in words} == {("api", "--hostname", "github.com", "--method")}
 
 
-def test_a_request_on_a_server_of_ones_own(
+def test_a_request_on_a_server_of_ones_own_to_another_branch_without_drafts(
     project: Project, github: FakeGitHub, gh_log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Settings of the command that change its output are left out."""
     monkeypatch.setenv("GITHUB_SERVER_URL", "https://github.example.com/")
-    project.propose()
-    propose()
-    assert len(github.pulls) == 1
-    assert '"--hostname", "github.example.com"' in gh_log.read_text(encoding="utf-8")
-
-
-def test_settings_of_the_command_that_change_its_output_are_left_out(
-    project: Project, github: FakeGitHub, gh_log: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    github.drafts = False
+    project.git("push", "--quiet", "origin", "main:refs/heads/release")
     program = gh_log.with_name("gh")
     seen = gh_log.with_name("seen")
     program.rename(program.with_name("real"))
@@ -422,7 +399,10 @@ def test_settings_of_the_command_that_change_its_output_are_left_out(
     for name in ("GH_DEBUG", "GH_FORCE_TTY", "CLICOLOR_FORCE", "DEBUG", "OPENAI_API_KEY"):
         monkeypatch.setenv(name, "of-this-test")
     project.propose()
-    propose()
+    assert main(["propose", "--base", "release"]) == 0
+    (pull,) = github.pulls
+    assert (pull["base"], pull["draft"]) == ("release", False)
+    assert '"--hostname", "github.example.com"' in gh_log.read_text(encoding="utf-8")
     assert "of-this-test" not in seen.read_text()
     assert f"GH_TOKEN={TOKEN}" in seen.read_text()
 
@@ -581,17 +561,15 @@ def test_remote_that_is_not_on_github(
     assert "token" not in said
 
 
-def test_detached_head(project: Project, refusal: Refusal) -> None:
-    project.propose()
-    project.git("checkout", "--quiet", "--detach")
-    assert "HEAD is detached" in refusal("propose", "--no-forge")
-    assert main(["propose", "--no-forge", "--base", "main"]) == 0
-
-
-def test_branch_of_a_proposal_is_no_base(project: Project, refusal: Refusal) -> None:
+def test_where_a_checkout_stands_that_proposes_nothing(project: Project, refusal: Refusal) -> None:
     project.propose()
     project.git("checkout", "--quiet", "-b", "skillopt/other")
     assert "itself a proposal" in refusal("propose", "--no-forge")
+    project.git("checkout", "--quiet", "--detach")
+    assert "HEAD is detached" in refusal("propose", "--no-forge")
+    assert main(["propose", "--no-forge", "--base", "main"]) == 0
+    project.git("remote", "set-url", "origin", str(project.root / "gone.git"))
+    assert "git fetch failed" in refusal("propose", "--no-forge", "--base", "main")
 
 
 @each_row(
@@ -659,12 +637,6 @@ def test_dirty_work_tree_is_left_out(project: Project) -> None:
     assert main(["propose", "--no-forge"]) == 0
     assert project.remote_git("show", f"{BRANCH}:other.txt") == "untouched"
     assert (project.root / "other.txt").read_text() == "dirty\n"
-
-
-def test_remote_that_is_not_there(project: Project, refusal: Refusal) -> None:
-    project.propose()
-    project.git("remote", "set-url", "origin", str(project.root / "gone.git"))
-    assert "git fetch failed" in refusal("propose", "--no-forge")
 
 
 def test_shallow_clone_is_enough(
@@ -857,8 +829,8 @@ def push_to_gitlab(project: Project, monkeypatch: pytest.MonkeyPatch) -> list[st
     return (project.remote / "options").read_bytes().decode().split("\0")
 
 
-def test_no_text_of_others_starts_a_line_on_gitlab(
-    project: Project, monkeypatch: pytest.MonkeyPatch
+def test_gitlab_opens_the_request_with_the_push_and_no_text_of_others_starts_a_line(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In the reason, the id of a task, the reason of an edit and the skill itself.
 
@@ -873,24 +845,17 @@ def test_no_text_of_others_starts_a_line_on_gitlab(
     skill["tasks"][0]["id"] += f"[{text}]"
     skill["edits"] = [{"op": "append", "content": text, "reason": text, "status": "accepted"}]
     file.write_text(json.dumps(result))
-    for option in push_to_gitlab(project, monkeypatch):
+    options = push_to_gitlab(project, monkeypatch)
+    assert options[0] == "merge_request.create"
+    assert {"merge_request.target=main", "merge_request.draft"} <= set(options)
+    (text,) = [line for line in options if line.startswith("merge_request.description=")]
+    assert "\\n+Write dates as ISO.\\n" in text
+    assert "the seal is missing" in text
+    assert "https://gitlab.example.com/a/b/-/merge_requests/5" in capsys.readouterr().out
+    for option in options:
         text = option.partition("=")[2].replace("\\n", "\n")
         lines = [line.strip() for line in text.splitlines()]
         assert [line for line in lines if line.startswith("/")] == []
-
-
-def test_gitlab_opens_the_request_with_the_push(
-    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    project.propose()
-    options = push_to_gitlab(project, monkeypatch)
-    assert options[0] == "merge_request.create"
-    assert "merge_request.target=main" in options
-    assert "merge_request.draft" in options
-    (text,) = [line for line in options if line.startswith("merge_request.description=")]
-    assert "Passes more tasks." in text
-    assert "\\n+Write dates as ISO.\\n" in text
-    assert "https://gitlab.example.com/a/b/-/merge_requests/5" in capsys.readouterr().out
 
 
 def test_a_request_that_gitlab_does_not_open(

@@ -404,7 +404,7 @@ def test_settings_of_the_base_that_are_wrong(project: Project, setting: str, sai
         check(project)
 
 
-@pytest.mark.parametrize("status", ["interrupted", "unmeasured"])
+@each_row("status", ["interrupted", "unmeasured"])
 def test_a_run_that_ended_early_proposes_what_it_accepted(
     unchanged: Unchanged, status: str
 ) -> None:
@@ -603,9 +603,7 @@ def test_a_shorter_skill_must_be_shorter_and_shown_to_be_no_worse(project: Proje
             assert skill.rule == "shorten"
 
 
-@pytest.mark.parametrize(
-    "setting", ["# No search", 'skillopt_search = "trials"', 'skillopt_search = "batch"']
-)
+@pytest.mark.parametrize("setting", ["# No search", 'skillopt_search = "batch"'])
 def test_the_result_does_not_choose_the_rule_that_judges_it(project: Project, setting: str) -> None:
     project.configure(setting)
     before = project.skill.read_bytes()
