@@ -23,7 +23,7 @@ def broken():
     raise RuntimeError("the database is gone")
 
 @pytest.mark.skill_task
-@pytest.mark.parametrize("guest", range(12))
+@pytest.mark.parametrize("guest", range(8))
 """
 BODY = """def test_greeting(skill_agent, guest):
     reply = skill_agent(f"Greet guest {{guest}}.")

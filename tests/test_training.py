@@ -194,7 +194,7 @@ def test_an_optimizer_with_one_edit_that_is_refused_or_lost_is_soon_asked_no_mor
     edits = [{"op": "append", "target": "", "content": line}]
     answer = json.dumps({"reasoning": "", "edits": edits})
     project.server.reply = lambda body: answer if is_optimizer(body) else greet(body)
-    assert project.run("--skillopt-train", "-p", "no:xdist").ret == 0
+    assert project.train("-p", "no:xdist").ret == 0
     assert len(list(filter(is_optimizer, project.server.bodies))) <= 30
     assert project.skill.read_bytes() == SKILL
     (skill,) = project.result["skills"]
@@ -606,7 +606,7 @@ def test_a_funeral(skill_agent):
     assert "!" not in skill_agent("Greet the mourners.")
 """
     )
-    project.run("--skillopt-train", "-p", "no:xdist")
+    project.train("-p", "no:xdist")
     assert (project.skill.read_bytes() == SKILL) == bool(marker)
     (found,) = project.result["skills"]
     assert found["status"] == ("rejected" if marker else "accepted")
