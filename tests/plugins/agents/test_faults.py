@@ -198,7 +198,7 @@ def test_a_check_whose_guard_is_killed_is_no_wrong_answer(project: Project) -> N
 
 
 @SANDBOXES
-@pytest.mark.parametrize("command", ["kill -9 $$", "sh -c 'kill -9 $$'; exit $?"])
+@each_row("command", ["kill -9 $$", "sh -c 'kill -9 $$'; exit $?"])
 def test_a_check_that_is_killed_is_no_wrong_answer(
     project: Project, sandbox: str, command: str
 ) -> None:
@@ -414,7 +414,7 @@ def test_a_harness_that_there_is_not(project: Project, name: str, words: str) ->
     assert_refused(project.run(RUN, "--skillopt", *(("-n1",) if name == "codx" else ())), words)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("file", "words", "arguments"),
     [
         (
@@ -534,11 +534,11 @@ def test_a_version_is_asked_for_with_the_harness_own_variables(project: Project)
     assert project.kept == {"version": "1.0.7"}
 
 
-@pytest.mark.parametrize("place", ["CLAUDE.md", "AGENTS.md", ".claude/skills"])
+@each_row("place", ["CLAUDE.md", "AGENTS.md", ".claude/skills"])
 def test_what_lies_above_the_workspace_would_be_read(project: Project, place: str) -> None:
     project.use_stub(ANSWER)
     project.settings["skillopt_sandbox"] = "none"
-    above = project.path / "above"
+    above = project.path / f"above with {Path(place).name}"
     (above / place).parent.mkdir(parents=True)
     (above / place).mkdir() if place.endswith("skills") else (above / place).write_text("x")
     body = "import pathlib\nskill_harness('Hello.')"

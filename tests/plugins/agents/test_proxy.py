@@ -85,11 +85,13 @@ def ask(url: str, path: str, body: dict[str, Any] | str, **headers: str) -> tupl
             return error.code, error.read().decode()
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("protocol", PATHS)
+@each_row("stream", [False, True])
+@each_row("protocol", PATHS)
 def test_each_protocol_is_passed_on_and_counted(
     setting: Setting, protocol: str, stream: bool
 ) -> None:
+    setting.provider.requests.clear()
+    setting.provider.bodies.clear()
     proxy, limits = setting.open()
     path, body = PATHS[protocol]
     path = STREAMED.get(protocol, path) if stream else path
@@ -167,7 +169,7 @@ def test_a_limit_holds_for_all_runs_together(setting: Setting) -> None:
     assert limits.spent.calls == 8
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("scenario", "words", "fatal", "calls", "paid"),
     [
         ("status-401", "HTTP 401: scripted 401", True, 1, 0),
@@ -179,7 +181,7 @@ def test_a_limit_holds_for_all_runs_together(setting: Setting) -> None:
         ("hang", "the provider did not answer in time", False, 2, 2),
     ],
 )
-@pytest.mark.parametrize("protocol", ["chat", "messages"])
+@each_row("protocol", ["chat", "messages"])
 def test_a_fault_ends_the_run(
     setting: Setting,
     protocol: str,
@@ -190,6 +192,7 @@ def test_a_fault_ends_the_run(
     paid: int,
 ) -> None:
     """A reply with status 200, and one that did not come in time, may have been paid for."""
+    setting.provider.requests.clear()
     proxy, limits = setting.open(scenario)
     agent_calls = AgentCalls()
     with proxy.serving(agent_calls) as url:
@@ -231,10 +234,8 @@ def test_what_a_reply_says_is_not_taken_for_its_form(
     assert (spent.calls, spent.input_tokens, spent.output_tokens) == (2, 2000, 50)
 
 
-@pytest.mark.parametrize("end", [b"", b'data: {"id": "1'])
-@pytest.mark.parametrize(
-    ("protocol", "tokens"), [("chat", False), ("responses", False), ("messages", True)]
-)
+@each_row("end", [b"", b'data: {"id": "1'])
+@each_row(("protocol", "tokens"), [("chat", False), ("responses", False), ("messages", True)])
 def test_a_stream_that_ends_too_soon_counts_what_it_has_told(
     setting: Setting, protocol: str, tokens: bool, end: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,7 +259,7 @@ def test_a_stream_that_ends_too_soon_counts_what_it_has_told(
     assert isinstance(agent_calls.failure, CapReached)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("protocol", "more"),
     [
         ("chat", {"n": 50}),
@@ -273,6 +274,7 @@ def test_one_reply_is_asked_for_at_a_time(
     setting: Setting, protocol: str, more: dict[str, Any]
 ) -> None:
     proxy, _ = setting.open()
+    setting.provider.requests.clear()
     path, body = PATHS[protocol]
     with proxy.serving(agent_calls := AgentCalls()) as url:
         assert ask(url, path, {**body, **more})[0] == 400
@@ -281,7 +283,7 @@ def test_one_reply_is_asked_for_at_a_time(
     assert agent_calls.failure is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         '{"messages": [], "temperature": NaN}',
@@ -293,6 +295,7 @@ def test_one_reply_is_asked_for_at_a_time(
 )
 def test_what_is_no_json_is_the_agents_own_mistake(setting: Setting, text: str) -> None:
     proxy, _ = setting.open()
+    setting.provider.requests.clear()
     path, body = PATHS["chat"]
     with proxy.serving(agent_calls := AgentCalls()) as url:
         assert ask(url, path, text)[0] == 400
