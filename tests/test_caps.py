@@ -14,6 +14,7 @@ import pytest
 from chat_server import Answer, system_of
 from greetings import TWO_MODELS, proposal, write_project
 from run_files import latest_result
+from tables import each_row
 from toy_world import ToySampler
 
 from pytest_skillopt.model.purse import Amounts, Purse
@@ -284,7 +285,7 @@ def test_a_cap_that_pays_for_no_first_look_says_so(
     assert ": raise it" in said
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("cap", "words"),
     [
         ("--skillopt-max-rollouts=20", "skillopt_max_rollouts = 20 pays for 20 rollouts"),

@@ -186,7 +186,7 @@ def test_a_value_that_cannot_be_is_a_usage_error(
     assert_refused(project.runpytest_inprocess("--skillopt"), f"ERROR: {message}")
 
 
-@pytest.mark.parametrize("option", ["--skillopt", "--skillopt-cache=off"])
+@each_row("option", ["--skillopt", "--skillopt-cache=off"])
 def test_a_folder_of_runs_that_cannot_be_written_is_a_usage_error(
     project: pytest.Pytester, option: str
 ) -> None:
@@ -212,7 +212,7 @@ def test_the_result_holds_every_setting(project: pytest.Pytester) -> None:
     assert kept == Settings(seed=5).to_json()
 
 
-@pytest.mark.parametrize("where", ["before a path", "last", "addopts"])
+@each_row("where", ["before a path", "last", "addopts"])
 def test_an_option_that_is_none_says_what_there_is_instead(
     project: pytest.Pytester, where: str
 ) -> None:
@@ -297,7 +297,7 @@ def test_the_documentation_names_every_setting() -> None:
     assert "\n\n" + "\n".join(REFERENCE["rows"]()) + "\n\n" in reference
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "said"),
     [
         (("--skillopt-train",), "no optimizer model is configured"),

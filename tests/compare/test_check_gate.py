@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-import pytest
 from gate_draws import candidate_passes, noisy, taker, tasks
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each_row
 
 from pytest_skillopt.compare.gates import RegressionCheck, suite_log_e
 from pytest_skillopt.gate.data import Draw, GateOptions, Sample, Verdict
@@ -87,7 +87,7 @@ def paid_by(
     return take
 
 
-@pytest.mark.parametrize("rounds", [3, 4, 6])
+@each_row("rounds", [3, 4, 6])
 def test_tasks_that_look_broken_leave_a_cap_its_rounds(rounds: int) -> None:
     for seed in range(20):
         verdict, purse = capped(seed, rounds)
@@ -131,7 +131,7 @@ def test_suite_evidence_knows_no_order(log_es: list[float], shuffler: object) ->
     assert suite_log_e(log_es, len(log_es)) == suite_log_e(shuffled, len(shuffled))
 
 
-@pytest.mark.parametrize("lost", [1, 2])
+@each_row("lost", [1, 2])
 def test_errors_under_a_cap_of_whole_rounds_cost_no_verdict_and_are_no_failures(lost: int) -> None:
     """The cap pays for no sample in their place: a few are missing in the last round."""
     verdict, purse = with_errors(lost, GateOptions())

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 from chat_server import system_of
+from tables import each_row
 
 if TYPE_CHECKING:
     from chat_server import Body, ChatServer
@@ -88,7 +89,7 @@ def test_each_job_of_the_matrix_says_whether_its_model_loses(
     assert {body["model"] for body in chat_server.bodies} == {"gpt-5", "gpt-5-mini"}
 
 
-@pytest.mark.parametrize("key", ["skillopt_verify=openai:gpt-5", "skillopt_verify_rule=report"])
+@each_row("key", ["skillopt_verify=openai:gpt-5", "skillopt_verify_rule=report"])
 def test_further_targets_are_refused_with_what_to_do(pytester: pytest.Pytester, key: str) -> None:
     done = pytester.runpytest_inprocess("--skillopt-train", "-o", key)
     assert done.ret == pytest.ExitCode.USAGE_ERROR

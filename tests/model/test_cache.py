@@ -76,7 +76,7 @@ def read(directory: Path, key: str = KEY) -> str | None:
     return found
 
 
-@pytest.mark.parametrize("value", ["", "short", "ü\r\n\0", LONG])
+@each_row("value", ["", "short", "ü\r\n\0", LONG])
 def test_a_text_comes_back_as_it_was(directory: Path, value: str) -> None:
     made = DiskCache(directory)
     made.set(KEY, value)

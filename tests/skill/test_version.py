@@ -63,7 +63,7 @@ def test_a_new_file_was_empty_before() -> None:
     assert changes(before, after) == {"c.md": (Text(b""), Text(b"c"))}
 
 
-@pytest.mark.parametrize("packed", [b"{}", b'{"a.md": "a"}'])
+@each_row("packed", [b"{}", b'{"a.md": "a"}'])
 def test_a_version_without_a_skill_is_an_error(packed: bytes) -> None:
     with pytest.raises(ValueError, match=r"needs a SKILL\.md"):
         Version.unpack(b"\0skillopt-files/1\n" + packed)

@@ -84,7 +84,7 @@ def test_a_recorded_task_is_refused(
         assert "--deselect" in said
 
 
-@pytest.mark.parametrize("place", ["fixture", "import", "test", "nested", "object"])
+@each_row("place", ["fixture", "import", "test", "nested", "object"])
 def test_a_recording_that_a_fixture_or_the_test_itself_begins_is_found(
     measure: Callable[..., pytest.RunResult], place: str
 ) -> None:
@@ -105,7 +105,7 @@ def test_a_recording_that_a_fixture_or_the_test_itself_begins_is_found(
     assert "is answered from a recording" in done.stdout.str() + done.stderr.str()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("above", "arguments"),
     [
         ("", ()),

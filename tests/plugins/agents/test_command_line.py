@@ -14,6 +14,7 @@ from greetings import greet
 from harness_project import WRITTEN
 from patience import PATIENCE, is_alive, wait_until
 from run_files import latest_result
+from tables import each_row
 
 from pytest_skillopt.model.cache import Replies
 from pytest_skillopt.model.config import ModelConfig
@@ -296,7 +297,7 @@ def test_a_sign_in_of_codex_serves_one_run_at_a_time(programs: Programs) -> None
     assert len(said) == 6
 
 
-@pytest.mark.parametrize(
+@each_row(
     "words",
     ["You've hit your usage limit. Try again at 5 PM.", "5-hour limit reached", "weekly limit"],
 )

@@ -9,6 +9,7 @@ import pytest
 from chat_server import asked_in, system_of
 from greetings import proposal
 from refusals import assert_refused
+from tables import each_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -177,7 +178,7 @@ def test_a_folder_of_files_ends_at_its_links(
     assert harness or sent.count("the content") == 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     "workers",
     [("-n1",), ("-p", "no:xdist", "--skillopt")],
 )

@@ -43,7 +43,7 @@ def test_the_median_of_the_votes_counts(chat_server: ChatServer, make_model: Mod
 INVENTED = grade(1.0, "Whoever wrote this has done all that was asked for, and more than that.")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text", [f"I find:\n\n```json\n{grade(0.3)}\n```\n", f"{grade(0.3)}\nThat is, {grade(0.3)}"]
 )
 def test_a_judgement_may_end_a_reply(chat_server: ChatServer, judge: Judge, text: str) -> None:

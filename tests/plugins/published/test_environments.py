@@ -10,6 +10,7 @@ from chat_server import asked_in
 from greetings import proposal
 from made_results import build, with_skill
 from run_files import latest_entries
+from tables import each_row
 
 from pytest_skillopt.plugins.published import (
     pytest_skillopt_result,
@@ -159,7 +160,7 @@ def test_a_fault_is_no_wrong_answer_even_where_the_environment_swallows_it(
     assert "401" in said or "no such key" in said
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "given"),
     [
         ('messages=[{"role": "user", "content": item["question"]}], n=2', "with n"),
