@@ -15,10 +15,12 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from weakref import WeakSet
 
 from pytest_skillopt.plugins.agents.proxy import AgentCalls
 from pytest_skillopt.plugins.agents.sandbox import unpack_folder
@@ -27,7 +29,7 @@ from pytest_skillopt.rollouts.folders import TemporaryFolder
 from pytest_skillopt.untrusted import logger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pytest_skillopt.plugins.agents.known import Harness
     from pytest_skillopt.plugins.agents.sandbox import Sandbox
@@ -109,8 +111,10 @@ class Runner:
 
     def __init__(self, sandbox: Sandbox, project: Path, passed: Mapping[str, str]) -> None:
         self.sandbox, self.project, self.passed = sandbox, project, passed
-        self._guards: dict[socket.socket, subprocess.Popen[bytes]] = {}
-        """Guards of the runs under way, by the socket to each."""
+        self._guards: subprocess.Popen[bytes] | None = None
+        self._asked: socket.socket | None = None
+        self._runs: WeakSet[socket.socket] = WeakSet()
+        self._lock = threading.Lock()
 
     def run(self, start: Start, limit: float, agent_calls: AgentCalls | None = None) -> RunEnd:
         """Run an agent until it ends, until ``agent_calls.stopped``, or for ``limit`` seconds.
@@ -138,7 +142,7 @@ class Runner:
                 _LOG.debug("%s begins, with %g s to run", name, limit)
                 guard.sendall(f"{order}\n".encode())
             except OSError as error:
-                # An agent of another run, without a sandbox, may have killed the guard.
+                # An agent without a sandbox may have killed whom we ask for a guard.
                 why = "guard" if isinstance(error, ConnectionError) else "start"
                 return RunEnd(1, why, 0.0, err=str(error))
 
@@ -179,29 +183,38 @@ class Runner:
 
     def close(self) -> None:
         """End all runs and wait for them."""
-        guards = dict(self._guards)
-        for run in guards:
+        for guard in list(self._runs):
             with contextlib.suppress(OSError):
-                run.shutdown(socket.SHUT_WR)
-        for guard in guards.values():
-            _wait(guard)
+                guard.shutdown(socket.SHUT_WR)
+        with self._lock:
+            if self._asked is not None and self._guards is not None:
+                self._asked.close()
+                try:
+                    self._guards.wait(_PATIENCE)
+                except subprocess.TimeoutExpired:
+                    self._guards.kill()
+                    self._guards.wait()
+                self._asked = None
 
-    @contextlib.contextmanager
-    def _guard(self) -> Iterator[socket.socket]:
-        """Start a guard and yield the socket to it; wait for its end afterwards."""
-        command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("guard.py"))]
+    def _guard(self) -> socket.socket:
+        """Ask for a new guard and return the socket to it."""
         ours, theirs = socket.socketpair()
-        with theirs, open(os.devnull, "wb") as null:
-            guard = subprocess.Popen(
-                command, 0, None, theirs.fileno(), null, null, env={}, start_new_session=True
-            )
-        self._guards[ours] = guard
-        try:
-            with ours:
-                yield ours
-        finally:
-            del self._guards[ours]
-            _wait(guard)
+        with self._lock, theirs:
+            if self._asked is not None and self._guards and self._guards.poll() is not None:
+                self._asked.close()  # Killed together with a rollout's processes.
+                self._asked = None
+            if self._asked is None:
+                command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("guard.py"))]
+                self._asked, its = socket.socketpair()
+                with its, open(os.devnull, "wb") as null:
+                    self._guards = subprocess.Popen(
+                        command, 0, None, its.fileno(), null, null, env={}, start_new_session=True
+                    )
+            assert self._guards is not None
+            self._guards.send_signal(signal.SIGCONT)  # An agent without a sandbox can stop it.
+            socket.send_fds(self._asked, [b"x"], [theirs.fileno()])
+        self._runs.add(ours)
+        return ours
 
     def _prepare(self, start: Start, home: Path) -> tuple[list[str], dict[str, str]]:
         """Fill the home folder; return command line and environment.
@@ -240,15 +253,6 @@ class Runner:
         return [*prefix, *argv], env
 
 
-def _wait(guard: subprocess.Popen[bytes]) -> None:
-    """Wait for the end of a guard, which may be stopped or stuck."""
-    try:
-        guard.wait(_PATIENCE)
-    except subprocess.TimeoutExpired:
-        guard.kill()
-        guard.wait()
-
-
 def _put_first(stubs: Stubs, env: dict[str, str], home: Path) -> None:
     """Put the commands of a test first on the path."""
     env["PATH"] = f"{stubs.path}{os.pathsep}{env.get('PATH', os.defpath)}"
@@ -257,7 +261,7 @@ def _put_first(stubs: Stubs, env: dict[str, str], home: Path) -> None:
 
 
 def _end_unguarded(folder: Path, home: Path) -> None:
-    """Kill what is left of a run whose guard was killed or stopped (Linux).
+    """Kill what is left of a run whose guard was killed or stopped, and maybe its parent (Linux).
 
     The environment of each process that an agent starts names the run's home; the standard error of
     the guard, and of most of them, is a file in the run's folder.

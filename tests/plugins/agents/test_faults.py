@@ -97,6 +97,16 @@ def in_shell(command: str, folder: Path) -> Start:
     return Start(SHELL, {"prompt": command}, folder)
 
 
+def test_guards_that_were_killed_are_replaced(runner: Runner, tmp_path: Path) -> None:
+    """By a rollout's time-out, which ends all that was started in it."""
+    for _ in range(2):
+        ended = runner.run(in_shell("echo hi; cut -d' ' -f4 /proc/$PPID/stat >&2", tmp_path), 0)
+        assert (ended.status, ended.why, ended.out) == (0, "exit", "hi\n")
+        guards = int(ended.err)
+        os.kill(guards, signal.SIGKILL)
+        os.waitid(os.P_PID, guards, os.WEXITED | os.WNOWAIT)
+
+
 def test_a_guard_that_was_killed_is_no_answer(runner: Runner, tmp_path: Path) -> None:
     """And the agent, with what it has started, does not outlive it; other runs go on."""
     word = f"skillopt-orphan-{os.getpid()}"
@@ -114,13 +124,27 @@ def test_a_guard_that_was_killed_is_no_answer(runner: Runner, tmp_path: Path) ->
         assert other.result().out == "hi\n"
 
 
-def test_a_guard_that_is_stopped_is_not_left_behind(
+def test_a_guard_that_was_killed_together_with_its_parent_leaves_no_agent(
+    runner: Runner, tmp_path: Path
+) -> None:
+    word = f"skillopt-unguarded-{os.getpid()}"
+    sleep = f"{sys.executable} -c 'import time; time.sleep(1000)' {word}"
+    both = "$(cut -d' ' -f4 /proc/$PPID/stat) $PPID"
+    prompt = f"(setsid {sleep} &) ; {sleep} & kill -9 {both}; {sleep}"
+    ended = runner.run(in_shell(prompt, tmp_path), 0)
+    assert (ended.status, ended.why) == (1, "guard")
+    wait_until(lambda: not processes_with(word), "the agent was left")
+    assert runner.run(in_shell("echo hi", tmp_path), 0).out == "hi\n"
+
+
+def test_guards_that_are_stopped_are_not_left_behind(
     runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stopped process answers nobody, and outlives whoever waits for it."""
     monkeypatch.setattr(run, "_LOOK_MS", 20)
     calls, began = AgentCalls(), tmp_path / "began"
-    prompt = "kill -STOP $PPID; echo $PPID > new; mv new began; sleep 1000"
+    prompt = "parent=$(cut -d' ' -f4 /proc/$PPID/stat); kill -STOP $PPID $parent; "
+    prompt += "echo $PPID $parent > new; mv new began; sleep 1000"
     with ThreadPoolExecutor() as pool:
         start = in_shell(prompt, tmp_path)
         stopped = pool.submit(runner.run, start, 0, calls)
@@ -129,7 +153,7 @@ def test_a_guard_that_is_stopped_is_not_left_behind(
         calls.out_of_calls = True
         assert stopped.result()[:2] == (1, "guard")
     monkeypatch.setattr(run, "_PATIENCE", PATIENCE)
-    guard = began.read_text(encoding="ascii").strip()
+    guard = began.read_text(encoding="ascii").split()[0]
     wait_until(lambda: not processes_with("guard.py", guard), "the stopped guard was left")
     assert runner.run(in_shell("echo hi", tmp_path), 0).out == "hi\n"
 
