@@ -51,7 +51,8 @@ def advise(result: Result, skill: SkillResult) -> Advice:
         return Advice(answer, _sentence(result, skill), tone, cautions)
     if skill.status != "accepted":
         cautions = ()  # nothing is claimed
-    sentence, todo = " ".join(_of_training(result, skill)), tuple(_why_and_what_next(skill))
+    sentence = " ".join(_of_training(result, skill))
+    todo = tuple(_why_and_what_next(skill))
     return Advice(answer, sentence, tone, cautions, todo, _next_attempt(result, skill))
 
 
@@ -107,7 +108,8 @@ def _figure(result: Result, skill: SkillResult) -> str:
 
 def _of_training(result: Result, skill: SkillResult) -> Iterator[str]:
     """Yield sentences on the pass rate of all tasks, the gain, and why nothing was written."""
-    gain, measured = skill.gain, skill.suite
+    gain = skill.gain
+    measured = skill.suite
     if skill.status == "accepted" and gain:
         yield (
             f"With the new skill {_of(gain.tasks)} about {words.rounded(gain.after)} of the time, "
@@ -213,8 +215,10 @@ def _next_attempt(result: Result, skill: SkillResult) -> str:
     need = skill.need if _probably_helps(skill) else None
     if (need and need.tasks) or not (skill.gain or skill.cap):
         return ""
-    more = skill.cap or f"skillopt_seed={result.settings.get('seed', 0) + 1}"
-    return shlex.join(with_setting(result.command, need.option if need else more))
+    option = skill.cap or f"skillopt_seed={result.settings.get('seed', 0) + 1}"
+    if need:
+        option = need.option
+    return shlex.join(with_setting(result.command, option))
 
 
 def _sentence(result: Result, skill: SkillResult) -> str:
@@ -233,7 +237,8 @@ def _sentence(result: Result, skill: SkillResult) -> str:
 
 
 def _change(measured: Comparison, where: str) -> str:
-    before, after = measured.before, measured.after
+    before = measured.before
+    after = measured.after
     assert after is not None
     points = _points(measured)
     if float(points) == 0:
@@ -308,7 +313,8 @@ def _on_broken_tasks(skill: SkillResult) -> Iterator[str]:
 def _on_test_split(test: Comparison) -> Iterator[str]:
     if test.after is None:
         return
-    before, after = test.before.rate, test.after.rate
+    before = test.before.rate
+    after = test.after.rate
     if after < before:
         moved = f"fell from {words.percent(before)} to"
     elif after == before < 1:

@@ -57,7 +57,8 @@ def interval(rate: Rate) -> str:
 
 def gained(gain: GainRow) -> str:
     """Write a gain with its interval: ``+12 points (95 % interval -5 to +29)``."""
-    low, high = round(100 * gain.low), round(100 * gain.high)
+    low = round(100 * gain.low)
+    high = round(100 * gain.high)
     points = in_points(points_between(gain.before, gain.after, 0))
     return f"{points} (95 % interval {low:+} to {high:+})"
 
@@ -148,7 +149,8 @@ def explained(skill: SkillResult, mode: str) -> str:
 
 def _precision(skill: SkillResult, mode: str) -> Iterator[str]:
     if (gain := skill.gain) and gain.is_model:
-        search, e_value = "", (skill.verdict or {}).get("e_value")
+        search = ""
+        e_value = (skill.verdict or {}).get("e_value")
         # A stored verdict may be of others, or of their own gate.
         if e_value and isinstance(e_value, int | float):
             search = f"; {p_value_of_search(e_value)}"

@@ -98,7 +98,9 @@ class Progress:
     """Optimizer calls in flight."""
 
     def begin(self, what: str) -> None:
-        self.what, self.here, self.passed = what, 0, 0
+        self.what = what
+        self.here = 0
+        self.passed = 0
 
     def count(self, *, passed: bool, error: bool) -> None:
         self.done += not error
@@ -194,8 +196,10 @@ class Display:
                 f"skillopt: run {run.unfinished} ended early; "
                 f"--skillopt-resume={run.unfinished} continues it instead of a new run"
             )
-        self._run, self._notes = run, run.sampler.notes
-        self._progress.expected, self._progress.most = forecast.typical, forecast.most
+        self._run = run
+        self._notes = run.sampler.notes
+        self._progress.expected = forecast.typical
+        self._progress.most = forecast.most
 
     def begin(self, what: str) -> None:
         """Name the phase of the next rollouts and optimizer calls."""
@@ -228,7 +232,8 @@ class Display:
     def thinking(self, calls: int) -> None:
         """Count an optimizer call that begins (1) or ends (-1)."""
         with self._lock:
-            first, self._is_asked = not self._is_asked, True
+            first = not self._is_asked
+            self._is_asked = True
             self._progress.thinking += calls
             # Nothing else may come while it thinks, so that nobody wonders what is waited for.
             self._show(at_once=self._in_place or first)
@@ -298,7 +303,8 @@ class Display:
         if self._quiet or (now - self._shown < every and not at_once):
             return
         self._shown = now
-        seconds, spent = now - self._began, self._spent()
+        seconds = now - self._began
+        spent = self._spent()
         if not self._in_place:
             self.line(self._progress.line(seconds, spent))
             return
@@ -314,7 +320,8 @@ class Display:
         """Write paid calls and cost so far, and their caps."""
         if self._run is None:
             return ""
-        used, settings = self._run.meter.spent, self._run.settings
+        used = self._run.meter.spent
+        settings = self._run.settings
         most = f" of {words.number(settings.max_calls)}" if settings.max_calls else ""
         noun = "call" if (settings.max_calls or used.calls) == 1 else "calls"
         calls = f"{words.number(used.calls)}{most} {noun}"

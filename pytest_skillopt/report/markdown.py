@@ -46,7 +46,8 @@ def render_summary(result: Result, limit: int = SUMMARY_LIMIT) -> str:
     parts = [f"## {advice.answer}"]
     for block in told:
         parts += lay.block(block)
-    kept, room = [], limit - len(cut.encode())
+    kept = []
+    room = limit - len(cut.encode())
     for part in parts:
         size = len(part.encode()) + 2
         if size <= room:
@@ -149,7 +150,8 @@ class Layout:
     def _piece(self, text: str) -> str:
         if isinstance(text, Code):
             return self.code(redact(text))
-        before, after = " " * text.startswith(" "), " " * text.endswith(" ")
+        before = " " * text.startswith(" ")
+        after = " " * text.endswith(" ")
         return f"{before}{prose(redact(text), 1200)}{after}" if text.strip() else ""
 
     def code(self, text: str) -> str:

@@ -29,7 +29,8 @@ _KINDS = {"+": "ins", "-": "del"}
 
 def render_html(result: Result) -> str:
     """Render the whole page."""
-    css, shown = style(), view(result)
+    css = style()
+    shown = view(result)
     given = {
         "result": result,
         "view": shown,

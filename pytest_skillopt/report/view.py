@@ -77,7 +77,8 @@ def view(result: Result) -> View:
     skills = [Section(_title(s), tuple(_skill(result, s, top))) for s in result.skills]
     if result.targets:
         skills.append(Section("Targets", (_targets(result), _target_tasks(result))))
-    cost, again = tuple(_cost(result)), tuple(_again(result))
+    cost = tuple(_cost(result))
+    again = tuple(_again(result))
     return View(
         top,
         tuple(skills),
@@ -162,7 +163,8 @@ def _rates(skill: SkillResult, mode: str) -> Iterator[Block]:
     first, second = mode_named(mode).sides if compared else ("", "")
     rows: Rows = []
     if gain := skill.gain:
-        before, after = words.rounded(gain.before), words.rounded(gain.after)
+        before = words.rounded(gain.before)
+        after = words.rounded(gain.after)
         moved = words.points_between(gain.before, gain.after, 0)
         rows.append(("estimate", before, after, moved, words.plural(gain.tasks, "task")))
     for name, value in measured.items():
@@ -175,7 +177,8 @@ def _rates(skill: SkillResult, mode: str) -> Iterator[Block]:
     suite = without_test(skill.tasks)
     legend = figures.explained(skill, mode)
     if any(row.none for row in suite):
-        yield arms(suite, (first, second) if compared else ("with the skill", ""))
+        names = (first, second) if compared else ("with the skill", "")
+        yield arms(suite, names)
         legend = f"{_LEGEND_ARMS} {legend}"
     if legend:
         yield Paragraph(legend, "hint")
@@ -257,8 +260,9 @@ def tasks(rows: Sequence[TaskRow], mode: str) -> Iterator[Block]:
     if telling:
         yield _tasks(telling, mode, compared)
         if compared:
-            likely = any(row.change == "likely" for row in telling)
-            yield Paragraph(_LEGEND_LIKELY if likely else _LEGEND, "hint")
+            is_likely = any(row.change == "likely" for row in telling)
+            legend = _LEGEND_LIKELY if is_likely else _LEGEND
+            yield Paragraph(legend, "hint")
         elif any(row.start and row.before.n > row.start.n for row in telling):
             yield Paragraph(_LEGEND_ALL, "hint")
     if quiet:
@@ -416,7 +420,8 @@ def arms(rows: Sequence[TaskRow], sides: tuple[str, str]) -> Table:
         measured = [one for one in found if one.n]
         if measured:
             rates = [one.passed / one.n for one in measured]
-            passed, n = sum(one.passed for one in measured), sum(one.n for one in measured)
+            passed = sum(one.passed for one in measured)
+            n = sum(one.n for one in measured)
             unknown = sum(one.errors for one in found) + len(found) - len(measured)
             counts = (passed, n - passed, unknown)
             rate = words.percent(fmean(rates))

@@ -29,7 +29,8 @@ _SAVING = 0.5  # seconds after a reply in which an agent may save its session
 def main(session: str, prompt: str, workspace: str, *command: str) -> None:
     """Send one prompt, then close the agent's standard input; whoever started this ends it."""
     agent = subprocess.Popen(command, 0, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    numbers, lines = itertools.count(), _lines(agent)
+    numbers = itertools.count()
+    lines = _lines(agent)
 
     def send(**message: Any) -> None:
         assert agent.stdin is not None
@@ -42,7 +43,8 @@ def main(session: str, prompt: str, workspace: str, *command: str) -> None:
             message: dict[str, Any] = {}
             with contextlib.suppress(ValueError, TypeError, RecursionError):
                 message = {**json.loads(line)}
-            asked, id_ = message.get("method"), message.get("id")
+            asked = message.get("method")
+            id_ = message.get("id")
             is_reply = id_ == number and not asked
             if is_reply or (told and (asked or not message)):  # No reply to another request.
                 sys.stdout.buffer.write(line + b"\n")
@@ -96,7 +98,8 @@ def _unattended(opened: dict[str, Any]) -> str:
 def _lines(agent: subprocess.Popen[bytes]) -> Iterator[bytes]:
     """Yield what an agent prints until it ends, even if processes that it left could print more."""
     assert agent.stdout is not None
-    held, fd = bytearray(), agent.stdout.fileno()
+    held = bytearray()
+    fd = agent.stdout.fileno()
     while len(held) <= _LONGEST:
         has_ended = agent.poll() is not None
         patience = 0 if has_ended else _LOOK

@@ -69,7 +69,8 @@ def make_agent(
     """
     from pytest_skillopt.plugins.agents.harness import HarnessAgent
 
-    models, (provider, runner) = Models.of(request.config), _provider_and_runner(request.config)
+    models = Models.of(request.config)
+    (provider, runner) = _provider_and_runner(request.config)
 
     name = _harness_name(request.node, getattr(request, "param", None))
     harness = provider.find(name)
@@ -138,7 +139,8 @@ def _check_streams(config: pytest.Config, settings: Settings, name: str) -> None
     Raises:
         pytest.UsageError: there are several workers or lanes.
     """
-    how, many = sign_in(name), rollouts_at_once(config, settings)
+    how = sign_in(name)
+    many = rollouts_at_once(config, settings)
     if how is not None and how.home and many > 1:
         raise pytest.UsageError(
             f"skillopt_target = {PROVIDER}:{name}: one sign-in serves one run at a time, so "

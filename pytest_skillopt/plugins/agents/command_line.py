@@ -115,9 +115,11 @@ class CommandLineModel(ChatModel):
 
     def _run(self, prompt: str) -> RunEnd:
         """Run the program once in an empty folder (ModelFault: it could not, or not in time)."""
-        harness, limit = self._harness, self.config.request_timeout
+        harness = self._harness
+        limit = self.config.request_timeout
         values = {"prompt": _ASK, "model": self._model, "key": ""}
-        given, env = prompt.encode(errors="replace"), self._env
+        given = prompt.encode(errors="replace")
+        env = self._env
         with TemporaryFolder("skillopt-cli-") as folder:
             start = Start(harness, values, folder, given=given, env=env)
             ended = self._runner.run(start, limit)

@@ -86,7 +86,8 @@ class Trace:
         """Record a tool call together with its result."""
         if isinstance(arguments, str):
             arguments = {"command": arguments}
-        text, shown = as_text(result), json.dumps(arguments or {}, ensure_ascii=False)
+        text = as_text(result)
+        shown = json.dumps(arguments or {}, ensure_ascii=False)
         self._end_message()
         if not failed:
             self.successful_calls.append((str(name), shown))
@@ -119,7 +120,8 @@ class Trace:
         for event in _EVENTS.finditer(printed):
             self.read_line(harness, event[0])
             if len(self.turns) > _MOST_TURNS:
-                self.done, self.error = False, f"more than {_MOST_TURNS} turns"
+                self.done = False
+                self.error = f"more than {_MOST_TURNS} turns"
                 break
         self._end_message()
         return bool(self.turns or self.done or self.error)
@@ -166,9 +168,11 @@ def _read_block(block: Event, kind: str, trace: Trace) -> None:
 
 def _read_codex(event: Event, trace: Trace) -> None:
     """Read an event of Codex, which tells no calls: each answer and each tool counts as one."""
-    kind, item = event["type"], event.get("item") or {}
+    kind = event["type"]
+    item = event.get("item") or {}
     if kind == "turn.completed":
-        trace.done, trace.total = True, Tokens.of(event.get("usage"))
+        trace.done = True
+        trace.total = Tokens.of(event.get("usage"))
     if kind == "thread.started":
         trace.session = str(event["thread_id"])
     if kind == "turn.failed":
@@ -180,7 +184,8 @@ def _read_codex(event: Event, trace: Trace) -> None:
 
 
 def _read_item(item: Event, trace: Trace) -> None:
-    what, number = item["type"], str(item.get("id"))
+    what = item["type"]
+    number = str(item.get("id"))
     trace.open_calls.pop(number, None)
     if what not in ("error", "reasoning", "todo_list"):
         trace.tokens_by_call[number] = Tokens()
@@ -205,12 +210,14 @@ def _read_gemini(event: Event, trace: Trace) -> None:
         failed = event.get("status") != "success"
         trace.returns(event["tool_id"], event.get("output"), failed=failed)
     elif kind == "result":
-        trace.done, trace.total = True, Tokens.of(event.get("stats"))
+        trace.done = True
+        trace.total = Tokens.of(event.get("stats"))
         trace.error = "" if event["status"] == "success" else as_text(event.get("error") or kind)
 
 
 def _read_copilot(event: Event, trace: Trace) -> None:
-    kind, data = event["type"], event.get("data") or {}
+    kind = event["type"]
+    data = event.get("data") or {}
     trace.done = trace.done or kind == "result"
     if kind == "assistant.message":
         trace.say(data["content"])

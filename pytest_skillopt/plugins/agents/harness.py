@@ -73,10 +73,15 @@ class HarnessReply(Reply):
     ) -> HarnessReply:
         """Make the reply from a run and from the workspace, which has been looked at."""
         reply = cls(run.text, tool_calls=run.tools, transcript=run.turns, usage=run.usage)
-        reply.files, reply.diff, reply.workspace = workspace.files, workspace.diff, workspace.root
-        reply.skill_used, reply.skill_read = run.skill_used, run.skill_read
-        reply.exit_status, reply.seconds = run.exit_status, run.seconds
-        reply._runner, reply._stubs = runner, stubs
+        reply.files = workspace.files
+        reply.diff = workspace.diff
+        reply.workspace = workspace.root
+        reply.skill_used = run.skill_used
+        reply.skill_read = run.skill_read
+        reply.exit_status = run.exit_status
+        reply.seconds = run.seconds
+        reply._runner = runner
+        reply._stubs = stubs
         return reply
 
     @property
@@ -300,7 +305,8 @@ class HarnessAgent:
 
     def _documents(self) -> tuple[dict[str, bytes], list[str]]:
         """Return the documents to write, by path in the workspace, and what they replace."""
-        above, inside = posixpath.dirname(self.skill.file), self.is_document
+        above = posixpath.dirname(self.skill.file)
+        inside = self.is_document
         given = {n: text for n, text in self.skill.files.items() if inside or is_outside(n)}
         texts = {posixpath.join(above, name): text for name, text in given.items()}
         texts |= {self.skill.file: self.skill.text} if inside else {}
@@ -314,7 +320,8 @@ class HarnessAgent:
 
     def _check_surroundings(self, root: Path) -> None:
         """Refuse a workspace where the agent could harm the project or read other skills."""
-        project, here = self.runner.project.resolve(), root.resolve()
+        project = self.runner.project.resolve()
+        here = root.resolve()
         base = self.temporary
         if root.is_relative_to(base) and here != base.resolve() / root.relative_to(base):
             raise ModelFault(f"{root}: the path of this workspace has a link in it, to {here}")
@@ -365,8 +372,12 @@ class HarnessAgent:
 
     def _run_agent(self, workspace: Workspace, call: _Call) -> Run:
         """Start the agent, wait for it, and return a record of the run."""
-        prompt, session, limit = call.prompt, call.session, self._limit(call)
-        harness, root, name = self.harness, str(workspace.root), session.name if session else ""
+        prompt = call.prompt
+        session = call.session
+        limit = self._limit(call)
+        harness = self.harness
+        root = str(workspace.root)
+        name = session.name if session else ""
         harness = harness.in_session(name) if session else harness
         head = self.skill.text.removesuffix(self.skill.body)
         most = _ALL if self.is_document else MARKS

@@ -64,7 +64,8 @@ def pack(run: Run, workspace: Workspace) -> str | None:
     workspace's path, which differs next time, is replaced by a mark. Names and contents of files
     are decoded as Latin-1, so that secrets in them are found and never cached.
     """
-    told, changes = run.model_dump(), dict[str, Any]()
+    told = run.model_dump()
+    changes: dict[str, Any] = {}
     root = os.fsencode(workspace.root)
     is_committed = any(map(is_git, workspace.changed))
     for name in workspace.changed:
@@ -92,7 +93,8 @@ def replay(text: str, workspace: Workspace) -> Run:
         OSError: it failed halfway.
     """
     kept = _Kept.model_validate_json(text)
-    whole, root = str(workspace.root), os.fsencode(workspace.root).decode("latin-1")
+    whole = str(workspace.root)
+    root = os.fsencode(workspace.root).decode("latin-1")
     run = Run.model_validate_json(_placeless(kept.run.model_dump(), kept.mark, whole))
     changes: Changes = {}
     for name, change in kept.changes.items():

@@ -66,7 +66,8 @@ def _events(text: str) -> tuple[list[Event], bool, str]:
         return [event for event in found if isinstance(event, dict)], isinstance(whole, list), ""
     except ValueError:
         pass
-    events, broken = [], ""
+    events = []
+    broken = ""
     for kind, data in _blocks(text):
         try:
             event = parsed(data)
@@ -83,7 +84,8 @@ def _events(text: str) -> tuple[list[Event], bool, str]:
 def _blocks(text: str) -> Iterator[tuple[str, str]]:
     """Yield kind and data of each event of a stream, except empty ones and its end."""
     for block in text.replace("\r\n", "\n").replace("\r", "\n").split("\n\n"):
-        kind, data = "", []
+        kind = ""
+        data = []
         for line in block.split("\n"):
             name, _, value = line.partition(":")
             if name == "event":

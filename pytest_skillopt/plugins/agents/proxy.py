@@ -124,7 +124,8 @@ class AgentCalls:
             many = self._pending >= _MOST_AT_ONCE
             allowed = not (self.stopped or many or self.over.is_set())
             if allowed and 0 < self.most_calls <= self.calls:
-                self.out_of_calls, allowed = True, False
+                self.out_of_calls = True
+                allowed = False
             self.calls += allowed
             self._pending += allowed
         try:
@@ -157,7 +158,9 @@ class Proxy:
     """
 
     def __init__(self, config: ModelConfig, throttle: Throttle) -> None:
-        self.config, self.throttle, self.model = config, throttle, config.model
+        self.config = config
+        self.throttle = throttle
+        self.model = config.model
         self.upstream = _Upstream(config, throttle)
         self.served: dict[str, AgentCalls] = {}
         self._server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"proxy": self}))
@@ -223,7 +226,9 @@ class _Upstream(Client):
     def _send(self, request: Request) -> Completion:
         start = time.monotonic()
         agent_calls = self._served.agent_calls
-        prompt, reply, used = request["messages"], "", Usage()
+        prompt = request["messages"]
+        reply = ""
+        used = Usage()
         try:
             reply = self._post(**request).decode(errors="replace")
             used, fault = read_reply(request["speaks"], reply, prompt, self.config)
@@ -255,9 +260,11 @@ class _Upstream(Client):
         plain = [pair for pair in headers.items() if _is_plain("".join(pair))]
         given = {name.lower(): value for name, value in plain}
         sent = {n: v for n, v in given.items() if n in _PASSED_ON or n.startswith("anthropic-")}
-        client, own = self._client(), _OWN_KEY.get(speaks, "")
+        client = self._client()
+        own = _OWN_KEY.get(speaks, "")
         if self.config.key_command:
-            self._key, own = self.config.api_key(), ""
+            self._key = self.config.api_key()
+            own = ""
         sent["Authorization"] = openai.Omit() if own else f"Bearer {self._key}"
         if own and self._key != NO_KEY:
             sent[own] = self._key
@@ -304,7 +311,8 @@ class _Handler(BaseHTTPRequestHandler):
         return self._answer(200, {"object": "list", "data": [one], "has_more": False})
 
     def do_POST(self) -> None:
-        raw, proxy = self._body(), self.proxy
+        raw = self._body()
+        proxy = self.proxy
         agent_calls, rest, query = self._addressed()
         found = _PATHS.fullmatch(rest)
         if agent_calls is None or found is None:
@@ -313,7 +321,9 @@ class _Handler(BaseHTTPRequestHandler):
             body = _request(raw, query)
         except (ValueError, TypeError, RecursionError) as error:
             return self._refuse(400, f"not a JSON request for one reply: {error}")
-        speaks, path, model = str(found.lastgroup), found[0], proxy.config.model
+        speaks = str(found.lastgroup)
+        path = found[0]
+        model = proxy.config.model
         if speaks in ("gemini", "count"):  # Model and key are in the URL, not in the body.
             path = re.sub(r"(?<=/models/)[^/:]+", lambda _: model, path)
             query = "&".join(p for p in query.split("&") if p and not p.startswith("key="))
@@ -352,7 +362,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _body(self) -> bytes:
         """Read a request's body; one that is malformed or too large ends the connection."""
-        whole, room = bytearray(), _LARGEST_REQUEST
+        whole = bytearray()
+        room = _LARGEST_REQUEST
         with contextlib.suppress(ValueError):
             for size in self._sizes():
                 room -= max(size, _LEAST_CHUNK)

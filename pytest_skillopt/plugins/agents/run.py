@@ -29,7 +29,7 @@ from pytest_skillopt.rollouts.folders import TemporaryFolder
 from pytest_skillopt.untrusted import logger
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_skillopt.plugins.agents.known import Harness
     from pytest_skillopt.plugins.agents.sandbox import Sandbox
@@ -110,7 +110,9 @@ class Runner:
     """
 
     def __init__(self, sandbox: Sandbox, project: Path, passed: Mapping[str, str]) -> None:
-        self.sandbox, self.project, self.passed = sandbox, project, passed
+        self.sandbox = sandbox
+        self.project = project
+        self.passed = passed
         self._guards: subprocess.Popen[bytes] | None = None
         self._asked: socket.socket | None = None
         self._runs: WeakSet[socket.socket] = WeakSet()
@@ -122,11 +124,9 @@ class Runner:
         Seconds lost to the infrastructure do not count, nor those in which this process was
         stopped and could not serve the agent; without limit if it is 0.
         """
-        began, name = time.monotonic(), start.harness.name
+        began = time.monotonic()
         agent_calls = agent_calls or AgentCalls()
-        # Asked before the program starts, which may fill the disk at once.
-        disk = start.workspace.absolute().parent
-        free = _free(disk)
+        bounds = _Bounds(limit, start.workspace.absolute().parent)
         with contextlib.ExitStack() as stack:
             try:
                 guard = stack.enter_context(self._guard())
@@ -139,33 +139,21 @@ class Runner:
                 argv, env = self._prepare(start, home)
                 place = str(start.workspace / start.folder)
                 order = json.dumps([argv, env, place, str(made.path)])
-                _LOG.debug("%s begins, with %g s to run", name, limit)
+                _LOG.debug("%s begins, with %g s to run", start.harness.name, limit)
                 guard.sendall(f"{order}\n".encode())
             except OSError as error:
                 # An agent without a sandbox may have killed whom we ask for a guard.
                 why = "guard" if isinstance(error, ConnectionError) else "start"
                 return RunEnd(1, why, 0.0, err=str(error))
 
-            spent, looked = 0.0, began
-
-            def reason() -> str:
-                """Return why the run is to be ended, or "" if it may go on."""
-                nonlocal spent, looked
-                now = time.monotonic()
-                spent += min(now - looked, _LONGEST_LOOK)
-                looked = now
-                if 0 < limit < spent - agent_calls.lost:
-                    return "time"
-                if max(os.fstat(file.fileno()).st_size for file in (out, err)) > MOST_PRINTED:
-                    return "printed"
-                return "disk" if _free(disk) < LEAST_FREE <= free else ""
-
-            why, status, end = "", b"", select.poll()
+            why = ""
+            status = b""
+            end = select.poll()
             end.register(guard, select.POLLIN | select.POLLHUP)
             try:
                 while not why and not agent_calls.stopped and not end.poll(_LOOK_MS):
                     agent_calls.follow(out)
-                    why = reason()
+                    why = bounds.exceeded(agent_calls.lost, (out, err))
             finally:
                 with contextlib.suppress(OSError):  # A guard that failed has closed its end.
                     guard.send(b"end")
@@ -173,13 +161,13 @@ class Runner:
                     if end.poll(_PATIENCE * 1_000):
                         status = guard.recv(32)
             agent_calls.follow(out)
-            _LOG.debug("the guard of %s says %r, its end: %s", name, status, why or "exit")
+            _LOG.debug("the guard of %s says %r: %s", start.harness.name, status, why or "exit")
             most = 4_000 if why == "printed" else MOST_PRINTED  # that much is nobody's answer
-            seconds, texts = time.monotonic() - began, (read_text(out, most), read_text(err))
             if not status.isdigit():
                 _end_unguarded(made.path, home)
-                return RunEnd(1, "start" if status else "guard", seconds, *texts)
-            return RunEnd(os.waitstatus_to_exitcode(int(status)), why or "exit", seconds, *texts)
+            code, why = _exit_of(status, why)
+            seconds = time.monotonic() - began
+            return RunEnd(code, why, seconds, read_text(out, most), read_text(err))
 
     def close(self) -> None:
         """End all runs and wait for them."""
@@ -222,7 +210,9 @@ class Runner:
         Of the user's environment only the path, the locale and the shared variables are kept,
         unless the start has one: no key and no proxy.
         """
-        harness, workspace, stubs = start.harness, start.workspace, start.stubs
+        harness = start.harness
+        workspace = start.workspace
+        stubs = start.stubs
         place = workspace / start.folder
         ours = {"executable": harness.executable, "home": str(home), "python": sys.executable}
         given = {"workspace": str(place), "key": "skillopt", "session": "", **start.values}
@@ -260,14 +250,57 @@ def _put_first(stubs: Stubs, env: dict[str, str], home: Path) -> None:
         (home / name).write_text(f'export PATH={shlex.quote(str(stubs.path))}:"$PATH"\n')
 
 
+class _Bounds:
+    """Bounds of a run: its time, what it prints, and the disk of its workspace.
+
+    It is made before the program starts, which may fill the disk at once.
+
+    Args:
+        limit: seconds, without those that are lost; no limit if it is 0.
+        disk: a folder on the disk.
+    """
+
+    def __init__(self, limit: float, disk: Path) -> None:
+        self._limit = limit
+        self._disk = disk
+        self._free = _free(disk)
+        self._spent = 0.0
+        self._looked = time.monotonic()
+
+    def exceeded(self, lost: float, printed: Iterable[BinaryIO]) -> str:
+        """Return why the run is to be ended, or "" if it may go on.
+
+        Args:
+            lost: seconds lost to the infrastructure so far.
+            printed: files of what it prints.
+        """
+        now = time.monotonic()
+        self._spent += min(now - self._looked, _LONGEST_LOOK)
+        self._looked = now
+        if 0 < self._limit < self._spent - lost:
+            return "time"
+        if max(os.fstat(file.fileno()).st_size for file in printed) > MOST_PRINTED:
+            return "printed"
+        return "disk" if _free(self._disk) < LEAST_FREE <= self._free else ""
+
+
+def _exit_of(status: bytes, why: str) -> tuple[int, str]:
+    """Return the exit status that a guard has told, and why the run has ended."""
+    if status.isdigit():
+        return os.waitstatus_to_exitcode(int(status)), why or "exit"
+    return 1, "start" if status else "guard"
+
+
 def _end_unguarded(folder: Path, home: Path) -> None:
     """Kill what is left of a run whose guard was killed or stopped, and maybe its parent (Linux).
 
     The environment of each process that an agent starts names the run's home; the standard error of
     the guard, and of most of them, is a file in the run's folder.
     """
-    mark, errors = os.fsencode(f"{home}\0"), str(folder / "err")
-    until, left = time.monotonic() + _PATIENCE, [""]
+    mark = os.fsencode(f"{home}\0")
+    errors = str(folder / "err")
+    until = time.monotonic() + _PATIENCE
+    left = [""]
     while left:
         left = []
         for process in glob.iglob("/proc/[0-9]*"):

@@ -149,7 +149,8 @@ def _is_below(path: Path, folders: Collection[Path]) -> bool:
 @functools.cache
 def _needed(program: str, path: str, hidden: tuple[Path, ...]) -> list[Path]:
     """List what a program and the commands on the path may need, but no whole hidden folder."""
-    real, names = Path(program).resolve(), Path("/etc/resolv.conf").resolve()
+    real = Path(program).resolve()
+    names = Path("/etc/resolv.conf").resolve()
     found = [Path(program), Path(program).parent, real, names]
     for prefix in (Path(sys.prefix), Path(sys.base_prefix)):
         found += [prefix, prefix / "bin", prefix / "lib"]

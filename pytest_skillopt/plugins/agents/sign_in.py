@@ -229,7 +229,8 @@ class CallsByEvents(AgentCalls):
         """Read the events that were printed since the last time."""
         self._moved = self._moved or time.monotonic()
         while new := os.pread(out.fileno(), _CHUNK, self._at):
-            self._at, self._moved = self._at + len(new), time.monotonic()
+            self._at += len(new)
+            self._moved = time.monotonic()
             *lines, self._rest = (self._rest + new).split(b"\n")
             for line in lines:
                 self._take(line)
@@ -291,7 +292,8 @@ class SignedInAgent(Client):
         # The optimizer may be the same command line, as a model with a probe of its own.
         self.fingerprint = f"{config.fingerprint} as an agent"
         self.program, _, self.model = config.model.partition("/")
-        self.throttle, self._sign_in = self._throttle, SignIn("", ())
+        self.throttle = self._throttle
+        self._sign_in = SignIn("", ())
 
     def find(self, name: str) -> Harness:
         """Find a harness that the user is signed in to.

@@ -64,7 +64,8 @@ class Tree:
     @contextlib.contextmanager
     def folder(self, path: str, *, make: bool = False) -> Iterator[int]:
         """Open a folder below; ``make`` creates it and its parents if they are missing."""
-        held, done = os.dup(self._fd), ""
+        held = os.dup(self._fd)
+        done = ""
         try:
             for name in filter(None, path.split("/")):
                 _check_name(name)
@@ -213,7 +214,8 @@ def _pass_over(error: OSError) -> None:
 
 
 def _entry(fd: int, name: str, about: os.stat_result, room: int, unread: int, path: str) -> Entry:
-    mode, size = about.st_mode, about.st_size
+    mode = about.st_mode
+    size = about.st_size
     if stat.S_ISLNK(mode):
         data = os.fsencode(os.readlink(name, dir_fd=fd))
         return Entry(mode, hashlib.sha256(data).hexdigest(), data)
@@ -240,10 +242,12 @@ def is_git(path: str) -> bool:
 
 def _without_times(index: bytes) -> bytes:
     """Drop from git's index what differs in every copy: times, inodes, checksum."""
-    version, count = int.from_bytes(index[4:8]), int.from_bytes(index[8:12])
+    version = int.from_bytes(index[4:8])
+    count = int.from_bytes(index[8:12])
     if index[:4] != b"DIRC" or version not in (2, 3):
         return index
-    kept, at = [index[:12]], 12
+    kept = [index[:12]]
+    at = 12
     for _ in range(count):
         end = index.find(b"\0", at + _INDEX)
         if end < 0:

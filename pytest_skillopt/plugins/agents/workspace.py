@@ -66,7 +66,9 @@ class Workspace:
         copied: Path | None = None,
     ) -> None:
         root.mkdir(parents=True, exist_ok=True)
-        self.root, self.tree, self.placed = root, Tree(root), list[str]()
+        self.root = root
+        self.tree = Tree(root)
+        self.placed: list[str] = []
         self._documents = {path: data for path, data in under_test.documents.items() if data}
         self._folders = list[str]()
         self.changed: list[str] = []
@@ -141,7 +143,8 @@ class Workspace:
         """Changed files: ``added``, ``changed`` or ``removed``, by path."""
         found = {}
         for name in self.changed:
-            old, new = _is_file(self.before.get(name)), _is_file(self.after.get(name))
+            old = _is_file(self.before.get(name))
+            new = _is_file(self.after.get(name))
             if is_git(name) or not (old or new):
                 continue
             if not old:

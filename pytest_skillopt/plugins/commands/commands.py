@@ -59,7 +59,8 @@ class Call:
 
     def end(self, answer: Exit) -> None:
         """Record how it has ended."""
-        self.out, self.err = shorten(answer.out, _MOST_KEPT), shorten(answer.err, _MOST_KEPT)
+        self.out = shorten(answer.out, _MOST_KEPT)
+        self.err = shorten(answer.err, _MOST_KEPT)
         self.code = answer.code
 
     def __str__(self) -> str:
@@ -70,7 +71,8 @@ class Calls:
     """Calls of one or of all commands. A question raises what a function of the test has raised."""
 
     def __init__(self, commands: Commands, name: str = "") -> None:
-        self._commands, self._name = commands, name
+        self._commands = commands
+        self._name = name
 
     @property
     def calls(self) -> list[Call]:
@@ -107,10 +109,12 @@ class Commands(Calls):
     def __init__(self, recorder: Recorder, server: Server) -> None:
         super().__init__(self)
         self.recorded: list[Call] = []
-        self._recorder, self._server = recorder, server
+        self._recorder = recorder
+        self._server = server
         self._answers: dict[str, Answers] = {}
         self._failure: BaseException | None = None
-        self._recording, self._answering = threading.Lock(), threading.Lock()
+        self._recording = threading.Lock()
+        self._answering = threading.Lock()
         self._temporary = TemporaryFolder("skillopt-commands-")
         self.folder = self._temporary.path
         """Folder of the stubs, which reads nothing of the project."""
@@ -189,7 +193,8 @@ class Commands(Calls):
         return f"{said}\n[exit code {answer.code}]" if answer.code else said
 
     def _run_real(self, words: Sequence[str], stdin: str) -> Exit:
-        given, place = stdin.encode(errors="replace"), {"cwd": self.cwd, "env": self.env}
+        given = stdin.encode(errors="replace")
+        place = {"cwd": self.cwd, "env": self.env}
         code, out, err = stub.run_real(str(self.folder), words, given, **place)
         return Exit(code, err.decode(errors="replace"), out.decode(errors="replace"))
 
@@ -255,7 +260,8 @@ class Commands(Calls):
             if not isinstance(error, AssertionError | pytest.fail.Exception):
                 said = f"the function that answers {call.name!r} failed: {type(error).__name__}"
                 fault = ModelFault(f"skill_commands: {said}: {error}")
-                fault.__cause__, error = error, fault
+                fault.__cause__ = error
+                error = fault
             self.fail(error)
             return Exit(_BROKEN, f"{call.name}: internal error\n")
 

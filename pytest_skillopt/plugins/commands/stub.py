@@ -71,7 +71,9 @@ def main(folder: str, called: str, *arguments: str) -> int:
         else:
             code, out, err = parts[0], *map(_bytes, parts[1:])
     except (OSError, ValueError):
-        code, out, err = _REFUSED, b"", _bytes(f"{name}: nobody answers this command any more\n")
+        code = _REFUSED
+        out = b""
+        err = _bytes(f"{name}: nobody answers this command any more\n")
     _write(1, out)
     _write(2, err)
     return int(code)

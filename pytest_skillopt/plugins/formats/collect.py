@@ -47,7 +47,8 @@ class Evals:
         # An xdist worker does not know the named paths.
         worker = getattr(config, "workerinput", None)
         self._found = worker["skillopt_evals"] if worker else self._search()
-        root, (hidden, others) = config.rootpath, self._found
+        root = config.rootpath
+        (hidden, others) = self._found
         self._hidden = [root / name for name in hidden]
         """Eval files in hidden folders, which pytest would skip."""
         config.args += [str(root / name) for name in others]
@@ -58,7 +59,9 @@ class Evals:
         Returns:
             Paths below the root directory: in hidden folders, and where pytest does not look.
         """
-        config, hidden, others = self._config, list[str](), list[str]()
+        config = self._config
+        hidden: list[str] = []
+        others: list[str] = []
         named = config.args_source is config.ArgsSource.ARGS
         starts = [config.invocation_params.dir / arg for arg in config.args]
         for path in skill_paths(config.rootpath):
@@ -258,7 +261,8 @@ def _checked(text: str, passed: bool) -> dict[str, Any]:
 def _trigger(case: Case, skill_harness: Any, rollout: Recorder) -> None:
     """Check that the agent loads the skill if, and only if, it should."""
     asked = bool(skill_harness.trigger(case.prompt))
-    passed, text = asked == case.should_trigger, "the skill is loaded if, and only if, it should be"
+    passed = asked == case.should_trigger
+    text = "the skill is loaded if, and only if, it should be"
     rollout.record(GRADING, [{"text": text, "passed": passed, "evidence": ""}])
     if not passed:
         done = "loaded the skill and should not" if asked else "did not load the skill"

@@ -84,7 +84,8 @@ def calibrate(model: Model, path: Path) -> int:
                 raise
             tell(f"  left out: {row.answer[:70]!r}: {error}")
             continue
-        says, people = grade.score >= 0.5, row.label >= 0.5
+        says = grade.score >= 0.5
+        people = row.label >= 0.5
         pairs.append((says, people))
         if says != people:
             tell(f"  differs: {row.answer[:70]!r}: {grade.reason[:120]}")

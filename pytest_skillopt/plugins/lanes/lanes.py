@@ -133,7 +133,8 @@ class SharedProcess:
 
     def begin_sharing(self) -> None:
         self._together.enter_context(shared_process(self._session))
-        out, err = cast("Any", _LaneStream(sys.stdout)), cast("Any", _LaneStream(sys.stderr))
+        out = cast("Any", _LaneStream(sys.stdout))
+        err = cast("Any", _LaneStream(sys.stderr))
         self._together.enter_context(contextlib.redirect_stdout(out))
         self._together.enter_context(contextlib.redirect_stderr(err))
 

@@ -82,7 +82,9 @@ def addresses(text: str) -> Iterator[str]:
 
 
 def _character(escape: re.Match[str]) -> str:
-    return chr(int(escape[1], 16) if escape[1] else int(escape[2], 8))
+    if escape[1]:
+        return chr(int(escape[1], 16))
+    return chr(int(escape[2], 8))
 
 
 _UNQUOTED = str.maketrans("\u3002", ".", "*\\")  # a full stop in names of hosts, too
@@ -141,7 +143,8 @@ def _outside_ip(text: str) -> Iterator[str]:
 
 def shell_commands(text: str) -> Iterator[str]:
     """Yield commands in code blocks, code spans and sentences, white space collapsed."""
-    fence, is_shell = "", False
+    fence = ""
+    is_shell = False
     for line in to_lf(text).split("\n"):
         mark = _FENCE.match(line)
         if mark and (not fence or mark[1].startswith(fence)):

@@ -159,7 +159,8 @@ def hidden_markup(text: str) -> Iterator[str]:
 
 def without_code(document: Text) -> str:
     """Return the text of a document, line for line, without closed code blocks and code spans."""
-    parts, end = [], 0
+    parts = []
+    end = 0
     for fence in document.fences:
         if fence.closed:
             gap = "\n" * to_lf(document.text[fence.start : fence.end]).count("\n")

@@ -239,12 +239,15 @@ def _joined(text: str, known: Container[str]) -> Keys:
     """
     parts = [(match[0].casefold(), match.span()) for match in _PART.finditer(text)]
     for first in range(len(parts)):
-        spelled, start, end = "", parts[first][1][0], parts[first][1][0]
+        spelled = ""
+        start = parts[first][1][0]
+        end = parts[first][1][0]
         for part, (here, there) in parts[first : first + _LONGEST_JOINED]:
             if here - end > _LARGEST_GAP or len(spelled) + len(part) > _LONGEST_JOINED:
                 break
             in_pieces = bool(spelled)
-            spelled, end = spelled + part, there
+            spelled = spelled + part
+            end = there
             if spelled not in known:
                 continue
             yield f"join {spelled}", (start, end)

@@ -46,7 +46,8 @@ class _Matrix:
 
     def left(self) -> dict[str, float]:
         """Return what is left of each cap that is set."""
-        caps, paid = Amounts.caps_of(self.settings), Amounts.paid_by(total(self.usage))
+        caps = Amounts.caps_of(self.settings)
+        paid = Amounts.paid_by(total(self.usage))
         left = caps.minus(paid._replace(rollouts=self.rollouts, seconds=self.seconds))
         return {name: rest for name, cap, rest in zip(CAPS, caps, left, strict=True) if cap}
 
@@ -95,7 +96,8 @@ def evaluate_each(config: pytest.Config, settings: Settings) -> int:
 
     The caps hold for all of them together.
     """
-    matrix, statuses = _Matrix(settings), [0]
+    matrix = _Matrix(settings)
+    statuses = [0]
     for target, arguments in _targets(settings):
         if spent := [name for name, left in matrix.left().items() if left <= 0]:
             matrix.add_missing(target, f"skillopt_{spent[0]} is reached")
@@ -138,7 +140,8 @@ def _shown(row: TargetRow) -> str:
 
 def _report(config: pytest.Config, matrix: _Matrix) -> None:
     results = matrix.results
-    first, latest = results[0], results[-1]
+    first = results[0]
+    latest = results[-1]
     rates = "; ".join(f"{row.target} {_shown(row)}" for row in matrix.rows)
     seconds = round(matrix.seconds, 3)
     simulated = any(one.simulated for one in results)

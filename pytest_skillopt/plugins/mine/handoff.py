@@ -150,7 +150,8 @@ def command(folder: Path, key: str, answer: str) -> int:
         )
     if not key:
         prompts = waiting(folder)
-        tell(f"waiting in {folder}:" if prompts else "no prompt is waiting for an answer")
+        title = f"waiting in {folder}:" if prompts else "no prompt is waiting for an answer"
+        tell(title)
         for path in prompts:
             title = path.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
             tell(f"  {path.stem}  {title.removeprefix('# ')}")

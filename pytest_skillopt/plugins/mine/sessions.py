@@ -120,7 +120,8 @@ def _role(value: dict[str, Any]) -> str:
 
 def _role_of_message(value: dict[str, Any]) -> str:
     """Return the role of a request of VS Code's chat, or of a step of an ATIF trajectory."""
-    message, source = value["message"], value.get("source")
+    message = value["message"]
+    source = value.get("source")
     if "step_id" in value or source in ("user", "agent", "system"):
         return "copied" if value.get("is_copied_context") else str(source)
     asked = isinstance(message, dict) and isinstance(message.get("text"), str)

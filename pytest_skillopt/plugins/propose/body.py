@@ -111,7 +111,8 @@ def _tasks(rows: Sequence[TaskRow]) -> Iterator[Section]:
 
 
 def _change(row: TaskRow) -> str:
-    before, after = row.before, row.after
+    before = row.before
+    after = row.after
     gain = after.passed * before.n - before.passed * after.n if after else 0
     if gain == 0:
         return "as many"

@@ -142,7 +142,8 @@ class _Job:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_skillopt_finished(self, result: Result, folder: Path) -> None:
-        self.skills, self.summary = result.skills, folder / SUMMARY
+        self.skills = result.skills
+        self.summary = folder / SUMMARY
 
 
 def _job(args: argparse.Namespace) -> int:
@@ -191,7 +192,8 @@ def _schedule(args: argparse.Namespace) -> int:
     match = _TIME.fullmatch(args.at)
     if match is None:
         raise UserError(f"{args.at!r} is not a time of day: write HH:MM, e.g. 03:17")
-    hour, minute = int(match[1]), int(match[2])
+    hour = int(match[1])
+    minute = int(match[2])
     home = find_home().path.resolve()
     log = home / "runs" / "schedule.log"
     train = [sys.executable, "-m", "pytest", *training_arguments(args, "--skillopt-write=no")]

@@ -213,7 +213,8 @@ def find_remote(clone: Clone, name: str) -> Remote:
     Raises:
         UsageError: there is no remote of that name.
     """
-    fetch, push = _url_of(clone, name), _url_of(clone, name, "--push")
+    fetch = _url_of(clone, name)
+    push = _url_of(clone, name, "--push")
     if not fetch or not push:
         names = clone.run("remote").decode().split()
         there = f"known: {', '.join(names)}" if names else "there is none"

@@ -58,7 +58,8 @@ def improved_skills(result: Result) -> dict[str, SkillResult]:
     for row in result.skills:
         if row.status == "accepted":
             name = slug(row.name or unnamed(Path(row.path)))
-            number, own = 1, name
+            number = 1
+            own = name
             while own in found:
                 number += 1
                 own = f"{name[:58]}-{number}"

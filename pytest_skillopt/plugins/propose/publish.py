@@ -74,7 +74,8 @@ class Publisher:
         self._environ = environ = clone.environ
         self._base: str = args.base or _checked_out(clone)
         remote = find_remote(clone, args.remote)
-        where, pushed = forges.parse_remote(remote.fetch_url), forges.parse_remote(remote.push_url)
+        where = forges.parse_remote(remote.fetch_url)
+        pushed = forges.parse_remote(remote.push_url)
         self._forge: ForgeName = "none" if args.no_forge else _forge(where, environ)
         self._github = forges.GitHub(where, environ) if self._forge == "github" else None
         headers = forges.push_headers(self._forge, environ, where, pushed)
@@ -120,7 +121,8 @@ class Publisher:
             return Outcome(skill, request, made.action)
         if self._github and not ends and (url := self._github.declined(request)):
             return Outcome(skill, request, "declined", url)
-        answer, options = "", tuple[str, ...]()
+        answer = ""
+        options = tuple[str, ...]()
         if made.action in ("create", "update", "delete"):
             if self._forge == "gitlab" and not ends:
                 options = forges.push_options(request)
@@ -139,10 +141,12 @@ class Publisher:
         later command would push one.
         """
         words = " ".join(answer.replace("remote:", "").split())
-        done, way = "was pushed", "Open one by hand, or correct that, delete the branch, and repeat"
+        done = "was pushed"
+        way = "Open one by hand, or correct that, delete the branch, and repeat"
         if forges.FORM in answer:
             self._git.push("", branch, seen=commit)
-            done, way = "was deleted again", "Correct that, and repeat"
+            done = "was deleted again"
+            way = "Correct that, and repeat"
         return UserError(
             f"{branch} {done}, and GitLab opened no request for it: {words}\n{way} the command"
         )
@@ -190,11 +194,13 @@ def plan(base: Base, skill: CheckedSkill, subject: str) -> Plan:
     if tip and not is_ours(tip):
         return Plan("human", seen)
     if not skill.changed:
-        merged = proposed.encode() in tip.splitlines()
-        return Plan("delete" if merged else "nothing", seen)
+        if proposed.encode() in tip.splitlines():  # it was merged
+            return Plan("delete", seen)
+        return Plan("nothing", seen)
     blobs = {}
     for file in skill.changed:
-        place, data = skill.place(file), skill.after[file].data
+        place = skill.place(file)
+        data = skill.after[file].data
         mode = base.tree.files[place].mode if place in base.tree.files else "100644"
         blobs[place] = Entry(mode, write(git, data))
     head = commit_head(git, base.commit, blobs)

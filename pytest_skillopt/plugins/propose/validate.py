@@ -168,7 +168,8 @@ def _check(row: SkillResult, after: Version, base: Base) -> CheckedSkill:
         started = before.digest
         crlf = _with_ends(before, b"\n", b"\r\n")
         if crlf.digest in (row.before, row.after):  # a clone with core.autocrlf, as on Windows
-            started, after = crlf.digest, _with_ends(after, b"\r\n", b"\n")
+            started = crlf.digest
+            after = _with_ends(after, b"\r\n", b"\n")
         warnings: tuple[Finding, ...] = ()
         if before != after:
             if started != row.before:

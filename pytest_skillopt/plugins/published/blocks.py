@@ -89,7 +89,8 @@ def with_reminders(result: Update, reminders: Sequence[Edit], context: Context) 
     Above ``appendix_threshold`` lines (0: no bound) the list is consolidated in one call; if that
     fails, the oldest lines are dropped.
     """
-    before, note = result.version, ""
+    before = result.version
+    note = ""
     new = [" ".join(edit.content.split()) for edit in reminders]
     lines = list(dict.fromkeys([*reminders_of(before.main), *new]))
     limit = context.settings.appendix_threshold
@@ -154,8 +155,10 @@ def set_block(document: Text, name: str, content: str) -> Text:
     content = to_lf(content).strip("\n")
     if OWN_MARKER.search(content) or not content.strip():
         raise SkillError(f"the content of the block {name} is empty or has a skillopt marker")
-    text, newline = document.text, document.newline
-    opening, closing = f"<!-- skillopt:{name} -->", f"<!-- /skillopt:{name} -->"
+    text = document.text
+    newline = document.newline
+    opening = f"<!-- skillopt:{name} -->"
+    closing = f"<!-- /skillopt:{name} -->"
     if region is not None:
         opening, closing = _markers(text[region.start : region.end])
     block = f"{opening}\n{content}\n{closing}"

@@ -185,7 +185,8 @@ def score_row(row: Any, rollout: Any, reference: str = "") -> None:
         reason = given.get("fail_reason") or "it gives no fail_reason"
         raise ModelFault(f"the adapter's agent did not run (agent_ok is False): {reason}")
     try:
-        hard, soft = float(given["hard"]), float(given.get("soft", given["hard"]))
+        hard = float(given["hard"])
+        soft = float(given.get("soft", given["hard"]))
         if not (math.isfinite(hard) and math.isfinite(soft)):
             raise ValueError
     except (KeyError, TypeError, ValueError):
@@ -358,7 +359,8 @@ class _Redirect:
         asked = dict(zip(names, given, strict=False)) | options
         messages = asked.pop("messages", None)
         texts = asked.pop("system", ""), asked.pop("user", "")
-        tools, whole = asked.pop("tools", None) or [], asked.pop("return_message", False)
+        tools = asked.pop("tools", None) or []
+        whole = asked.pop("return_message", False)
         if asked.get("tool_choice") in (None, "auto"):
             asked.pop("tool_choice", None)
         if messages is None and any(texts) and all(isinstance(text, str) for text in texts):

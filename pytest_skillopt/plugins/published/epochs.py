@@ -58,7 +58,8 @@ def compare_epochs(state: TrainingState, before: Version, context: Context) -> P
     context.random("slow update").shuffle(tasks)
     missing = own.slow_update_samples
     while tasks and missing:
-        wave, tasks = tasks[:missing], tasks[missing:]
+        wave = tasks[:missing]
+        tasks = tasks[missing:]
         if pairs and 2 * len(wave) > state.purse.affordable():
             break
         wanted = {task.id: 1 for task in wave}
@@ -81,7 +82,8 @@ def slow_update(state: TrainingState, before: Version, pairs: Pairs, context: Co
     edit = _ask_for_guidance(pairs, before, here)
     if edit is None:
         return False
-    now, text = state.incumbent, edit.content
+    now = state.incumbent
+    text = edit.content
     candidate = vet_main(lambda: set_block(now.main, GUIDANCE, text), now, edit, here)
     if isinstance(candidate, Refusal):
         state.history.refuse([candidate])

@@ -76,13 +76,16 @@ def _write_skill(
     """Write the tree of one skill; ``text`` reads a version of it, or raises UserError."""
     best_text = text(skill.after)
     history: list[dict[str, Any]] = []
-    current, best = skill.before, 0
+    current = skill.before
+    best = 0
     _put(folder / "skills" / "skill_v0000.md", text(current))
     for row in skill.steps:
         edits = [edit for edit in skill.edits if edit.step == row.step]
         score = row.before
         if row.verdict == "accepted" and row.candidate:
-            current, best, score = row.candidate, row.step, row.after
+            current = row.candidate
+            best = row.step
+            score = row.after
         ranked = [edit for edit in edits if edit.status in _APPLIED]
         record = {
             "step": row.step,

@@ -71,7 +71,9 @@ def by_levels(
     merge: Callable[[Sequence[Sequence[Patch]], Context, str], list[Patch]],
 ) -> Patch:
     """Merge in batches until one patch is left; the calls of a level run concurrently."""
-    size, level, merged = context.settings.merge_batch_size, 0, list(patches)
+    size = context.settings.merge_batch_size
+    level = 0
+    merged = list(patches)
     while len(merged) > 1:
         level += 1
         batches = [merged[i : i + size] for i in range(0, len(merged), size)]
@@ -146,7 +148,8 @@ def _inherit(edit: Edit, sources: Sequence[Edit]) -> Edit:
 
 def _overlap(one: Edit, other: Edit) -> float:
     """Return the share of words of either that both have, in [0, 1]."""
-    first, second = _words(one), _words(other)
+    first = _words(one)
+    second = _words(other)
     return len(first & second) / max(1, len(first | second))
 
 

@@ -80,7 +80,8 @@ def rewrite(body: str | None, edits: Sequence[Edit], context: Context) -> Update
             return replace(update(Patch(tuple(edits)), context), note=note)
         body = answer.body
     made = tuple(edits) or (whole_body(step=context.step),)
-    before, first = context.version, made[0]
+    before = context.version
+    first = made[0]
     result = vet_main(lambda: rewrite_body(before.main, body), before, first, context)
     if isinstance(result, Refusal) and result.terms:
         general = context.ask(
@@ -130,8 +131,11 @@ def rewrite_body(document: Text, new_body: str) -> Text:
 
 def _with_regions(document: Text, draft: Text) -> str:
     """Return the draft's text with the document's own regions and line endings."""
-    newline, given = document.newline, list(draft.regions)
-    parts, last, end = [], [], 0
+    newline = document.newline
+    given = list(draft.regions)
+    parts = []
+    last = []
+    end = 0
     for name, text, closed in protected_texts(document):
         text = text if closed else text.rstrip("\r\n")
         if given and given[0].name == name:

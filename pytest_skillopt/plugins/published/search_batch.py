@@ -164,7 +164,8 @@ class BatchSearch:
         As in SkillOpt, the first epoch has none before it. After the last one nobody would read
         advice.
         """
-        settings, context = self._settings, self._context(epoch)
+        settings = self._settings
+        context = self._context(epoch)
         advise = settings.meta_skill and epoch < settings.epochs
         if not (settings.slow_update or advise):
             return

@@ -100,7 +100,8 @@ class ShorterGate(SequentialGate):
         return f"the counts do not show that the shorter skill is no worse {said}"
 
     def decide(self) -> Plan:
-        self.sample_from("final" if self.options.final else self.name)
+        stream = "final" if self.options.final else self.name
+        self.sample_from(stream)
         level = self.options.alpha / LOOKS
         p_value = 1.0
         for _ in range(LOOKS):

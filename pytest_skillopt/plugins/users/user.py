@@ -283,7 +283,8 @@ class User:
             count = len(talk.replies)
             move = _fixed(part, count)
             if move is None or (count == most and part.is_played):
-                move, read = self._move(part, talk), count
+                move = self._move(part, talk)
+                read = count
             if move.next != "say":
                 return move.next
             if count == most:

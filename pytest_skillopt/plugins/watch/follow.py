@@ -83,7 +83,8 @@ class Follower:
     def _take(self, entry: Mapping[str, Any], offset: int) -> None:
         self._last = datetime.fromisoformat(entry["at"]).timestamp()
         self._first = self._first or self._last
-        kind, data = entry["kind"], entry["data"]
+        kind = entry["kind"]
+        data = entry["data"]
         if kind == "run":
             self._begin_run(data)
         elif kind == "plan":
@@ -106,7 +107,8 @@ class Follower:
 
     def _begin_session(self, plan: Data) -> None:
         self._plan = plan
-        self._session, self._in_session = self._last, 0
+        self._session = self._last
+        self._in_session = 0
         self._expected = plan["typical"]
         for task, split in plan["tasks"]:
             self._task(task, split)
@@ -131,10 +133,12 @@ class Follower:
             self._edits[key] = dict(data)
 
     def _rollout(self, data: Mapping[str, Any], offset: int) -> None:
-        request, outcome = data["request"], data["outcome"]
+        request = data["request"]
+        outcome = data["outcome"]
         self._phase = _PHASES.get(request["stream"].split("/")[0], request["stream"])
         scores = {"passed": 1.0, "failed": data.get("score")}
-        task, version = self._task(request["task"]), self._version(request["version"])
+        task = self._task(request["task"])
+        version = self._version(request["version"])
         self._samples.append((task, scores.get(outcome), version, offset))
         self._outcomes[outcome] += 1
         self._in_session += outcome != "error"
@@ -185,7 +189,8 @@ class Follower:
             "total": self._total(done),
         }
         spent = {role: asdict(usage) for role, usage in self._spent.items()}
-        rates, edits = list(self._rates.values()), list(self._edits.values())
+        rates = list(self._rates.values())
+        edits = list(self._edits.values())
         return {
             **counts,
             "rates": rates[-1:],

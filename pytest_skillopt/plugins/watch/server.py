@@ -96,7 +96,8 @@ class _Handler(BaseHTTPRequestHandler):
             state = self.server.look(since)
             data = json.dumps(state).encode()
             if data != told:
-                told, since = data, since + len(state["samples"])
+                told = data
+                since = since + len(state["samples"])
                 self.wfile.write(b"id: %d\ndata: %b\n\n" % (since, data))
             else:
                 self.wfile.write(b":\n\n")
