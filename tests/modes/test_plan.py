@@ -185,8 +185,8 @@ def test_what_hinders_the_training_of_a_skill_is_said_before_anything_is_paid(
     assert "SKILL.md: " in said
     assert words in said
     assert "the run would be refused" not in said
-    begun = project.runpytest_inprocess("--skillopt", f"-oskillopt_base_url={chat_server.url}")
-    assert words in begun.stdout.str()
+    given = ("--skillopt", "--skillopt-max-rollouts=1", f"-oskillopt_base_url={chat_server.url}")
+    assert words in project.runpytest_inprocess(*given).stdout.str()
 
 
 def test_a_reference_that_takes_no_edit_is_named(project: pytest.Pytester) -> None:

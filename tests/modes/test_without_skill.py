@@ -53,6 +53,7 @@ def test_none_before_and_after_side_by_side(
         skillopt_model = openai:m
         skillopt_base_url = {chat_server.url}
         skillopt_final_rollouts = 3
+        skillopt_rollouts = 1
         addopts = -p no:xdist -p no:cacheprovider
         """
     )

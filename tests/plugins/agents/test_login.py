@@ -240,7 +240,8 @@ def test_the_first_training_is_followed_word_for_word(signed_in: Project, fakes:
     page = (Path(__file__).parents[3] / "docs" / "login.md").read_text("utf-8")
     code = {kind: re.search(rf"^```{kind}\n(.*?)^```", page, re.M | re.S) for kind in KINDS}
     settings, test, commands = (found[1] for found in code.values() if found)
-    signed_in.settings |= {**tomllib.loads(settings), **signed_in.settings}
+    few = {"skillopt_rollouts": 1, "skillopt_final_rollouts": 2}
+    signed_in.settings |= {**tomllib.loads(settings), **signed_in.settings, **few}
     (signed_in.path / "test_greeting.py").write_text(test)
     signed_in.skill.write_text(signed_in.skill.read_text().replace("Ahoy", "Hello"))
     signed_in.provider.thought = proposal("Begin every greeting with Ahoy.")
@@ -257,7 +258,7 @@ def test_the_first_training_is_followed_word_for_word(signed_in: Project, fakes:
 def test_a_reached_limit_ends_a_training_to_be_continued(greeter: Project, fakes: Fakes) -> None:
     """No answer is counted as wrong, and no agent is started for what was measured before."""
     greeter.settings |= {"skillopt_target": "cli:codex", "skillopt_rollouts": 1}
-    greeter.settings |= {"skillopt_cache": "off"}
+    greeter.settings |= {"skillopt_cache": "off", "skillopt_final_rollouts": 1}
     greeter.skill.write_text(greeter.skill.read_text().replace("Ahoy", "Hello"))
     greeter.provider.thought = proposal("Begin every greeting with Ahoy.")
     fakes.plan(after=9, fail="You've hit your usage limit. Try again at 5:00 PM.")

@@ -77,7 +77,7 @@ def test_a_description_is_trained_on_what_an_agent_asks_for(project: Project) ->
     project.settings |= {
         "skillopt_optimizer": "openai:thinker",
         "skillopt_sandbox": "none",
-        "skillopt_final_rollouts": 2,
+        "skillopt_final_rollouts": 1,
     }
     few = "Ada or Ben or Gus"
     quick = ("--skillopt-train=description", "--skillopt-rollouts=1", "-p", "no:xdist")
