@@ -39,7 +39,9 @@ def project(
     monkeypatch.setenv("MY_TEAM", "the red one")
     chat_server.reply = answer
     requests = 'headers_env = {"X-Team": "MY_TEAM"}'
-    write_project(pytester, chat_server, TESTS, requests=requests, final_rollouts=2, **TWO_MODELS)
+    write_project(
+        pytester, chat_server, TESTS, requests=requests, rollouts=1, final_rollouts=2, **TWO_MODELS
+    )
     return pytester
 
 

@@ -28,7 +28,7 @@ def test_greeting(skill, rollout, name):
     time.sleep(float(os.environ.get("SLOW", "0")) * (rollout.index % 2))
     assert "exclamation" in skill.text
 """
-TRAIN = ("--skillopt-train", "-p", "no:cacheprovider")
+TRAIN = ("--skillopt-train", "--skillopt-rollouts=1", "-oskillopt_final_rollouts=2")
 EXECUTORS = [("-p", "no:xdist"), ("-n1",)]
 
 
@@ -195,7 +195,7 @@ def test_rollouts_fetched_in_advance_are_kept_when_the_run_ends(
     project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLOW", "0.1")
-    done = project.runpytest_inprocess(*TRAIN, "-n3", "-oskillopt_final_rollouts=2")
+    done = project.runpytest_inprocess(*TRAIN, "-n3")
     assert done.ret == 0
     result = kept(project)
     journaled = len(latest_entries(project.path, "rollout"))

@@ -57,6 +57,8 @@ class Project:
             skillopt_target = "openai:worker"
             skillopt_optimizer = "openai:thinker"
             skillopt_base_url = "{server.url}"
+            skillopt_rollouts = "1"
+            skillopt_final_rollouts = "2"
             """
         )
 
@@ -156,7 +158,8 @@ def test_two_skills_are_made_shorter_in_one_run(project: Project) -> None:
         return json.dumps({"reasoning": "nobody needs it", "edits": [take] if there else []})
 
     project.server.reply = shortening
-    shown = project.train("--skillopt-search=shorten")
+    many = ("--skillopt-rollouts=3", "-oskillopt_final_rollouts=5")
+    shown = project.train("--skillopt-search=shorten", *many)
     found = project.result
     assert [skill["status"] for skill in found["skills"]] == ["accepted", "accepted"], found
     assert all(WORDS not in project.file(skill).read_text() for skill in SKILLS)
