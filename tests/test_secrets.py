@@ -94,7 +94,7 @@ def test_no_file_and_no_line_holds_a_secret(
     body = json.dumps({"metadata": {"service-password": named[2]}})
     more = {
         "requests": f"extra_body = {body}",
-        "rollouts": 2,
+        "rollouts": 1,
         "final_rollouts": 2,
         "published": "patience: 1",
     }
