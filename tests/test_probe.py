@@ -9,6 +9,7 @@ import pytest
 from greetings import TWO_MODELS, answer, write_project
 from refusals import assert_refused
 from run_files import latest_result
+from tables import each_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +33,7 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
     return pytester
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("status", "code", "words"),
     [
         (400, "", "HTTP 400: Model Not Exist"),
@@ -178,7 +179,7 @@ def test_it_counts_towards_a_cap(project: pytest.Pytester, chat_server: ChatServ
     assert len(chat_server.probes) + chat_server.calls == 3
 
 
-@pytest.mark.parametrize("mode", ["--skillopt", "--skillopt-train"])
+@each_row("mode", ["--skillopt", "--skillopt-train"])
 def test_a_server_that_is_not_there_is_a_usage_error(
     project: pytest.Pytester, chat_server: ChatServer, mode: str
 ) -> None:

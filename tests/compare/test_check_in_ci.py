@@ -9,6 +9,7 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tables import each_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -247,7 +248,7 @@ def test_a_skill_in_a_submodule_is_refused_with_the_reason(
     assert "another repository" in shown
 
 
-@pytest.mark.parametrize("why", ["ignored", "nested"])
+@each_row("why", ["ignored", "nested"])
 def test_a_skill_that_no_revision_can_hold_is_refused(project: Project, why: str) -> None:
     if why == "ignored":
         project.write(".gitignore", "skills\n")

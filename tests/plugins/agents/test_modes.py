@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from greetings import proposal
 from run_files import all_results, latest_entries
+from tables import each_row
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -171,7 +172,7 @@ def test_what_a_program_unpacks_is_shared(
     assert project.kept == {"text": "xRead-only file system"}
 
 
-@pytest.mark.parametrize("sandbox", ["none", "env"])
+@each_row("sandbox", ["none", "env"])
 def test_the_plan_names_what_confines_the_agents(greeter: Project, sandbox: str) -> None:
     greeter.settings["skillopt_sandbox"] = sandbox
     greeter.write()

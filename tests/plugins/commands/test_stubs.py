@@ -10,13 +10,14 @@ import sys
 import textwrap
 from typing import TYPE_CHECKING
 
-import pytest
 import warm_sessions
 from patience import is_alive, wait_until
 from tables import each_row
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 HEAD = """
 import os
@@ -191,7 +192,7 @@ def test_a_failing_assertion_shows_the_calls(pytester: pytest.Pytester) -> None:
     done.stdout.fnmatch_lines(["*<calls: gh pr list [[]0]; gh push --force [[]126]>*"])
 
 
-@pytest.mark.parametrize("ask", ["", "gh.called()"])
+@each_row("ask", ["", "gh.called()"])
 def test_the_error_of_a_function_is_not_lost(pytester: pytest.Pytester, ask: str) -> None:
     body = f"""
         def answer(argv, stdin, cwd):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from skill_project import BRANCH, bare
+from tables import each_row
 
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.git import Clone
@@ -265,7 +266,7 @@ def test_what_the_settings_of_the_base_branch_do_not_train_is_refused(
         check(project)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "why"),
     [
         ("scripts/run.py", "is not trained with the skill"),
