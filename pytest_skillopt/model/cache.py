@@ -351,8 +351,8 @@ def _explaining(directory: Path) -> Iterator[None]:
         # SQLite quotes the bytes of a value that it cannot decode.
         said = str(error).partition(" with text ")[0]
         way_out = "Move that directory elsewhere: its replies are paid"
-        if "unable to open" in said:  # also of a path of more than 500 characters
-            way_out = "Set skillopt_dir to another place, with a shorter path if this one is long"
+        if "unable to open" in said or "readonly" in said:  # the first also if a path is too long
+            way_out = "Set skillopt_dir to a place that can be written, by a path that is not long"
         elif "disk is full" in said or "disk I/O" in said:  # the latter is also said of a quota
             way_out = "Free space on its disk, or raise the quota or the limit on files (ulimit -f)"
         raise CacheError(f"{directory}: the cache cannot be used ({said}). {way_out}") from error
