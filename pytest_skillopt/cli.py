@@ -76,9 +76,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (UserError, ModelError) as error:
         fail(str(error))
         return 1
-    except OSError as error:
-        return fail(f"{error.filename or 'a file'}: {error.strerror or error}")
+    except (OSError, RuntimeError) as error:
+        return fail(_problem_of_file(error))
     return code
+
+
+def _problem_of_file(error: OSError | RuntimeError) -> str:
+    """Describe an error of the system, such as links in a circle; raise another RuntimeError."""
+    if isinstance(error, OSError):
+        return f"{error.filename or 'a file or the current folder'}: {error.strerror or error}"
+    if "Symlink loop" in str(error):  # an OSError from Python 3.13 on
+        return f"{error}: remove the link"
+    raise error
 
 
 def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:

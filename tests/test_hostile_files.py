@@ -171,7 +171,10 @@ def test_a_skill_that_goes_between_collection_and_opening(
 
 @pytest.mark.parametrize(
     ("place", "words"),
-    [("$HOME/runs", "*a path with a $*Set skillopt_dir*"), ("long/" * 120, "*shorter path*")],
+    [
+        ("$HOME/runs", "*a path with a $*Set skillopt_dir*"),
+        ("long/" * 120, "*a path that is not long*"),
+    ],
 )
 def test_a_folder_that_the_store_of_replies_cannot_use_is_refused(
     project: pytest.Pytester, chat_server: ChatServer, api_key: str, place: str, words: str
@@ -220,6 +223,18 @@ def test_adopt_refuses_what_a_comparison_accepted(
 ) -> None:
     assert "has the mode compare, which changes no skill: name a" in failed(capsys, "adopt")
     assert "very" not in (home.parent / "SKILL.md").read_text()
+
+
+def test_a_skill_that_is_a_link_to_itself_is_named(
+    project: pytest.Pytester, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    skill = home.parent / "SKILL.md"
+    skill.unlink()
+    skill.symlink_to(skill.name)
+    for mode in ("--skillopt", "--skillopt-aa"):
+        assert_refused(project.runpytest_inprocess(mode), "*SKILL.md*")
+    for command in (["show", "--patch"], ["init", "SKILL.md"]):
+        assert "SKILL.md" in failed(capsys, *command)
 
 
 def test_adopt_names_what_stands_where_its_receipt_belongs(

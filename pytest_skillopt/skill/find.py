@@ -64,7 +64,13 @@ def skill_paths(root: Path) -> list[Path]:
         folders[:] = sorted(n for n in wanted if not (here / n / "pyvenv.cfg").exists())
         if SKILL_FILE in names:
             found.append(here / SKILL_FILE)
-    return sorted(path for path in found if not (path.is_symlink() and path.resolve() in found))
+    return sorted(path for path in found if not (path.is_symlink() and _target(path) in found))
+
+
+def _target(link: Path) -> Path | None:
+    """Return where a link leads, None if it leads in a circle."""
+    real = Path(os.path.realpath(link))
+    return None if real.is_symlink() else real
 
 
 def is_searched(path: PurePath) -> bool:

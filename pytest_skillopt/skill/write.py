@@ -45,7 +45,7 @@ def write_version(
     every = before | after
     check_names(every, trained)
     places = {name: root / place_of(skill, name) for name in reversed([*every])}
-    targets = {name: place.resolve() for name, place in places.items()}
+    targets = {name: Path(os.path.realpath(place)) for name, place in places.items()}
     changed = [*reversed(changes(before, after))]
 
     def check() -> None:
