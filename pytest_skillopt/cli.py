@@ -52,9 +52,7 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else list(argv)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # Write the code of a character that the terminal cannot show.
-        sys.stdout.reconfigure(errors="backslashreplace")
+    _open_output()
     for word in (*argv[:1], *(word for word in argv if word.startswith("--"))):
         if (name := word.partition("=")[0]) in _REMOVED:
             return fail(f"{name} is gone: {_REMOVED[name]}")
@@ -79,6 +77,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (OSError, RuntimeError) as error:
         return fail(_problem_of_file(error))
     return code
+
+
+def _open_output() -> None:
+    """Have an output for each character, by its code if need be, also if the caller closed it."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _problem_of_file(error: OSError | RuntimeError) -> str:

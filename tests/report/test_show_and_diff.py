@@ -204,6 +204,15 @@ def test_a_reader_that_leaves_early_is_no_error(home: Path) -> None:
         assert process.stderr.read() == b""
 
 
+@pytest.mark.parametrize("what", ["--verbose", "--list", "--patch"])
+def test_a_closed_output_is_no_error(home: Path, what: str) -> None:
+    keep_run(home, "20260103-000000-cc")
+    program = 'exec "$0" -m pytest_skillopt show "$1" >&-'
+    command = ["sh", "-c", program, sys.executable, what]
+    done = subprocess.run(command, stderr=subprocess.PIPE, check=False, timeout=PATIENCE)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_an_ascii_terminal_is_no_error_and_needs_no_network_code(home: Path) -> None:
     keep_run(home, "20260103-000000-cc", new="Größe 汉\n".encode())
     code = (
