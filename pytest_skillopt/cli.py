@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _open_output() -> None:
     """Have an output for each character, by its code if need be, also if the caller closed it."""
     if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (until the process ends)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
