@@ -159,17 +159,20 @@ def _then(run: Run, skill: str) -> tuple[Version | None, str]:
 
 _WORDS = {"accepted": "helps", "rejected": "not shown to help"}
 """Words of a verdict, by the status; a run with another status has no verdict."""
+_HISTORY = 5
+"""Most earlier verdicts that are told, the latest ones; ``show --list`` has all runs."""
 
 
 def ask_if_it_helps(run: Run, skill: str) -> Question:
-    """Compare no skill with the skill on disk, and note what the latest run with a verdict said.
+    """Compare no skill with the skill on disk, and note what earlier runs have measured.
 
-    The samples are named after that run: a repeated command takes up what was paid for until there
-    is a new verdict, and then draws afresh, since a model may change under its name.
+    The samples are named after the latest run with a verdict: a repeated command takes up what was
+    paid for until there is a new verdict, and then draws afresh, since a model may change under its
+    name.
     """
     earlier = _earlier_verdicts(run, skill)
-    if earlier:
-        run.notes.append(_earlier(*earlier[-1]))
+    for result, row in earlier[-_HISTORY:]:
+        run.notes.append(_measured_before(result, row))
     latest = earlier[-1][0].run if earlier else "first"
     tasks = gate_tasks(run.tasks_of(skill))
     gate = HelpsGate(tasks, gate_options(run.settings), decision=latest)
@@ -196,7 +199,7 @@ def _earlier_verdicts(run: Run, skill: str) -> list[tuple[Result, SkillResult]]:
     return found
 
 
-def _earlier(result: Result, skill: SkillResult) -> str:
+def _measured_before(result: Result, skill: SkillResult) -> str:
     """Say what an earlier run has measured of a skill."""
     day = result.started[:10]
     model = result.models.get("target", "the tests' own agent")
@@ -205,7 +208,7 @@ def _earlier(result: Result, skill: SkillResult) -> str:
         without = skill.suite.before.rate
         with_it = skill.suite.after.rate
         said += f": {words.percent(without)} to {words.percent(with_it)} with it"
-    return f"{said}; pytest-skillopt show --list has all runs"
+    return said
 
 
 def measure_noise(run: Run, skill: str) -> SkillResult:

@@ -122,13 +122,14 @@ def test_results_alone_are_the_history(project: Project) -> None:
     text = kept.read_text()
     shutil.rmtree(project.root / ".skillopt")
     others = {"other": text.replace(PLACE, "skills/other/SKILL.md"), "damaged": text[:100]}
-    for name, content in {"20260101-000000-0000": text, **others}.items():
+    earlier = {f"2026010{n}-000000-0000": text for n in range(6)}
+    for name, content in (earlier | others).items():
         folder = project.root / ".skillopt" / "runs" / name
         folder.mkdir(parents=True)
         (folder / "result.json").write_text(content)
     _, shown = project.measure("old", *BRIEFLY)
     assert len(project.asked) == 2 * BRIEF
-    assert shown.count("helps openai:old: 0.0 % to 100.0 % with it") == 1
+    assert shown.count("helps openai:old: 0.0 % to 100.0 % with it") == 5, "the latest ones"
 
 
 @pytest.mark.parametrize(
