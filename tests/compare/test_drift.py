@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import threading
 from typing import TYPE_CHECKING, Any
@@ -122,14 +123,17 @@ def test_results_alone_are_the_history(project: Project) -> None:
     text = kept.read_text()
     shutil.rmtree(project.root / ".skillopt")
     others = {"other": text.replace(PLACE, "skills/other/SKILL.md"), "damaged": text[:100]}
-    earlier = {f"2026010{n}-000000-0000": text for n in range(6)}
+    days = [f"2025-01-0{n}" for n in range(1, 7)]
+    started = json.loads(text)["started"][:10]
+    earlier = {f"{day}-000000-0000": text.replace(f'"{started}', f'"{day}') for day in days}
     for name, content in (earlier | others).items():
         folder = project.root / ".skillopt" / "runs" / name
         folder.mkdir(parents=True)
         (folder / "result.json").write_text(content)
     _, shown = project.measure("old", *BRIEFLY)
     assert len(project.asked) == 2 * BRIEF
-    assert shown.count("helps openai:old: 0.0 % to 100.0 % with it") == 5, "the latest ones"
+    told = re.findall(r"earlier, (\S+): helps openai:old: 0.0 % to 100.0 % with it", shown)
+    assert told == days[1:], "the latest five"
 
 
 @pytest.mark.parametrize(
