@@ -153,7 +153,8 @@ def test_an_interrupt_waits_for_no_reply(
     project.makeconftest(WITHOUT_TIME_OUTS)
     if probe:
         chat_server.probe = chat_server.answer(latency=PATIENCE)
-    asked, ended = threading.Event(), threading.Event()
+    asked = threading.Event()
+    ended = threading.Event()
 
     def reply(body: Body) -> str:
         asked.set()

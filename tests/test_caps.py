@@ -52,7 +52,8 @@ def played(body: Body) -> Answer:
 def with_tokens(body: Body, text: str, times: int = 1) -> Answer:
     """Answer with 600 tokens in and 400 out, or a multiple, whatever the length of the texts."""
     message = {"role": "assistant", "content": text}
-    asked, said = 600 * times, 400 * times
+    asked = 600 * times
+    said = 400 * times
     usage = {"prompt_tokens": asked, "completion_tokens": said, "total_tokens": asked + said}
     choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
     return Answer(raw=json.dumps({"model": body["model"], "choices": choices, "usage": usage}))
@@ -91,7 +92,8 @@ def test_a_cap_that_pays_150_rollouts_pays_for_a_training(
 ) -> None:
     result, said = run(pytester, chat_server, "--skillopt-train", cap, calls=calls)
     assert result["status"] == "accepted", said
-    limit, used = float(cap.partition("=")[2]), result["usage"]
+    limit = float(cap.partition("=")[2])
+    used = result["usage"]
     spent = {
         "rollouts": result["rollouts"],
         "cost": sum(row["cost"] or 0 for row in used),
@@ -228,7 +230,8 @@ def test_time_that_pays_150_rollouts_pays_for_a_training(toy: ModuleType) -> Non
     sampler = Slow(world, tasks)
     caps = Amounts(seconds=150 * 10 * 1.25 / 4)
     purse = Purse(caps, at_once=lambda: sampler.at_once, clock=lambda: now)
-    document, model = Version.from_bytes(toy.SKILL), toy.ToyOptimizer(useful=1.0)
+    document = Version.from_bytes(toy.SKILL)
+    model = toy.ToyOptimizer(useful=1.0)
     outcome = Trainer(document, tasks, sampler, model, Settings(), purse=purse).run()
     assert outcome.status == "accepted", outcome.reason
     assert 0.3 * caps.seconds < now <= caps.seconds
@@ -351,7 +354,8 @@ def test_the_command_after_a_final_comparison_that_a_cap_ended_pays_for_the_rest
     pytester: pytest.Pytester, chat_server: ChatServer, api_key: str
 ) -> None:
     """Rollouts become three times as dear in the middle of it, which its forecast did not know."""
-    luck, rollouts = random.Random(7), 0
+    luck = random.Random(7)
+    rollouts = 0
 
     def reply(body: Body) -> Answer:
         nonlocal rollouts

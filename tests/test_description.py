@@ -199,7 +199,8 @@ def test_only_the_value_of_the_description_changes(old: str, newline: str, mark:
     before = Text.from_text(text)
     after = with_description(before, NEW)
     assert after.frontmatter == {"name": "house-greeting", "description": NEW, "license": "MIT"}
-    first, end = text.index(old.replace("\n", newline)[:5]), text.index(f"{newline}license")
+    first = text.index(old.replace("\n", newline)[:5])
+    end = text.index(f"{newline}license")
     assert after.text.startswith(text[:first])
     assert after.text.endswith(text[end:])
     linter = Linter(description=True)
@@ -267,7 +268,9 @@ class Repository:
     """Two skills: one greets, the other sorts; the optimizer proposes a description for each."""
 
     def __init__(self, project: pytest.Pytester, server: ChatServer) -> None:
-        self.project, self.path, self.server = project, project.path, server
+        self.project = project
+        self.path = project.path
+        self.server = server
         self.proposed = {"greeting": GOOD, "sorting": ""}
         server.reply = self.reply
         (self.path / "test_trigger.py").unlink()

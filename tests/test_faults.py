@@ -171,7 +171,8 @@ def test_records_with_wrong_fields_are_measured_again(
 
 def rewrite(journal: Path, changes: dict[str, Any]) -> list[int]:
     """Change the data of the first record of each kind, with the right checksum; return lines."""
-    lines, numbers = [], []
+    lines = []
+    numbers = []
     for number, line in enumerate(journal.read_bytes().splitlines(keepends=True), 1):
         entry = json.loads(line)
         if change := changes.pop(entry["kind"], None):
@@ -253,7 +254,8 @@ def test_a_continued_run_goes_on_without_what_was_lost(project: FaultProject) ->
     project.server.reply = lose_two_calls
     serial = ("-p", "no:xdist", "-oskillopt_max_attempts=1")
     project.run(*serial)
-    whole, calls = outcome(project.result), project.server.calls
+    whole = outcome(project.result)
+    calls = project.server.calls
     assert [len(project.journal(kind)) for kind in ("lost", "unanswered")] == [3, 2]
     for name in project.names:
         (project.path / name).unlink()
@@ -568,7 +570,8 @@ def test_a_reference_that_is_added_during_the_run_leaves_the_skill_unwritten(
 
 
 def test_an_interrupt_while_the_optimizer_thinks_keeps_what_is_known(project: FaultProject) -> None:
-    thinking, go_on = threading.Event(), threading.Event()
+    thinking = threading.Event()
+    go_on = threading.Event()
 
     def answer(body: Body) -> str:
         if is_optimizer(body):
@@ -770,8 +773,11 @@ def test_faults_of_the_server_are_no_failures(
 def test_a_server_that_is_down_for_a_while_is_waited_for(
     project: FaultProject, undisturbed: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reached, down, up = threading.Event(), threading.Event(), threading.Event()
-    tries, wait = threading.Semaphore(0), Client._wait
+    reached = threading.Event()
+    down = threading.Event()
+    up = threading.Event()
+    tries = threading.Semaphore(0)
+    wait = Client._wait
 
     def count(client: Client, seconds: float) -> None:
         tries.release()
@@ -1075,7 +1081,8 @@ def test_nothing_is_left_of_64_calls_in_flight(
 
     warm_sessions.ready()
     project.server.reply = answer
-    threads, files = threading.active_count(), len(os.listdir("/proc/self/fd"))
+    threads = threading.active_count()
+    files = len(os.listdir("/proc/self/fd"))
     evaluated = project.evaluate("--skillopt-rollouts=16", *arguments)
     assert "96 rollouts" in evaluated
     project.run("-n2", "--skillopt-lanes=4", "--skillopt-max-rollouts=60")

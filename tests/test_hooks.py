@@ -384,7 +384,8 @@ def test_a_runner_that_fails_keeps_what_was_paid_and_is_named(
 ) -> None:
     """It and its close fail as long as there is a file."""
     project.use("pytest_skillopt_runner")
-    conftest, cause = project.path / "conftest.py", project.path / "cause"
+    conftest = project.path / "conftest.py"
+    cause = project.path / "cause"
     text = conftest.read_text()
     for line_after, fault in (
         ("        with self.watchdog", f"        if 'Eve' in request.task and CAUSE(): {line}\n"),

@@ -32,7 +32,8 @@ REFUSED = "test_greeting.py::test_greeting[guest07]"
 
 
 def played(body: Body) -> str | Answer:
-    system, user = system_of(body), asked_in(body)
+    system = system_of(body)
+    user = asked_in(body)
     if body["model"] == "thinker":
         return proposal(RULE)
     if "guest07" in user:

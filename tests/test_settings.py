@@ -216,7 +216,8 @@ def test_the_result_holds_every_setting(project: pytest.Pytester) -> None:
 def test_an_option_that_is_none_says_what_there_is_instead(
     project: pytest.Pytester, where: str
 ) -> None:
-    option, path = "--skillopt-final-rollouts=3", "."
+    option = "--skillopt-final-rollouts=3"
+    path = "."
     arguments = {"before a path": (option, path), "last": (path, option), "addopts": (path,)}[where]
     if where == "addopts":
         project.makeini(f"[pytest]\naddopts = {option}\n")

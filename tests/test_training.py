@@ -56,7 +56,8 @@ def greet(body: Body) -> str:
                 "edits": [{"op": "append", "target": "", "content": RULE}],
             }
         )
-    system, user = system_of(body), asked_in(body)
+    system = system_of(body)
+    user = asked_in(body)
     return f"Hello{user[5:-1]}{'!' if 'exclamation' in system else '.'}"
 
 
@@ -528,7 +529,8 @@ def test_a_killed_run_continues_under_a_cap_without_paying_twice(project: Projec
     train = ("--skillopt-train", "--skillopt-cache=off", "--skillopt-max-rollouts=60")
     undisturbed = project.run(*train)
     assert undisturbed.ret == 0
-    reference, paid = project.result["skills"][0], project.server.calls
+    reference = project.result["skills"][0]
+    paid = project.server.calls
     project.skill.write_bytes(SKILL)
     project.server.requests.clear()
 

@@ -90,7 +90,8 @@ def test_a_long_text_keeps_both_ends() -> None:
 @given(st.text(), st.text("0123456789abcdef", max_size=4))
 def test_a_fence_is_closed_by_its_nonce_alone(text: str, nonce: str) -> None:
     fenced = fence(text, nonce)
-    first, last = fenced.split("\n")[0], fenced.split("\n")[-1]
+    first = fenced.split("\n")[0]
+    last = fenced.split("\n")[-1]
     used = first.removeprefix("[data ").removesuffix("]")
     assert last == f"[end of data {used}]"
     assert used.lower() not in text.lower()

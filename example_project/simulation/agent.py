@@ -124,7 +124,8 @@ class Clerk:
 
     def follows(self, name: str) -> str:
         """Return the value of a convention that holds in this reply."""
-        (habit, luck), stated = HABITS[name], sorted(self._stated[name])
+        (habit, luck) = HABITS[name]
+        stated = sorted(self._stated[name])
         if not stated:
             temper = self._request.temper
             return luck if self._request.uniform(f"luck/{name}") < temper.luck else habit
@@ -135,7 +136,8 @@ class Clerk:
 
     def calls(self, names: list[str]) -> list[dict[str, Any]]:
         """Return the calls of tools for fields that are not printed and have no result yet."""
-        issued, calls = self._read_date("issue_date"), []
+        issued = self._read_date("issue_date")
+        calls = []
         known = {
             "vat_id": self._invoice.headers.get("vat_id"),
             "days": self._days,
@@ -198,8 +200,10 @@ class Clerk:
         return find_date(printed, day_first=self.follows("date_order") == "day_first")
 
     def _date(self, name: str) -> str | None:
-        printed, day = self._invoice.headers.get(name), self._read_date(name)
-        style, issued = self.follows("date_format"), self._read_date("issue_date")
+        printed = self._invoice.headers.get(name)
+        day = self._read_date(name)
+        style = self.follows("date_format")
+        issued = self._read_date("issue_date")
         if name == "due_date" and not printed and issued and self._days:
             day = _mental_arithmetic(issued, self._days)
         elif day is None or style == "printed":
@@ -209,7 +213,8 @@ class Clerk:
     def _amount(self, printed: re.Match[str] | None) -> Any:
         if printed is None:
             return None
-        cents, style = int(re.sub(r"\D", "", printed["number"])), self.follows("amounts")
+        cents = int(re.sub(r"\D", "", printed["number"]))
+        style = self.follows("amounts")
         negative = self._invoice.is_credit and self.follows("credit_sign") == "negative"
         if style == "printed":
             return "-" * negative + " ".join(printed[0].split())

@@ -161,7 +161,8 @@ def read(text: str) -> dict[str, frozenset[str]]:
 
 def sentences(text: str) -> list[str]:
     """Return sentences and list items in lower case without markup, each after its heading."""
-    heading, found = "", []
+    heading = ""
+    found = []
     for part in _END.split(_MARKUP.sub("", text)):
         if title := re.match(r"(#+) (.*)\n*", part):
             heading = f"{title[2]}: " if len(title[1]) > 1 else ""

@@ -97,7 +97,8 @@ class _Editor:
         for title, rules in ((title, module.CAUSES) for title, module in others.items()):
             if f"# {title}\n" in self._body:
                 return self._missing(rules)
-        request, temper = self._request, self._request.temper
+        request = self._request
+        temper = self._request.temper
         causes = [c for c in self.causes if not request.uniform(f"missed/{c}") < temper.missed]
         causes = [c for c in causes if not self._states(c) and not self._number(c)]
         edits = [self._edit(c) for c in causes if self._worded(c)]
@@ -119,7 +120,9 @@ class _Editor:
     def _edit(self, cause: Cause) -> dict[str, str]:
         """Replace a line that says otherwise, or add the rule under a heading or at the end."""
         name, value = cause
-        rule, place, under = self._worded(cause), "", False
+        rule = self._worded(cause)
+        place = ""
+        under = False
         for line in map(str.strip, self._body.splitlines()):
             alone = line and self._body.count(line) == 1
             if alone and read(line).get(name, frozenset()) - {value}:
@@ -149,7 +152,8 @@ class _Editor:
 def _wordings(cause: Cause) -> Sequence[str]:
     """Return the ways to say a rule."""
     name, value = cause
-    field, tool = value.replace("_", " "), name.removeprefix("tool ")
+    field = value.replace("_", " ")
+    tool = name.removeprefix("tool ")
     return RULES.get(cause) or [rule.format(field=field, tool=tool) for rule in TOOL_RULES]
 
 

@@ -43,7 +43,8 @@ def stream(body: dict[str, Any]) -> bytes:
         item = {"type": "function_call", "name": name, "call_id": f"call_{len(results)}"}
         item["arguments"] = json.dumps({key: ["bash", "-lc", said] if listed else said})
     item |= {"id": f"item_{len(results)}", "status": "completed"}
-    asked, answered = len(json.dumps(body)) // 4, len(said) // 4 + 1
+    asked = len(json.dumps(body)) // 4
+    answered = len(said) // 4 + 1
     usage = {"input_tokens": asked, "output_tokens": answered, "total_tokens": asked + answered}
     begun = {"id": "resp_offline", "object": "response", "created_at": 0, "error": None}
     begun |= {"model": body.get("model"), "status": "in_progress", "output": [], "usage": None}

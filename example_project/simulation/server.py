@@ -161,7 +161,8 @@ class _Handler(BaseHTTPRequestHandler):
 def _completion(name: str, text: str, calls: list[Any], size: int) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": text or None}
     message |= {"tool_calls": calls} if calls else {}
-    asked, answered = size // 4 + 1, len(json.dumps(message)) // 4 + 1  # A token has 4 characters.
+    asked = size // 4 + 1
+    answered = len(json.dumps(message)) // 4 + 1  # A token has 4 characters.
     finish = "tool_calls" if calls else "stop"
     usage = {"prompt_tokens": asked, "completion_tokens": answered}
     return {

@@ -28,7 +28,9 @@ class ComparedProject:
     def __init__(
         self, pytester: pytest.Pytester, server: ChatServer, *, text: str, tests: str, keys: str
     ) -> None:
-        self.pytester, self.server, self.root = pytester, server, pytester.path
+        self.pytester = pytester
+        self.server = server
+        self.root = pytester.path
         self.text = text
         self.skill = Path(self.write(text, PLACE))
         pytester.makepyfile(test_greeting=tests)

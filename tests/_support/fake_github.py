@@ -111,7 +111,8 @@ class FakeGitHub:
         if fault is None or fault.lost:
             status, data = self._answer(http, url.path, parse_qs(url.query), payload)
         if fault is not None:
-            status, data = fault.status, {"message": fault.message}
+            status = fault.status
+            data = {"message": fault.message}
         said = json.dumps(data).encode()
         http.send_response(status)
         http.send_header("Content-Type", "application/json; charset=utf-8")

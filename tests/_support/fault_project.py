@@ -119,7 +119,8 @@ class FaultProject:
         """A training to its end, with ``options`` in a process of its own; what it has printed."""
         if self._pytester and not options:
             done = self._pytester.runpytest_inprocess("--skillopt-train", *QUICK, *arguments)
-            output, status = done.stdout.str() + done.stderr.str(), int(done.ret)
+            output = done.stdout.str() + done.stderr.str()
+            status = int(done.ret)
         else:
             process = self.start(*arguments, **options)
             output, _ = process.communicate(timeout=PATIENCE)

@@ -117,7 +117,8 @@ def task_row(rng: random.Random, i: int, *, compared: bool, hostile: bool) -> Ta
 
 
 def step_rows(n: int, reason: str | None = None) -> list[StepRow]:
-    rows, current = [], 0.52
+    rows = []
+    current = 0.52
     for i in range(1, n + 1):
         accepted = i % 3 == 1
         after = min(current + (0.11 if accepted else -0.04), 0.97)

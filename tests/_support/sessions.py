@@ -43,5 +43,6 @@ def call(*arguments: object) -> pytest.RunResult:
         contextlib.redirect_stderr(io.StringIO()) as err,
     ):
         status = main(list(map(str, arguments)))
-    said, complained = out.getvalue().splitlines(), err.getvalue().splitlines()
+    said = out.getvalue().splitlines()
+    complained = err.getvalue().splitlines()
     return pytest.RunResult(status, said, complained, time.monotonic() - began)

@@ -110,7 +110,8 @@ def start(
         terminal: file descriptor that gets its output instead.
         largest_file: bytes beyond which no file may grow: a write fails as on a full disk.
     """
-    out, put = None, terminal
+    out = None
+    put = terminal
     if quiet:
         put = os.open(os.devnull, os.O_WRONLY)
     elif put is None:
@@ -235,7 +236,9 @@ class _Plugin(metadata.PathDistribution):
 
 def know_plugins() -> None:
     """Look for the installed plugins of pytest once: each session reads all metadata twice."""
-    read, known, found = metadata.distributions, list(sys.path), []
+    read = metadata.distributions
+    known = list(sys.path)
+    found = []
     for each in read():
         if any(point.group == "pytest11" for point in each.entry_points):
             each.__class__ = _Plugin

@@ -60,7 +60,8 @@ def price(project: Project) -> dict[str, float]:
     """Return what a rollout of this project takes, from a measurement of its own."""
     project.compare("--skillopt", "--skillopt-rollouts=1", "--skillopt-cache=off")
     usage = max(project.result()["usage"], key=lambda row: row["calls"])
-    calls, project.asked = usage["calls"], 0
+    calls = usage["calls"]
+    project.asked = 0
     tokens = (usage["input_tokens"] + usage["output_tokens"]) / calls
     return {"calls": 1.0, "tokens": tokens, "cost": usage["cost"] / calls}
 

@@ -30,7 +30,8 @@ def test_notes(skill, word):
 
 class Project:
     def __init__(self, pytester: pytest.Pytester) -> None:
-        self._pytester, self.root = pytester, pytester.path
+        self._pytester = pytester
+        self.root = pytester.path
         self.write(REAL, SKILL)
         pytester.makepyfile(test_notes=TESTS)
         self.configure(REAL)
@@ -163,10 +164,13 @@ def test_a_skill_that_was_copied_is_compared_with_the_original(project: Project,
 def test_a_link_that_points_elsewhere_now_is_compared_with_what_it_pointed_to(
     project: Project, link: str
 ) -> None:
-    place, up = (".claude/skills/notes", "../..")
+    place = ".claude/skills/notes"
+    up = "../.."
     target = "skills/{}"
     if link == "file":
-        place, up, target = f"{place}/SKILL.md", "../../..", "skills/{}/SKILL.md"
+        place = f"{place}/SKILL.md"
+        up = "../../.."
+        target = "skills/{}/SKILL.md"
     project.link(place, f"{up}/{target.format('notes')}")
     project.configure(".claude/skills/notes/SKILL.md")
     project.commit()

@@ -227,7 +227,8 @@ def test_a_skill_that_helps_is_said_to_help() -> None:
 
 
 def test_the_bound_of_a_gain_holds_in_most_samples() -> None:
-    chance, held = random.Random(1), 0
+    chance = random.Random(1)
+    held = 0
     for _ in range(200):
         arms = [[sum(chance.random() < p for _ in range(10)) for p in (0.7, 0.6)] for _ in "12345"]
         held += highest_gain([(new, 10, old, 10) for new, old in arms]) >= 0.1

@@ -244,7 +244,8 @@ KEY = "kappa-7f3Qz91Lm-x02Vbn8"
 
 def why_refused(toy: ModuleType, before: str, after: str) -> str:
     """Return why the checks of a try refuse a version; empty if they do not."""
-    old, new = Version.from_text(before), Version.from_text(after)
+    old = Version.from_text(before)
+    new = Version.from_text(after)
     found = toy.make_context(version=old).vetting.check(old, new, Edit("replace"))
     return found.why if isinstance(found, Refusal) else ""
 
@@ -295,7 +296,8 @@ def test_a_value_that_the_skill_had_is_its_own(
 def test_a_changed_copy_keeps_all_that_is_trained(tmp_path: Path, place: str) -> None:
     """Files beside the skill, and a document outside of its folder, which no copy has."""
     trained = Trained("*.md" if place == "SKILL.md" else "*.md, ../AGENTS.md")
-    root, skill = tmp_path / "project", tmp_path / "project" / place
+    root = tmp_path / "project"
+    skill = tmp_path / "project" / place
     for folder in (skill.parent, tmp_path / "copy"):
         for name in ("SKILL.md", "more.md", "references/a.md"):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -68,7 +68,8 @@ def test_every_call_is_told_that_quoted_material_is_data(toy: ModuleType) -> Non
         {"search": "batch", "update_mode": "rewrite_from_suggestions"},
         {"search": "batch", "update_mode": "full_rewrite_minibatch"},
     ):
-        world, model = toy.make_world(tasks=24, weak=0.3, strong=0.7), toy.ToyOptimizer(useful=0.5)
+        world = toy.make_world(tasks=24, weak=0.3, strong=0.7)
+        model = toy.ToyOptimizer(useful=0.5)
         tasks = toy.make_tasks(world)
         reminders = "<!-- skillopt:reminders -->\n- Be on time.\n<!-- /skillopt:reminders -->"
         start = f"{toy.SKILL.decode()}\n{toy.rule(0)}\n\n{reminders}\n"
@@ -104,7 +105,9 @@ def test_equal_questions_are_answered_in_their_order_however_many_workers_there_
     """A server that draws its replies in turn gives the same training every time."""
 
     class InTurn:
-        name, fingerprint, simulated = "canned:1", "1", True
+        name = "canned:1"
+        fingerprint = "1"
+        simulated = True
 
         def __init__(self) -> None:
             self.seen: dict[str, int] = {}
@@ -178,7 +181,8 @@ def test_what_no_retry_can_help_stops_the_run(error: Exception, kind: str) -> No
 def test_a_question_that_waits_for_an_equal_one_is_not_asked_once_the_run_has_stopped() -> None:
     """The call on its way is waited for, since it is paid for; the next is not begun."""
     asked: list[str] = []
-    begun, release = threading.Event(), threading.Event()
+    begun = threading.Event()
+    release = threading.Event()
 
     def reply(sample: str) -> str:
         asked.append(sample)

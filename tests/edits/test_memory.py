@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 def test_losses_are_counted(toy: ModuleType) -> None:
-    memory, line = Memory(), toy.append("- Be nice.")
+    memory = Memory()
+    line = toy.append("- Be nice.")
     memory.remember(line, "given up")
     assert memory.render() == ""  # It may have had bad luck.
     memory.remember(line, "given up")
@@ -77,7 +78,9 @@ def test_numbers_are_read_as_models_write_them(
 
 
 def test_an_edit_with_figures_is_not_listed_again_without_them(toy: ModuleType) -> None:
-    model, memory, edit = toy.ToyOptimizer(), Memory(), toy.append("- Be nice.")
+    model = toy.ToyOptimizer()
+    memory = Memory()
+    edit = toy.append("- Be nice.")
     memory.remember(edit, "rejected", "no task improved")
     memory.remember(toy.append("- Call https://example.org."), "refused", "an address")
     known = [SampledEdit(edit, 0.0, 0.02, 30)]

@@ -71,7 +71,8 @@ def test_support_ranks_failures_first(order: list[tuple[int, str]]) -> None:
 
 def test_edits_with_one_text_become_one_without_a_call(toy: ModuleType) -> None:
     model = toy.ToyOptimizer()
-    rule, same = toy.append("Sort.", "a"), replace(toy.append("sort", "b"), origin="success")
+    rule = toy.append("Sort.", "a")
+    same = replace(toy.append("sort", "b"), origin="success")
     patches = [Patch((same,), "one", note="noted"), Patch((rule,), "two")]
     merged = aggregate(patches, toy.make_context(model))
     assert [(e.content, e.tasks, e.support) for e in merged.edits] == [("Sort.", ("a", "b"), 2)]
@@ -126,7 +127,8 @@ def test_what_stands_elsewhere_keeps_its_words_and_votes_go_to_the_first_known_e
 
 
 def test_known_edits_are_compared_only_with_new_ones(toy: ModuleType) -> None:
-    model, known = toy.ToyOptimizer(), [toy.append("- Sort rows."), toy.append("- Sum up.")]
+    model = toy.ToyOptimizer()
+    known = [toy.append("- Sort rows."), toy.append("- Sum up.")]
     merged = aggregate(
         [Patch((toy.append("- sort rows", "a"),))], toy.make_context(model, known=known)
     )

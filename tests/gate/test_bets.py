@@ -25,7 +25,8 @@ def test_mean_of_e_is_one_if_the_outcome_ignores_the_document(
     total = 0.0
     for draws in itertools.product((0, 1), repeat=len(predictions)):
         for outcomes in itertools.product((False, True), repeat=len(predictions)):
-            bets, chance = Bets(), 1.0
+            bets = Bets()
+            chance = 1.0
             for of_both, drawn, passed in zip(predictions, draws, outcomes, strict=True):
                 bets.place(of_both[drawn], statistics.fmean(of_both), passed)
                 chance *= 0.5 * (rate if passed else 1 - rate)
@@ -59,7 +60,9 @@ def test_stopping_at_the_highest_e_reaches_20_in_at_most_5_percent_of_nulls() ->
     rng = random.Random(1)
     reached = 0
     for _ in range(400):
-        bets, believed, rate = Bets(), 0.5, rng.random()
+        bets = Bets()
+        believed = 0.5
+        rate = rng.random()
         for _ in range(60):
             rate = min(1.0, max(0.0, rate + rng.gauss(0, 0.1)))
             drawn = rng.random() < 0.5
@@ -74,7 +77,8 @@ def test_stopping_at_the_highest_e_reaches_20_in_at_most_5_percent_of_nulls() ->
 
 
 def test_certain_losses_leave_a_quarter_and_endless_gains_stay_finite() -> None:
-    lost, won = Bets(), Bets()
+    lost = Bets()
+    won = Bets()
     for _ in range(5000):
         lost.place(0.99, 0.5, False)
         won.place(0.99, 0.5, True)

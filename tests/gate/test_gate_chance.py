@@ -76,7 +76,8 @@ def test_rates_that_drift_while_the_gate_samples_are_no_change(
     """The server gets better with every request, under both skills."""
 
     def world(trial: int) -> Callable[[Draw], bool]:
-        rate, requests = rates(trial), 0
+        rate = rates(trial)
+        requests = 0
 
         def roll(draw: Draw) -> bool:
             nonlocal requests

@@ -24,7 +24,8 @@ rates = st.floats(0.001, 0.999)
 
 @st.composite
 def arms(draw: st.DrawFn, most: int = 12, least: int = 0) -> tuple[int, int, int, int]:
-    n, other = draw(st.integers(least, most)), draw(st.integers(least, most))
+    n = draw(st.integers(least, most))
+    other = draw(st.integers(least, most))
     return draw(st.integers(0, n)), n, draw(st.integers(0, other)), other
 
 
@@ -129,7 +130,8 @@ def test_accidents_of_wording_never_make_a_p_value_smaller(
 
 def test_many_samples_of_one_task_are_one_piece_of_evidence_beyond_accidents_of_wording() -> None:
     def p_value(tasks: int, n: int, wording: float) -> float:
-        after, before = (1,) * (3 * n // 4) + (0,) * (n // 4), (1,) * (n // 2) + (0,) * (n // 2)
+        after = (1,) * (3 * n // 4) + (0,) * (n // 4)
+        before = (1,) * (n // 2) + (0,) * (n // 2)
         return permutation_test([Stratum(1, after, before)] * tasks, wording)
 
     assert p_value(1, 32, 0.0) < 0.05 < p_value(1, 32, 0.8)

@@ -41,7 +41,8 @@ def test_interval_is_never_a_point_even_when_all_pass() -> None:
 @each_row(("tasks", "rollouts"), [(10, 2), (10, 3), (40, 1), (40, 3), (40, 5)])
 def test_interval_covers(tasks: int, rollouts: int) -> None:
     rng = random.Random(1)
-    covered, trials = 0, 1000
+    covered = 0
+    trials = 1000
     for _ in range(trials):
         p = [rng.choice([0.02, 0.5, 0.9, 0.98]) for _ in range(tasks)]
         counts = [(sum(rng.random() < x for _ in range(rollouts)), rollouts) for x in p]

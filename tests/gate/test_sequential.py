@@ -220,7 +220,8 @@ def test_a_handful_of_samples_confirms_what_a_search_has_won_clearly() -> None:
 
 def test_the_rise_that_a_search_expects_counts_beside_the_observed_one() -> None:
     """A search that expects nothing in figures, as a published one, has the observed one only."""
-    before, after = dict.fromkeys(ids(30), 0.6), dict.fromkeys(ids(30), 0.7)
+    before = dict.fromkeys(ids(30), 0.6)
+    after = dict.fromkeys(ids(30), 0.7)
 
     def verdicts(*lift: tuple[str, float]) -> list[Verdict]:
         options = options_with(lift=lift, log_e=14, budget=90)
@@ -259,7 +260,8 @@ def test_no_sample_more_than_the_budget(budget: int) -> None:
 @each_row("budget", [40, 70, 75])
 def test_neither_errors_nor_doubts_about_the_model_exceed_the_budget(budget: int) -> None:
     """A cap would else end the comparison, all of which is paid, without a verdict."""
-    before, after = dict.fromkeys(ids(30), 0.5), dict.fromkeys(ids(30), 0.8)
+    before = dict.fromkeys(ids(30), 0.5)
+    after = dict.fromkeys(ids(30), 0.8)
     options = options_with(
         lift=expect(*ids(30)), rates=tuple(before.items()), budget=budget, max_error_rate=0.3
     )

@@ -470,7 +470,8 @@ def test_a_cap_sees_malformed_replies_that_tell_no_usage(
 def test_closing_wakes_whoever_waits_for_a_reply(
     chat_server: ChatServer, make_model: ModelMaker
 ) -> None:
-    asked, ended = threading.Event(), threading.Event()
+    asked = threading.Event()
+    ended = threading.Event()
 
     def reply(body: Body) -> str:
         asked.set()
@@ -595,7 +596,9 @@ def test_who_probes_the_same_at_once_pays_once(
     """Two sessions, of which the second comes while the first waits for its reply."""
     replies = [Replies("rw", DiskCache(tmp_path / "cache")) for _ in range(2)]
     first, second = (make_model(replies=kept) for kept in replies)
-    waiting, came, send = threading.Event(), threading.Event(), first._call
+    waiting = threading.Event()
+    came = threading.Event()
+    send = first._call
 
     def hold(*arguments: Any) -> Completion:
         came.set()
@@ -606,7 +609,8 @@ def test_who_probes_the_same_at_once_pays_once(
     # Locks hold between processes: within this one the second session asks as another would.
     asked = replies[1].cache
     assert isinstance(asked, DiskCache)
-    claim, first_cache = asked.claim, replies[0].cache
+    claim = asked.claim
+    first_cache = replies[0].cache
     assert isinstance(first_cache, DiskCache)
 
     def other_process(key: str, owner: str = "") -> bool:

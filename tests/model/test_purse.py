@@ -70,7 +70,8 @@ def test_calls_of_the_optimizer_are_paid_from_the_same_purse() -> None:
 
 @each_row("caps", [Amounts(calls=100), Amounts(tokens=5000), Amounts(cost=0.5)])
 def test_a_sample_from_the_cache_counts_at_what_it_took(caps: Amounts) -> None:
-    paid, kept = filled(caps), filled(caps, used=USAGE.again())
+    paid = filled(caps)
+    kept = filled(caps, used=USAGE.again())
     assert kept.affordable() == paid.affordable() == 39
     for purse, used in ((paid, USAGE), (kept, USAGE.again())):
         purse.count_calls(used)
@@ -85,7 +86,8 @@ def test_a_sample_taken_twice_counts_once() -> None:
 
 
 def test_prices_that_vary_are_taken_with_their_uncertainty() -> None:
-    even, uneven = Purse(Amounts(cost=1.0)), Purse(Amounts(cost=1.0))
+    even = Purse(Amounts(cost=1.0))
+    uneven = Purse(Amounts(cost=1.0))
     for index in range(10):
         even.count_sample(str(index), replace(USAGE, cost=0.02), 1.0)
         uneven.count_sample(str(index), replace(USAGE, cost=0.04 * (index % 2)), 1.0)
@@ -198,7 +200,8 @@ def test_what_a_failed_attempt_has_cost_is_not_there_for_a_share() -> None:
 
 
 def test_a_session_that_takes_all_from_the_journal_has_paid_for_its_probes_only() -> None:
-    first, continued = filled(Amounts(calls=100)), filled(Amounts(calls=100))
+    first = filled(Amounts(calls=100))
+    continued = filled(Amounts(calls=100))
     first.count_payment(Usage(calls=20))
     for purse in (first, continued):
         purse.count_probes(Usage(calls=2))

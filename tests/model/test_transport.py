@@ -221,7 +221,8 @@ def test_what_is_always_too_slow_says_which_setting_bounds_it(
 @each_row("step", ["connection.connect_tcp.started", RECEIVING])
 def test_a_call_that_the_end_meets_anywhere_ends_at_once(step: str) -> None:
     """Its descriptor stays its own meanwhile: no pipe to a child may get the number."""
-    reached, go_on = threading.Event(), threading.Event()
+    reached = threading.Event()
+    go_on = threading.Event()
     found: list[Exception] = []
     sockets: list[socket.socket] = []
 

@@ -103,7 +103,8 @@ def test_files_outside_of_the_project_do_not_hide_its_settings(
     arguments = ("-p", "no:xdist", "--skillopt-max-rollouts=2", *mode)
     done = pytester.runpytest_inprocess(*arguments)
     assert done.ret == 4
-    root, wanted = pytester.path, project / "pytest.ini"
+    root = pytester.path
+    wanted = project / "pytest.ini"
     assert f"pytest takes {root} for its root directory, without" in done.stderr.str()
     assert f"add -c {wanted}" in done.stderr.str()
     assert not (root / ".skillopt").exists()

@@ -28,7 +28,8 @@ def _searched(result: Result) -> Result:
 
 @each_row("report", REPORTS)
 def test_what_is_not_fresh_is_said(make_result: MakeResult, report: str) -> None:
-    searched, fresh = REPORTS[report](_searched(make_result())), REPORTS[report](make_result())
+    searched = REPORTS[report](_searched(make_result()))
+    fresh = REPORTS[report](make_result())
     assert SAID in searched
     assert "fresh samples" not in searched
     assert "fresh samples" in fresh

@@ -7,7 +7,8 @@ from pytest_skillopt.run.result import Arm, TaskRow
 
 
 def test_a_task_has_the_pass_rates_that_were_measured() -> None:
-    before, after = Arm(passed=1, n=4), Arm(passed=4, n=4, errors=1)
+    before = Arm(passed=1, n=4)
+    after = Arm(passed=4, n=4, errors=1)
     row = TaskRow(id="t::a", split="val", before=before, after=after, none=Arm(errors=2))
     assert properties(row) == [
         ("skillopt_pass_rate", "0.2500"),

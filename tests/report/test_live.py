@@ -62,7 +62,8 @@ def test_a_terminal_has_a_line_that_is_gone_at_the_end(
     )
     assert re.search(said, text)
     assert "of 500 call," not in text
-    drawn, erased = text.count("skillopt evaluation: "), text.count("\r\x1b[K")
+    drawn = text.count("skillopt evaluation: ")
+    erased = text.count("\r\x1b[K")
     assert drawn == erased > 1
     assert "skillopt evaluation: " not in text[text.rindex("\x1b[K") :]
 
@@ -150,7 +151,8 @@ def test_progress_tells_rates_total_spending_and_time_as_far_as_they_fit() -> No
     assert progress.line(4.0, "12 calls, $0.12 of $1.00", 79) == (
         "skillopt search: 58 -> 74 % pass, 4 of about 240 rollouts, 1 error"
     )
-    progress.errors, progress.rates = 0, (0.58, 0.58)
+    progress.errors = 0
+    progress.rates = (0.58, 0.58)
     assert progress.line(4.0, "12 of 500 calls", 79) == (
         "skillopt search: 75 % of 4 passed, 4 of about 240 rollouts, 12 of 500 calls"
     )

@@ -147,7 +147,8 @@ def test_evaluation_lists_the_tasks_that_did_not_always_pass(
 
 def test_verbose_lists_every_task_edit_and_stage(make_result: MakeResult) -> None:
     result = make_result()
-    quiet, verbose = joined(result), joined(result, verbose=True)
+    quiet = joined(result)
+    verbose = joined(result, verbose=True)
     assert all(task.id in verbose for task in result.skills[0].tasks)
     assert not all(task.id in quiet for task in result.skills[0].tasks)
     refused = 'step 3, refused: insert_after "Use euros." at "## Totals": the target was not found'

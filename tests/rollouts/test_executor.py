@@ -117,7 +117,8 @@ def test_every_request_comes_back_exactly_once_or_is_cancelled(
 
 def test_requests_are_spread_over_workers_before_their_slots_fill_up() -> None:
     fleet = Fleet()
-    first, second = fleet.hire(8), fleet.hire(8)
+    first = fleet.hire(8)
+    second = fleet.hire(8)
     fleet.executor.submit(request(n) for n in range(8))
     assert len(first.running) == len(second.running) == 4
     assert fleet.executor.capacity == 16
@@ -126,7 +127,8 @@ def test_requests_are_spread_over_workers_before_their_slots_fill_up() -> None:
 def test_nothing_is_sent_to_workers_while_nobody_fetches_what_they_have_done() -> None:
     """Whoever fetches it may find that a cap is used up."""
     fleet = Fleet()
-    first, second = fleet.hire(), fleet.hire()
+    first = fleet.hire()
+    second = fleet.hire()
     fleet.executor.submit(request(index) for index in range(9))
     for _ in range(5):
         fleet.finish(first)

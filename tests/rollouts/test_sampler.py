@@ -90,7 +90,8 @@ def test_errors_of_another_suite_or_between_known_samples_are_not_in_a_row() -> 
     sampler = Sampler(Scripted(passed), TASKS, ledger, model="m")
     asked = requests(sampler)
     sampler.take(asked)
-    executor, few = Scripted(lambda r, run: error(r)), Settings(breaker=4, max_attempts=1)
+    executor = Scripted(lambda r, run: error(r))
+    few = Settings(breaker=4, max_attempts=1)
     resumed = Sampler(executor, TASKS, ledger, model="m", settings=few)
     asked = requests(resumed)
     for index, known in enumerate(asked):

@@ -191,7 +191,8 @@ def test_a_training_over_ssh_ends_as_on_one_machine_though_a_host_dies(
     project.run("-p", "no:xdist")
     expected = project.result
     project.clear()
-    calls, first = itertools.count(1), {"gw1"}
+    calls = itertools.count(1)
+    first = {"gw1"}
     back = threading.Event()
 
     def reply(body: Body) -> str:

@@ -95,7 +95,8 @@ def test_the_same_comparison_is_one_look_and_every_other_one_is_fresh(
 
 def test_another_seed_draws_fresh_samples_for_the_same_comparison(toy: ModuleType) -> None:
     world = toy.make_world(tasks=8, rules=1, weak=0.0, strong=1.0)
-    journal, streams = Journal(), []
+    journal = Journal()
+    streams = []
     for seed in (0, 1):
         sampler = toy.ToySampler(world, toy.make_tasks(world))
         train(toy, sampler, journal, seed=seed)
@@ -106,7 +107,8 @@ def test_another_seed_draws_fresh_samples_for_the_same_comparison(toy: ModuleTyp
 
 
 def test_a_comparison_that_had_no_room_for_a_sample_is_begun_anew(toy: ModuleType) -> None:
-    world, journal = small_world(toy), Journal()
+    world = small_world(toy)
+    journal = Journal()
     train(toy, toy.ToySampler(world, toy.make_tasks(world)), journal)
     journal.begun[0]["budget"] = 1
     again = train(toy, toy.ToySampler(world, toy.make_tasks(world)), journal)
@@ -124,7 +126,8 @@ def test_a_comparison_that_was_cut_short_is_continued(toy: ModuleType, cap: int)
         if request.stage == "final" and len(final_samples(sampler)) == 2:
             raise StopRun("killed", kind=Stop.INTERRUPTED)
 
-    sampler, journal = toy.ToySampler(world, toy.make_tasks(world)), Journal()
+    sampler = toy.ToySampler(world, toy.make_tasks(world))
+    journal = Journal()
     world.errors = cut
     assert train(toy, sampler, journal, cap=cap).resumable
     world.errors = lambda request: None
@@ -149,7 +152,8 @@ def test_a_verdict_stands_however_often_the_run_is_continued(toy: ModuleType, ca
         return replace(rollout, outcome="passed" if passed else "failed", score=float(passed))
 
     world.run = lose
-    sampler, journal = toy.ToySampler(world, toy.make_tasks(world)), Journal()
+    sampler = toy.ToySampler(world, toy.make_tasks(world))
+    journal = Journal()
     first = train(toy, sampler, journal, cap=cap)
     assert first.status == "rejected"
     samples = final_samples(sampler)
@@ -193,7 +197,8 @@ def train_spoiled(
     tasks = toy.make_tasks(world)
     spared = next(t for t in tasks if t.split == "val" and not world.needs[t.id])
     tasks = [replace(t, must_pass=t.id == spared.id) for t in tasks]
-    honest, spoils = world.rate, f"{toy.rule(0)} Skip all else."
+    honest = world.rate
+    spoils = f"{toy.rule(0)} Skip all else."
 
     def rate(task: str, text: str) -> float:
         return 0.0 if task == spared.id and spoils in text else float(honest(task, text))
@@ -211,7 +216,8 @@ def train_spoiled(
         is_lost = lost and request.stage == "mend" and not request.index
         return InfraError("provider", "overloaded") if is_lost else None
 
-    world.rate, world.errors = rate, stop
+    world.rate = rate
+    world.errors = stop
     outcome = Trainer(
         Version.from_bytes(toy.SKILL),
         tasks,
@@ -253,11 +259,13 @@ def test_a_comparison_without_that_edit_that_breaks_off_leaves_what_was_refused(
 @each_row("seed", range(2))
 def test_it_knows_the_lift_that_the_search_expects(toy: ModuleType, seed: int) -> None:
     world = toy.make_world(seed=seed)
-    sampler, journal = toy.ToySampler(world, toy.make_tasks(world)), Journal()
+    sampler = toy.ToySampler(world, toy.make_tasks(world))
+    journal = Journal()
     outcome = train(toy, sampler, journal, cap=400)
     lift = journal.begun[0]["lift"]
     assert set(lift) == {task.id for task in sampler.tasks if task.split == "train"}
-    start, found = toy.SKILL.decode(), outcome.proposal.main.text
+    start = toy.SKILL.decode()
+    found = outcome.proposal.main.text
     true = [world.rate(task, found) - world.rate(task, start) for task in lift]
     assert sum(lift.values()) == pytest.approx(sum(true), rel=0.35)
     moved = [lift[task] for task, rise in zip(lift, true, strict=True) if rise > 0.2]

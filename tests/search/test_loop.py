@@ -43,7 +43,8 @@ JUNK = "- Take care over small things."
 
 def train(toy: ModuleType, world: Any, model: Any, **settings: Any) -> tuple[Any, Any]:
     tasks = toy.make_tasks(world)
-    stages, observer = settings.pop("stages", None), settings.pop("observer", None)
+    stages = settings.pop("stages", None)
+    observer = settings.pop("observer", None)
     sampler = settings.pop("sampler", None) or toy.ToySampler(world, tasks)
     trainer = Trainer(
         Version.from_bytes(toy.SKILL),
@@ -175,7 +176,8 @@ def test_kept_lines_come_first(toy: ModuleType) -> None:
 
 
 def test_every_failing_task_is_asked_about_once_at_first(toy: ModuleType) -> None:
-    world, model = toy.make_world(weak=0.0, strong=1.0), toy.ToyOptimizer(useful=1.0)
+    world = toy.make_world(weak=0.0, strong=1.0)
+    model = toy.ToyOptimizer(useful=1.0)
     train(toy, world, model, preferences="No jokes.", edit_budget=3)
     first = "\n".join(p for _, sample, p in model.asked if sample.startswith("step 1/"))
     train_tasks = [task.id for task in toy.make_tasks(world) if task.split == "train"]
@@ -190,7 +192,8 @@ def test_the_optimizer_calls_are_bounded(toy: ModuleType, cap: int, most: int) -
     """A fifth of the rollouts, and at least 30."""
     world = toy.make_world(tasks=16, weak=0.3, strong=0.5)
     tasks = toy.make_tasks(world, dict.fromkeys(world.needs, "both"))
-    model, sampler = toy.ToyOptimizer(useful=0.0), toy.ToySampler(world, tasks)
+    model = toy.ToyOptimizer(useful=0.0)
+    sampler = toy.ToySampler(world, tasks)
     settings = Settings(max_rollouts=cap)
     Trainer(Version.from_bytes(toy.SKILL), tasks, sampler, model, settings).run()
     assert 0 < len(model.asked) <= most
@@ -279,9 +282,11 @@ def test_nobody_is_asked_on_about_tasks_that_pass_with_the_kept_lines(toy: Modul
 
 def test_analysts_are_asked_while_samples_are_taken(toy: ModuleType) -> None:
     # One rule to propose: after the first look ideas are short, so that its round asks again.
-    world, model = toy.make_world(rules=1, weak=0.2), toy.ToyOptimizer(useful=1.0)
+    world = toy.make_world(rules=1, weak=0.2)
+    model = toy.ToyOptimizer(useful=1.0)
     tasks = toy.make_tasks(world)
-    asked, waited = threading.Event(), threading.Event()
+    asked = threading.Event()
+    waited = threading.Event()
 
     def wait_for_question(taken: int) -> None:
         if beside and not waited.is_set() and asked.wait(PATIENCE):
@@ -374,7 +379,8 @@ def test_a_document_that_its_edits_do_not_make_is_refused(toy: ModuleType) -> No
 
 
 def test_edits_that_copy_words_of_tasks_are_sent_back_together(toy: ModuleType) -> None:
-    world, copies = toy.make_world(), ["zorbanik flumquist", "vendrolim paskurat"]
+    world = toy.make_world()
+    copies = ["zorbanik flumquist", "vendrolim paskurat"]
     tasks = toy.make_tasks(world)
     for place, copy in zip((0, 2), copies, strict=True):
         tasks[place] = replace(tasks[place], text=f"assert answer == {copy!r}")
@@ -388,7 +394,8 @@ def test_edits_that_copy_words_of_tasks_are_sent_back_together(toy: ModuleType) 
 
     model = toy.ToyOptimizer(script=script)
     sampler = toy.ToySampler(world, tasks)
-    document, settings = Version.from_bytes(toy.SKILL), Settings(max_rollouts=400)
+    document = Version.from_bytes(toy.SKILL)
+    settings = Settings(max_rollouts=400)
     outcome = Trainer(document, tasks, sampler, model, settings).run()
     back = [prompt for _, _, prompt in model.asked if "# Terms to do without" in prompt]
     assert back
@@ -430,7 +437,8 @@ def test_a_task_that_cannot_be_measured_does_not_hold_up_the_search(toy: ModuleT
 
 
 def test_edits_that_nobody_has_sampled_are_told_when_a_cap_ends_the_search(toy: ModuleType) -> None:
-    world, model = toy.make_world(tasks=100), toy.ToyOptimizer(useful=0.3)
+    world = toy.make_world(tasks=100)
+    model = toy.ToyOptimizer(useful=0.3)
     outcome, _ = train(toy, world, model, max_rollouts=330)
     left = [row for row in outcome.edits if row.status == "open" and row.why]
     assert any("ended before it was sampled" in row.why for row in left)
@@ -457,7 +465,9 @@ def small_world() -> toy_world.World:
 @functools.cache
 def undisturbed() -> tuple[Any, Any, Journal]:
     """Return the outcome of one training, its samples and its journal."""
-    journal, world, model = Journal(), small_world(), toy_world.ToyOptimizer()
+    journal = Journal()
+    world = small_world()
+    model = toy_world.ToyOptimizer()
     outcome, sampler = train(toy_world, world, model, max_rollouts=220, observer=journal)
     return outcome, sampler, journal
 
@@ -465,10 +475,12 @@ def undisturbed() -> tuple[Any, Any, Journal]:
 def test_a_search_that_was_killed_ends_with_the_bets_that_it_would_have_had(
     toy: ModuleType,
 ) -> None:
-    world, (expected, sampler, whole) = small_world(), undisturbed()
+    world = small_world()
+    (expected, sampler, whole) = undisturbed()
     assert whole.begun[0]["prior"] > 1
     for at in (5, 110):
-        journal, cut = Journal(), toy.ToySampler(world, toy.make_tasks(world))
+        journal = Journal()
+        cut = toy.ToySampler(world, toy.make_tasks(world))
         outcome = kill_and_continue(toy, world, journal, cut, at)
         assert [row["round"] for row in journal.rounds] == [row["round"] for row in whole.rounds]
         assert journal.begun == whole.begun
@@ -496,7 +508,8 @@ def kill_and_continue(toy: ModuleType, world: Any, journal: Journal, cut: Any, a
 
 def test_bets_of_a_continued_run_are_those_that_were_recorded(toy: ModuleType) -> None:
     """Whatever its own model would bet: a machine may round otherwise."""
-    world, (_, sampler, whole) = small_world(), undisturbed()
+    world = small_world()
+    (_, sampler, whole) = undisturbed()
     journal = Journal()
     journal.rounds = deepcopy(whole.rounds)
     for recorded in journal.rounds:

@@ -27,7 +27,8 @@ def outcome(task: int, ideas: frozenset[int], *, passed: bool) -> Outcome:
 
 def learned(rates: Callable[[int, frozenset[int]], float], ideas: int, seed: int = 0) -> Model:
     """A model that has taken fifteen rounds of samples of tasks with these pass rates."""
-    luck, model = random.Random(seed), Model(TASKS)
+    luck = random.Random(seed)
+    model = Model(TASKS)
     for number in range(ideas):
         idea = model.add()
         model.propose(idea, number % TASKS)
@@ -52,7 +53,8 @@ def learned(rates: Callable[[int, frozenset[int]], float], ideas: int, seed: int
 @st.composite
 def models(draw: st.DrawFn) -> Model:
     """A model with up to five ideas, some of them bound to each other, and up to twenty samples."""
-    model, ideas = Model(TASKS), draw(st.integers(1, 5))
+    model = Model(TASKS)
+    ideas = draw(st.integers(1, 5))
     for _ in range(ideas):
         model.propose(model.add(), draw(st.integers(0, TASKS - 1)), draw(st.integers(1, 3)))
     pairs = st.sampled_from(list(itertools.combinations(range(ideas), 2)) or [(0, 0)])
@@ -89,7 +91,8 @@ def test_documents_are_drawn_by_known_chances(model: Model) -> None:
 def require_fair_bets(model: Model, old: Callable[[frozenset[int]], bool] | None = None) -> None:
     """If the draw says nothing, what a gambler expects is what was staked."""
     for job in model.round(12)[:6]:
-        total, expected = 0.0, dict.fromkeys((True, False), 0.0)
+        total = 0.0
+        expected = dict.fromkeys((True, False), 0.0)
         for draw in itertools.product(*job.factors):
             chance = math.prod(chance for _, chance in draw)
             ideas = frozenset(idea for sets, _ in draw for idea in sets)

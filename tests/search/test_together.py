@@ -51,7 +51,8 @@ def test_nothing_is_kept_where_the_whole_suite_does_not_rise() -> None:
 
 
 def test_skills_that_were_only_shortened_need_not_rise() -> None:
-    same, lower = outcome("a", [(3, 3), (3, 3)]), outcome("b", [(3, 2), *[(3, 3)] * 9])
+    same = outcome("a", [(3, 3), (3, 3)])
+    lower = outcome("b", [(3, 2), *[(3, 3)] * 9])
     checked, said = check_together([same, lower], margin=0.05)
     assert [(o.status, o.after == AFTER) for o in checked] == [("accepted", True)] * 2
     assert "-2.8 points" in said

@@ -95,7 +95,8 @@ def test_the_optimizer_never_sees_a_val_or_test_task(toy: ModuleType, search: st
 def test_what_the_gate_saw_of_val_tasks_is_for_the_report_alone(
     toy: ModuleType, search: str
 ) -> None:
-    world, model = toy.make_world(), toy.ToyOptimizer(useful=1.0)
+    world = toy.make_world()
+    model = toy.ToyOptimizer(useful=1.0)
     tasks = toy.make_tasks(world)
     hidden = {task.id for task in tasks if task.split != "train"}
     honest = world.rate
@@ -209,7 +210,8 @@ def test_a_last_comparison_that_is_lost_writes_nothing(toy: ModuleType, search: 
         return dataclasses.replace(rollout, outcome="failed", score=0.0)
 
     world.run = spoil
-    document, settings = Version.from_bytes(toy.SKILL), Settings(search=search)
+    document = Version.from_bytes(toy.SKILL)
+    settings = Settings(search=search)
     outcome = Trainer(document, tasks, sampler, toy.ToyOptimizer(), settings).run()
     assert outcome.status == "rejected"
     assert not any(row.expected or row.change == "likely" for row in outcome.tasks)
@@ -220,7 +222,8 @@ def test_a_last_comparison_that_is_lost_writes_nothing(toy: ModuleType, search: 
 
 @each_row("search", SEARCHES)
 def test_nothing_is_asked_when_every_task_passes(toy: ModuleType, search: str) -> None:
-    world, model = toy.make_world(weak=1.0, strong=1.0), toy.ToyOptimizer()
+    world = toy.make_world(weak=1.0, strong=1.0)
+    model = toy.ToyOptimizer()
     outcome = train(toy, world, model, search=search, failure_only=True)
     assert outcome.status == "unchanged"
     assert "every train task passes" in outcome.reason
@@ -341,7 +344,8 @@ def test_a_task_that_few_fresh_samples_tell_of_is_likely_by_the_search(toy: Modu
 
 def test_an_accepted_edit_that_is_proposed_again_keeps_its_row(toy: ModuleType) -> None:
     history = History(memory := Memory(), Observer())
-    line, other = toy.append("- Be nice."), toy.append("- No.")
+    line = toy.append("- Be nice.")
+    other = toy.append("- No.")
     history.settle([line], "accepted", "it helps")
     history.refuse([Refusal(line, "the document says it already"), Refusal(other, "too long")])
     rows = {row.content: (row.status, row.why, row.again) for row in history.edits}

@@ -44,7 +44,8 @@ def test_git_takes_the_patch_of_every_kind_of_document(data: bytes, tmp_path: Pa
 
 
 def test_git_finds_the_file_under_any_name(tmp_path: Path) -> None:
-    before, after = read("a\n"), read("b")
+    before = read("a\n")
+    after = read("b")
     paths = ["a b/SKILL.md", 'q"uote.md', "späße/ß.md", "back\\slash.md"]
     patch = "".join(unified(before, after, path) for path in paths)
     applied = git_apply(tmp_path, dict.fromkeys(paths, before.main.data), patch)

@@ -111,7 +111,8 @@ def test_the_write_is_complete_and_leaves_nothing_behind(tmp_path: Path) -> None
 def test_a_file_that_is_read_only_is_left(tmp_path: Path) -> None:
     path = put(tmp_path / "SKILL.md", b"old")
     path.chmod(0o444)
-    old, new = Version.from_bytes(b"old"), Version.from_bytes(b"new")
+    old = Version.from_bytes(b"old")
+    new = Version.from_bytes(b"new")
     with pytest.raises(SkillError, match="is read-only; allow it by chmod u"):
         write_version(tmp_path, "SKILL.md", old, new, Trained())
     assert path.read_bytes() == b"old"

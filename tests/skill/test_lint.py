@@ -52,5 +52,6 @@ def test_an_unknown_rule_is_an_error_that_lists_the_rules() -> None:
 
 
 def test_the_size_is_bounded_but_may_stay() -> None:
-    large, smaller = Version.from_text("a" * 400), Version.from_text("a" * 399)
+    large = Version.from_text("a" * 400)
+    smaller = Version.from_text("a" * 399)
     assert Linter(max_tokens=10).check(large, smaller) == []

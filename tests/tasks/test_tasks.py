@@ -41,7 +41,9 @@ def test_marks_of_function_class_and_module_are_merged_closest_first(
         def test_c(skill_agent, skill_judge): "Does c."
         """,
     )
-    a, b, c = tasks["TestIt::test_a"], tasks["TestIt::test_b"], tasks["test_c"]
+    a = tasks["TestIt::test_a"]
+    b = tasks["TestIt::test_b"]
+    c = tasks["test_c"]
     assert (a.split, a.rollouts, a.must_pass, a.skill) == ("val", 7, True, "other/SKILL.md")
     assert (a.group, b.group) == ("g", b.id)
     assert (b.split, b.must_pass, b.skill) == ("val", True, "SKILL.md")
@@ -227,7 +229,8 @@ def test_the_order_of_the_tests_does_not_matter(pytester: pytest.Pytester) -> No
         )
     )
     (pytester.path / "SKILL.md").write_text("# Sort\n")
-    config, orders = items[0].config, (items, items[::-1])
+    config = items[0].config
+    orders = (items, items[::-1])
     tasks = [describe_tasks(config, Settings(), order) for order in orders]
     assert tasks[0] == tasks[1]
     assert [task.id[-2] for task in tasks[0]] == ["0", "1", "2"]

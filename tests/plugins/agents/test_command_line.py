@@ -285,7 +285,8 @@ def test_a_sign_in_of_codex_serves_one_run_at_a_time(programs: Programs) -> None
     source = (programs.folder / "codex").read_text()
     source = source.replace("prompt = sys", f"{hold}prompt = sys").replace("sys.exit", free)
     (programs.folder / "codex").write_text(source)
-    model, said = make("codex"), []
+    model = make("codex")
+    said = []
     threads = [
         threading.Thread(target=lambda n=n: said.append(ask(model, f"Think of {n}.")))
         for n in range(6)
@@ -320,7 +321,8 @@ def test_what_hangs_is_ended_with_all_that_it_started(programs: Programs, tmp_pa
         "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
         f"open({str(pids)!r}, 'w').write(f'{{os.getpid()}} {{child.pid}}')\ntime.sleep(600)\n"
     )
-    model, met = make("claude"), []
+    model = make("claude")
+    met = []
 
     def work() -> None:
         with pytest.raises(ModelFault) as caught:
@@ -355,7 +357,9 @@ def test_the_real_program_answers_without_tools(
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     url = provider.url().removesuffix("/v1")
-    how, harness, model = _KNOWN[name], KNOWN[name], "fake-model"
+    how = _KNOWN[name]
+    harness = KNOWN[name]
+    model = "fake-model"
     values = {"url": url, "model": model, "key": "no-real-key", "home": str(home)}
     shared = {n: harness.fill(text, values) for n, text in harness.env.items()}
     for place, text in harness.files.items():

@@ -142,7 +142,8 @@ def test_guards_that_are_stopped_are_not_left_behind(
 ) -> None:
     """A stopped process answers nobody, and outlives whoever waits for it."""
     monkeypatch.setattr(run, "_LOOK_MS", 20)
-    calls, began = AgentCalls(), tmp_path / "began"
+    calls = AgentCalls()
+    began = tmp_path / "began"
     prompt = "parent=$(cut -d' ' -f4 /proc/$PPID/stat); kill -STOP $PPID $parent; "
     prompt += "echo $PPID $parent > new; mv new began; sleep 1000"
     with ThreadPoolExecutor() as pool:
@@ -275,7 +276,8 @@ def test_a_harness_that_fails_is_no_wrong_answer(project: Project) -> None:
 
 def test_a_full_disk(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is full for the run only: others write on the real one, too."""
-    full, usage = project.path / "full", shutil.disk_usage
+    full = project.path / "full"
+    usage = shutil.disk_usage
 
     def look(folder: Path) -> object:
         return usage(folder)._replace(free=0) if full.exists() else usage(folder)

@@ -215,7 +215,8 @@ def test_turns_without_end_are_neither_kept_nor_judged(
 def test_a_check_on_a_full_disk_is_no_wrong_answer(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usage, full = shutil.disk_usage, project.path / "full"
+    usage = shutil.disk_usage
+    full = project.path / "full"
 
     def look(folder: Path) -> object:
         return usage(folder)._replace(free=0) if full.exists() else usage(folder)

@@ -227,7 +227,8 @@ def test_a_kept_run_that_cannot_be_made_again_is_a_miss(
     kept: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever a cache from elsewhere holds: the agent is started, and nothing else has changed."""
-    starts, find = kept.path / "starts", Replies.find
+    starts = kept.path / "starts"
+    find = Replies.find
     one = "def keep(**what):\n"
     one += "    pathlib.Path(__file__).with_name(f'kept-{n}.json').write_text(json.dumps(what))\n"
     head = f"@pytest.mark.parametrize('n', range({len(SPOILT)}))"
@@ -243,7 +244,8 @@ def test_a_kept_run_that_cannot_be_made_again_is_a_miss(
         reply = find(self, key, what)
         if reply is None or not key.startswith("run-"):
             return reply
-        whole, changes = json.loads(reply.text), SPOILT[int(re.findall(r"\[(\d+)\]", what)[0])]
+        whole = json.loads(reply.text)
+        changes = SPOILT[int(re.findall(r"\[(\d+)\]", what)[0])]
         spoiled = {**whole, "changes": {"new": {"mode": 16877, "text": ""}, **(changes or {})}}
         return Completion(json.dumps(spoiled if changes else [whole]))
 

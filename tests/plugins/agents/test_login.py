@@ -364,7 +364,8 @@ def test_a_vendor_that_does_not_answer_is_no_wrong_answer(
     signed_in: Project, fakes: Fakes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No time passes until it has said its first word, and then 2 s at each look at the clock."""
-    silent, ticks = fakes.folder / "silent", itertools.count(0.0, 2.0)
+    silent = fakes.folder / "silent"
+    ticks = itertools.count(0.0, 2.0)
     clock = SimpleNamespace(monotonic=lambda: next(ticks) if silent.exists() else 0.0)
     monkeypatch.setattr(run, "time", clock)
     monkeypatch.setattr(sign_in, "time", clock)

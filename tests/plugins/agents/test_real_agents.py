@@ -147,7 +147,8 @@ def test_whether_the_skill_triggers(
 ) -> None:
     """A yes costs one call: the run is ended as soon as the body is asked for."""
     project.settings["skillopt_harness"] = agent
-    decide, asked = project.provider.decide, list[str]()
+    decide = project.provider.decide
+    asked: list[str] = []
 
     def choose(scenario: str, seen: Seen) -> Act:
         asked.append(seen.prompt)

@@ -42,7 +42,8 @@ def project(pytester: pytest.Pytester, chat_server: ChatServer, api_key: str) ->
 
 def world(body: Body) -> str:
     """Target, judge and optimizer of a world in which one rule is missing."""
-    system, user = system_of(body), asked_in(body)
+    system = system_of(body)
+    user = asked_in(body)
     if "numbered statements" in system:
         listed = [line for line in user.split("\n") if line[:1].isdigit() and ". " in line]
         answer = user.rpartition("Answer:")[2]

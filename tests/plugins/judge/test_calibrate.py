@@ -137,7 +137,8 @@ def test_a_file_that_cannot_be_read_is_named(project: pytest.Pytester) -> None:
 
 
 def test_agreement_in_figures() -> None:
-    same, other = [(True, True), (False, False)], [(True, False), (False, True)]
+    same = [(True, True), (False, False)]
+    other = [(True, False), (False, True)]
     pairs = 40 * same + 10 * other
     assert agreed(pairs) == 0.8
     assert kappa(pairs) == pytest.approx(0.6)

@@ -261,9 +261,11 @@ def test_drafts_that_were_paid_for_are_kept_when_a_later_call_brings_none(
     project: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pytest_skillopt.plugins.mine.drafts.BATCH", 1)
-    log, ini = project.path / "rollout.jsonl", project.path / "tox.ini"
+    log = project.path / "rollout.jsonl"
+    ini = project.path / "tox.ini"
     log.write_text(codex(ASKED, "Sort our people", "Draw a large map", "Sing a song of old"))
-    settings, draft = f"{ini.read_text()}\n", chat_server.reply
+    settings = f"{ini.read_text()}\n"
+    draft = chat_server.reply
     caps = "skillopt_max_calls = 2\nskillopt_max_cost = 1\n"
     ini.write_text(settings + caps)
     command = ("init", "notes", "--from", str(log), "--yes")
@@ -307,7 +309,8 @@ def test_what_was_paid_for_is_not_paid_for_again(
     file = project.path / "drafts.py"
     assert not file.exists()
     assert call(*command).ret == 0
-    drafted, paid = file.read_text(), chat_server.calls
+    drafted = file.read_text()
+    paid = chat_server.calls
     assert paid - first == calls + 1
     file.unlink()
     assert call(*command).ret == 0

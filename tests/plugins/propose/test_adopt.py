@@ -204,7 +204,8 @@ def test_a_kill_between_two_files_is_made_good_by_the_same_command(
 ) -> None:
     reference = project.root / "skills" / "references" / "dates.md"
     reference.parent.mkdir()
-    old, new = b"Write them as you like.\n", b"Write them as YYYY-MM-DD.\n"
+    old = b"Write them as you like.\n"
+    new = b"Write them as YYYY-MM-DD.\n"
     reference.write_bytes(old)
     with (project.root / "pyproject.toml").open("a") as settings:
         settings.write('skillopt_files = "references/*.md"\n')

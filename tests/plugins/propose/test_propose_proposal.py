@@ -84,7 +84,8 @@ def test_two_skills_of_one_name_get_a_branch_each(
     project.commit("Two skills", *paths)
     project.configure(f"skillopt_propose_skills = {paths}")
     project.push()
-    before, after = b"# One\n\nFirst.\n", b"# One\n\nFirst.\nSecond.\n"
+    before = b"# One\n\nFirst.\n"
+    after = b"# One\n\nFirst.\nSecond.\n"
     task = TaskRow(id="t", split="train", before=Arm(passed=0, n=3), after=Arm(passed=3, n=3))
     skills = [
         SkillResult(

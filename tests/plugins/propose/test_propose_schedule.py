@@ -121,7 +121,8 @@ def test_the_line_pipes_into_a_crontab(
     tool = f"{shlex.quote(sys.executable)} -m pytest_skillopt"
     pipe = f"({program} -l; {tool} schedule {CAP}) | {program} -"
     subprocess.run(["/bin/sh", "-c", pipe], check=True, cwd=project)
-    before, (mine,) = table.read_text().splitlines()[:2], table.read_text().splitlines()[2:]
+    before = table.read_text().splitlines()[:2]
+    (mine,) = table.read_text().splitlines()[2:]
     assert before == ["5 4 * * * backup --all", other]
     assert "--skillopt-train" in mine
     assert mine != other

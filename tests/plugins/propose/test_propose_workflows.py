@@ -60,7 +60,8 @@ def test_what_the_templates_install_is_there(tmp_path: Path) -> None:
         installed = re.findall(r"python (?:-I )?-m pip install (.*)", file.read_text())
         assert len(installed) == jobs
         for command in installed:
-            places, what = re.findall(r"--find-links=(\S+)", command), command.split()[-1]
+            places = re.findall(r"--find-links=(\S+)", command)
+            what = command.split()[-1]
             if what == ".":
                 # Without a [project] table, "." installs a package without any dependency.
                 assert "vendor/pytest_skillopt-*.whl" in command

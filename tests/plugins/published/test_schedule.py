@@ -31,7 +31,8 @@ budgets = st.integers(1, 20)
 def test_it_is_the_budget_of_skillrl(name: str, steps: int, one: int, other: int) -> None:
     """The same formulas as in SkillOpt; of a single step too."""
     scheduler = pytest.importorskip("skillrl.core.scheduler")
-    start, end = max(one, other), min(one, other)
+    start = max(one, other)
+    end = min(one, other)
     theirs = scheduler.build_scheduler(name, max_lr=start, min_lr=end, total_steps=steps)
     for step in range(1, steps + 1):
         ours = edit_budget(name, step, steps, start=start, end=end)
@@ -43,7 +44,8 @@ def test_steps_are_counted_from_one_as_in_skillopt(toy: ModuleType) -> None:
 
     Analysts are told the constant budget.
     """
-    world, model = toy.make_world(tasks=16, rules=4, weak=0.0), toy.ToyOptimizer(useful=0.0)
+    world = toy.make_world(tasks=16, rules=4, weak=0.0)
+    model = toy.ToyOptimizer(useful=0.0)
     tasks = toy.make_tasks(world)
     settings = Settings(search="batch", epochs=2, batch_size=8, meta_skill=False)
     selected: list[int] = []

@@ -28,7 +28,8 @@ KEPT = toy_world.SKILL + b"\n<!-- skillopt:keep -->\nNever say never.\n<!-- /ski
 
 def train(toy: ModuleType, world: Any, model: Any, **settings: Any) -> Any:
     tasks = toy.make_tasks(world)
-    stages, skill = settings.pop("stages", None), settings.pop("skill", toy.SKILL)
+    stages = settings.pop("stages", None)
+    skill = settings.pop("skill", toy.SKILL)
     return Trainer(
         Version.from_bytes(skill),
         tasks,
@@ -223,7 +224,8 @@ def test_the_meta_skill_is_written_from_winners_losers_and_both_epochs(toy: Modu
         settings = {"slow_update": slow, "epochs": 3, "batch_size": 10, "patience": 9}
         train(toy, toy.make_world(strong=0.8), model, **settings)
         (prompt,) = [prompt for _, sample, prompt in model.asked if sample.endswith("/meta")]
-        won, lost = prompt.split("# Accepted edits")[1], prompt.split("# Tried before")[1]
+        won = prompt.split("# Accepted edits")[1]
+        lost = prompt.split("# Tried before")[1]
         assert toy.rule(0) in won
         assert toy.HARM not in won
         assert f"append {toy.HARM}" in lost.split("\n# ")[0]

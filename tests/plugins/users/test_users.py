@@ -129,7 +129,8 @@ def test_what_it_says_and_costs_is_in_report_journal_and_accounts(
     run(TASK, "--skillopt", "--skillopt-rollouts=2", "-oskillopt_prices=m=1/1,u=2/2")
     found = result(project)
     usage = {(row["role"], row["stage"]): row for row in found["usage"]}
-    asked, played = usage["target", "eval"], usage["user", "eval"]
+    asked = usage["target", "eval"]
+    played = usage["user", "eval"]
     assert (asked["calls"], played["calls"]) == (6, 4)
     assert played["cost"] > 0
     assert found["models"]["user"] == "openai:u"

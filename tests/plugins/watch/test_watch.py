@@ -38,7 +38,8 @@ class Page:
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         assert parts.hostname == "127.0.0.1"
-        self.host, self.base = parts.netloc, parts.path
+        self.host = parts.netloc
+        self.base = parts.path
 
     def ask(
         self, path: str, method: str = "GET", *, base: str | None = None, **headers: str
