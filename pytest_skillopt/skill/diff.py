@@ -7,8 +7,10 @@ every style of line endings. A patch must be written to disk as UTF-8 with ``new
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from operator import eq
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.skill.text import to_lf
@@ -132,7 +134,7 @@ def patch_of(before: Version, after: Version, skill: str, root: Path) -> str:
     top = root.resolve()
     places: dict[str, str] = {}
     for name in before | after:
-        place = (root / place_of(skill, name)).resolve()
+        place = PurePath(os.path.realpath(root / place_of(skill, name)))
         if place.is_relative_to(top):
             places[name] = place.relative_to(top).as_posix()
     return unified(before, after, skill, places)
