@@ -339,6 +339,17 @@ def _share_connection(cache: diskcache.Cache) -> None:
             cache.reset(name, value, update=False)
 
 
+_WRITABLE = "Set skillopt_dir to a place that can be written, by a path that is not long"
+_SPACE = "Free space on its disk, or raise the quota or the limit on files (ulimit -f)"
+_WAYS_OUT = {
+    sqlite3.SQLITE_CANTOPEN: _WRITABLE,  # also of a path of more than 500 characters
+    sqlite3.SQLITE_READONLY: _WRITABLE,
+    sqlite3.SQLITE_FULL: _SPACE,
+    sqlite3.SQLITE_IOERR: _SPACE,  # of a quota, for example
+}
+"""Sentences that say what to do after an error of SQLite, by its code."""
+
+
 @contextmanager
 def _explaining(directory: Path) -> Iterator[None]:
     """Turn any error inside into a CacheError that names the way out."""
@@ -350,9 +361,6 @@ def _explaining(directory: Path) -> Iterator[None]:
     except Exception as error:
         # SQLite quotes the bytes of a value that it cannot decode.
         said = str(error).partition(" with text ")[0]
-        way_out = "Move that directory elsewhere: its replies are paid"
-        if "unable to open" in said or "readonly" in said:  # the first also if a path is too long
-            way_out = "Set skillopt_dir to a place that can be written, by a path that is not long"
-        elif "disk is full" in said or "disk I/O" in said:  # the latter is also said of a quota
-            way_out = "Free space on its disk, or raise the quota or the limit on files (ulimit -f)"
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the kind of an extended code
+        way_out = _WAYS_OUT.get(code, "Move that directory elsewhere: its replies are paid")
         raise CacheError(f"{directory}: the cache cannot be used ({said}). {way_out}") from error
