@@ -74,8 +74,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (UserError, ModelError) as error:
         fail(str(error))
         return 1
-    except (OSError, RuntimeError) as error:
-        return fail(_problem_of_file(error))
+    except OSError as error:
+        place = error.filename or "a file or the current folder"
+        return fail(f"{place}: {error.strerror or error}")
     return code
 
 
@@ -85,15 +86,6 @@ def _open_output() -> None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (until the process ends)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-
-
-def _problem_of_file(error: OSError | RuntimeError) -> str:
-    """Describe an error of the system, such as links in a circle; raise another RuntimeError."""
-    if isinstance(error, OSError):
-        return f"{error.filename or 'a file or the current folder'}: {error.strerror or error}"
-    if "Symlink loop" in str(error):  # an OSError from Python 3.13 on
-        return f"{error}: remove the link"
-    raise error
 
 
 def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:

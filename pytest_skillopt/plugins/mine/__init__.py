@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,13 +69,14 @@ def _draft(args: argparse.Namespace) -> int:
     from pytest_skillopt.plugins.mine import drafts
     from pytest_skillopt.run.project import with_model
 
-    path: Path = args.skill.resolve()
+    # Path.resolve raises RuntimeError at links in a circle, before Python 3.13.
+    path = Path(os.path.realpath(args.skill))
     skill = path / "SKILL.md" if path.is_dir() else path
     if not skill.is_file():
         raise UsageError(f"there is no skill at {path}: name a SKILL.md or its folder")
     ending = "_mined" if args.source else ""
     own = re.sub(r"\W+", "_", skill.parent.name.lower()).strip("_") or "skill"
-    file = Path(args.output or f"tests/test_{own}{ending}.py").resolve()
+    file = Path(os.path.realpath(args.output or f"tests/test_{own}{ending}.py"))
     draft = drafts.mine if args.source else drafts.init
     drafts.refuse_place(file)
     return with_model("optimizer", lambda config, model: draft(config, model, skill, file, args))

@@ -73,7 +73,7 @@ def mine(
     config: pytest.Config, model: Model, skill: Path, output: Path, args: argparse.Namespace
 ) -> int:
     """Draft tests from past sessions; send nothing before the user has confirmed it."""
-    source = args.source.resolve()
+    source = Path(os.path.realpath(args.source))
     files, requests = read_requests(source)
     batches = [requests[i : i + BATCH] for i in range(0, len(requests), BATCH)]
     prompts = [_about_requests(skill, batch) for batch in batches]

@@ -11,7 +11,9 @@ pins is undone.
 from __future__ import annotations
 
 import json
+import os
 from datetime import UTC, datetime
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
@@ -217,7 +219,8 @@ def _trained(settings: Settings) -> Trained:
 def _is_done(root: Path, path: str, old: Version, new: Version) -> bool:
     """Tell whether the new version is on disk; raise UserError unless it is that or the old."""
     file = root / path
-    if not file.resolve().is_relative_to(root) or not file.is_file():
+    real = PurePath(os.path.realpath(file))
+    if not real.is_relative_to(root) or not file.is_file():
         raise UserError(f"{path}: there is no such file in {root}")
     found = read_again(path, root, old | new)
     if not changes(new, found):
