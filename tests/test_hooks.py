@@ -139,7 +139,7 @@ def project(
 
 def test_every_example_is_run_here() -> None:
     assert len(HOOKS) == 21
-    here = Path(__file__).read_text()
+    here = Path(__file__).read_text(encoding="utf-8")
     for hook in HOOKS:
         code = example(hook)
         compile(code, hook, "exec")
