@@ -200,7 +200,7 @@ def test_tests_are_handed_the_memory_document(remembering: Project) -> None:
 
 
 def test_what_cannot_be_trained_is_named_with_the_way_out(remembering: Project) -> None:
-    """Of programs too: tests that pass say nothing of a script that no longer parses."""
+    """A program is none either: tests that pass say nothing of a script that does not parse."""
     refused = {
         "../../MEMORY.md": "MEMORY.md: no such file",
         "../../../secret.md": "lies outside of the project",

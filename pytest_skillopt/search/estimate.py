@@ -89,14 +89,17 @@ def estimate_gain(
         half = 1 / math.hypot(1 / half, 1 / _MODEL)
     end = min(1.0, max(0.0, start + gain))
     gain = end - start
+    low = max(-start, gain - half)
+    high = min(1.0 - start, gain + half)
+    fresh_pairs = sum(min(old[task][1], new[task][1]) for task in pairs)
     return GainRow(
         before=start,
         after=end,
-        low=max(-start, gain - half),
-        high=min(1.0 - start, gain + half),
+        low=low,
+        high=high,
         tasks=len(suite),
         fresh=len(pairs),
-        pairs=sum(min(old[task][1], new[task][1]) for task in pairs),
+        pairs=fresh_pairs,
         is_model=bool(known),
     )
 
