@@ -286,8 +286,11 @@ def known_secrets(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 def secrets_in(text: str) -> list[str]:
     """List the secret values of this process that a text holds in any form."""
-    known = known_secrets(secret_variables())
-    return [value for value, _ in known if any(form in text for form in _forms(value))]
+    found = []
+    for value, _ in known_secrets(secret_variables()):
+        if any(form in text for form in _forms(value)):
+            found.append(value)
+    return found
 
 
 def _secret_values(environ: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -112,7 +112,12 @@ def _changes(shift: int) -> list[float]:
 def _shifted(passed: float, n: int, common: int) -> list[list[float]]:
     """Return the likelihood of a candidate's samples, by the task's shift and the rate before."""
     likelihood = _likelihood(passed, n)
-    return [[likelihood[place] for place in _places(shift + common)] for shift in SHIFTS]
+    return [_moved(likelihood, shift + common) for shift in SHIFTS]
+
+
+def _moved(likelihood: Sequence[float], shift: int) -> list[float]:
+    """Return the likelihood of each rate of the lattice after a shift."""
+    return [likelihood[place] for place in _places(shift)]
 
 
 class Posterior:

@@ -122,6 +122,10 @@ class Worker:
     def free(self) -> int:
         return self.slots - len(self.running)
 
+    def has_owed_since(self, moment: float) -> bool:
+        """Return whether it owes a rollout that it was sent before a moment."""
+        return any(self.started[key] < moment for key in self.running)
+
     def send(self, *message: Any) -> None:
         """Send a message; if the worker is dead, ``lost`` settles its requests."""
         with self._sending, contextlib.suppress(OSError):
@@ -261,11 +265,7 @@ class WorkersExecutor:
         """List the workers that have owed a rollout for longer than a number of seconds."""
         since = time.monotonic() - seconds
         with self._changed:
-            return [
-                worker
-                for worker in self._workers
-                if any(worker.started[key] < since for key in worker.running)
-            ]
+            return [worker for worker in self._workers if worker.has_owed_since(since)]
 
     def _dispatch(self) -> None:
         with self._changed:

@@ -113,8 +113,11 @@ def cost_of(
 
 def _measured(arm: Mapping[str, Sequence[Rollout]]) -> dict[str, list[Rollout]]:
     """Return the measured rollouts of each task that has any."""
-    found = {task: [one for one in rollouts if one.measured] for task, rollouts in arm.items()}
-    return {task: rollouts for task, rollouts in found.items() if rollouts}
+    found = {}
+    for task, rollouts in arm.items():
+        if measured := [rollout for rollout in rollouts if rollout.measured]:
+            found[task] = measured
+    return found
 
 
 def task_row(
@@ -135,10 +138,11 @@ def task_row(
     old, new = map(arm_of, arms)
     if task.split == "test" and old.n and new.n:
         change = _change(old, new)
-    is_flaky = any({r.passed for r in arm if r.measured} == {True, False} for arm in arms)
+    is_flaky = any(map(_is_flaky, arms))
     all_skipped = bool(rollouts) and all(rollout.outcome == "skipped" for rollout in rollouts)
     calls = used.calls + used.cached
     tokens = used.input_tokens + used.output_tokens
+    arm_after = new if after else None
     return TaskRow(
         id=task.id,
         split=task.split,
@@ -146,7 +150,7 @@ def task_row(
         trigger=task.trigger,
         kind=task.kind,
         before=old,
-        after=new if after else None,
+        after=arm_after,
         change=change,
         flaky=is_flaky,
         skipped=all_skipped,
@@ -154,6 +158,11 @@ def task_row(
         tokens=tokens,
         cost=used.cost,
     )
+
+
+def _is_flaky(rollouts: Sequence[Rollout]) -> bool:
+    """Return whether the measured ones of these rollouts both passed and failed."""
+    return {rollout.passed for rollout in rollouts if rollout.measured} == {True, False}
 
 
 def _change(old: Arm, new: Arm) -> Change:

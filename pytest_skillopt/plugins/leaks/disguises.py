@@ -120,7 +120,9 @@ def encoded_texts(text: str) -> Iterator[str]:
     for pattern, decode in decoders.items():
         yield from (run for run in pattern.findall(text) if _is_text(decode, run))
     for match in _ESCAPES.finditer(text):
-        codes = [int(a or b, 16 if a else 10) for a, b in _ESCAPE.findall(match[0])]
+        codes = []
+        for base16, base10 in _ESCAPE.findall(match[0]):
+            codes.append(int(base16, 16) if base16 else int(base10))
         if all(0x20 <= code < 0x7F for code in codes):
             yield match[0]
     yield from _BLOB.findall(text)

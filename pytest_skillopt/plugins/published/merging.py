@@ -97,9 +97,14 @@ def ask_to_merge(
     return dict(zip(batches, context.calls.ask(questions), strict=True))
 
 
+def _edits(patches: Sequence[Patch]) -> list[Edit]:
+    """List the edits of patches, with equal and nearly equal ones united."""
+    return deduplicate(edit for patch in patches for edit in patch.edits)
+
+
 def _merge_edits(batches: Sequence[Sequence[Patch]], context: Context, name: str) -> list[Patch]:
     """Merge each batch by a call, unless only one patch or one edit is in it."""
-    united = [deduplicate(e for patch in batch for e in patch.edits) for batch in batches]
+    united = [_edits(batch) for batch in batches]
     shown = {
         i: ("Proposed edits", numbered(edits))
         for i, edits in enumerate(united)

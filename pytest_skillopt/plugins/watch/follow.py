@@ -253,11 +253,11 @@ def _rates(shown: View) -> Iterator[list[list[str]]]:
     """Yield the table of pass rates of each skill, as its head and its rows."""
     from pytest_skillopt.report.blocks import Table, cell, plain
 
-    tables = [block for section in shown.skills for block in section.blocks[:1]]
-    for table in tables:
-        if isinstance(table, Table):
-            rows = [[plain(cell(value)) for value in row] for row in table.rows]
-            yield [list(table.head), *rows]
+    for section in shown.skills:
+        for table in section.blocks[:1]:
+            if isinstance(table, Table):
+                texts = [list(map(plain, map(cell, row))) for row in table.rows]
+                yield [list(table.head), *texts]
 
 
 def _clean(value: Any) -> Any:
