@@ -122,7 +122,8 @@ def encoded_texts(text: str) -> Iterator[str]:
     for match in _ESCAPES.finditer(text):
         codes = []
         for base16, base10 in _ESCAPE.findall(match[0]):
-            codes.append(int(base16, 16) if base16 else int(base10))
+            code = int(base16, 16) if base16 else int(base10)
+            codes.append(code)
         if all(0x20 <= code < 0x7F for code in codes):
             yield match[0]
     yield from _BLOB.findall(text)
