@@ -212,10 +212,10 @@ def _words(text: Inline) -> str:
     pieces = []
     for piece in text:
         if isinstance(piece, Code):
-            text = clip(one_line(piece), MOST_CODE)
-            if " " in text:
-                text = f'"{text}"'
-            pieces.append(text)
+            excerpt = clip(one_line(piece), MOST_CODE)
+            if " " in excerpt:
+                excerpt = f'"{excerpt}"'
+            pieces.append(excerpt)
         else:
             pieces.append(piece)
     return "".join(pieces)

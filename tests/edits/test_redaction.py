@@ -25,7 +25,7 @@ def test_whatever_a_prompt_is_made_of_it_holds_no_secret(toy: ModuleType) -> Non
     )
     context = toy.make_context(model, preferences=f"Use {KEY}.", contracts=(f"Sends {KEY}.",))
     reflect([record], context)
-    (_, _, prompt) = model.asked[0]
+    _, _, prompt = model.asked[0]
     assert KEY not in prompt
     assert prompt.count("[redacted]") >= 5
 

@@ -476,7 +476,7 @@ def test_a_search_that_was_killed_ends_with_the_bets_that_it_would_have_had(
     toy: ModuleType,
 ) -> None:
     world = small_world()
-    (expected, sampler, whole) = undisturbed()
+    expected, sampler, whole = undisturbed()
     assert whole.begun[0]["prior"] > 1
     for at in (5, 110):
         journal = Journal()
@@ -509,7 +509,7 @@ def kill_and_continue(toy: ModuleType, world: Any, journal: Journal, cut: Any, a
 def test_bets_of_a_continued_run_are_those_that_were_recorded(toy: ModuleType) -> None:
     """Whatever its own model would bet: a machine may round otherwise."""
     world = small_world()
-    (_, sampler, whole) = undisturbed()
+    _, sampler, whole = undisturbed()
     journal = Journal()
     journal.rounds = deepcopy(whole.rounds)
     for recorded in journal.rounds:

@@ -70,7 +70,7 @@ def make_agent(
     from pytest_skillopt.plugins.agents.harness import HarnessAgent
 
     models = Models.of(request.config)
-    (provider, runner) = _provider_and_runner(request.config)
+    provider, runner = _provider_and_runner(request.config)
 
     name = _harness_name(request.node, getattr(request, "param", None))
     harness = provider.find(name)

@@ -48,7 +48,7 @@ class Evals:
         worker = getattr(config, "workerinput", None)
         self._found = worker["skillopt_evals"] if worker else self._search()
         root = config.rootpath
-        (hidden, others) = self._found
+        hidden, others = self._found
         self._hidden = [root / name for name in hidden]
         """Eval files in hidden folders, which pytest would skip."""
         config.args += [str(root / name) for name in others]
